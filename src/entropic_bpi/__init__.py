@@ -1,0 +1,90 @@
+"""Risk-sensitive reinforcement learning in finite MDPs, with a certificate.
+
+Every public name is here. Modules load when a name is first used, so that importing the package stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from entropic_bpi._version import __version__
+
+if TYPE_CHECKING:
+    from entropic_bpi import instances
+    from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidModelError, InvalidProblemError
+    from entropic_bpi.instances.gymnasium_table import from_gymnasium
+    from entropic_bpi.mdp import FiniteMDP, Rows
+    from entropic_bpi.planning import (
+        Evaluation,
+        ReturnLaw,
+        ReturnLawBracket,
+        Solution,
+        chi_square,
+        entropic_variance,
+        evaluate,
+        max_return,
+        return_law,
+        solve,
+        tilted,
+    )
+
+_HOME = {
+    "CertificateError": "errors",
+    "EntropicBPIError": "errors",
+    "InvalidModelError": "errors",
+    "InvalidProblemError": "errors",
+    "FiniteMDP": "mdp",
+    "Rows": "mdp",
+    "Evaluation": "planning",
+    "ReturnLaw": "planning",
+    "ReturnLawBracket": "planning",
+    "Solution": "planning",
+    "chi_square": "planning",
+    "entropic_variance": "planning",
+    "evaluate": "planning",
+    "max_return": "planning",
+    "return_law": "planning",
+    "solve": "planning",
+    "tilted": "planning",
+    "from_gymnasium": "instances.gymnasium_table",
+}
+_MODULES = ("instances",)
+
+__all__ = [
+    "CertificateError",
+    "EntropicBPIError",
+    "Evaluation",
+    "FiniteMDP",
+    "InvalidModelError",
+    "InvalidProblemError",
+    "ReturnLaw",
+    "ReturnLawBracket",
+    "Rows",
+    "Solution",
+    "__version__",
+    "chi_square",
+    "entropic_variance",
+    "evaluate",
+    "from_gymnasium",
+    "instances",
+    "max_return",
+    "return_law",
+    "solve",
+    "tilted",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = import_module(f"{__name__}.{name}")
+    elif name in _HOME:
+        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
