@@ -1,0 +1,206 @@
+"""What a learner has seen: visits of each row and of each successor, the sufficient statistic of every method.
+
+Memory grows with what was visited. A row that was never played points to default slots it shares with others; its first
+visit gives it slots of its own, at the end of one pool. A row that may go anywhere in a large state space lists only
+the successors seen, behind one slot "elsewhere" (successor ``n_states``), and moves to a larger place when it is full.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem import Problem
+
+__all__ = ["Counts", "Ledger", "Transitions", "record", "spare_slots"]
+
+_FORBIDDEN = -1
+_FULL = -2
+
+
+class Ledger(NamedTuple):
+    """The arrays of :class:`Counts`, in the form the compiled kernels take.
+
+    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``changed[i]`` is set when the row is visited
+    and cleared by the method that has taken note. ``end[0]`` is the number of pool slots in use.
+    """
+
+    visits: np.ndarray
+    begin: np.ndarray
+    used: np.ndarray
+    capacity: np.ndarray
+    changed: np.ndarray
+    successor: np.ndarray
+    tally: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    end: np.ndarray
+
+
+class Transitions(NamedTuple):
+    """Observed transitions: ``times[i]`` visits of row ``rows[i]`` that went to ``successors[i]``."""
+
+    rows: np.ndarray
+    successors: np.ndarray
+    times: np.ndarray
+
+
+@njit(cache=True, nogil=True)
+def _move(ledger, row, room):  # type: ignore[no-untyped-def]
+    """Give ``row`` a place of its own with ``room`` slots at the end of the pool; False if the pool is full."""
+    old, new = ledger.begin[row], ledger.end[0]
+    if new + room > ledger.successor.size:
+        return False
+    for i in range(ledger.used[row]):
+        ledger.successor[new + i] = ledger.successor[old + i]
+        ledger.tally[new + i] = ledger.tally[old + i]
+        for t in range(ledger.low.shape[0]):
+            ledger.low[t, new + i] = ledger.low[t, old + i]
+            ledger.high[t, new + i] = ledger.high[t, old + i]
+    ledger.begin[row] = new
+    ledger.capacity[row] = room
+    ledger.end[0] = new + room
+    return True
+
+
+@njit(cache=True, nogil=True)
+def record(ledger, n_states, row, successor, times):  # type: ignore[no-untyped-def]
+    """Add ``times`` visits of ``row`` that went to ``successor``; the slot, or a negative code and nothing changed."""
+    open_ended = ledger.successor[ledger.begin[row]] == n_states
+    if ledger.visits[row] == 0:
+        room = 4 if open_ended else ledger.used[row]
+        if not _move(ledger, row, room):
+            return _FULL
+    slot = -1
+    for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+        if ledger.successor[j] == successor:
+            slot = j
+            break
+    if slot < 0:
+        if not open_ended:
+            return _FORBIDDEN
+        if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
+            return _FULL
+        slot = ledger.begin[row] + ledger.used[row]
+        ledger.successor[slot] = successor
+        ledger.tally[slot] = 0
+        ledger.used[row] += 1
+    ledger.tally[slot] += times
+    ledger.visits[row] += times
+    ledger.changed[row] = True
+    return slot
+
+
+@njit(cache=True, nogil=True)
+def _record_all(ledger, n_states, transitions, first):  # type: ignore[no-untyped-def]
+    """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
+    for i in range(first, transitions.rows.size):
+        slot = record(ledger, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])
+        if slot < 0:
+            return i, slot
+    return transitions.rows.size, 0
+
+
+def spare_slots(problem: Problem) -> int:
+    """Pool slots that one episode can need at most."""
+    widest = int(problem.slots.used.max())
+    return problem.steps * max(widest, 2 * problem.n_states + 8 if widest == 1 else widest)
+
+
+class Counts:
+    """Visit counts of a :class:`~entropic_bpi.problem.Problem` and the number of episodes behind them."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.episodes = 0
+        slots, n_slots = problem.slots, len(problem.slots.successor)
+        pool = n_slots + max(spare_slots(problem), 1024)
+        self.ledger = Ledger(
+            visits=np.zeros(problem.n_rows, dtype=np.int64),
+            begin=slots.begin.copy(),
+            used=slots.used.copy(),
+            capacity=np.zeros(problem.n_rows, dtype=np.int64),
+            changed=np.ones(problem.n_rows, dtype=np.bool_),
+            successor=_padded(slots.successor, pool),
+            tally=np.zeros(pool, dtype=np.int64),
+            low=_padded(slots.low, pool),
+            high=_padded(slots.high, pool),
+            end=np.array([n_slots]),
+        )
+
+    def reserve(self, slots: int) -> None:
+        """Make sure that ``slots`` more pool slots are free."""
+        ledger = self.ledger
+        needed = int(ledger.end[0]) + slots
+        if needed > ledger.successor.size:
+            pool = max(needed, 2 * ledger.successor.size)
+            names = ("successor", "tally", "low", "high")
+            self.ledger = ledger._replace(**{name: _padded(getattr(ledger, name), pool) for name in names})
+
+    def add(self, transitions: Transitions, episodes: int) -> None:
+        """Record the transitions of ``episodes`` whole episodes.
+
+        Raises
+        ------
+        InvalidProblemError
+            If a transition was declared impossible. It voids the assumption; the counts made before stay as they were.
+        """
+        before = None if self.problem.successors == "unknown" else self.state()
+        first, n_states = 0, self.problem.n_states
+        while True:
+            first, code = _record_all(self.ledger, n_states, transitions, first)
+            if code == _FULL:
+                self.reserve(self.ledger.successor.size)
+                continue
+            break
+        if code == _FORBIDDEN:
+            assert before is not None
+            self.restore(before)
+            self.refuse(int(transitions.rows[first]), int(transitions.successors[first]))
+        self.episodes += episodes
+
+    def refuse(self, row: int, successor: int) -> None:
+        """Report a transition that contradicts the declared successors."""
+        problem = self.problem
+        raise InvalidProblemError(
+            f"the declared successors are wrong: {problem.place(row)} went to state "
+            f"{problem.state_names[successor]!r}, which was declared impossible "
+            f"(after {self.episodes} episodes, which are kept)"
+        )
+
+    def transitions(self) -> Transitions:
+        """Every transition seen, sorted by row and successor: the counts in their canonical form."""
+        ledger = self.ledger
+        rows = np.flatnonzero(ledger.visits)
+        used = ledger.used[rows]
+        first = np.cumsum(used) - used
+        slots = np.repeat(ledger.begin[rows] - first, used) + np.arange(used.sum())
+        row, successor, times = np.repeat(rows, used), ledger.successor[slots], ledger.tally[slots]
+        seen = times > 0
+        row, successor, times = row[seen], successor[seen], times[seen]
+        order = np.lexsort((successor, row))
+        return Transitions(row[order], successor[order], times[order])
+
+    def state(self) -> dict[str, Any]:
+        """A copy of everything, from which :meth:`restore` goes on."""
+        end = int(self.ledger.end[0])
+        arrays = {
+            name: array[..., :end].copy() if name in ("successor", "tally", "low", "high") else array.copy()
+            for name, array in self.ledger._asdict().items()
+        }
+        return {"episodes": self.episodes, **arrays}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.episodes = int(state["episodes"])
+        self.ledger = Ledger(**{name: np.array(state[name]) for name in Ledger._fields})
+        self.reserve(max(spare_slots(self.problem), 1024))
+
+
+def _padded(array: np.ndarray, length: int) -> np.ndarray:
+    """A copy of ``array`` whose last axis is extended to ``length``."""
+    result = np.zeros((*array.shape[:-1], length), dtype=array.dtype)
+    result[..., : array.shape[-1]] = array
+    return result

@@ -1,0 +1,363 @@
+r"""The paper's method: optimism with Bernstein bonuses in exponential space, and a width certificate.
+
+With 1-based steps, :math:`x=\alpha(n)/n`, :math:`x^\star=\alpha^\star(n)/n`, :math:`Z^\circ` the optimistic side
+(:math:`Z^{up}` for :math:`\beta>0`, :math:`Z^{low}` for :math:`\beta<0`), from :math:`Z_{H+1}=1`, :math:`G_{H+1}=0`:
+
+.. math::
+   U^{up}  &= \min\{\text{cap},\, e^{\beta r}[\hat p Z^{up}  + b + \tfrac1H \hat p(Z^{up}-Z^{low})]\}\\
+   U^{low} &= \max\{\text{floor},\, e^{\beta r}[\hat p Z^{low} - b - \tfrac1H \hat p(Z^{up}-Z^{low})]\}\\
+   G &= \min\{\text{cap}_G,\, e^{\beta r}[\,c + \kappa\,\hat p G_{h+1}]\}\quad\text{at the greedy action}.
+
+``constants="verified"`` is, to the letter, the algorithm whose PAC property and sample complexity are machine-checked
+in Lean 4: :math:`b = 2\sqrt{2\operatorname{Var}_{\hat p}(Z^\circ)x^\star} + (5+4H)\,\text{range}_h\,x`, :math:`c=3b`,
+:math:`\kappa=1+3/H`, range :math:`e^{\beta(H-h)}` or :math:`1-e^{\beta(H-h)}`, caps from rewards in [0, 1].
+
+``constants="sharp"`` has the same proof on paper with less slack: :math:`b = 2\sqrt{2\operatorname{Var}x^\star} +
+\sqrt5\,B\sqrt{x x^\star} + (2H+3)B x^\star`, :math:`c=2b+(H/2+2)Bx`, :math:`\kappa=1+2/H`, where :math:`B` is the span of
+:math:`Z_{h+1}` over the possible successors given the known rewards, caps to match, and the weakest stopping rule.
+
+Stop when :math:`G_1 \le (1-e^{-\beta\varepsilon})Z^{up}_1` for :math:`\beta>0`; for :math:`\beta<0` when
+:math:`G_1 \le (1-e^{\beta\varepsilon})Z^{low}_1` (verified) or :math:`(e^{|\beta|\varepsilon}-1)Z^{low}_1` (sharp). Both
+are written as ``gap <= eps`` below.
+
+Rewards outside [0, 1] are rescaled: :math:`r'=(r-lo)/(hi-lo)`, :math:`\beta'=\beta(hi-lo)`,
+:math:`\varepsilon'=\varepsilon/(hi-lo)`, :math:`V = H\,lo + (hi-lo)V'`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from entropic_bpi.counts import Counts, spare_slots
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.plan import History, Plan, tie_priority
+from entropic_bpi.methods.rates import log_8e
+from entropic_bpi.problem import Frame, Problem, reward_step, row_of
+from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
+
+__all__ = ["Bernstein"]
+
+LARGEST_EXPONENT = 600.0
+# Below this |β|H the sharp form carries (Z - 1)/|β|, whose digits Z itself would lose.
+SMALL_EXPONENT = 1.0
+
+
+class Tables(NamedTuple):
+    """What a plan needs besides the counts. Tables hold ``(Z - origin) / unit``, that is Z itself, or
+    ``(Z - 1) / |β|`` for small exponents. Arrays over places are ``(steps, S, A)``.
+
+    ``gain`` is e^{βr} and ``lift`` the same for the origin, ``(e^{βr} - 1) origin / unit``; ``cap`` and ``floor`` bound U,
+    ``width_cap`` bounds G, ``span`` is the range of Z_{h+1} in the bonus. ``rate`` and ``rate_star`` are α(n)/n and α*(n)/n.
+    """
+
+    sign: int
+    verified: bool
+    log_kl: float
+    log_bernstein: float
+    gain: np.ndarray
+    lift: np.ndarray
+    cap: np.ndarray
+    floor: np.ndarray
+    width_cap: np.ndarray
+    span: np.ndarray
+    rate: np.ndarray
+    rate_star: np.ndarray
+
+
+class Sheet(NamedTuple):
+    """Working arrays of a plan, ``(steps + 1, S)``, and its greedy policy ``(steps, S)``."""
+
+    up: np.ndarray
+    low: np.ndarray
+    width: np.ndarray
+    policy: np.ndarray
+
+
+@njit(cache=True, nogil=True)
+def _refresh_rates(frame, tables, ledger):  # type: ignore[no-untyped-def]
+    """Recompute α(n)/n and α*(n)/n of the rows visited since the last plan."""
+    for row in range(ledger.visits.size):
+        if ledger.changed[row]:
+            ledger.changed[row] = False
+            n = ledger.visits[row]
+            if n > 0:
+                log_term = log_8e(n)
+                tables.rate[row] = (tables.log_kl + frame.n_states * log_term) / n
+                tables.rate_star[row] = (tables.log_bernstein + log_term) / n
+
+
+@njit(cache=True, nogil=True)
+def _moments(ledger, row, sheet, h, sign):  # type: ignore[no-untyped-def]
+    """p̂Z_up, p̂Z_low, p̂G and the standard deviation of the optimistic side, all at step ``h + 1``."""
+    n = float(ledger.visits[row])
+    optimistic = sheet.up if sign > 0 else sheet.low
+    begin, end = ledger.begin[row], ledger.begin[row] + ledger.used[row]
+    up = low = width = 0.0
+    for j in range(begin, end):
+        if ledger.tally[j] > 0:
+            p, y = ledger.tally[j] / n, ledger.successor[j]
+            up += p * sheet.up[h + 1, y]
+            low += p * sheet.low[h + 1, y]
+            width += p * sheet.width[h + 1, y]
+    centre = up if sign > 0 else low
+    # Squares of Z can leave the range of doubles although Z does not: measure deviations in units of the largest.
+    largest = 0.0
+    for j in range(begin, end):
+        if ledger.tally[j] > 0:
+            largest = max(largest, abs(optimistic[h + 1, ledger.successor[j]] - centre))
+    total = 0.0
+    if largest > 0.0:
+        for j in range(begin, end):
+            if ledger.tally[j] > 0:
+                deviation = (optimistic[h + 1, ledger.successor[j]] - centre) / largest
+                total += ledger.tally[j] / n * deviation * deviation
+    return up, low, width, largest * math.sqrt(total)
+
+
+@njit(cache=True, nogil=True)
+def _bounds(frame, tables, ledger, sheet, h, s, a):  # type: ignore[no-untyped-def]
+    """U_up, U_low and the certificate G of one action."""
+    cap, floor, width_cap = tables.cap[h, s, a], tables.floor[h, s, a], tables.width_cap[h, s, a]
+    row = row_of(frame, h, s, a)
+    if ledger.visits[row] == 0:
+        return cap, floor, width_cap
+    up, low, width, deviation = _moments(ledger, row, sheet, h, tables.sign)
+    x, x_star, span, steps = tables.rate[row], tables.rate_star[row], tables.span[h, s, a], float(frame.steps)
+    bonus = 2.0 * math.sqrt(2.0 * x_star) * deviation
+    if tables.verified:
+        bonus += (5.0 + 4.0 * steps) * span * x
+        width = 3.0 * bonus + (1.0 + 3.0 / steps) * width
+    else:
+        bonus += (math.sqrt(5.0 * x * x_star) + (2.0 * steps + 3.0) * x_star) * span
+        width = 2.0 * bonus + (0.5 * steps + 2.0) * span * x + (1.0 + 2.0 / steps) * width
+    slack = bonus + (up - low) / steps
+    gain, lift = tables.gain[h, s, a], tables.lift[h, s, a]
+    u_up = min(cap, lift + gain * (up + slack))
+    u_low = max(floor, lift + gain * (low - slack))
+    width = min(width_cap, gain * width)
+    if not tables.verified:
+        width = min(width, u_up - floor if tables.sign > 0 else cap - u_low)
+    return u_up, u_low, width
+
+
+@njit(cache=True, nogil=True)
+def _plan(frame, tables, ledger, sheet, seed):  # type: ignore[no-untyped-def]
+    """Backward induction over the reachable states; Z_up, Z_low and G at the start."""
+    _refresh_rates(frame, tables, ledger)
+    sign = tables.sign
+    for h in range(frame.steps - 1, -1, -1):
+        actions = 1 if frame.artificial and h == 0 else frame.n_actions
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            s = frame.states[i]
+            best_up = best_low = -sign * np.inf
+            optimistic, chosen, priority = -sign * np.inf, -1, np.uint64(0)
+            for a in range(actions):
+                u_up, u_low, width = _bounds(frame, tables, ledger, sheet, h, s, a)
+                if sign * u_up > sign * best_up:
+                    best_up = u_up
+                if sign * u_low > sign * best_low:
+                    best_low = u_low
+                candidate = u_up if sign > 0 else u_low
+                better = chosen < 0 or sign * candidate > sign * optimistic
+                if not better and candidate == optimistic:
+                    better = tie_priority(seed, h, s, a) > priority
+                if better:
+                    optimistic, chosen, priority = candidate, a, tie_priority(seed, h, s, a)
+                    sheet.width[h, s] = width
+            sheet.up[h, s] = best_up
+            sheet.low[h, s] = best_low
+            sheet.policy[h, s] = chosen
+    return sheet.up[0, frame.start], sheet.low[0, frame.start], sheet.width[0, frame.start]
+
+
+@njit(cache=True, nogil=True)
+def _claim(beta, small, verified, up, low, width):  # type: ignore[no-untyped-def]
+    """Lower bound of the policy's value, upper bound of the optimal value, and the gap; -inf and inf say nothing.
+
+    ``small`` says that the tables hold (Z - 1)/|β|.
+    """
+    strength = abs(beta)
+    if strength < 1e-300:
+        return up - width, up, width
+    unit = strength if small else 1.0
+    z = unit * (up if beta > 0 else low) + (1.0 if small else 0.0)
+    g = unit * width / z
+    value = math.log(z) / beta
+    if small:
+        value = math.log1p(unit * (up if beta > 0 else low)) / beta
+    if beta < 0 and not verified:
+        gap = math.log1p(g) / strength
+        return value - gap, value, gap
+    if g >= 1.0:
+        return -np.inf, value, np.inf
+    gap = -math.log1p(-g) / strength
+    if beta > 0:
+        return value - gap, value, gap
+    return value - math.log1p(g) / strength, value, gap
+
+
+@njit(cache=True, nogil=True)
+def _run_every(kernel, frame, tables, ledger, sheet, beta, small, eps, seed, episodes, spare, rng, history):  # type: ignore[no-untyped-def]
+    """Play an episode of the current policy, plan, test; up to ``episodes`` times or until the test passes.
+
+    Returns the number of episodes played and the transition that was declared impossible, if any.
+    """
+    behaviour = Behaviour(sheet.policy, sheet.policy, sheet.policy, False)
+    for i in range(episodes):
+        if ledger.end[0] + spare > ledger.successor.size:
+            return i, -1, -1
+        row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
+        if row >= 0:
+            return i, row, successor
+        up, low, width = _plan(frame, tables, ledger, sheet, seed)
+        history[i, 0], history[i, 1], history[i, 2] = _claim(beta, small, tables.verified, up, low, width)
+        if history[i, 2] <= eps:
+            return i + 1, -1, -1
+    return episodes, -1, -1
+
+
+class Bernstein:
+    """The paper's method with ``constants`` ``"verified"`` or ``"sharp"``; see the module's docstring."""
+
+    name = "bernstein"
+
+    def __init__(self, problem: Problem, constants: str, seed: int) -> None:
+        if problem.rewards is None:
+            raise InvalidProblemError(
+                "method='bernstein' needs rewards that depend on (s, a) only: no proof covers rewards that depend on the "
+                "next state. Use method='kl'"
+            )
+        low, high = problem.reward_range
+        inside = 0 <= low and high <= 1
+        self.shift, self.scale = (0.0, 1.0) if inside else (low, (high - low) or 1.0)
+        self.problem, self.constants, self.seed = problem, constants, seed
+        self.beta, self.eps = problem.beta * self.scale, problem.eps / self.scale
+        exponent = abs(self.beta) * problem.steps
+        if exponent > LARGEST_EXPONENT:
+            raise InvalidProblemError(
+                f"|beta| * horizon * reward range = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
+                "where the bounds leave double precision"
+            )
+        if constants == "verified" and self.beta == 0:
+            raise InvalidProblemError("constants='verified' needs beta != 0; constants='sharp' covers beta = 0")
+        self.small = constants == "sharp" and exponent < SMALL_EXPONENT
+        self.frame: Frame = problem.frame
+        self.tables = self._tables()
+        shape = (problem.steps + 1, problem.n_states)
+        terminal = 0.0 if self.small else 1.0
+        self.sheet = Sheet(
+            np.full(shape, terminal), np.full(shape, terminal), np.zeros(shape), np.zeros(shape, dtype=np.int64)[1:]
+        )
+
+    def plan(self, counts: Counts, round: int) -> Plan:
+        """Bounds and the next policy from the counts."""
+        bounds = _plan(self.frame, self.tables, counts.ledger, self.sheet, self.seed)
+        lower, upper, gap = self._in_reward_units(
+            *_claim(self.beta, self.small, self.constants == "verified", *bounds)
+        )
+        policy = self.sheet.policy.copy()
+        return Plan(policy, lower, upper, gap, Behaviour(policy, policy, policy, False))
+
+    def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> History:
+        """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
+        history = np.empty((episodes, 3))
+        spare = spare_slots(self.problem)
+        counts.reserve(spare * min(episodes, 64))
+        self.sheet.policy[:] = plan.policy
+        played, row, successor = _run_every(
+            simulator.kernel, self.frame, self.tables, counts.ledger, self.sheet, self.beta, self.small, self.eps,
+            self.seed, episodes, spare, simulator.rng, history,
+        )  # fmt: skip
+        counts.episodes += played
+        if row >= 0:
+            counts.refuse(row, successor)
+        lower, upper, gap = self._in_reward_units(*history[:played].T)
+        return History(lower, upper, gap)
+
+    def _in_reward_units(self, lower, upper, gap):  # type: ignore[no-untyped-def]
+        offset = self.problem.horizon * self.shift
+        worst = offset if self.shift else self.problem.horizon * min(self.problem.reward_range[0], 0.0)
+        return np.maximum(worst, offset + self.scale * lower), offset + self.scale * upper, self.scale * gap
+
+    def _tables(self) -> Tables:
+        problem, beta, steps = self.problem, self.beta, self.problem.steps
+        assert problem.rewards is not None
+        pairs = problem.n_states * problem.n_actions
+        union = pairs * steps / (problem.delta / 3)
+        pooled_union = (pairs + problem.artificial) / (problem.delta / 3) if problem.stationary else union
+        unit, origin = (abs(beta) or 1.0, 1.0) if self.small else (1.0, 0.0)
+        rewards = self._step_rewards()
+        gain = np.exp(beta * rewards)
+        lift = origin * (np.expm1(beta * rewards) / unit if beta else rewards)
+        if self.constants == "verified":
+            cap, floor, width_cap, span = self._verified_ranges()
+        else:
+            bottom, top = self._reward_aware_ranges(rewards, unit)
+            cap, floor, width_cap, span = lift + gain * top, lift + gain * bottom, gain * (top - bottom), top - bottom
+        return Tables(
+            sign=1 if beta >= 0 else -1,
+            verified=self.constants == "verified",
+            log_kl=math.log(pooled_union),
+            log_bernstein=math.log(union),
+            gain=gain,
+            lift=lift,
+            cap=cap,
+            floor=floor,
+            width_cap=width_cap,
+            span=span,
+            rate=np.zeros(problem.n_rows),
+            rate_star=np.zeros(problem.n_rows),
+        )
+
+    def _step_rewards(self) -> np.ndarray:
+        """Rescaled rewards ``(steps, S, A)``; the artificial step pays 0."""
+        problem = self.problem
+        rewards = np.zeros((problem.steps, problem.n_states, problem.n_actions))
+        rewards[int(problem.artificial) :] = (problem.rewards - self.shift) / self.scale
+        return rewards
+
+    def _verified_ranges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Caps and ranges that know only that rewards lie in [0, 1]."""
+        problem = self.problem
+        remaining = np.arange(problem.steps, 0, -1)[:, None, None] * np.ones((1, problem.n_states, problem.n_actions))
+        extreme, one = np.exp(self.beta * remaining), np.ones_like(remaining)
+        later = np.exp(self.beta * (remaining - 1))
+        if self.beta > 0:
+            return extreme, one, extreme, later
+        return one, extreme, one, -np.expm1(self.beta * (remaining - 1))
+
+    def _reward_aware_ranges(self, rewards: np.ndarray, unit: float) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest (Z_{h+1} - origin) / unit over the possible successors of each place."""
+        problem, shape = self.problem, rewards.shape
+        least, most = np.zeros(problem.n_states), np.zeros(problem.n_states)
+        bottom, top = np.empty(shape), np.empty(shape)
+        for h in reversed(range(problem.steps)):
+            low, high = self._successor_extremes(h, least, most)
+            ends = np.stack([self._transform(low, unit), self._transform(high, unit)])
+            bottom[h], top[h] = ends.min(axis=0), ends.max(axis=0)
+            least, most = (rewards[h] + low).min(axis=1), (rewards[h] + high).max(axis=1)
+        return bottom, top
+
+    def _transform(self, value: np.ndarray, unit: float) -> np.ndarray:
+        if not self.small:
+            return np.exp(self.beta * value)
+        return np.expm1(self.beta * value) / unit if self.beta else value
+
+    def _successor_extremes(self, h: int, least: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        problem, slots = self.problem, self.problem.slots
+        shape = (problem.n_states, problem.n_actions)
+        if problem.artificial and h == 0:
+            rows = np.full(shape[0] * shape[1], problem.n_rows - 1)
+        else:
+            rows = problem.rows_at(h, np.arange(problem.n_states))
+        if problem.successors == "unknown":
+            return np.full(shape, least.min()), np.full(shape, most.max())
+        low, high = np.empty(len(rows)), np.empty(len(rows))
+        for i, row in enumerate(rows):
+            successors = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
+            low[i], high[i] = least[successors].min(), most[successors].max()
+        return low.reshape(shape), high.reshape(shape)

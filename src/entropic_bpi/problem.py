@@ -1,0 +1,329 @@
+r"""The problem as a learner sees it: sizes, known rewards, what is assumed, and never a probability.
+
+A *row* is a state-action pair whose transitions are estimated together: ``(h, s, a)``, or ``(s, a)`` when the kernel is
+declared stationary and counts are pooled over steps. A random start is handled by an artificial first step with one
+state, one action and reward 0, whose row is the last one and is never pooled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from entropic_bpi._checks import check_finite, check_positive, check_probability
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.mdp import FiniteMDP
+
+__all__ = ["Frame", "Problem", "Slots", "reward_step", "row_of"]
+
+# Up to this many states a row with unknown successors lists every state; beyond, only those seen and "elsewhere".
+EXPLICIT_STATES = 64
+_MAX_EXPLICIT_SLOTS = 50_000_000
+
+
+class Frame(NamedTuple):
+    """Sizes and row numbering, in the form the compiled kernels take.
+
+    ``steps`` counts the artificial first step, if there is one. States that can be reached at step ``h`` under the
+    declared successors are ``states[first_state[h] : first_state[h + 1]]``.
+    """
+
+    steps: int
+    n_states: int
+    n_actions: int
+    artificial: int
+    pooled: int
+    start: int
+    first_state: np.ndarray
+    states: np.ndarray
+
+
+@njit(cache=True, nogil=True, inline="always")
+def row_of(frame, h, s, a):  # type: ignore[no-untyped-def]
+    """The row whose counts govern action ``a`` in state ``s`` at planned step ``h``."""
+    pairs = frame.n_states * frame.n_actions
+    if frame.artificial and h == 0:
+        return pairs if frame.pooled else (frame.steps - 1) * pairs
+    if frame.pooled:
+        return s * frame.n_actions + a
+    return ((h - frame.artificial) * frame.n_states + s) * frame.n_actions + a
+
+
+@njit(cache=True, nogil=True, inline="always")
+def reward_step(frame, table, h):  # type: ignore[no-untyped-def]
+    """Index along the step axis of ``table`` (of length 1 or H) at planned step ``h``."""
+    return 0 if table.shape[0] == 1 else h - frame.artificial
+
+
+class Slots(NamedTuple):
+    """The possible successors of every row, before anything was observed.
+
+    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]``, which rows may share. ``successor`` names the next state,
+    or ``n_states`` for "some state not seen yet". ``low`` and ``high`` bound the reward of the slot, shape
+    ``(0 | 1 | H, slots)``; they have no rows when rewards depend on (s, a) only. ``possible[i]`` is the number of next
+    states that row ``i`` may have.
+    """
+
+    begin: np.ndarray
+    used: np.ndarray
+    successor: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    possible: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """An identification problem.
+
+    Attributes
+    ----------
+    n_states, n_actions, horizon : int
+    start : int or None
+        The known first state; None when it is random.
+    beta, eps, delta : float
+        In the reward's own units; positive ``beta`` is risk-seeking.
+    stationary : bool
+        Whether the kernel is declared the same at every step, so that counts are pooled.
+    successors : str
+        What is declared about the possible next states: ``"unknown"``, ``"model"`` or ``"mask"``.
+    rewards : array ``(1 | H, S, A)`` or None
+        Known rewards that do not depend on the next state; None when they do (then the slots carry them).
+    slots : Slots
+        The possible successors of each row.
+    source_hash : str
+        Content hash of the simulated model; with the other fields it identifies the run.
+    """
+
+    n_states: int
+    n_actions: int
+    horizon: int
+    start: int | None
+    beta: float
+    eps: float
+    delta: float
+    stationary: bool
+    successors: str
+    rewards: np.ndarray | None
+    slots: Slots
+    state_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    source_hash: str
+
+    @property
+    def artificial(self) -> bool:
+        """Whether the planned problem has the artificial first step of a random start."""
+        return self.start is None
+
+    @property
+    def next_state_rewards(self) -> bool:
+        return self.rewards is None
+
+    @property
+    def steps(self) -> int:
+        return self.horizon + self.artificial
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.slots.begin)
+
+    @cached_property
+    def reward_range(self) -> tuple[float, float]:
+        """Smallest and largest reward that the learner must reckon with."""
+        if self.rewards is not None:
+            return float(self.rewards.min()), float(self.rewards.max())
+        return float(self.slots.low.min()), float(self.slots.high.max())
+
+    @property
+    def return_range(self) -> float:
+        """How far apart two returns can be, by the rewards alone."""
+        low, high = self.reward_range
+        return (high - low) * self.horizon
+
+    @cached_property
+    def frame(self) -> Frame:
+        reachable = self._reachable()
+        first = np.concatenate([[0], np.cumsum([len(states) for states in reachable])])
+        return Frame(
+            self.steps,
+            self.n_states,
+            self.n_actions,
+            int(self.artificial),
+            int(self.stationary),
+            0 if self.start is None else self.start,
+            first.astype(np.int64),
+            np.concatenate(reachable).astype(np.int64),
+        )
+
+    def _reachable(self) -> list[np.ndarray]:
+        """States that can be occupied at each planned step under the declared successors."""
+        everywhere = np.arange(self.n_states)
+        steps = [np.array([0 if self.start is None else self.start])]
+        for h in range(self.steps - 1):
+            if self.successors == "unknown":
+                steps.append(everywhere)
+                continue
+            rows = self.rows_at(h, steps[-1])
+            found = np.zeros(self.n_states, dtype=bool)
+            for begin, used in zip(self.slots.begin[rows], self.slots.used[rows], strict=True):
+                found[self.slots.successor[begin : begin + used]] = True
+            steps.append(np.flatnonzero(found))
+        return steps
+
+    def rows_at(self, h: int, states: np.ndarray) -> np.ndarray:
+        """The rows of all actions in ``states`` at planned step ``h``."""
+        pairs = self.n_states * self.n_actions
+        if self.artificial and h == 0:
+            return np.array([self.n_rows - 1])
+        offset = 0 if self.stationary else (h - self.artificial) * pairs
+        return (offset + states[:, None] * self.n_actions + np.arange(self.n_actions)).ravel()
+
+    def place(self, row: int) -> str:
+        """Where a row is, in the user's words."""
+        if self.artificial and row == self.n_rows - 1:
+            return "the random start"
+        pair, action = divmod(row, self.n_actions)
+        step, state = divmod(pair, self.n_states)
+        where = f"state {self.state_names[state]!r}, action {self.action_names[action]!r}"
+        return where if self.stationary else f"step {step}, {where}"
+
+    @classmethod
+    def from_mdp(
+        cls,
+        mdp: FiniteMDP,
+        *,
+        beta: float,
+        eps: float,
+        delta: float,
+        stationary: bool = False,
+        successors: Any = None,
+    ) -> Problem:
+        """The problem of identifying a good policy of ``mdp`` when its probabilities are hidden."""
+        if stationary and not mdp.stationary:
+            raise InvalidProblemError("stationary=True declares one kernel for all steps, but the model's changes by step")
+        random_start = not isinstance(mdp.start, int)
+        rows = _declared_rows(mdp, stationary, successors)
+        start_known = isinstance(successors, str)
+        slots = _slots(mdp, rows, stationary, _start_support(mdp, start_known) if random_start else None)
+        return cls(
+            n_states=mdp.n_states,
+            n_actions=mdp.n_actions,
+            horizon=mdp.horizon,
+            start=mdp.start if isinstance(mdp.start, int) else None,
+            beta=check_finite("beta", beta),
+            eps=check_positive("eps", eps),
+            delta=check_probability("delta", delta),
+            stationary=bool(stationary),
+            successors="unknown" if successors is None else "model" if isinstance(successors, str) else "mask",
+            rewards=None if mdp.next_state_rewards else _step_table(mdp),
+            slots=slots,
+            state_names=mdp.state_names,
+            action_names=mdp.action_names,
+            source_hash=mdp.content_hash,
+        )
+
+
+def _step_table(mdp: FiniteMDP) -> np.ndarray:
+    rewards = mdp.rewards
+    assert rewards is not None
+    return rewards[None] if rewards.ndim == 2 else rewards
+
+
+def _declared_rows(mdp: FiniteMDP, stationary: bool, successors: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Declared successors as compressed rows ``(indptr, indices)`` over (s, a) or (h, s, a); None if unknown."""
+    if successors is None:
+        return None
+    if isinstance(successors, str):
+        if successors != "model":
+            raise InvalidProblemError(f"successors must be None, 'model' or a boolean mask (S, A, S); got {successors!r}")
+        return mdp.rows.indptr, mdp.rows.indices
+    mask = np.asarray(successors)
+    shape = (mdp.n_states, mdp.n_actions, mdp.n_states)
+    if mask.shape != shape or mask.dtype != np.bool_:
+        raise InvalidProblemError(
+            f"successors must be a boolean mask of shape (S, A, S) = {shape}, got dtype {mask.dtype}, shape {mask.shape}"
+        )
+    empty = ~mask.any(axis=2)
+    if empty.any():
+        s, a = np.argwhere(empty)[0]
+        raise InvalidProblemError(f"successors[s={s}, a={a}] allows no next state")
+    flat = mask.reshape(-1, mdp.n_states)
+    return np.concatenate([[0], np.cumsum(flat.sum(axis=1))]), np.nonzero(flat)[1]
+
+
+def _start_support(mdp: FiniteMDP, known: bool) -> np.ndarray:
+    return np.flatnonzero(mdp.start_distribution > 0) if known else np.arange(mdp.n_states)
+
+
+def _slots(
+    mdp: FiniteMDP, rows: tuple[np.ndarray, np.ndarray] | None, stationary: bool, start_support: np.ndarray | None
+) -> Slots:
+    """Lay out the default slots of every row; rows that look alike share them."""
+    pairs = mdp.n_states * mdp.n_actions
+    n_rows = pairs if stationary else pairs * mdp.horizon
+    if rows is not None:
+        indptr, successor = rows
+        begin, used = indptr[:-1], np.diff(indptr)
+        pair_of_slot = np.repeat(np.arange(len(begin)) % pairs, used)
+        possible = used.copy()
+    elif mdp.next_state_rewards:
+        # Each (s, a) has rewards of its own for every next state, so each needs its own slots.
+        if pairs * mdp.n_states > _MAX_EXPLICIT_SLOTS:
+            raise InvalidProblemError(
+                "unknown successors with rewards that depend on the next state need a table of "
+                f"{pairs * mdp.n_states} entries: declare the possible successors"
+            )
+        begin, used = np.arange(pairs) * mdp.n_states, np.full(pairs, mdp.n_states)
+        successor = np.tile(np.arange(mdp.n_states), pairs)
+        pair_of_slot = np.repeat(np.arange(pairs), mdp.n_states)
+        possible = used.copy()
+    else:
+        everywhere = np.arange(mdp.n_states) if mdp.n_states <= EXPLICIT_STATES else np.array([mdp.n_states])
+        begin, used = np.zeros(pairs, dtype=np.int64), np.full(pairs, len(everywhere))
+        successor, pair_of_slot = everywhere, np.zeros(len(everywhere), dtype=np.int64)
+        possible = np.full(pairs, mdp.n_states)
+    if len(begin) < n_rows:
+        begin, used, possible = (np.tile(array, mdp.horizon) for array in (begin, used, possible))
+    rewards = _slot_rewards(mdp, pair_of_slot, successor, len(pair_of_slot))
+    if start_support is not None:
+        begin, used = np.append(begin, len(successor)), np.append(used, len(start_support))
+        possible = np.append(possible, len(start_support))
+        successor = np.concatenate([successor, start_support])
+        # The artificial step pays nothing; slot rewards are measured from the smallest reward, hence that value.
+        nothing = np.full((len(rewards), len(start_support)), rewards.min(initial=np.inf))
+        rewards = np.concatenate([rewards, nothing], axis=1)
+    return Slots(
+        begin.astype(np.int64),
+        used.astype(np.int64),
+        successor.astype(np.int64),
+        rewards,
+        rewards.copy(),
+        possible.astype(np.int64),
+    )
+
+
+def _slot_rewards(mdp: FiniteMDP, pair: np.ndarray, successor: np.ndarray, n_slots: int) -> np.ndarray:
+    """Rewards of the slots, 0 where the model declares none; without rows when they do not depend on the next state."""
+    if not mdp.next_state_rewards:
+        return np.empty((0, n_slots))
+    rows, pairs = mdp.rows, mdp.n_states * mdp.n_actions
+    assert rows.rewards is not None
+    per_step = not mdp.stationary and n_slots == len(rows.indices)
+    if per_step:
+        return np.array(rows.rewards)
+    if mdp.rewards is not None:
+        table = mdp.rewards if mdp.rewards.ndim == 4 else mdp.rewards[None]
+        return table.reshape(len(table), pairs, mdp.n_states)[:, pair, successor]
+    table_rows = [mdp.step_rows(h) for h in range(1 if mdp.stationary and len(rows.rewards) == 1 else mdp.horizon)]
+    return np.stack([_lookup(step, pair, successor, mdp.n_states) for step in table_rows])
+
+
+def _lookup(rows: Any, pair: np.ndarray, successor: np.ndarray, n_states: int) -> np.ndarray:
+    declared = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * n_states + rows.indices
+    wanted = pair * n_states + successor
+    position = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
+    return np.where(declared[position] == wanted, rows.rewards[position], 0.0)

@@ -1,0 +1,172 @@
+r"""Episodes of a simulated :class:`~entropic_bpi.mdp.FiniteMDP`, one at a time or many at once.
+
+The behaviour to play is a :class:`Behaviour`: follow ``lead`` until the first place where ``turn`` names an action, play
+it, and follow ``greedy`` from there on; or follow ``greedy`` from the start. The only memory is that one bit.
+
+**Many at once.** The visitors of a state at a step go to their next states independently, so the numbers that go to
+each are multinomial. Splitting the visitors step by step therefore draws the counts of :math:`m` independent episodes
+*exactly in law* at a cost that does not depend on :math:`m`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from entropic_bpi.counts import Counts, Transitions, record
+from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.problem import Problem, row_of
+
+__all__ = ["Behaviour", "Kernel", "Simulator", "play_episode"]
+
+
+class Behaviour(NamedTuple):
+    """What to play: arrays ``(steps, S)`` of actions; ``turn`` is -1 where the lead goes on."""
+
+    greedy: np.ndarray
+    lead: np.ndarray
+    turn: np.ndarray
+    leading: bool
+
+
+class Kernel(NamedTuple):
+    """The true transitions as the compiled samplers read them; the last row is the start distribution.
+
+    ``shares`` are the probabilities of each successor given that none before it in the row was taken.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    probabilities: np.ndarray
+    shares: np.ndarray
+    per_step: int
+
+
+@njit(cache=True, nogil=True)
+def _choose(behaviour, leading, h, s):  # type: ignore[no-untyped-def]
+    """The action at step ``h`` in state ``s``, and whether the lead still goes on."""
+    if not leading:
+        return behaviour.greedy[h, s], False
+    if behaviour.turn[h, s] >= 0:
+        return behaviour.turn[h, s], False
+    return behaviour.lead[h, s], True
+
+
+@njit(cache=True, nogil=True)
+def _kernel_row(kernel, frame, h, s, a):  # type: ignore[no-untyped-def]
+    if frame.artificial and h == 0:
+        return kernel.indptr.size - 2
+    step = h - frame.artificial if kernel.per_step else 0
+    return (step * frame.n_states + s) * frame.n_actions + a
+
+
+@njit(cache=True, nogil=True)
+def _draw(kernel, row, rng):  # type: ignore[no-untyped-def]
+    """One next state."""
+    left = rng.random()
+    last = kernel.indptr[row + 1] - 1
+    for j in range(kernel.indptr[row], last):
+        left -= kernel.probabilities[j]
+        if left < 0:
+            return kernel.indices[j]
+    return kernel.indices[last]
+
+
+@njit(cache=True, nogil=True)
+def play_episode(kernel, frame, behaviour, ledger, rng):  # type: ignore[no-untyped-def]
+    """Play one episode into the ledger; (-1, -1), or the row and successor that were declared impossible.
+
+    The pool must have room for one episode.
+    """
+    s = frame.start
+    leading = behaviour.leading
+    for h in range(frame.steps):
+        a, leading = _choose(behaviour, leading, h, s)
+        s_next = _draw(kernel, _kernel_row(kernel, frame, h, s, a), rng)
+        row = row_of(frame, h, s, a)
+        if record(ledger, frame.n_states, row, s_next, 1) < 0:
+            return row, s_next
+        s = s_next
+    return -1, -1
+
+
+@njit(cache=True, nogil=True)
+def _grown(array):  # type: ignore[no-untyped-def]
+    bigger = np.empty(2 * array.size, dtype=array.dtype)
+    bigger[: array.size] = array
+    return bigger
+
+
+@njit(cache=True, nogil=True)
+def _split_episodes(kernel, frame, behaviour, episodes, rng):  # type: ignore[no-untyped-def]
+    """The transitions of ``episodes`` episodes by multinomial splitting, per (step, mode, state)."""
+    rows = np.empty(256, dtype=np.int64)
+    successors = np.empty(256, dtype=np.int64)
+    times = np.empty(256, dtype=np.int64)
+    size = 0
+    here = np.zeros((2, frame.n_states), dtype=np.int64)
+    there = np.zeros((2, frame.n_states), dtype=np.int64)
+    here[int(behaviour.leading), frame.start] = episodes
+    for h in range(frame.steps):
+        there[:] = 0
+        for mode in range(2):
+            for s in range(frame.n_states):
+                visitors = here[mode, s]
+                if visitors == 0:
+                    continue
+                a, leading = _choose(behaviour, mode == 1, h, s)
+                row = row_of(frame, h, s, a)
+                source = _kernel_row(kernel, frame, h, s, a)
+                for j in range(kernel.indptr[source], kernel.indptr[source + 1]):
+                    if visitors == 0:
+                        break
+                    moved = visitors if kernel.shares[j] == 1.0 else rng.binomial(visitors, kernel.shares[j])
+                    if moved == 0:
+                        continue
+                    visitors -= moved
+                    there[int(leading), kernel.indices[j]] += moved
+                    if size == rows.size:
+                        rows, successors, times = _grown(rows), _grown(successors), _grown(times)
+                    rows[size] = row
+                    successors[size] = kernel.indices[j]
+                    times[size] = moved
+                    size += 1
+        here, there = there, here
+    return rows[:size], successors[:size], times[:size]
+
+
+@njit(cache=True, nogil=True)
+def _shares(indptr, probabilities):  # type: ignore[no-untyped-def]
+    shares = np.ones_like(probabilities)
+    for row in range(indptr.size - 1):
+        rest = 0.0
+        for j in range(indptr[row + 1] - 1, indptr[row] - 1, -1):
+            rest += probabilities[j]
+            shares[j] = probabilities[j] / rest
+    return shares
+
+
+class Simulator:
+    """Draws transitions of ``mdp`` with ``rng``; the only part of a run that knows the probabilities."""
+
+    def __init__(self, mdp: FiniteMDP, problem: Problem, rng: np.random.Generator) -> None:
+        self.rng = rng
+        rows, start = mdp.rows, mdp.start_distribution
+        support = np.flatnonzero(start > 0)
+        indptr = np.append(rows.indptr, rows.indptr[-1] + len(support))
+        probabilities = np.concatenate([rows.probabilities, start[support]])
+        self.kernel = Kernel(
+            indptr,
+            np.concatenate([rows.indices.astype(np.int64), support]),
+            probabilities,
+            _shares(indptr, probabilities),
+            int(not mdp.stationary),
+        )
+        self.frame = problem.frame
+
+    def play(self, behaviour: Behaviour, episodes: int, into: Counts) -> None:
+        """Play ``episodes`` episodes of one behaviour and add them to the counts."""
+        flows = Transitions(*_split_episodes(self.kernel, self.frame, behaviour, episodes, self.rng))
+        into.add(flows, episodes)
