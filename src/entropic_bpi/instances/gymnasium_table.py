@@ -1,0 +1,217 @@
+"""Gymnasium environments that publish their transition table, as a known model."""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi._checks import check_integer
+from entropic_bpi.errors import InvalidModelError
+from entropic_bpi.mdp import FiniteMDP, Rows
+
+__all__ = ["from_gymnasium"]
+
+# Action names of the toy-text families, in the order of their action numbers.
+_ACTION_NAMES = {
+    "FrozenLake": ("left", "down", "right", "up"),
+    "CliffWalking": ("up", "right", "down", "left"),
+    "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
+}
+
+
+def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kwargs: Any) -> FiniteMDP:
+    """Read the model of an environment that publishes its transition table ``env.unwrapped.P``.
+
+    FrozenLake, CliffWalking and Taxi do. State ``s`` of the model is observation ``s`` of the environment. Transitions
+    that terminate the episode lead to one further state, ``end``, which absorbs and pays nothing. A reward may depend
+    on the next state; where one state and action can terminate with different rewards, a single end cannot express
+    that, so each reward gets an end of its own (``end``, ``end 2``, …). The environment's own time limit is replaced
+    by ``horizon``.
+
+    Parameters
+    ----------
+    env_or_id
+        An environment, which is only read, or an id for ``gymnasium.make``.
+    horizon : int
+        Number of steps, at least 1.
+    start : optional
+        First state, or distribution over the environment's states. By default the environment's
+        ``initial_state_distrib``; needed only if there is none.
+    **make_kwargs
+        Passed to ``gymnasium.make`` with an id, as in ``map_name="8x8"``.
+
+    Raises
+    ------
+    InvalidModelError
+        If there is no table, a space is not ``Discrete``, the table does not describe the environment (a wrapper
+        changes it), or the same (state, action, next state) occurs with two rewards, since a reward must be a
+        function of the three: ``CliffWalkingSlippery`` is such a case, in its start state.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> lake = eb.from_gymnasium("FrozenLake-v1", horizon=30, is_slippery=False)
+    >>> lake
+    FiniteMDP(17 states, 4 actions, horizon 30, stationary, sparse)
+    >>> round(eb.solve(lake, beta=1.0).value, 9)
+    1.0
+    """
+    horizon = check_integer("horizon", horizon)
+    with _opened(env_or_id, make_kwargs) as env:
+        label = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        _check_table_is_all(env, label)
+        n_states = _size_of(env.unwrapped.observation_space, f"the observation space of {label}")
+        n_actions = _size_of(env.unwrapped.action_space, f"the action space of {label}")
+        table = [_read_row(env.unwrapped.P, s, a, n_states) for s in range(n_states) for a in range(n_actions)]
+        first = _check_start(_published_start(env.unwrapped, label) if start is None else start, n_states)
+        actions = _action_names(env, n_actions)
+    n_ends = 1 + max(max(row) for row in table) - n_states  # negative when nothing terminates
+    ends = range(n_states, n_states + max(n_ends, 0))
+    table += [{end: (1.0, 0.0)} for end in ends for _ in range(n_actions)]
+    if isinstance(first, np.ndarray):
+        first = np.concatenate([first, np.zeros(len(ends))])
+    transitions, rewards = _compress(table, n_actions)
+    return FiniteMDP(
+        transitions,
+        rewards,
+        horizon=horizon,
+        start=first,
+        state_names=[str(s) for s in range(n_states)]
+        + ["end" if e == n_states else f"end {e - n_states + 1}" for e in ends],
+        action_names=actions,
+    )
+
+
+@contextmanager
+def _opened(env_or_id: Any, make_kwargs: dict[str, Any]) -> Iterator[Any]:
+    """The environment given, or one made here and closed after use."""
+    import gymnasium
+
+    if isinstance(env_or_id, gymnasium.Env):
+        if make_kwargs:
+            raise InvalidModelError(f"{', '.join(make_kwargs)}: options apply to an id, not to an existing environment")
+        yield env_or_id
+        return
+    if not isinstance(env_or_id, str):
+        raise InvalidModelError(f"expected a Gymnasium environment or an id, got {env_or_id!r}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # an outdated id either works or fails below
+            env = gymnasium.make(env_or_id, **make_kwargs)
+    except Exception as error:  # environments may raise anything on options that they do not like
+        raise InvalidModelError(f"gymnasium cannot make {env_or_id!r}: {type(error).__name__}: {error}") from error
+    try:
+        yield env
+    finally:
+        env.close()
+
+
+def _check_table_is_all(env: Any, label: str) -> None:
+    """Refuse an environment without a table, or one that does something its table does not say."""
+    import gymnasium
+
+    if not hasattr(env.unwrapped, "P"):
+        raise InvalidModelError(
+            f"{label} publishes no transition table (env.unwrapped.P), so its model cannot be read; "
+            "FrozenLake, CliffWalking and Taxi do"
+        )
+    if getattr(env.unwrapped, "fickle_passenger", False):
+        raise InvalidModelError(f"{label} with fickle_passenger=True: its table leaves the passenger's whims out")
+    changing = (gymnasium.RewardWrapper, gymnasium.ObservationWrapper, gymnasium.ActionWrapper)
+    while env is not env.unwrapped:
+        if isinstance(env, changing):
+            raise InvalidModelError(
+                f"the table of {label} does not include its wrapper {type(env).__name__}: unwrap it"
+            )
+        env = env.env
+
+
+def _size_of(space: Any, label: str) -> int:
+    from gymnasium.spaces import Discrete
+
+    if not isinstance(space, Discrete) or space.start != 0:
+        raise InvalidModelError(f"{label} must be Discrete and start at 0, got {space}")
+    return int(space.n)
+
+
+def _read_row(table: Any, state: int, action: int, n_states: int) -> dict[int, tuple[float, float]]:
+    """Next state → (probability, reward), in increasing order; end ``k`` of the episode is state ``n_states + k``."""
+    place = f"P[{state}][{action}]"
+    going_on: dict[int, tuple[float, float]] = {}
+    endings: dict[float, float] = {}
+    try:
+        outcomes = [(float(p), operator.index(s), float(r), bool(done)) for p, s, r, done in table[state][action]]
+    except (KeyError, IndexError):
+        raise InvalidModelError(f"{place} is missing from the transition table") from None
+    except (TypeError, ValueError):
+        raise InvalidModelError(f"{place} must list (probability, next state, reward, terminated)") from None
+    for probability, successor, reward, terminated in outcomes:
+        if not (probability >= 0 and math.isfinite(reward) and 0 <= successor < n_states):
+            raise InvalidModelError(
+                f"{place} holds {(probability, successor, reward, terminated)}: not a valid outcome"
+            )
+        if probability == 0:
+            continue
+        if terminated:
+            endings[reward] = endings.get(reward, 0.0) + probability
+            continue
+        before, known_reward = going_on.get(successor, (0.0, reward))
+        if reward != known_reward:
+            raise InvalidModelError(
+                f"{place} reaches state {successor} with rewards {known_reward:g} and {reward:g}: "
+                "the reward must be a function of (state, action, next state)"
+            )
+        going_on[successor] = before + probability, reward
+    if not going_on and not endings:
+        raise InvalidModelError(f"{place} has no outcome of positive probability")
+    ends = {n_states + k: (endings[reward], reward) for k, reward in enumerate(sorted(endings))}
+    return dict(sorted(going_on.items())) | ends
+
+
+def _published_start(unwrapped: Any, label: str) -> Any:
+    if not hasattr(unwrapped, "initial_state_distrib"):
+        raise InvalidModelError(
+            f"{label} does not publish initial_state_distrib: pass start= (a state, or a distribution over its states)"
+        )
+    return unwrapped.initial_state_distrib
+
+
+def _check_start(start: Any, n_states: int) -> int | np.ndarray:
+    """``start`` over the environment's own states; a plain state when it is certain."""
+    if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
+        if not 0 <= start < n_states:
+            raise InvalidModelError(f"start is state {start}, expected 0 to {n_states - 1}")
+        return int(start)
+    try:
+        distribution = np.array(start, dtype=float)
+    except (TypeError, ValueError):
+        distribution = np.empty(0)
+    if distribution.shape != (n_states,):
+        raise InvalidModelError(f"start must be a state or a distribution over the {n_states} states, got {start!r}")
+    certain = np.flatnonzero(distribution == 1)
+    return int(certain[0]) if np.count_nonzero(distribution) == len(certain) == 1 else distribution
+
+
+def _action_names(env: Any, n_actions: int) -> tuple[str, ...] | None:
+    name = "" if env.spec is None else env.spec.name
+    for family, actions in _ACTION_NAMES.items():
+        if name.startswith(family) and len(actions) == n_actions:
+            return actions
+    return None
+
+
+def _compress(table: list[dict[int, tuple[float, float]]], n_actions: int) -> tuple[Rows, Any]:
+    """Compressed rows and their rewards: per state and action where the next state makes no difference."""
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in table])])
+    indices = np.array([successor for row in table for successor in row], dtype=np.int32)
+    probabilities, rewards = np.array([outcome for row in table for outcome in row.values()]).T
+    low, high = np.minimum.reduceat(rewards, indptr[:-1]), np.maximum.reduceat(rewards, indptr[:-1])
+    if (low == high).all():
+        return Rows(indptr, indices, probabilities), low.reshape(-1, n_actions)
+    return Rows(indptr, indices, probabilities, rewards[None]), (len(table) // n_actions, n_actions)
