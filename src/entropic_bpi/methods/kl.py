@@ -1,0 +1,482 @@
+r"""Our method: optimistic and pessimistic planning over exact KL balls, and the gap certificate.
+
+**Event.** Every row of the kernel whose transitions matter lies in the ball :math:`\{q: n\,\mathrm{KL}(\hat p,q)\le
+\log(P/\delta)+R_{mix}(N)\}` at all times with probability :math:`1-\delta` (:mod:`entropic_bpi.methods.rates`), where
+:math:`P` is the number of such rows: more than one possible successor, reachable under the declared successors, and at a
+step where what follows can depend on the next state. The event is about transitions only, so whatever is concluded from
+it holds for every β, every ε, every policy and every known reward at once.
+
+**Plan.** Backwards over the steps, with max and min over the balls: optimistic :math:`U^o=e^{\beta r}\max qZ^o`
+(min for :math:`\beta<0`), pessimistic :math:`U^p` the other way round. :math:`Z^o=\mathrm{best}_a U^o` bounds the optimum,
+:math:`Z^p=U^p(\hat\pi)` bounds the candidate :math:`\hat\pi`. The gap between them is bounded by
+:mod:`entropic_bpi.methods.gap`. Two candidates are tried: the policy with the best pessimistic value, and the one that
+minimises the gap bound state by state. Stop when :math:`\log\rho_1(s_1)\le|\beta|\varepsilon` for either.
+
+**Play.** Alternate between the policy greedy for :math:`Z^o` and the challenger: follow the candidate to the first place
+where another action might be better, play that action, and go on greedily.
+
+**Small β.** :math:`|V_\beta-V_{\beta'}|\le|\beta-\beta'|\,(\text{range of the return})^2/8` for every policy, by
+Hoeffding's lemma. Below :math:`|\beta|\cdot\text{range}=10^{-5}`, where :math:`Z=1+O(\beta)` would lose digits, bounds
+are computed at that β and widened by the difference; at :math:`\beta=0` this costs about a millionth of the range.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+from entropic_bpi.counts import Counts, spare_slots
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.gap import deviation_ratio, same_ratio, slot_weight
+from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
+from entropic_bpi.methods.plan import History, Plan, tie_priority
+from entropic_bpi.methods.rates import mixture_radius
+from entropic_bpi.problem import Problem, reward_step, row_of
+from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
+
+__all__ = ["KL", "rows_at_risk"]
+
+LARGEST_EXPONENT = 600.0
+SMALLEST_EXPONENT = 1e-5
+# Rounding of one step of the recursion, relative; added on the safe side.
+ROUNDING = 1e-13
+# From this many (step, state, action) on, a plan uses several threads.
+_PARALLEL_PLACES = 20_000
+_CHUNKS = 16
+
+PESSIMISTIC_BEST, SMALLEST_GAP = 0, 1
+
+
+class Rules(NamedTuple):
+    """What a plan needs besides the counts: the risk parameter, e^{βr} per (s, a), and the radius of each row's ball."""
+
+    beta: float
+    sign: float
+    shift: float
+    log_union: float
+    gain: np.ndarray
+    possible: np.ndarray
+    radius: np.ndarray
+    widest: int
+
+
+class Optimism(NamedTuple):
+    """The optimistic plan: ``z`` ``(steps + 1, S + 1)``, ``u`` ``(steps, S, A)`` and its greedy ``policy``.
+
+    The last column of every ``(.., S + 1)`` array stands for "some state not seen yet" and holds the extreme of the rest.
+    """
+
+    z: np.ndarray
+    u: np.ndarray
+    policy: np.ndarray
+
+
+class Candidate(NamedTuple):
+    """A candidate's plan: pessimistic ``z``, upper end ``high`` of the box, ``rho``, ``policy`` and where to ``turn``."""
+
+    z: np.ndarray
+    high: np.ndarray
+    rho: np.ndarray
+    policy: np.ndarray
+    turn: np.ndarray
+
+
+@njit(cache=True, nogil=True)
+def _refresh_radii(rules, ledger):  # type: ignore[no-untyped-def]
+    """Recompute the radius of the rows visited since the last plan."""
+    for row in range(ledger.visits.size):
+        if ledger.changed[row]:
+            ledger.changed[row] = False
+            n, possible = ledger.visits[row], rules.possible[row]
+            begin = ledger.begin[row]
+            if possible > 1 and n > 0:
+                tally = ledger.tally[begin : begin + ledger.used[row]]
+                rules.radius[row] = (rules.log_union + mixture_radius(tally, possible)) / n
+
+
+@njit(cache=True, nogil=True)
+def _gain(frame, rules, h, s, a):  # type: ignore[no-untyped-def]
+    """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
+    if rules.gain.size == 0 or (frame.artificial and h == 0):
+        return 1.0
+    return rules.gain[reward_step(frame, rules.gain, h), s, a]
+
+
+@njit(cache=True, nogil=True)
+def _backup(frame, rules, ledger, h, s, a, values, sign, upper, scratch):  # type: ignore[no-untyped-def]
+    """Extreme mean of e^{βr} ``values`` over the ball of (h, s, a); ``upper`` picks the end of unknown rewards."""
+    row = row_of(frame, h, s, a)
+    begin, size = ledger.begin[row], ledger.used[row]
+    f = scratch[2]
+    for j in range(size):
+        weight = slot_weight(rules, ledger, h - frame.artificial, begin + j, upper)
+        f[j] = weight * values[ledger.successor[begin + j]]
+    tally = ledger.tally[begin : begin + size]
+    extreme = kl_extreme(tally, f, size, ledger.visits[row], rules.radius[row], sign, TOLERANCE, scratch)
+    return _gain(frame, rules, h, s, a) * extreme
+
+
+@njit(cache=True, nogil=True)
+def _optimistic_state(frame, rules, ledger, optimism, seed, h, s, scratch):  # type: ignore[no-untyped-def]
+    sign = rules.sign
+    actions = 1 if frame.artificial and h == 0 else frame.n_actions
+    best, chosen, visits, priority = 0.0, -1, 0, np.uint64(0)
+    for a in range(actions):
+        u = _backup(frame, rules, ledger, h, s, a, optimism.z[h + 1], sign, sign > 0, scratch)
+        optimism.u[h, s, a] = u
+        n = ledger.visits[row_of(frame, h, s, a)]
+        better = chosen < 0 or sign * u > sign * best
+        if not better and u == best:
+            better = n < visits or (n == visits and tie_priority(seed, h, s, a) > priority)
+        if better:
+            best, chosen, visits, priority = u, a, n, tie_priority(seed, h, s, a)
+    optimism.z[h, s] = best
+    optimism.policy[h, s] = chosen
+
+
+def _optimistic_step(frame, rules, ledger, optimism, seed, h, chunks):  # type: ignore[no-untyped-def]
+    first, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
+    for chunk in prange(chunks):
+        scratch = np.empty((6, rules.widest))
+        for i in range(first + chunk * count // chunks, first + (chunk + 1) * count // chunks):
+            _optimistic_state(frame, rules, ledger, optimism, seed, h, frame.states[i], scratch)
+
+
+@njit(cache=True, nogil=True)
+def _ratio(sign, optimistic, pessimistic):  # type: ignore[no-untyped-def]
+    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order."""
+    return optimistic / pessimistic if sign > 0 else pessimistic / optimistic
+
+
+@njit(cache=True, nogil=True)
+def _choose_smallest_gap(frame, rules, ledger, optimism, plan, seed, h, s, low, pessimistic, scratch):  # type: ignore[no-untyped-def]
+    """The action with the smallest gap bound in this state; ties go to the better pessimistic value."""
+    sign, actions = rules.sign, frame.n_actions
+    best = pessimistic[0]
+    for a in range(1, actions):
+        if sign * pessimistic[a] > sign * best:
+            best = pessimistic[a]
+    chosen, score = -1, np.inf
+    for a in range(actions):
+        if sign * optimism.u[h, s, a] < sign * best:
+            continue
+        bound = 1.0
+        for b in range(actions):
+            if b != a:
+                bound = max(bound, _ratio(sign, optimism.u[h, s, b], pessimistic[a]))
+        row = row_of(frame, h, s, a)
+        if bound < score or chosen < 0:
+            largest = 1.0
+            for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+                largest = max(largest, plan.rho[h + 1, ledger.successor[j]])
+            if largest > bound:
+                same = same_ratio(
+                    rules, ledger, row, h - frame.artificial, rules.radius[row], plan.rho[h + 1], low[h + 1],
+                    plan.high[h + 1], scratch,
+                )  # fmt: skip
+                bound = max(bound, same)
+        better = chosen < 0 or bound < score
+        if not better and bound == score:
+            gain = sign * (pessimistic[a] - pessimistic[chosen])
+            tied = gain == 0.0 and tie_priority(seed, h, s, a) > tie_priority(seed, h, s, chosen)
+            better = gain > 0.0 or tied
+        if better:
+            chosen, score = a, bound
+    return chosen
+
+
+@njit(cache=True, nogil=True)
+def _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic):  # type: ignore[no-untyped-def]
+    chosen = 0
+    for a in range(1, actions):
+        gain = sign * (pessimistic[a] - pessimistic[chosen])
+        if gain > 0.0 or (gain == 0.0 and tie_priority(seed, h, s, a) > tie_priority(seed, h, s, chosen)):
+            chosen = a
+    return chosen
+
+
+@njit(cache=True, nogil=True)
+def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared):  # type: ignore[no-untyped-def]
+    """Choose the candidate's action in one state and bound its value and its gap."""
+    sign = rules.sign
+    actions = 1 if frame.artificial and h == 0 else frame.n_actions
+    low, cap = (plan.z, optimism.z) if sign > 0 else (optimism.z, plan.z)
+    for a in range(actions):
+        pessimistic[a] = _backup(frame, rules, ledger, h, s, a, plan.z[h + 1], -sign, sign < 0, scratch)
+    if actions == 1:
+        chosen = 0
+    elif kind == PESSIMISTIC_BEST:
+        chosen = _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic)
+    else:
+        chosen = _choose_smallest_gap(
+            frame, rules, ledger, optimism, plan, seed, h, s, low, pessimistic, scratch
+        )  # fmt: skip
+    plan.policy[h, s] = chosen
+    plan.z[h, s] = pessimistic[chosen]
+    plan.high[h, s] = _box_top(frame, rules, ledger, optimism, plan, h, s, actions, chosen, scratch)
+    plain = _ratio(sign, optimism.z[h, s], pessimistic[chosen])
+    plan.turn[h, s] = -1
+    if plain <= 1.0:
+        plan.rho[h, s] = 1.0
+        return
+    row = row_of(frame, h, s, chosen)
+    step = h - frame.artificial
+    worst = same_ratio(
+        rules, ledger, row, step, rules.radius[row], plan.rho[h + 1], low[h + 1], plan.high[h + 1], scratch
+    )  # fmt: skip
+    for a in range(actions):
+        if a == chosen:
+            continue
+        deviation = _ratio(sign, optimism.u[h, s, a], pessimistic[chosen])
+        if deviation <= worst:
+            continue
+        other = row_of(frame, h, s, a)
+        top, bottom = (other, row) if sign > 0 else (row, other)
+        gains = _gain(frame, rules, h, s, a) / _gain(frame, rules, h, s, chosen)
+        deviation = deviation_ratio(
+            rules, ledger, top, bottom, step, gains if sign > 0 else 1.0 / gains, plan.rho[h + 1], low[h + 1],
+            plan.high[h + 1], cap[h + 1], deviation, scratch, shared,
+        )  # fmt: skip
+        if deviation > worst:
+            worst = deviation
+            plan.turn[h, s] = a
+    plan.rho[h, s] = max(1.0, min(plain, worst) * (1.0 + ROUNDING))
+
+
+@njit(cache=True, nogil=True)
+def _box_top(frame, rules, ledger, optimism, plan, h, s, actions, chosen, scratch):  # type: ignore[no-untyped-def]
+    """Upper end of the box: the candidate's optimistic value for β > 0, an upper bound of Z* for β < 0."""
+    if rules.sign > 0:
+        value = _backup(frame, rules, ledger, h, s, chosen, plan.high[h + 1], 1.0, True, scratch)
+        return min(value, optimism.z[h, s])
+    value = plan.z[h, s]
+    for a in range(actions):
+        value = min(value, _backup(frame, rules, ledger, h, s, a, plan.high[h + 1], 1.0, True, scratch))
+    return max(value, optimism.z[h, s])
+
+
+def _candidate_step(frame, rules, ledger, optimism, plan, kind, seed, h, chunks):  # type: ignore[no-untyped-def]
+    first, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
+    for chunk in prange(chunks):
+        scratch = np.empty((6, rules.widest))
+        pessimistic = np.empty(frame.n_actions)
+        shared = np.empty((3, 2), dtype=np.int64)
+        for i in range(first + chunk * count // chunks, first + (chunk + 1) * count // chunks):
+            s = frame.states[i]
+            _candidate_state(
+                frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared
+            )  # fmt: skip
+
+
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+_optimistic_serial = njit(**_OPTIONS)(_optimistic_step)
+_optimistic_parallel = njit(parallel=True, **_OPTIONS)(_optimistic_step)
+_candidate_serial = njit(**_OPTIONS)(_candidate_step)
+_candidate_parallel = njit(parallel=True, **_OPTIONS)(_candidate_step)
+
+
+@njit(cache=True, nogil=True)
+def _extend(frame, h, values, largest):  # type: ignore[no-untyped-def]
+    """Fill the column "elsewhere" of step ``h`` with the extreme over the reachable states."""
+    extreme = -np.inf if largest else np.inf
+    for i in range(frame.first_state[h], frame.first_state[h + 1]):
+        value = values[h, frame.states[i]]
+        extreme = max(extreme, value) if largest else min(extreme, value)
+    values[h, -1] = extreme
+
+
+@njit(cache=True, nogil=True)
+def _extend_candidate(frame, sign, plan, h):  # type: ignore[no-untyped-def]
+    _extend(frame, h, plan.z, sign < 0)
+    _extend(frame, h, plan.high, True)
+    _extend(frame, h, plan.rho, True)
+
+
+@njit(cache=True, nogil=True)
+def _plan_optimism(frame, rules, ledger, optimism, seed):  # type: ignore[no-untyped-def]
+    for h in range(frame.steps - 1, -1, -1):
+        _optimistic_serial(frame, rules, ledger, optimism, seed, h, 1)
+        _extend(frame, h, optimism.z, rules.sign > 0)
+
+
+@njit(cache=True, nogil=True)
+def _plan_candidate(frame, rules, ledger, optimism, plan, kind, seed):  # type: ignore[no-untyped-def]
+    for h in range(frame.steps - 1, -1, -1):
+        _candidate_serial(frame, rules, ledger, optimism, plan, kind, seed, h, 1)
+        _extend_candidate(frame, rules.sign, plan, h)
+
+
+@njit(cache=True, nogil=True)
+def _claim(frame, rules, optimism, plan):  # type: ignore[no-untyped-def]
+    """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards."""
+    pad = ROUNDING * (frame.steps + 1) / abs(rules.beta)
+    upper = math.log(optimism.z[0, frame.start]) / rules.beta + pad
+    lower = math.log(plan.z[0, frame.start]) / rules.beta - pad
+    gap = math.log(plan.rho[0, frame.start]) / abs(rules.beta) + pad
+    return lower, upper, min(gap, upper - lower)
+
+
+@njit(cache=True, nogil=True)
+def first_kind(round):  # type: ignore[no-untyped-def]
+    """Which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
+    return SMALLEST_GAP if round // 2 % 2 else PESSIMISTIC_BEST
+
+
+@njit(cache=True, nogil=True)
+def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type: ignore[no-untyped-def]
+    """Plan everything; the claim, which candidate it is about, and which one was evaluated last."""
+    _refresh_radii(rules, ledger)
+    _plan_optimism(frame, rules, ledger, optimism, seed)
+    kind = first_kind(round)
+    _plan_candidate(frame, rules, ledger, optimism, plans[kind], kind, seed)
+    lower, upper, gap = _claim(frame, rules, optimism, plans[kind])
+    if gap <= eps:
+        return lower, upper, gap, kind, kind
+    other = 1 - kind
+    _plan_candidate(frame, rules, ledger, optimism, plans[other], other, seed)
+    other_lower, other_upper, other_gap = _claim(frame, rules, optimism, plans[other])
+    if other_gap < gap:
+        return other_lower, other_upper, other_gap, other, other
+    return lower, upper, gap, kind, other
+
+
+@njit(cache=True, nogil=True)
+def _run_every(kernel, frame, rules, ledger, optimism, plans, last, eps, seed, round, challenge, episodes, spare, rng, history):  # type: ignore[no-untyped-def]
+    """Play an episode, plan, test; up to ``episodes`` times or until the test passes.
+
+    Returns the number of episodes played and the transition that was declared impossible, if any.
+    """
+    for i in range(episodes):
+        if ledger.end[0] + spare > ledger.successor.size:
+            return i, -1, -1
+        leading = challenge and (round + i) % 2 == 1
+        behaviour = Behaviour(optimism.policy, plans[last].policy, plans[last].turn, leading)
+        row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
+        if row >= 0:
+            return i, row, successor
+        lower, upper, gap, _, last = _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round + i + 1)
+        history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
+        if gap <= eps:
+            return i + 1, -1, -1
+    return episodes, -1, -1
+
+
+def rows_at_risk(problem: Problem) -> int:
+    """P: how many rows need a ball. Fixed before any data, by what is declared alone."""
+    at_risk = np.zeros(problem.n_rows, dtype=bool)
+    frame, last = problem.frame, problem.steps - 1
+    for h in range(problem.steps):
+        if h == last and not problem.next_state_rewards and not (problem.artificial and h == 0):
+            continue
+        at_risk[problem.rows_at(h, frame.states[frame.first_state[h] : frame.first_state[h + 1]])] = True
+    return int((at_risk & (problem.slots.possible > 1)).sum())
+
+
+class KL:
+    """Bounds from KL balls with the gap certificate; see the module's docstring.
+
+    Parameters
+    ----------
+    sampling : {"challenger", "optimistic"}
+    seed : int
+        For ties; 0 prefers the lowest action.
+    """
+
+    name = "kl"
+    constants = None
+
+    def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
+        self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
+        self.frame = problem.frame
+        spread = problem.return_range
+        exponent = abs(problem.beta) * spread
+        if exponent > LARGEST_EXPONENT:
+            raise InvalidProblemError(
+                f"|beta| * (range of the return) = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
+                "where the bounds leave double precision"
+            )
+        beta = problem.beta
+        if exponent < SMALLEST_EXPONENT:
+            beta = math.copysign(SMALLEST_EXPONENT / (spread or 1.0), beta)
+        # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
+        self.bias = abs(beta - problem.beta) * spread**2 / 8
+        self.rules = self._rules(beta)
+        shape = (problem.steps + 1, problem.n_states + 1)
+        choices = (problem.steps, problem.n_states)
+        self.optimism = Optimism(
+            np.ones(shape), np.empty((*choices, problem.n_actions)), np.zeros(choices, dtype=np.int64)
+        )
+        self.plans = tuple(
+            Candidate(*(np.ones(shape) for _ in range(3)), *(np.zeros(choices, dtype=np.int64) for _ in range(2)))
+            for _ in range(2)
+        )
+        self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PLACES
+
+    def plan(self, counts: Counts, round: int) -> Plan:
+        """Bounds, candidate and what to play next, from the counts."""
+        plan = self._plan_large if self.large else _plan_all
+        lower, upper, gap, kind, self.last = plan(
+            self.frame, self.rules, counts.ledger, self.optimism, self.plans, self.problem.eps - self.bias, self.seed, round
+        )
+        lower, upper, gap = self._in_reward_units(lower, upper, gap)
+        leading = self.challenge and round % 2 == 1
+        last = self.plans[self.last]
+        behaviour = Behaviour(self.optimism.policy.copy(), last.policy.copy(), last.turn.copy(), leading)
+        return Plan(self.plans[kind].policy.copy(), lower, upper, gap, behaviour)
+
+    def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> History:
+        """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
+        history = np.empty((episodes, 3))
+        spare = spare_slots(self.problem)
+        counts.reserve(spare * min(episodes, 64))
+        played, row, successor = _run_every(
+            simulator.kernel, self.frame, self.rules, counts.ledger, self.optimism, self.plans, self.last,
+            self.problem.eps - self.bias, self.seed, round, self.challenge, episodes, spare, simulator.rng, history,
+        )  # fmt: skip
+        counts.episodes += played
+        if row >= 0:
+            counts.refuse(row, successor)
+        return History(*self._in_reward_units(*history[:played].T))
+
+    def _in_reward_units(self, lower, upper, gap):  # type: ignore[no-untyped-def]
+        """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost."""
+        offset = self.problem.horizon * self.rules.shift
+        risen = self.rules.beta > self.problem.beta
+        return offset + lower - self.bias * risen, offset + upper + self.bias * (not risen), gap + self.bias
+
+    def _plan_large(self, frame, rules, ledger, optimism, plans, eps, seed, round):  # type: ignore[no-untyped-def]
+        """What ``_plan_all`` does, with the states of a step shared among threads."""
+        _refresh_radii(rules, ledger)
+        for h in reversed(range(frame.steps)):
+            _optimistic_parallel(frame, rules, ledger, optimism, seed, h, _CHUNKS)
+            _extend(frame, h, optimism.z, rules.sign > 0)
+        kind = first_kind(round)
+        claims = []
+        for k in (kind, 1 - kind):
+            for h in reversed(range(frame.steps)):
+                _candidate_parallel(frame, rules, ledger, optimism, plans[k], k, seed, h, _CHUNKS)
+                _extend_candidate(frame, rules.sign, plans[k], h)
+            claims.append((*_claim(frame, rules, optimism, plans[k]), k))
+            if claims[-1][2] <= eps:
+                break
+        return *min(claims, key=lambda claim: claim[2]), claims[-1][3]
+
+    def _rules(self, beta: float) -> Rules:
+        problem = self.problem
+        shift = problem.reward_range[0]
+        gain = np.empty((0, 0, 0)) if problem.rewards is None else np.exp(beta * (problem.rewards - shift))
+        at_risk = rows_at_risk(problem)
+        widest = int(problem.slots.used.max())
+        return Rules(
+            beta=beta,
+            sign=1.0 if beta > 0 else -1.0,
+            shift=shift,
+            log_union=math.log(max(at_risk, 1) / problem.delta),
+            gain=gain,
+            possible=problem.slots.possible,
+            radius=np.zeros(problem.n_rows),
+            widest=problem.n_states + 2 if widest == 1 and problem.successors == "unknown" else widest,
+        )
