@@ -60,6 +60,42 @@ def test_a_usage_error_is_one_line_and_exit_code_2(tmp_path):
     assert result.stderr == "entropic-bpi: Missing option '--beta'. (try: entropic-bpi solve --help)\n"
 
 
+def closed_early(*words, cwd):
+    """As ``entropic-bpi … | head -0``: nobody reads what the command prints."""
+    with subprocess.Popen([COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd) as process:
+        process.stdout.close()
+        return process.stderr.read().decode(), process.wait()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["instances"],
+        ["solve", "risky-bridge", "--beta", "1"],
+        ["solve", "risky-bridge", "--beta", "1", "--json"],
+        # more than a pipe or a buffer holds
+        [
+            "solve",
+            "garnet",
+            "--beta",
+            "1",
+            "--json",
+            *params(n_states=800, n_actions=3, branching=9, horizon=9, seed=1),
+        ],
+    ],
+)
+def test_a_reader_that_leaves_early_is_no_error(words, tmp_path):
+    assert closed_early(*words, cwd=tmp_path) == ("", 0)
+
+
+def test_a_reader_that_leaves_early_does_not_hide_bad_input(tmp_path):
+    errors, code = closed_early("solve", "risky-bridge", "--beta", "nan", cwd=tmp_path)
+    assert code == 2
+    assert "beta must be a finite real number" in errors
+
+
 def test_python_dash_m_is_the_same_command(tmp_path):
     command = [sys.executable, "-m", "entropic_bpi", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)

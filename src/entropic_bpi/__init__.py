@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from entropic_bpi._version import __version__
 
 if TYPE_CHECKING:
-    from entropic_bpi import instances
+    from entropic_bpi import instances, learners
+    from entropic_bpi.certificate import Certificate, certify
     from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidModelError, InvalidProblemError
+    from entropic_bpi.identify import Identification, identify
     from entropic_bpi.instances.gymnasium_table import from_gymnasium
+    from entropic_bpi.learners import Run, run
     from entropic_bpi.mdp import FiniteMDP, Rows
     from entropic_bpi.planning import (
         Evaluation,
@@ -34,6 +37,12 @@ _HOME = {
     "EntropicBPIError": "errors",
     "InvalidModelError": "errors",
     "InvalidProblemError": "errors",
+    "Certificate": "certificate",
+    "certify": "certificate",
+    "Identification": "identify",
+    "identify": "identify",
+    "Run": "learners",
+    "run": "learners",
     "FiniteMDP": "mdp",
     "Rows": "mdp",
     "Evaluation": "planning",
@@ -49,27 +58,34 @@ _HOME = {
     "tilted": "planning",
     "from_gymnasium": "instances.gymnasium_table",
 }
-_MODULES = ("instances",)
+_MODULES = ("instances", "learners")
 
 __all__ = [
+    "Certificate",
     "CertificateError",
     "EntropicBPIError",
     "Evaluation",
     "FiniteMDP",
+    "Identification",
     "InvalidModelError",
     "InvalidProblemError",
     "ReturnLaw",
     "ReturnLawBracket",
     "Rows",
+    "Run",
     "Solution",
     "__version__",
+    "certify",
     "chi_square",
     "entropic_variance",
     "evaluate",
     "from_gymnasium",
+    "identify",
     "instances",
+    "learners",
     "max_return",
     "return_law",
+    "run",
     "solve",
     "tilted",
 ]

@@ -17,7 +17,7 @@ def check_finite(name: str, value: Any) -> float:
     """Return ``value`` as a float, or raise if it is not a finite real number."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidProblemError(f"{name} must be a finite real number, got {value!r}") from None
     if not math.isfinite(number):
         raise InvalidProblemError(f"{name} must be a finite real number, got {number}")
@@ -56,7 +56,10 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
 def check_policy(policy: Any, horizon: int, n_states: int, n_actions: int) -> np.ndarray:
     """Return ``policy`` as an int64 array ``(H, S)`` of valid actions."""
-    array = np.asarray(policy)
+    try:
+        array = np.asarray(policy)
+    except ValueError:
+        raise InvalidProblemError(f"policy must be an array of shape ({horizon}, {n_states})") from None
     if array.shape != (horizon, n_states):
         raise InvalidProblemError(
             f"policy must have shape (horizon, states) = ({horizon}, {n_states}), got {array.shape}"

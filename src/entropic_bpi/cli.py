@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -81,9 +84,44 @@ app = typer.Typer(
 )
 
 
+class _UntilClosed:
+    """A stream whose reader may leave early, as in ``| head``: the rest is dropped.
+
+    The command goes on, so that it saves what it should and its exit code still tells whether the claim holds.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._drop()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._drop()
+
+    def _drop(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point of the ``entropic-bpi`` command."""
-    app(args=args, prog_name="entropic-bpi")
+    with redirect_stdout(_UntilClosed(sys.stdout or io.StringIO())):
+        try:
+            app(args=args, prog_name="entropic-bpi")
+        finally:
+            sys.stdout.flush()
 
 
 @app.callback(invoke_without_command=True)

@@ -196,6 +196,7 @@ class Counts:
     def restore(self, state: dict[str, Any]) -> None:
         self.episodes = int(state["episodes"])
         self.ledger = Ledger(**{name: np.array(state[name]) for name in Ledger._fields})
+        self.ledger.changed[:] = True  # whatever a method has cached about these rows is not known to be theirs
         self.reserve(max(spare_slots(self.problem), 1024))
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,10 @@ from entropic_bpi.errors import InvalidModelError
 
 __all__ = ["FiniteMDP", "Rows"]
 
-SUM_TOLERANCE = 1e-9
+SUM_TOLERANCE = 1e-9 * (1 + 1e-6)  # with room for the rounding of 1 + 1e-9
+# Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
+_SUM_ROUNDING = 1e-14
+_LARGEST_RETURN = 1e307
 _FILE_FORMAT = "entropic-bpi model"
 _FILE_VERSION = 1
 _JSON_MAX_ENTRIES = 200_000
@@ -69,8 +72,8 @@ class FiniteMDP:
         SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or :class:`Rows`.
     rewards
         ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. With sparse transitions,
-        next-state rewards may also be a sequence of ``A`` sparse ``(S, S)`` matrices (absent entries are 0), and
-        with :class:`Rows` they may be ``None`` when the rows carry them.
+        next-state rewards may also be a sequence of ``A`` sparse ``(S, S)`` matrices, or ``H`` such sequences (absent
+        entries are 0). With :class:`Rows` that carry the rewards, the pair ``(S, A)`` of sizes stands here.
     horizon
         Number of steps :math:`H \ge 1`.
     start
@@ -113,18 +116,14 @@ class FiniteMDP:
         self._horizon = int(horizon)
         self._kernel: np.ndarray | None = None
         self._sparse_rows: Rows | None = None
+        self._rewards: np.ndarray | None = None
         if isinstance(transitions, Rows):
             self._read_rows(transitions, rewards)
         elif _is_sparse_sequence(transitions):
             self._read_sparse(transitions)
         else:
             self._read_dense(transitions)
-        self._rewards = self._read_rewards(rewards)
-        if self._sparse_rows is not None and self._rewards is not None and self._rewards.ndim == 4:
-            raise InvalidModelError(
-                "with sparse transitions, rewards that depend on the next state must be sparse as well: "
-                f"a sequence of {self._n_actions} sparse ({self._n_states}, {self._n_states}) matrices"
-            )
+        self._read_rewards(rewards, may_be_next_state=not isinstance(transitions, Rows))
         self._start = self._read_start(start)
         self._state_names = _read_names("state_names", state_names, self._n_states)
         self._action_names = _read_names("action_names", action_names, self._n_actions)
@@ -133,141 +132,176 @@ class FiniteMDP:
 
     def _read_dense(self, transitions: Any) -> None:
         kernel = _as_floats("transitions", transitions)
-        if kernel.ndim not in (3, 4):
-            raise InvalidModelError(f"transitions must have shape (S, A, S) or (H, S, A, S), got {kernel.shape}")
-        if kernel.ndim == 3:
-            kernel = kernel[None]
-        steps, n_states, n_actions, n_next = kernel.shape
-        if n_states != n_next or 0 in kernel.shape:
+        shape = kernel.shape
+        if kernel.ndim not in (3, 4) or 0 in shape or shape[-1] != shape[-3]:
             raise InvalidModelError(
-                "transitions must have shape (S, A, S) or (H, S, A, S) with S, A of at least 1, "
-                f"got {kernel.shape[1:] if steps == 1 else kernel.shape}"
+                f"transitions must have shape (S, A, S) or (H, S, A, S) with S, A of at least 1, got {shape}"
             )
-        self._set_sizes(steps, n_states, n_actions, has_step_axis=np.ndim(transitions) == 4)
-        self._check_probabilities(kernel.reshape(-1), kernel.reshape(-1, n_states).sum(axis=1), n_states)
-        kernel /= kernel.sum(axis=-1, keepdims=True)
+        has_step_axis = kernel.ndim == 4
+        kernel = kernel if has_step_axis else kernel[None]
+        self._set_sizes(len(kernel), *shape[-3:-1], has_step_axis=has_step_axis)
+        self._normalise(kernel.reshape(-1), np.arange(0, kernel.size + 1, self._n_states))
         self._kernel = _frozen(kernel)
 
     def _read_sparse(self, transitions: Any) -> None:
         per_step = not sparse.issparse(transitions[0])
         matrices = [list(step) for step in transitions] if per_step else [list(transitions)]
         n_actions, n_states = len(matrices[0]), matrices[0][0].shape[0]
+        if n_states == 0:
+            raise InvalidModelError("transitions must be sparse (S, S) matrices with S of at least 1, got S = 0")
         self._set_sizes(len(matrices), n_states, n_actions, has_step_axis=per_step)
-        rows = _interleave(matrices, n_states, n_actions, "transitions")
-        self._set_rows(Rows(*rows))
+        self._set_rows(Rows(*_interleave(matrices, n_states, n_actions, "transitions")))
 
     def _read_rows(self, rows: Rows, rewards: Any) -> None:
-        """Take compressed rows as they are; the number of actions follows from the rewards or the row count."""
-        n_rows = len(rows.indptr) - 1
+        """Take compressed rows as they are; the number of states and actions follows from the rewards."""
         if rows.rewards is None:
-            shape = np.shape(rewards)
+            shape = _as_floats("rewards", rewards).shape
             if len(shape) not in (2, 3):
-                raise InvalidModelError(f"rewards must have shape (S, A) or (H, S, A), got {shape}")
+                raise InvalidModelError(f"with Rows, rewards must have shape (S, A) or (H, S, A), got {shape}")
             n_states, n_actions = shape[-2:]
         else:
             n_states, n_actions = self._sizes_of_rows(rewards)
-        pairs = n_states * n_actions
-        if pairs == 0 or n_rows not in (pairs, pairs * self._horizon):
+        n_rows, pairs = np.size(rows.indptr) - 1, n_states * n_actions
+        if pairs <= 0 or n_rows not in (pairs, pairs * self._horizon):
             raise InvalidModelError(f"{n_rows} rows do not fit {n_states} states and {n_actions} actions")
         self._set_sizes(n_rows // pairs, n_states, n_actions, has_step_axis=n_rows != pairs)
         self._set_rows(rows)
 
     @staticmethod
     def _sizes_of_rows(rewards: Any) -> tuple[int, int]:
-        if not (isinstance(rewards, tuple) and len(rewards) == 2):
+        if not (isinstance(rewards, tuple) and len(rewards) == 2 and all(isinstance(n, int) for n in rewards)):
             raise InvalidModelError("with rewards inside the rows, pass rewards=(n_states, n_actions)")
-        return int(rewards[0]), int(rewards[1])
+        return rewards
 
     def _set_sizes(self, steps: int, n_states: int, n_actions: int, *, has_step_axis: bool) -> None:
         if has_step_axis and steps != self._horizon:
             raise InvalidModelError(f"transitions have {steps} steps but the horizon is {self._horizon}")
         self._n_states, self._n_actions = n_states, n_actions
-        self._stationary = not has_step_axis
+        self._stationary = steps == 1
 
     def _set_rows(self, rows: Rows) -> None:
-        indptr = np.array(rows.indptr, dtype=np.int64)
-        indices = np.array(rows.indices, dtype=np.int32)
-        probabilities = np.array(rows.probabilities, dtype=np.float64)
+        indptr, indices = _as_integers("indptr", rows.indptr), _as_integers("indices", rows.indices)
+        probabilities = _as_floats("probabilities", rows.probabilities)
         lengths = np.diff(indptr)
-        if indptr[0] != 0 or indptr[-1] != len(indices) or len(indices) != len(probabilities) or (lengths < 0).any():
+        if (
+            indptr[0] != 0
+            or indices.shape != (indptr[-1],)
+            or probabilities.shape != indices.shape
+            or lengths.min() < 0
+        ):
             raise InvalidModelError("rows are inconsistent: indptr does not partition the entries")
-        if (lengths == 0).any():
+        if lengths.min() == 0:
             raise InvalidModelError(f"{self._place(int(np.argmin(lengths)))} sums to 0, expected 1")
-        if indices.size and (indices.min() < 0 or indices.max() >= self._n_states):
-            raise InvalidModelError(f"a next state lies outside 0 to {self._n_states - 1}")
-        decreasing = np.flatnonzero(np.diff(indices) <= 0) + 1
-        inside = decreasing[~np.isin(decreasing, indptr)]
-        if inside.size:
-            row = int(np.searchsorted(indptr, inside[0], side="right")) - 1
-            raise InvalidModelError(f"{self._place(row)}: next states must be increasing, without repeats")
-        sums = np.add.reduceat(probabilities, indptr[:-1])
-        self._check_probabilities(probabilities, sums, None, indptr)
-        probabilities /= np.repeat(sums, lengths)
+        outside = (indices < 0) | (indices >= self._n_states)
+        if outside.any():
+            entry = int(np.argmax(outside))
+            place = self._place(_row_of(entry, indptr))
+            raise InvalidModelError(f"{place} goes to state {indices[entry]}, expected 0 to {self._n_states - 1}")
+        disordered = np.diff(indices) <= 0
+        disordered[indptr[1:-1] - 1] = False
+        if disordered.any():
+            place = self._place(_row_of(int(np.argmax(disordered)), indptr))
+            raise InvalidModelError(f"{place}: next states must be increasing, without repeats")
+        self._normalise(probabilities, indptr)
         rewards = None
         if rows.rewards is not None:
-            rewards = np.array(rows.rewards, dtype=np.float64, ndmin=2)
-            if rewards.shape not in ((1, len(indices)), (self._horizon, len(indices))):
+            rewards = np.atleast_2d(_as_floats("row rewards", rows.rewards))
+            steps = (1, self._horizon) if self._stationary else (1,)
+            if rewards.shape not in [(step, len(indices)) for step in steps]:
                 raise InvalidModelError(f"row rewards must align with the {len(indices)} entries, got {rewards.shape}")
-            if not np.isfinite(rewards).all():
-                raise InvalidModelError("rewards must be finite, found NaN or infinity among the row rewards")
-            rewards = _frozen(rewards)
-        self._sparse_rows = Rows(_frozen(indptr), _frozen(indices), _frozen(probabilities), rewards)
+            self._check_rewards(rewards, lambda index: self._place(_row_of(index[1], indptr), label="row rewards"))
+        possible = probabilities > 0
+        if not possible.all():
+            indptr = np.concatenate([[0], np.cumsum(np.add.reduceat(possible, indptr[:-1], dtype=np.int64))])
+            indices, probabilities = indices[possible], probabilities[possible]
+            rewards = None if rewards is None else rewards[:, possible]
+        frozen_rewards = None if rewards is None else _frozen(rewards)
+        indices = indices.astype(np.int32)
+        self._sparse_rows = Rows(_frozen(indptr), _frozen(indices), _frozen(probabilities), frozen_rewards)
 
-    def _check_probabilities(
-        self, values: np.ndarray, sums: np.ndarray, width: int | None, indptr: np.ndarray | None = None
-    ) -> None:
-        """Raise at the first bad entry or sum; rows all have ``width`` entries, or are delimited by ``indptr``."""
-        if not np.isfinite(sums).all() or values.min() < 0:
-            entry = int(np.argmax(~np.isfinite(values) | (values < 0)))
-            row = entry // width if width else int(np.searchsorted(indptr, entry, side="right")) - 1  # type: ignore[arg-type]
-            raise InvalidModelError(f"{self._place(row)} holds {values[entry]}, expected probabilities of at least 0")
+    def _normalise(self, values: np.ndarray, indptr: np.ndarray) -> None:
+        """Make the rows delimited by ``indptr`` sum to 1 in place, or raise at the first bad entry or sum.
+
+        The exact sum decides, so that dense and sparse forms of a model agree to the last bit.
+        """
+        bad = ~((values >= 0) & (values < np.inf))
+        if bad.any():
+            entry = int(np.argmax(bad))
+            place = self._place(_row_of(entry, indptr))
+            raise InvalidModelError(f"{place} holds {values[entry]}, expected probabilities of at least 0")
+        with np.errstate(over="ignore"):
+            sums = np.add.reduceat(values, indptr[:-1])
         off = np.abs(sums - 1)
         if off.max() > SUM_TOLERANCE:
-            row = int(np.argmax(off > SUM_TOLERANCE))
-            raise InvalidModelError(f"{self._place(row)} sums to {sums[row]:.10g}, expected 1")
+            worst = int(np.argmax(off > SUM_TOLERANCE))
+            raise InvalidModelError(f"{self._place(worst)} sums to {sums[worst]:.10g}, expected 1")
+        for row in np.flatnonzero(off > _SUM_ROUNDING / 2):
+            entries = values[indptr[row] : indptr[row + 1]]
+            total = math.fsum(entries)
+            if abs(total - 1) > _SUM_ROUNDING:
+                entries /= total
 
-    def _place(self, row: int) -> str:
+    def _place(
+        self, row: int, *, label: str = "transitions", step: int | None = None, successor: int | None = None
+    ) -> str:
         pair, action = divmod(row, self._n_actions)
-        step, state = divmod(pair, self._n_states)
-        where = f"s={state}, a={action}"
-        return f"transitions[{where}]" if self._stationary else f"transitions[h={step}, {where}]"
+        row_step, state = divmod(pair, self._n_states)
+        step = row_step if step is None and not self._stationary else step
+        indices = {"h": step, "s": state, "a": action, "s'": successor}
+        return f"{label}[{', '.join(f'{name}={index}' for name, index in indices.items() if index is not None)}]"
 
-    def _read_rewards(self, rewards: Any) -> np.ndarray | None:
-        """Return ``(1 or H, S, A)`` or ``(1 or H, S, A, S)``, or None when the rows carry them."""
-        if self._sparse_rows is not None and self._sparse_rows.rewards is not None:
-            return None
-        if self._sparse_rows is not None and _is_sparse_sequence(rewards):
-            self._align_sparse_rewards(rewards)
-            return None
+    def _read_rewards(self, rewards: Any, *, may_be_next_state: bool) -> None:
+        rows = self._sparse_rows
+        if rows is not None and rows.rewards is not None:
+            return
+        if rows is not None and _is_sparse_sequence(rewards):
+            self._sparse_rows = replace(rows, rewards=_frozen(self._align_sparse_rewards(rows, rewards)))
+            return
+        array = self._dense_rewards(rewards, may_be_next_state=may_be_next_state)
+        if rows is not None and array.ndim == 4:
+            self._sparse_rows = replace(rows, rewards=_frozen(self._rewards_of_entries(rows, array)))
+        else:
+            self._rewards = _frozen(array)
+
+    def _dense_rewards(self, rewards: Any, *, may_be_next_state: bool) -> np.ndarray:
+        """Rewards given as an array, as ``(1 or H, S, A)`` or, except with Rows, ``(1 or H, S, A, S)``."""
         array = _as_floats("rewards", rewards)
         size = (self._n_states, self._n_actions)
         next_size = (*size, self._n_states)
-        stationary_shapes = (size, next_size)
-        shapes = (*stationary_shapes, (self._horizon, *size), (self._horizon, *next_size))
+        stationary_shapes = (size, next_size) if may_be_next_state else (size,)
+        shapes = (*stationary_shapes, *((self._horizon, *shape) for shape in stationary_shapes))
         if array.shape not in shapes:
             raise InvalidModelError(
                 f"rewards have shape {array.shape}, expected one of " + ", ".join(str(shape) for shape in shapes)
             )
-        if shapes[1] == shapes[2] == array.shape and array.size > 1:
+        if may_be_next_state and shapes[1] == shapes[2] == array.shape and array.size > 1:
             raise InvalidModelError(
                 f"rewards of shape {array.shape} could mean (S, A, S) or (H, S, A), since S = A = H: "
                 "pass them with all four axes, (H, S, A, S)"
             )
         stationary = array.shape in stationary_shapes
-        if not np.isfinite(array).all():
-            place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            labels = ("s", "a", "s'") if stationary else ("h", "s", "a", "s'")
-            where = ", ".join(f"{label}={i}" for label, i in zip(labels, place, strict=False))
-            raise InvalidModelError(f"rewards[{where}] is {array[place]}, expected a finite number")
-        return _frozen(array[None] if stationary else array)
+        labels = ("s", "a", "s'") if stationary else ("h", "s", "a", "s'")
 
-    def _align_sparse_rewards(self, rewards: Any) -> None:
+        def place(index: tuple[int, ...]) -> str:
+            return "rewards[" + ", ".join(f"{label}={i}" for label, i in zip(labels, index, strict=False)) + "]"
+
+        self._check_rewards(array, place)
+        return array[None] if stationary else array
+
+    def _check_rewards(self, rewards: np.ndarray, place: Callable[[tuple[int, ...]], str]) -> None:
+        size = np.abs(rewards)
+        bad = ~(size <= _LARGEST_RETURN / self._horizon)
+        if bad.any():
+            index = tuple(int(i) for i in np.argwhere(bad)[0])
+            expected = "a finite number" if not np.isfinite(rewards[index]) else "a sum over the horizon within doubles"
+            raise InvalidModelError(f"{place(index)} is {rewards[index]}, expected {expected}")
+
+    def _align_sparse_rewards(self, rows: Rows, rewards: Any) -> np.ndarray:
+        """The rewards ``(1 or H, entries)`` of the entries of ``rows``, 0 where the sparse matrices have none."""
         per_step = not sparse.issparse(rewards[0])
         steps = [list(step) for step in rewards] if per_step else [list(rewards)]
         if per_step and len(steps) != self._horizon:
             raise InvalidModelError(f"rewards have {len(steps)} steps but the horizon is {self._horizon}")
-        rows = self._sparse_rows
-        assert rows is not None
         row_of_entry = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
         pairs = self._n_states * self._n_actions
         key = (row_of_entry % pairs) * self._n_states + rows.indices
@@ -275,16 +309,33 @@ class FiniteMDP:
         aligned = np.zeros((len(steps) if self._stationary else 1, len(key)))
         for h, matrices in enumerate(steps):
             indptr, indices, values = _interleave([matrices], self._n_states, self._n_actions, "rewards")
-            given = np.repeat(np.arange(pairs), np.diff(indptr)) * self._n_states + indices
-            if not given.size:
+            row = np.repeat(np.arange(pairs), np.diff(indptr))
+            step = h if per_step else None
+
+            def place(index: tuple[int, ...], row=row, indices=indices, step=step) -> str:  # type: ignore[no-untyped-def]
+                entry = index[0]
+                return self._place(int(row[entry]), label="rewards", step=step, successor=int(indices[entry]))
+
+            self._check_rewards(values, place)
+            if not values.size:
                 continue
+            given = row * self._n_states + indices
             position = np.minimum(np.searchsorted(given, key), len(given) - 1)
             found = np.where(given[position] == key, values[position], 0.0)
             if self._stationary:
                 aligned[h] = found
             else:
                 aligned[0] = np.where((step_of_entry == h) | (len(steps) == 1), found, aligned[0])
-        self._set_rows(Rows(rows.indptr, rows.indices, rows.probabilities, aligned))
+        return aligned
+
+    def _rewards_of_entries(self, rows: Rows, rewards: np.ndarray) -> np.ndarray:
+        """Next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""
+        flat = rewards.reshape(len(rewards), -1, self._n_states)
+        row = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
+        if self._stationary:
+            return np.asarray(flat[:, row, rows.indices])
+        step, pair = np.divmod(row, self._n_states * self._n_actions)
+        return np.asarray(flat[step if len(flat) > 1 else 0, pair, rows.indices][None])
 
     def _read_start(self, start: Any) -> int | np.ndarray:
         if isinstance(start, (bool, np.bool_)):
@@ -296,7 +347,8 @@ class FiniteMDP:
         distribution = _as_floats("start", start)
         if distribution.shape != (self._n_states,):
             raise InvalidModelError(
-                f"start must be a state or a distribution over the {self._n_states} states, got shape {distribution.shape}"
+                f"start must be a state or a distribution over the {self._n_states} states, "
+                f"got shape {distribution.shape}"
             )
         if not np.isfinite(distribution).all() or (distribution < 0).any():
             state = int(np.argmax(~np.isfinite(distribution) | (distribution < 0)))
@@ -385,17 +437,10 @@ class FiniteMDP:
         matrix = sparse.csr_array(self._kernel.reshape(-1, self._n_states))
         matrix.eliminate_zeros()
         indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
-        rewards = None
+        rows = Rows(_frozen(indptr), _frozen(indices), _frozen(matrix.data))
         if self._rewards is not None and self._rewards.ndim == 4:
-            flat = self._rewards.reshape(len(self._rewards), -1, self._n_states)
-            row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-            if self._stationary:
-                rewards = flat[:, row, indices]
-            else:
-                pairs = self._n_states * self._n_actions
-                rewards = flat[row // pairs if len(flat) > 1 else 0, row % pairs, indices][None]
-            _frozen(rewards)
-        return Rows(_frozen(indptr), _frozen(indices), _frozen(matrix.data), rewards)
+            rows = replace(rows, rewards=_frozen(self._rewards_of_entries(rows, self._rewards)))
+        return rows
 
     def step_rows(self, h: int) -> Rows:
         """The ``S * A`` rows of step ``h`` (0-based); their ``rewards`` have one axis, aligned with the entries."""
@@ -406,7 +451,7 @@ class FiniteMDP:
         indptr = rows.indptr[h * pairs : (h + 1) * pairs + 1]
         entries = slice(indptr[0], indptr[-1])
         rewards = None if rows.rewards is None else rows.rewards[0, entries]
-        return Rows(indptr - indptr[0], rows.indices[entries], rows.probabilities[entries], rewards)
+        return Rows(_frozen(indptr - indptr[0]), rows.indices[entries], rows.probabilities[entries], rewards)
 
     def step_kernel(self, h: int) -> np.ndarray | None:
         """The dense ``(S * A, S)`` matrix of step ``h``, or None for a sparse model."""
@@ -421,6 +466,14 @@ class FiniteMDP:
         return self._rewards[h if len(self._rewards) > 1 else 0]
 
     # -- identity ----------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            raise AttributeError(f"a FiniteMDP cannot be changed: build a new one with another {name}")
+        super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self)._from_fields, (self._fields(),)
 
     @cached_property
     def content_hash(self) -> str:
@@ -483,6 +536,8 @@ class FiniteMDP:
     def save(self, path: str | Path) -> None:
         """Write the model to ``path``: ``.npz``, or ``.json`` for small models. The round trip is exact."""
         fields, suffix = self._fields(), Path(path).suffix
+        if not Path(path).parent.is_dir():
+            raise InvalidModelError(f"cannot save to {path}: {Path(path).parent} is not an existing folder")
         if suffix == ".npz":
             write_atomically(path, lambda file: np.savez_compressed(file, **fields))
         elif suffix == ".json":
@@ -500,29 +555,32 @@ class FiniteMDP:
         fields = _read_fields(Path(path))
         if str(fields.get("format")) != _FILE_FORMAT:
             raise InvalidModelError(f"{path} is not a model saved by entropic-bpi")
-        if int(fields["version"]) != _FILE_VERSION:
-            raise InvalidModelError(f"{path} has model version {fields['version']}, this library reads {_FILE_VERSION}")
-        try:
-            start = np.asarray(fields["start"])
-            rewards = fields.get("rewards")
-            transitions: Any
-            if "indptr" in fields:
-                entry_rewards = fields.get("entry_rewards")
-                parts = (np.asarray(fields[name]) for name in ("indptr", "indices", "probabilities"))
-                transitions = Rows(*parts, None if entry_rewards is None else np.asarray(entry_rewards))
-                rewards = tuple(int(n) for n in fields["sizes"]) if rewards is None else rewards
-            else:
-                transitions = fields["transitions"]
-            return cls(
-                transitions,
-                rewards,
-                horizon=int(fields["horizon"]),
-                start=int(start) if start.ndim == 0 else start,
-                state_names=_names_from(fields.get("state_names")),
-                action_names=_names_from(fields.get("action_names")),
+        if fields.get("version") != _FILE_VERSION:
+            raise InvalidModelError(
+                f"{path} has model version {fields.get('version')}, this library reads version {_FILE_VERSION}"
             )
-        except (KeyError, TypeError) as error:
-            raise InvalidModelError(f"{path} lacks or garbles part of the model: {error}") from None
+        try:
+            return cls._from_fields(fields)
+        except InvalidModelError as error:
+            raise InvalidModelError(f"{path}: {error}") from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidModelError(f"{path} lacks or garbles part of the model: {error!r}") from None
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any]) -> FiniteMDP:
+        transitions, rewards = fields.get("transitions"), fields.get("rewards")
+        if "indptr" in fields:
+            indptr, indices, probabilities = (fields[name] for name in ("indptr", "indices", "probabilities"))
+            transitions = Rows(indptr, indices, probabilities, fields.get("entry_rewards"))
+            rewards = tuple(int(size) for size in fields["sizes"]) if rewards is None else rewards
+        return cls(
+            transitions,
+            rewards,
+            horizon=fields["horizon"],
+            start=fields["start"],
+            state_names=fields.get("state_names"),
+            action_names=fields.get("action_names"),
+        )
 
 
 def _read_fields(path: Path) -> dict[str, Any]:
@@ -532,18 +590,15 @@ def _read_fields(path: Path) -> dict[str, Any]:
         raise InvalidModelError(f"no such file: {path}")
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                return dict(file)
-        fields = json.loads(path.read_text())
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                fields = {name: array if array.ndim else array.item() for name, array in file.items()}
+        else:
+            fields = json.loads(path.read_text())
+    except Exception as error:  # a foreign or torn file can provoke anything
         raise InvalidModelError(f"{path} is not a readable {path.suffix} file: {error}") from None
     if not isinstance(fields, dict):
         raise InvalidModelError(f"{path} is not a model saved by entropic-bpi")
     return fields
-
-
-def _names_from(field: Any) -> list[str] | None:
-    return None if field is None else [str(name) for name in field]
 
 
 def _is_sparse_sequence(value: Any) -> bool:
@@ -556,20 +611,39 @@ def _is_sparse_sequence(value: Any) -> bool:
 
 
 def _as_floats(name: str, value: Any) -> np.ndarray:
-    """A new float64 array with the content of ``value``."""
+    """A new contiguous float64 array with the content of ``value``."""
+    return _as_array(name, value, "biuf", "real numbers").astype(np.float64, copy=False)
+
+
+def _as_integers(name: str, value: Any) -> np.ndarray:
+    """A new int64 array with the content of ``value``, which has one axis."""
+    array = _as_array(name, value, "iu", "integers")
+    if array.ndim != 1:
+        raise InvalidModelError(f"{name} must have one axis, got shape {array.shape}")
+    return array.astype(np.int64, copy=False)
+
+
+def _as_array(name: str, value: Any, kinds: str, content: str) -> np.ndarray:
     try:
-        array = np.array(value)
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"dtype {array.dtype}")
-        return array.astype(np.float64)
+        array = np.array(value, order="C")
     except (TypeError, ValueError) as error:
-        raise InvalidModelError(f"{name} must be an array of real numbers: {error}") from None
+        raise InvalidModelError(f"{name} must be an array of {content}: {error}") from None
+    if array.dtype.kind not in kinds:
+        raise InvalidModelError(f"{name} must be an array of {content}, got dtype {array.dtype}")
+    return array
+
+
+def _row_of(entry: int, indptr: np.ndarray) -> int:
+    return int(np.searchsorted(indptr, entry, side="right")) - 1
 
 
 def _read_names(label: str, names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    result = tuple(str(name) for name in names)
+    try:
+        result = tuple(str(name) for name in names)
+    except TypeError:
+        raise InvalidModelError(f"{label} must be a sequence of {count} names, got {names!r}") from None
     if len(result) != count:
         raise InvalidModelError(f"{label} has {len(result)} names, expected {count}")
     if len(set(result)) != count:
@@ -586,13 +660,16 @@ def _interleave(
     compressed: list[list[Any]] = []
     for h, matrices in enumerate(steps):
         if len(matrices) != n_actions:
-            raise InvalidModelError(f"{label}[h={h}] has {len(matrices)} matrices, expected one per action: {n_actions}")
+            raise InvalidModelError(
+                f"{label}[h={h}] has {len(matrices)} matrices, expected one per action: {n_actions}"
+            )
         compressed.append([])
         for a, matrix in enumerate(matrices):
-            if not sparse.issparse(matrix) or matrix.shape != (n_states, n_states):
+            shape = getattr(matrix, "shape", None)
+            if not (bool(sparse.issparse(matrix)) and shape == (n_states, n_states)):
                 raise InvalidModelError(
                     f"{label}: the matrix of step {h}, action {a} must be sparse ({n_states}, {n_states}), "
-                    f"got {getattr(matrix, 'shape', type(matrix).__name__)}"
+                    f"got {type(matrix).__name__} of shape {shape}"
                 )
             csr = sparse.csr_array(matrix, dtype=np.float64)
             if not (csr.has_canonical_format and csr.data.all()):

@@ -12,7 +12,7 @@ The objective is the entropic risk of the return :math:`R = \sum_h r_h`,
 
 for both signs of :math:`\beta`. A start distribution is one more lottery in front:
 :math:`V = \tfrac1\beta \log \sum_s \mu(s) e^{\beta V_1(s)}`. Steps are 0-based in code, 1-based in formulas.
-Ties between actions go to the lowest index.
+Ties between actions, to within rounding, go to the lowest index.
 
 Values, not exponentials, are carried from step to step, so nothing overflows however large :math:`|\beta| H` is.
 """
@@ -20,7 +20,9 @@ Values, not exponentials, are carried from step to step, so nothing overflows ho
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +30,7 @@ import numpy as np
 from scipy import optimize
 
 from entropic_bpi import _entropic
-from entropic_bpi._checks import check_finite, check_integer, check_policy, check_probability
+from entropic_bpi._checks import check_finite, check_integer, check_policy
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP, Rows
 
@@ -49,6 +51,12 @@ __all__ = [
 MAX_SUPPORT = 2_000_000
 # From this many rows on, starting the threads costs less than they save.
 _PARALLEL_ROWS = 20_000
+# A forked child must not start threads: GNU OpenMP would abort it.
+_PROCESS = os.getpid()
+# Pairs (state, return so far) that are expanded before equal ones are merged; bounds the memory of a return law.
+_EXPANDED_AT_ONCE = 4_000_000
+_NO_REWARDS = np.empty(0)
+_NO_REWARDS.flags.writeable = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +124,8 @@ def solve(mdp: FiniteMDP, beta: float) -> Solution:
             _best_sparse(mdp, h, values[h + 1], beta, values[h], policy[h])
         else:
             q_values = _step_q_values(mdp, h, values[h + 1], beta)
-            policy[h] = q_values.argmax(axis=1)
+            best = q_values.max(axis=1, keepdims=True)
+            policy[h] = (q_values >= best - _entropic.TIE * np.abs(best)).argmax(axis=1)
             values[h] = np.take_along_axis(q_values, policy[h][:, None], axis=1)[:, 0]
     return Solution(mdp, beta, policy, values, _start_risk(mdp, values[0], beta))
 
@@ -135,85 +144,105 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float) -> Evaluation:
     beta = check_finite("beta", beta)
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
+    states = np.arange(mdp.n_states)
     for h in reversed(range(mdp.horizon)):
-        rows = _policy_rows(mdp, policy, h)
-        assert rows.rewards is not None
-        _entropic.backup_rows(
-            rows.indptr, rows.indices, rows.probabilities, rows.rewards, values[h + 1], beta, values[h]
-        )
+        values[h] = _risk_of_rows(mdp, h, values[h + 1], beta, states * mdp.n_actions + policy[h])
+        if not mdp.next_state_rewards:
+            values[h] += mdp.step_rewards(h)[states, policy[h]]
     return Evaluation(values, _start_risk(mdp, values[0], beta))
 
 
 # -- backups ---------------------------------------------------------------------------------------------
 
 
-def _centre_and_reach(values: np.ndarray, beta: float) -> tuple[float, float]:
-    """The shift that keeps the shared exponentials accurate, and the largest exponent after it."""
-    low, high = float(values.min()), float(values.max())
-    centre = min(max(0.0, low), high)
-    return centre, abs(beta) * max(high - centre, centre - low)
-
-
 def _step_q_values(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
     """The backup ``(S, A)`` of ``values`` at step ``h``."""
     shape = (mdp.n_states, mdp.n_actions)
-    centre, reach = _centre_and_reach(values, beta)
-    if mdp.next_state_rewards or mdp.is_sparse or reach > _entropic.LARGEST_EXPONENT:
-        rows, risks = mdp.step_rows(h), np.empty(shape[0] * shape[1])
-        entry_rewards = np.empty(0) if rows.rewards is None else rows.rewards
-        _entropic.backup_rows(rows.indptr, rows.indices, rows.probabilities, entry_rewards, values, beta, risks)
+    if mdp.next_state_rewards or mdp.is_sparse:
+        risks = _risk_of_rows(mdp, h, values, beta, np.arange(shape[0] * shape[1]))
     else:
-        risks = _dense_risks(mdp, h, values, beta, centre, reach)
+        risks = _dense_risks(mdp, h, values, beta)
     risks = risks.reshape(shape)
     return risks if mdp.next_state_rewards else risks + mdp.step_rewards(h)
 
 
-def _dense_risks(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, centre: float, reach: float) -> np.ndarray:
-    """One matrix product for all rows; rows where its ``log1p`` would lose digits are recomputed on their own."""
-    kernel = mdp.step_kernel(h)
-    assert kernel is not None
-    if reach < _entropic.LINEAR_EXPONENT:
-        return np.asarray(centre + kernel @ (values - centre))
-    totals = kernel @ np.expm1(beta * (values - centre))
-    unsafe = np.flatnonzero(totals <= _entropic.SMALLEST_ARGUMENT - 1.0)
-    totals[unsafe] = 0.0
-    risks = centre + np.log1p(totals) / beta
-    if unsafe.size:
-        rows = mdp.step_rows(h)
-        _entropic.refine_rows(rows.indptr, rows.indices, rows.probabilities, values, beta, unsafe, risks)
+def _risk_of_rows(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
+    """Risk of ``values`` and next-state rewards over the rows ``which`` of step ``h``, each on its own scale."""
+    rows = mdp.step_rows(h)
+    rewards = _NO_REWARDS if rows.rewards is None else rows.rewards
+    risks = _entropic.risk_of_rows(rows.indptr, rows.indices, rows.probabilities, rewards, values, beta, which)
     return np.asarray(risks)
 
 
-def _best_sparse(
-    mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, best: np.ndarray, policy: np.ndarray
-) -> None:
+def _dense_risks(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
+    """One matrix product for all rows, a second one if some need the far form."""
+    kernel = mdp.step_kernel(h)
+    assert kernel is not None
+    centre, top, reach, climb = _entropic.reference(values, beta)
+    if reach < _entropic.LINEAR_EXPONENT:
+        return np.asarray(centre + kernel @ (values - centre))
+    sums = kernel @ _near(values, centre, climb, beta)
+    is_near = sums > _entropic.SMALLEST_ARGUMENT - 1.0
+    risks = centre + np.log1p(sums, where=is_near, out=np.zeros_like(sums)) / beta
+    if not is_near.all():
+        sums = kernel @ _far(values, top, beta)
+        is_far = ~is_near & (sums > _entropic.SMALLEST_SUM)
+        risks[is_far] = top + np.log(sums[is_far]) / beta
+        lost = np.flatnonzero(~is_near & ~is_far)
+        if lost.size:
+            risks[lost] = _risk_of_rows(mdp, h, values, beta, lost)
+    return np.asarray(risks)
+
+
+def _best_sparse(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, best: np.ndarray, policy: np.ndarray) -> None:
     """Best value and action of every state at step ``h``, without forming the ``(S, A)`` table."""
     rows = mdp.step_rows(h)
-    centre, reach = _centre_and_reach(values, beta)
+    centre, top, reach, climb = _entropic.reference(values, beta)
     if reach < _entropic.LINEAR_EXPONENT:
-        beta, shared = 0.0, values - centre
-    elif reach > _entropic.LARGEST_EXPONENT:
-        shared = np.full(len(values), -1.0)  # sends every row to its own scale
+        beta, near, far = 0.0, values - centre, values
     else:
-        shared = np.expm1(beta * (values - centre))
-    parallel = mdp.n_states * mdp.n_actions >= _PARALLEL_ROWS
-    _entropic.backup_best[parallel](
-        rows.indptr, rows.indices, rows.probabilities, mdp.step_rewards(h), values, shared, centre, beta, best, policy
-    )
+        near, far = _near(values, centre, climb, beta), _far(values, top, beta)
+    parallel = mdp.n_states * mdp.n_actions >= _PARALLEL_ROWS and os.getpid() == _PROCESS
+    backup = _entropic.backup_best_parallel if parallel else _entropic.backup_best_serial
+    transitions = (rows.indptr, rows.indices, rows.probabilities)
+    backup(*transitions, mdp.step_rewards(h), values, near, far, centre, top, beta, 0, mdp.n_states, best, policy)
+
+
+def _near(values: np.ndarray, centre: float, climb: float, beta: float) -> np.ndarray:
+    """The shared terms of the near form; where they would overflow, -1 sends every row to the far form."""
+    if climb > _entropic.LARGEST_EXPONENT:
+        return np.full(len(values), -1.0)
+    with np.errstate(over="ignore"):
+        return np.expm1(beta * (values - centre))
+
+
+def _far(values: np.ndarray, top: float, beta: float) -> np.ndarray:
+    """The shared terms of the far form."""
+    with np.errstate(over="ignore"):
+        return np.exp(beta * (values - top))
 
 
 def _policy_rows(mdp: FiniteMDP, policy: np.ndarray, h: int) -> Rows:
     """The rows of step ``h`` that the policy plays, one per state, with their rewards per entry."""
     rows = mdp.step_rows(h)
     chosen = np.arange(mdp.n_states) * mdp.n_actions + policy[h]
-    lengths = (rows.indptr[1:] - rows.indptr[:-1])[chosen]
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    entries = np.repeat(rows.indptr[chosen] - indptr[:-1], lengths) + np.arange(indptr[-1])
+    entries, lengths = _entries(rows, chosen)
     if rows.rewards is not None:
         rewards = rows.rewards[entries]
     else:
-        rewards = np.repeat(mdp.step_rewards(h)[np.arange(mdp.n_states), policy[h]], lengths)
-    return Rows(indptr, rows.indices[entries], rows.probabilities[entries], rewards)
+        rewards = np.repeat(mdp.step_rewards(h).ravel()[chosen], lengths)
+    return Rows(_starts(lengths), rows.indices[entries], rows.probabilities[entries], rewards)
+
+
+def _entries(rows: Rows, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of all entries of the rows ``which``, one row after the other, and the length of each row."""
+    lengths = np.diff(rows.indptr)[which]
+    starts = _starts(lengths)
+    return np.repeat(rows.indptr[which] - starts[:-1], lengths) + np.arange(starts[-1]), lengths
+
+
+def _starts(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def _start_risk(mdp: FiniteMDP, values: np.ndarray, beta: float) -> float:
@@ -273,8 +302,9 @@ class ReturnLaw:
         q = check_finite("q", q)
         if not 0 <= q <= 1:
             raise InvalidProblemError(f"q must lie in [0, 1], got {q}")
-        cumulative = np.cumsum(self.probabilities)
-        index = int(np.searchsorted(cumulative, q - 1e-12))
+        if q == 1:
+            return float(self.support[-1])
+        index = int(np.searchsorted(np.cumsum(self.probabilities), q * (1 - 1e-13)))  # forgive rounding in the sum
         return float(self.support[min(index, len(self.support) - 1)])
 
     def cvar(self, alpha: float) -> float:
@@ -293,15 +323,16 @@ class ReturnLaw:
             return self.mean
         if alpha <= self.probabilities[0]:
             return float(self.support[0])  # attained in the limit β → -∞
-        scale = float(self.support[-1] - self.support[0])
 
         def loss(log_strength: float) -> float:
-            strength = math.exp(log_strength) / scale
+            strength = math.exp(log_strength)
             return -(self.entropic_risk(-strength) + math.log(alpha) / strength)
 
-        grid = np.linspace(-12.0, 12.0, 97)
+        # The loss has one valley in |β|, between 1e-9 / (the range) and 1e3 / (the gap above the worst return).
+        first, second, last = self.support[[0, 1, -1]]
+        grid = np.arange(math.log(1e-9 / (last - first)), math.log(1e3 / (second - first)), 0.25)
         best = int(np.argmin([loss(x) for x in grid]))
-        bounds = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+        bounds = (grid[best] - 0.25, grid[best] + 0.25)
         found = optimize.minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-12})
         return max(float(-found.fun), float(self.support[0]))
 
@@ -343,52 +374,68 @@ def return_law(
     """
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     max_support = check_integer("max_support", max_support)
-    if bins is None:
-        return _propagate(mdp, policy, max_support, width=0.0, origin=0.0, up=False)
-    bins = check_integer("bins", bins)
     low, high = mdp.reward_range
-    span = max(high - low, 1e-300) * mdp.horizon
-    laws = [_propagate(mdp, policy, max_support, width=span / bins, origin=low, up=up) for up in (False, True)]
-    return ReturnLawBracket(*laws)
+    if bins is None:
+        rounding = np.finfo(float).eps * mdp.horizon**2 * max(abs(low), abs(high))
+        return ReturnLaw(*_propagate(mdp, policy, max_support, np.asarray, rounding))
+    per_step = check_integer("bins", bins) / mdp.horizon
+    unit = (high - low) or 1.0
+
+    def on_grid(up: bool) -> ReturnLaw:
+        def cells(rewards: np.ndarray) -> np.ndarray:
+            position = (rewards - low) / unit * per_step
+            return np.ceil(position * (1 - 1e-15)) if up else np.floor(position * (1 + 1e-15))
+
+        support, probabilities = _propagate(mdp, policy, max_support, cells, 0.0)
+        return ReturnLaw(mdp.horizon * low + unit / per_step * support, probabilities)
+
+    return ReturnLawBracket(on_grid(up=False), on_grid(up=True))
+
+
+_Atoms = tuple[np.ndarray, np.ndarray, np.ndarray]  # states, returns so far, masses
 
 
 def _propagate(
-    mdp: FiniteMDP, policy: np.ndarray, max_support: int, *, width: float, origin: float, up: bool
-) -> ReturnLaw:
-    """Push (state, return so far) forward; with ``width`` the returns live on the grid ``h * origin + width * k``."""
-    low, high = mdp.reward_range
-    tolerance = 1e-13 * mdp.horizon * max(abs(low), abs(high), 1e-300)
-    state = np.flatnonzero(mdp.start_distribution > 0)
-    mass = mdp.start_distribution[state]
-    returns = np.zeros(len(state))
+    mdp: FiniteMDP, policy: np.ndarray, max_support: int, reading: Callable[[np.ndarray], np.ndarray], tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Support and probabilities of the sum of ``reading(rewards)``, by pushing (state, sum so far) forward."""
+    start = np.flatnonzero(mdp.start_distribution > 0)
+    atoms = (start, np.zeros(len(start)), mdp.start_distribution[start])
     for h in range(mdp.horizon):
         rows = _policy_rows(mdp, policy, h)
         assert rows.rewards is not None
-        lengths = (rows.indptr[1:] - rows.indptr[:-1])[state]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        entry = np.repeat(rows.indptr[state] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        returns = np.repeat(returns, lengths) + rows.rewards[entry]
-        mass = np.repeat(mass, lengths) * rows.probabilities[entry]
-        state = rows.indices[entry]
-        if width:
-            steps = (returns - (h + 1) * origin) / width
-            steps = np.ceil(steps - 1e-9) if up else np.floor(steps + 1e-9)
-            returns = (h + 1) * origin + width * steps
-        state, returns, mass = _merge(state, returns, mass, tolerance)
-        if len(state) > max_support:
-            raise InvalidProblemError(
-                f"the law of the return needs {len(state)} atoms at step {h}, more than max_support={max_support}: "
-                "pass bins=1000 (say) for two laws that bracket it, or raise max_support"
-            )
-    _, returns, mass = _merge(np.zeros_like(state), returns, mass, tolerance)
-    return ReturnLaw(returns, mass / mass.sum())
+        rows = replace(rows, rewards=reading(rows.rewards))
+        batch = np.cumsum(np.diff(rows.indptr)[atoms[0]]) // _EXPANDED_AT_ONCE
+        pieces = np.split(np.arange(len(batch)), np.flatnonzero(np.diff(batch)) + 1)
+        after: _Atoms = (np.empty(0, dtype=np.int32), np.empty(0), np.empty(0))
+        for piece in pieces:
+            more = _expand(rows, *(part[piece] for part in atoms))
+            after = _merge(*(np.concatenate(parts) for parts in zip(after, more, strict=True)), tolerance=tolerance)
+            if len(after[0]) > max_support:
+                raise InvalidProblemError(
+                    f"the law of the return needs more than max_support={max_support} atoms at step {h}: "
+                    "pass bins=1000 (say) for two laws that bracket it, or raise max_support"
+                )
+        atoms = after
+    _, returns, mass = _merge(np.zeros_like(atoms[0]), *atoms[1:], tolerance=tolerance)
+    return returns, mass / mass.sum()
 
 
-def _merge(
-    state: np.ndarray, returns: np.ndarray, mass: np.ndarray, tolerance: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Add up the mass of equal (state, return) pairs."""
+def _expand(rows: Rows, state: np.ndarray, returns: np.ndarray, mass: np.ndarray) -> _Atoms:
+    """Each atom once for every successor of its state."""
+    assert rows.rewards is not None
+    entry, lengths = _entries(rows, state)
+    return (
+        rows.indices[entry],
+        np.repeat(returns, lengths) + rows.rewards[entry],
+        np.repeat(mass, lengths) * rows.probabilities[entry],
+    )
+
+
+def _merge(state: np.ndarray, returns: np.ndarray, mass: np.ndarray, *, tolerance: float) -> _Atoms:
+    """Add up the mass of equal (state, return) pairs, and forget those whose mass vanishes in doubles."""
     order = np.lexsort((returns, state))
+    order = order[mass[order] > 0]
     state, returns, mass = state[order], returns[order], mass[order]
     new = np.ones(len(state), dtype=bool)
     new[1:] = (np.diff(state) != 0) | (np.diff(returns) > tolerance)
@@ -397,7 +444,10 @@ def _merge(
 
 
 def _check_level(alpha: float) -> float:
-    return 1.0 if alpha == 1 else check_probability("alpha", alpha)
+    alpha = check_finite("alpha", alpha)
+    if not 0 < alpha <= 1:
+        raise InvalidProblemError(f"alpha must be greater than 0 and at most 1, got {alpha}")
+    return alpha
 
 
 # -- tilting ---------------------------------------------------------------------------------------------------
@@ -423,12 +473,18 @@ def _relative_variances(mdp: FiniteMDP, policy: np.ndarray, beta: float) -> tupl
     """
     evaluation, steps = _tilts(mdp, policy, beta)
     result = np.zeros((mdp.horizon + 1, mdp.n_states))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for h in reversed(range(mdp.horizon)):
-            rows, log_weight = steps[h]
-            spread = np.expm1(log_weight) ** 2 + np.exp(2 * log_weight) * result[h + 1][rows.indices]
-            result[h] = np.add.reduceat(rows.probabilities * spread, rows.indptr[:-1])
+    for h in reversed(range(mdp.horizon)):
+        rows, log_weight = steps[h]
+        spread = _spread(rows.probabilities, log_weight, result[h + 1][rows.indices])
+        result[h] = np.add.reduceat(spread, rows.indptr[:-1])
     return evaluation, result
+
+
+def _spread(probabilities: np.ndarray, log_weight: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """``p (w - 1)² + p w² after``, with the root of p inside the squares: w may be as large as 1/p."""
+    root = np.sqrt(probabilities)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray((root * np.expm1(log_weight)) ** 2 + (root * np.exp(log_weight)) ** 2 * after)
 
 
 def entropic_variance(mdp: FiniteMDP, policy: Any, beta: float) -> np.ndarray:
@@ -450,8 +506,8 @@ def entropic_variance(mdp: FiniteMDP, policy: Any, beta: float) -> np.ndarray:
     beta = check_finite("beta", beta)
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     evaluation, relative = _relative_variances(mdp, policy, beta)
-    with np.errstate(over="ignore", invalid="ignore"):
-        variance = np.where(relative == 0, 0.0, np.exp(2 * beta * evaluation.values) * relative)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        variance = np.exp(2 * beta * evaluation.values + np.log(relative))
     if not np.isfinite(variance).all():
         raise InvalidProblemError(
             f"the variance of exp(beta * return) exceeds double precision at beta={beta}; "
@@ -471,7 +527,7 @@ def chi_square(mdp: FiniteMDP, policy: Any, beta: float) -> float:
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
     >>> round(eb.chi_square(bridge, eb.solve(bridge, beta=2.5).policy, beta=2.5), 3)
-    131.044
+    132.202
     """
     beta = check_finite("beta", beta)
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
@@ -479,9 +535,7 @@ def chi_square(mdp: FiniteMDP, policy: Any, beta: float) -> float:
     start = mdp.start_distribution
     states = np.flatnonzero(start > 0)
     log_weight = beta * (evaluation.values[0][states] - evaluation.value)
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread = np.expm1(log_weight) ** 2 + np.exp(2 * log_weight) * relative[0][states]
-        result = float(start[states] @ spread)
+    result = float(_spread(start[states], log_weight, relative[0][states]).sum())
     if not math.isfinite(result):
         raise InvalidProblemError(f"the chi-square divergence exceeds double precision at beta={beta}")
     return result
@@ -506,17 +560,17 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
     beta = check_finite("beta", beta)
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     evaluation, steps = _tilts(mdp, policy, beta)
-    repeated = [_repeat_rows(rows, np.exp(log_weight), mdp.n_actions) for rows, log_weight in steps]
-    first = np.cumsum([0] + [len(rows.indices) for rows in repeated])
+    tilted_steps = [_tilt_rows(rows, log_weight, mdp.n_actions) for rows, log_weight in steps]
     rows = Rows(
-        np.concatenate([[0], *(rows.indptr[1:] + offset for rows, offset in zip(repeated, first, strict=False))]),
-        np.concatenate([rows.indices for rows in repeated]),
-        np.concatenate([rows.probabilities for rows in repeated]),
-        np.concatenate([rows.rewards for rows in repeated if rows.rewards is not None])[None],
+        _starts(np.concatenate([np.diff(rows.indptr) for rows in tilted_steps])),
+        np.concatenate([rows.indices for rows in tilted_steps]),
+        np.concatenate([rows.probabilities for rows in tilted_steps]),
+        np.concatenate([rows.rewards for rows in tilted_steps if rows.rewards is not None])[None],
     )
     start = mdp.start
     if not isinstance(start, int):
-        start = start * np.exp(beta * (evaluation.values[0] - evaluation.value), where=start > 0, out=np.zeros(len(start)))
+        log_weight = np.where(start > 0, beta * (evaluation.values[0] - evaluation.value), -np.inf)
+        start = start * np.exp(log_weight - log_weight.max())
         start = start / start.sum()
     return FiniteMDP(
         rows,
@@ -528,18 +582,11 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
     )
 
 
-def _repeat_rows(rows: Rows, weights: np.ndarray, n_actions: int) -> Rows:
-    """Tilt the policy's rows and give the same row to each action; entries that vanish in doubles are dropped."""
-    mass = rows.probabilities * weights
-    kept = mass > 0
-    lengths = np.add.reduceat(kept.astype(np.int64), rows.indptr[:-1])
-    mass = mass[kept]
-    sums = np.add.reduceat(mass, np.concatenate([[0], np.cumsum(lengths)[:-1]]))
+def _tilt_rows(rows: Rows, log_weight: np.ndarray, n_actions: int) -> Rows:
+    """Tilt the policy's rows and give the same row to each action."""
+    starts, lengths = rows.indptr[:-1], np.diff(rows.indptr)
+    mass = rows.probabilities * np.exp(log_weight - np.repeat(np.maximum.reduceat(log_weight, starts), lengths))
+    mass /= np.repeat(np.add.reduceat(mass, starts), lengths)
+    entries, lengths = _entries(rows, np.repeat(np.arange(len(lengths)), n_actions))
     assert rows.rewards is not None
-    parts = (rows.indices[kept], mass / np.repeat(sums, lengths), rows.rewards[kept])
-    first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    repeated = np.repeat(lengths, n_actions)
-    indptr = np.concatenate([[0], np.cumsum(repeated)])
-    entries = np.repeat(np.repeat(first, n_actions) - indptr[:-1], repeated) + np.arange(indptr[-1])
-    indices, probabilities, rewards = (part[entries] for part in parts)
-    return Rows(indptr, indices, probabilities, rewards)
+    return Rows(_starts(lengths), rows.indices[entries], mass[entries], rows.rewards[entries])

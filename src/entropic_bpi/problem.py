@@ -204,7 +204,9 @@ class Problem:
     ) -> Problem:
         """The problem of identifying a good policy of ``mdp`` when its probabilities are hidden."""
         if stationary and not mdp.stationary:
-            raise InvalidProblemError("stationary=True declares one kernel for all steps, but the model's changes by step")
+            raise InvalidProblemError(
+                "stationary=True declares one kernel for all steps, but the model's changes by step"
+            )
         random_start = not isinstance(mdp.start, int)
         rows = _declared_rows(mdp, stationary, successors)
         start_known = isinstance(successors, str)
@@ -239,7 +241,9 @@ def _declared_rows(mdp: FiniteMDP, stationary: bool, successors: Any) -> tuple[n
         return None
     if isinstance(successors, str):
         if successors != "model":
-            raise InvalidProblemError(f"successors must be None, 'model' or a boolean mask (S, A, S); got {successors!r}")
+            raise InvalidProblemError(
+                f"successors must be None, 'model' or a boolean mask (S, A, S); got {successors!r}"
+            )
         return mdp.rows.indptr, mdp.rows.indices
     mask = np.asarray(successors)
     shape = (mdp.n_states, mdp.n_actions, mdp.n_states)

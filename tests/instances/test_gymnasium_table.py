@@ -49,7 +49,9 @@ def check_against_table(env, mdp, beta):
     assert solution.values[0, :n_states] == pytest.approx(expected, rel=1e-9, abs=1e-12)
     starts = [(p, v) for p, v in zip(raw.initial_state_distrib, expected, strict=True) if p > 0]
     assert solution.value == pytest.approx(risk(starts, beta), rel=1e-9, abs=1e-12)
-    assert (solution.values[:, n_states:] == 0).all()
+    for name, values in zip(mdp.state_names[n_states:], solution.values.T[n_states:], strict=True):
+        twin = None if name.startswith("end") else int(name.rstrip("'"))
+        assert (values == (0 if twin is None else solution.values[:, twin])).all()
 
 
 @pytest.mark.parametrize("beta", [-0.8, 0, 0.8])
@@ -60,6 +62,7 @@ def check_against_table(env, mdp, beta):
         ("FrozenLake", {"is_slippery": False}, 8),
         ("FrozenLake", {"map_name": "8x8"}, 20),
         ("CliffWalking", {}, 20),
+        ("CliffWalkingSlippery", {}, 30),
         ("Taxi", {}, 15),
     ],
 )
@@ -97,9 +100,38 @@ def test_taxi_starts_at_random():
     assert mdp.start[500] == 0
 
 
-def test_slippery_cliff_is_refused_where_a_reward_is_not_a_function_of_the_next_state():
-    with pytest.raises(eb.InvalidModelError, match=r"P\[36\]\[0\] reaches state 36 with rewards -1 and -100"):
-        eb.from_gymnasium(registered("CliffWalkingSlippery"), horizon=10)
+def test_the_slippery_cliff_has_one_twin_shared_by_all_rows_that_fall_or_stay():
+    mdp = eb.from_gymnasium(registered("CliffWalkingSlippery"), horizon=10)
+    assert mdp.state_names[48:] == ("36'", "end")
+    assert mdp.start == 36
+    rows = mdp.rows
+    entering = np.searchsorted(rows.indptr, np.flatnonzero(rows.indices == 48), side="right") - 1
+    assert {row // 4 for row in entering.tolist()} == {36, 37, 48}
+    own, twin = (slice(*rows.indptr[[4 * s, 4 * s + 4]]) for s in (36, 48))
+    for array in (rows.indices, rows.probabilities, rows.rewards[0]):
+        assert (array[own] == array[twin]).all()
+
+
+@pytest.mark.parametrize("beta", [-0.05, 0.05])
+def test_the_return_of_the_slippery_cliff_has_the_law_of_the_table(beta):
+    """One policy, its return followed outcome by outcome through the table."""
+    env = gymnasium.make(registered("CliffWalkingSlippery"))
+    mdp = eb.from_gymnasium(env, horizon=6)
+    policy = eb.solve(mdp, beta).policy
+    law = {(36, 0.0): 1.0}
+    for h in range(mdp.horizon):
+        after = {}
+        for (state, paid), mass in law.items():
+            for p, s, r, done in env.unwrapped.P[state][policy[h, state]] if state is not None else [(1, 0, 0, True)]:
+                key = None if done else int(s), paid + r
+                after[key] = after.get(key, 0.0) + mass * p
+        law = after
+    expected = {}
+    for (_, paid), mass in law.items():
+        expected[paid] = expected.get(paid, 0.0) + mass
+    actual = eb.return_law(mdp, policy)
+    assert actual.support.tolist() == sorted(expected)
+    assert actual.probabilities == pytest.approx([expected[paid] for paid in sorted(expected)])
 
 
 class TableEnv(gymnasium.Env):
@@ -116,7 +148,7 @@ class TableEnv(gymnasium.Env):
 GOING = [(1.0, 1, 0.0, False)]
 
 
-def random_env(seed, n_states=5, n_actions=3):
+def random_env(seed, n_states=5, n_actions=3, contradictory=False):
     """Random tables with repeated successors, zero probabilities, several endings, and random starts."""
     rng = np.random.default_rng(seed)
     rewards = rng.normal(size=(n_states, n_actions, n_states)).round(1)
@@ -127,7 +159,8 @@ def random_env(seed, n_states=5, n_actions=3):
         result = []
         for p in mass:
             successor, done = int(rng.integers(n_states)), bool(rng.random() < 0.3)
-            result.append((p, successor, float(rewards[s, a, successor]), done))
+            reward = rng.choice([-1.0, 0.3, 2.0]) if contradictory else rewards[s, a, successor]
+            result.append((p, successor, float(reward), done))
         return result
 
     table = {s: {a: outcomes(s, a) for a in range(n_actions)} for s in range(n_states)}
@@ -140,7 +173,44 @@ def test_random_tables_agree(seed, beta):
     env = random_env(seed)
     mdp = eb.from_gymnasium(env, horizon=7)
     assert mdp.next_state_rewards
+    assert not any("'" in name for name in mdp.state_names)
     check_against_table(env, mdp, beta)
+
+
+@pytest.mark.parametrize("beta", [-1.5, -1e-4, 0, 1.5])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_tables_with_contradictory_rewards_agree_with_as_few_twins_as_possible(seed, beta):
+    env = random_env(seed, n_states=3, contradictory=True)
+    mdp = eb.from_gymnasium(env, horizon=7)
+    check_against_table(env, mdp, beta)
+    most = {}
+    for actions in env.P.values():
+        for outcomes in actions.values():
+            found = {}
+            for p, s, r, done in outcomes:
+                if p > 0:
+                    found.setdefault("end" if done else s, set()).add(r)
+            most |= {s: max(most.get(s, 0), len(rewards)) for s, rewards in found.items()}
+    twins = {s: sum(name.rstrip("'") == str(s) for name in mdp.state_names) - 1 for s in range(3)}
+    assert twins == {s: max(most.get(s, 0) - 1, 0) for s in range(3)}
+    assert max(twins.values()) > 0
+    assert mdp.n_states == 3 + sum(twins.values()) + most["end"]
+
+
+def test_three_rewards_on_the_way_to_one_state_take_two_twins():
+    contradictory = [(0.2, 1, 5.0, False), (0.3, 1, -1.0, False), (0.4, 1, 0.0, False), (0.1, 1, 5.0, False)]
+    last = [(0.5, 1, 1.0, True), (0.5, 1, 2.0, True)]
+    mdp = eb.from_gymnasium(TableEnv([[contradictory], [last]], start=[0.5, 0.5]), horizon=3)
+    assert mdp.state_names == ("0", "1", "1'", "1''", "end", "end 2")
+    assert mdp.start.tolist() == [0.5, 0.5, 0, 0, 0, 0]
+    assert mdp.rows.indices[:3].tolist() == [1, 2, 3]
+    assert mdp.rows.rewards[0, :3].tolist() == [-1.0, 0.0, 5.0]
+    assert mdp.rows.probabilities[:3] == pytest.approx([0.3, 0.4, 0.3])
+
+
+def test_a_contradiction_between_rows_is_none():
+    table = {0: {0: [(1.0, 1, 1.0, False)]}, 1: {0: [(1.0, 1, 2.0, False)]}}
+    assert eb.from_gymnasium(TableEnv(table), horizon=3).n_states == 2
 
 
 def test_equal_outcomes_of_a_row_are_merged():
@@ -166,7 +236,9 @@ def test_three_endings_of_one_action_keep_their_rewards():
 
 def test_an_impossible_outcome_cannot_contradict():
     env = TableEnv({0: {0: [(1.0, 1, 2.0, False), (0.0, 1, 7.0, False)]}, 1: {0: GOING}})
-    assert eb.from_gymnasium(env, horizon=1).reward_range == (0.0, 2.0)
+    mdp = eb.from_gymnasium(env, horizon=1)
+    assert mdp.n_states == 2
+    assert mdp.reward_range == (0.0, 2.0)
 
 
 def test_a_missing_start_must_be_given():
@@ -192,10 +264,6 @@ def test_a_missing_start_must_be_given():
         ({0: {0: [(1.0, 1, math.nan, False)]}, 1: {0: GOING}}, r"P\[0\]\[0\] holds .*nan"),
         ({0: {0: GOING}, 1: {0: []}}, r"P\[1\]\[0\] has no outcome of positive probability"),
         ({0: {0: [(0.7, 1, 0.0, False)]}, 1: {0: GOING}}, r"transitions\[s=0, a=0\] sums to 0.7"),
-        (
-            {0: {0: GOING}, 1: {0: [(0.5, 0, 1.0, False), (0.5, 0, 2.0, False)]}},
-            r"P\[1\]\[0\] reaches state 0 with rewards 1 and 2: the reward must be a function of",
-        ),
     ],
 )
 def test_a_bad_table_is_an_error_that_names_the_place(table, message):

@@ -162,7 +162,6 @@ def test_condition_a_in_its_printed_form(beta, paid_steps):
     assert math.expm1(abs(beta) * largest_eps(paid_steps, beta)) == pytest.approx(bound, rel=1e-12)
 
 
-@pytest.mark.xfail(reason="FiniteMDP cannot tell (H, S, A) rewards from (S, A, S) when S = A = H, even when sparse")
 def test_as_many_steps_as_states_as_actions():
     assert eb.instances.hard_instance(6, 6, 6, beta=1.0, eps=0.1).horizon == 6
 

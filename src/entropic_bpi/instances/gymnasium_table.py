@@ -24,15 +24,23 @@ _ACTION_NAMES = {
     "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
 }
 
+_Place = tuple[int, int]  # next state, n_states for the end of the episode; and which copy of it, 0 for itself
+_Outcome = tuple[float, float]  # probability, reward
+
 
 def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kwargs: Any) -> FiniteMDP:
     """Read the model of an environment that publishes its transition table ``env.unwrapped.P``.
 
     FrozenLake, CliffWalking and Taxi do. State ``s`` of the model is observation ``s`` of the environment. Transitions
-    that terminate the episode lead to one further state, ``end``, which absorbs and pays nothing. A reward may depend
-    on the next state; where one state and action can terminate with different rewards, a single end cannot express
-    that, so each reward gets an end of its own (``end``, ``end 2``, …). The environment's own time limit is replaced
-    by ``horizon``.
+    that terminate the episode lead to one further state, ``end``, which absorbs and pays nothing. The environment's
+    own time limit is replaced by ``horizon``.
+
+    The reward of a model is a function of state, action and next state. Where one state and action reach the same
+    next state with different rewards, as the start of ``CliffWalkingSlippery`` does, the lowest goes with the state
+    itself and each further one with a twin of it (``36'``, ``36''``, …): a further state with the same transitions and
+    rewards, so that nothing changes but its number. Likewise, terminating with different rewards takes further ends
+    (``end 2``, …). Twins and ends are shared, so a state has one twin less than the most rewards with which a single
+    state and action reach it. They are numbered after the environment's states, twins first.
 
     Parameters
     ----------
@@ -49,9 +57,8 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
     Raises
     ------
     InvalidModelError
-        If there is no table, a space is not ``Discrete``, the table does not describe the environment (a wrapper
-        changes it), or the same (state, action, next state) occurs with two rewards, since a reward must be a
-        function of the three: ``CliffWalkingSlippery`` is such a case, in its start state.
+        If there is no table, a space is not ``Discrete``, or the table does not describe the environment (a wrapper
+        changes it).
 
     Examples
     --------
@@ -68,24 +75,14 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
         _check_table_is_all(env, label)
         n_states = _size_of(env.unwrapped.observation_space, f"the observation space of {label}")
         n_actions = _size_of(env.unwrapped.action_space, f"the action space of {label}")
-        table = [_read_row(env.unwrapped.P, s, a, n_states) for s in range(n_states) for a in range(n_actions)]
+        rows = [_read_row(env.unwrapped.P, s, a, n_states) for s in range(n_states) for a in range(n_actions)]
         first = _check_start(_published_start(env.unwrapped, label) if start is None else start, n_states)
         actions = _action_names(env, n_actions)
-    n_ends = 1 + max(max(row) for row in table) - n_states  # negative when nothing terminates
-    ends = range(n_states, n_states + max(n_ends, 0))
-    table += [{end: (1.0, 0.0)} for end in ends for _ in range(n_actions)]
+    table, names = _number(rows, n_states, n_actions)
     if isinstance(first, np.ndarray):
-        first = np.concatenate([first, np.zeros(len(ends))])
+        first = np.concatenate([first, np.zeros(len(names) - n_states)])
     transitions, rewards = _compress(table, n_actions)
-    return FiniteMDP(
-        transitions,
-        rewards,
-        horizon=horizon,
-        start=first,
-        state_names=[str(s) for s in range(n_states)]
-        + ["end" if e == n_states else f"end {e - n_states + 1}" for e in ends],
-        action_names=actions,
-    )
+    return FiniteMDP(transitions, rewards, horizon=horizon, start=first, state_names=names, action_names=actions)
 
 
 @contextmanager
@@ -140,38 +137,45 @@ def _size_of(space: Any, label: str) -> int:
     return int(space.n)
 
 
-def _read_row(table: Any, state: int, action: int, n_states: int) -> dict[int, tuple[float, float]]:
-    """Next state → (probability, reward), in increasing order; end ``k`` of the episode is state ``n_states + k``."""
+def _read_row(table: Any, state: int, action: int, n_states: int) -> dict[_Place, _Outcome]:
+    """The outcomes of a state and action; the rewards of one next state go to its copies in increasing order."""
     place = f"P[{state}][{action}]"
-    going_on: dict[int, tuple[float, float]] = {}
-    endings: dict[float, float] = {}
     try:
         outcomes = [(float(p), operator.index(s), float(r), bool(done)) for p, s, r, done in table[state][action]]
     except (KeyError, IndexError):
         raise InvalidModelError(f"{place} is missing from the transition table") from None
     except (TypeError, ValueError):
         raise InvalidModelError(f"{place} must list (probability, next state, reward, terminated)") from None
+    law: dict[int, dict[float, float]] = {}  # next state → reward → probability
     for probability, successor, reward, terminated in outcomes:
         if not (probability >= 0 and math.isfinite(reward) and 0 <= successor < n_states):
             raise InvalidModelError(
                 f"{place} holds {(probability, successor, reward, terminated)}: not a valid outcome"
             )
-        if probability == 0:
-            continue
-        if terminated:
-            endings[reward] = endings.get(reward, 0.0) + probability
-            continue
-        before, known_reward = going_on.get(successor, (0.0, reward))
-        if reward != known_reward:
-            raise InvalidModelError(
-                f"{place} reaches state {successor} with rewards {known_reward:g} and {reward:g}: "
-                "the reward must be a function of (state, action, next state)"
-            )
-        going_on[successor] = before + probability, reward
-    if not going_on and not endings:
+        if probability > 0:
+            rewards = law.setdefault(n_states if terminated else successor, {})
+            rewards[reward] = rewards.get(reward, 0.0) + probability
+    if not law:
         raise InvalidModelError(f"{place} has no outcome of positive probability")
-    ends = {n_states + k: (endings[reward], reward) for k, reward in enumerate(sorted(endings))}
-    return dict(sorted(going_on.items())) | ends
+    return {(s, copy): (law[s][reward], reward) for s in law for copy, reward in enumerate(sorted(law[s]))}
+
+
+def _number(
+    rows: list[dict[_Place, _Outcome]], n_states: int, n_actions: int
+) -> tuple[list[dict[int, _Outcome]], list[str]]:
+    """The rows with states for places, those of the twins and ends included, and the names of all states."""
+    added = sorted({place for row in rows for place in row if place[0] == n_states or place[1] > 0})
+    number = {(s, 0): s for s in range(n_states)} | {place: n_states + i for i, place in enumerate(added)}
+    table = [dict(sorted((number[place], outcome) for place, outcome in row.items())) for row in rows]
+    names = [str(s) for s in range(n_states)]
+    for s, copy in added:
+        if s < n_states:
+            table += table[s * n_actions : (s + 1) * n_actions]
+            names.append(str(s) + "'" * copy)
+        else:
+            table += [{number[s, copy]: (1.0, 0.0)}] * n_actions
+            names.append(f"end {copy + 1}" if copy else "end")
+    return table, names
 
 
 def _published_start(unwrapped: Any, label: str) -> Any:
@@ -206,7 +210,7 @@ def _action_names(env: Any, n_actions: int) -> tuple[str, ...] | None:
     return None
 
 
-def _compress(table: list[dict[int, tuple[float, float]]], n_actions: int) -> tuple[Rows, Any]:
+def _compress(table: list[dict[int, _Outcome]], n_actions: int) -> tuple[Rows, Any]:
     """Compressed rows and their rewards: per state and action where the next state makes no difference."""
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in table])])
     indices = np.array([successor for row in table for successor in row], dtype=np.int32)

@@ -27,7 +27,7 @@ Rewards outside [0, 1] are rescaled: :math:`r'=(r-lo)/(hi-lo)`, :math:`\beta'=\b
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -36,7 +36,7 @@ from entropic_bpi.counts import Counts, spare_slots
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.plan import History, Plan, tie_priority
 from entropic_bpi.methods.rates import log_8e
-from entropic_bpi.problem import Frame, Problem, reward_step, row_of
+from entropic_bpi.problem import Frame, Problem, row_of
 from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
 
 __all__ = ["Bernstein"]
@@ -232,7 +232,7 @@ class Bernstein:
                 "next state. Use method='kl'"
             )
         low, high = problem.reward_range
-        inside = 0 <= low and high <= 1
+        inside = low >= 0 and high <= 1
         self.shift, self.scale = (0.0, 1.0) if inside else (low, (high - low) or 1.0)
         self.problem, self.constants, self.seed = problem, constants, seed
         self.beta, self.eps = problem.beta * self.scale, problem.eps / self.scale
@@ -256,9 +256,7 @@ class Bernstein:
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds and the next policy from the counts."""
         bounds = _plan(self.frame, self.tables, counts.ledger, self.sheet, self.seed)
-        lower, upper, gap = self._in_reward_units(
-            *_claim(self.beta, self.small, self.constants == "verified", *bounds)
-        )
+        lower, upper, gap = self._in_reward_units(*_claim(self.beta, self.small, self.constants == "verified", *bounds))
         policy = self.sheet.policy.copy()
         return Plan(policy, lower, upper, gap, Behaviour(policy, policy, policy, False))
 
@@ -278,7 +276,7 @@ class Bernstein:
         lower, upper, gap = self._in_reward_units(*history[:played].T)
         return History(lower, upper, gap)
 
-    def _in_reward_units(self, lower, upper, gap):  # type: ignore[no-untyped-def]
+    def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> tuple[Any, Any, Any]:
         offset = self.problem.horizon * self.shift
         worst = offset if self.shift else self.problem.horizon * min(self.problem.reward_range[0], 0.0)
         return np.maximum(worst, offset + self.scale * lower), offset + self.scale * upper, self.scale * gap
@@ -316,6 +314,7 @@ class Bernstein:
     def _step_rewards(self) -> np.ndarray:
         """Rescaled rewards ``(steps, S, A)``; the artificial step pays 0."""
         problem = self.problem
+        assert problem.rewards is not None
         rewards = np.zeros((problem.steps, problem.n_states, problem.n_actions))
         rewards[int(problem.artificial) :] = (problem.rewards - self.shift) / self.scale
         return rewards

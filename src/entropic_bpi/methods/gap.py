@@ -1,10 +1,11 @@
 r"""The gap certificate: how much better than the candidate any policy can be, given that every kernel is in its ball.
 
 Bounding the optimal value and the candidate's value separately pays for the uncertainty that both share. Here the ratio
-is bounded directly, backwards from :math:`\rho_{H+1}=1`: for :math:`\beta>0` :math:`\rho_h(s)\ge Z^\star_h(s)/Z^{\hat\pi}_h(s)`,
-for :math:`\beta<0` :math:`\rho_h(s)\ge Z^{\hat\pi}_h(s)/Z^\star_h(s)`, and
+is bounded directly, backwards from :math:`\rho_{H+1}=1`: :math:`\rho_h\ge Z^\star_h/Z^{\hat\pi}_h` for
+:math:`\beta>0`, :math:`\rho_h\ge Z^{\hat\pi}_h/Z^\star_h` for :math:`\beta<0`, and
 
-.. math:: \rho_h(s) = \min\{\text{plain},\ \max(1,\ \text{same},\ \max_{a\ne\hat\pi(s)}\min(\text{dev}_1(a),\text{dev}_2(a)))\}.
+.. math:: \rho_h(s) = \min\big\{\text{plain},\ \max\big(1,\ \text{same},
+          \ \max_{a\ne\hat\pi(s)}\min(\text{dev}_1(a),\text{dev}_2(a))\big)\big\}.
 
 *same*: the optimal action is the candidate's. Then the ratio is an average of the next :math:`\rho` under weights
 :math:`q\,w` with :math:`q` in the ball and :math:`w=e^{\beta r(s,a,s')}z`, where :math:`z` is :math:`Z^{\hat\pi}` for

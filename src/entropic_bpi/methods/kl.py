@@ -344,7 +344,9 @@ def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type:
 
 
 @njit(cache=True, nogil=True)
-def _run_every(kernel, frame, rules, ledger, optimism, plans, last, eps, seed, round, challenge, episodes, spare, rng, history):  # type: ignore[no-untyped-def]
+def _run_every(  # type: ignore[no-untyped-def]
+    kernel, frame, rules, ledger, optimism, plans, last, eps, seed, round, challenge, episodes, spare, rng, history
+):
     """Play an episode, plan, test; up to ``episodes`` times or until the test passes.
 
     Returns the number of episodes played and the transition that was declared impossible, if any.
@@ -417,9 +419,16 @@ class KL:
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
-        plan = self._plan_large if self.large else _plan_all
+        plan: Any = self._plan_large if self.large else _plan_all
         lower, upper, gap, kind, self.last = plan(
-            self.frame, self.rules, counts.ledger, self.optimism, self.plans, self.problem.eps - self.bias, self.seed, round
+            self.frame,
+            self.rules,
+            counts.ledger,
+            self.optimism,
+            self.plans,
+            self.problem.eps - self.bias,
+            self.seed,
+            round,
         )
         lower, upper, gap = self._in_reward_units(lower, upper, gap)
         leading = self.challenge and round % 2 == 1
@@ -441,13 +450,15 @@ class KL:
             counts.refuse(row, successor)
         return History(*self._in_reward_units(*history[:played].T))
 
-    def _in_reward_units(self, lower, upper, gap):  # type: ignore[no-untyped-def]
+    def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> tuple[Any, Any, Any]:
         """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost."""
         offset = self.problem.horizon * self.rules.shift
         risen = self.rules.beta > self.problem.beta
         return offset + lower - self.bias * risen, offset + upper + self.bias * (not risen), gap + self.bias
 
-    def _plan_large(self, frame, rules, ledger, optimism, plans, eps, seed, round):  # type: ignore[no-untyped-def]
+    def _plan_large(
+        self, frame: Any, rules: Any, ledger: Any, optimism: Any, plans: Any, eps: float, seed: int, round: int
+    ) -> tuple[Any, ...]:
         """What ``_plan_all`` does, with the states of a step shared among threads."""
         _refresh_radii(rules, ledger)
         for h in reversed(range(frame.steps)):

@@ -1,0 +1,289 @@
+r"""Certificates: the claim that a run makes, with everything that is needed to check it again.
+
+**The claim.** With probability at least :math:`1-\delta` over the data, under the stated assumptions,
+
+.. math:: \text{lower}\le V^{\pi},\qquad V^\star\le\text{upper},\qquad V^\star-V^{\pi}\le\text{gap}
+
+for the stated policy. The counts that it follows from are part of the certificate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi._checks import check_finite, check_positive, check_probability
+from entropic_bpi._files import write_text_atomically
+from entropic_bpi._version import __version__
+from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.errors import CertificateError, InvalidProblemError
+from entropic_bpi.methods.kl import KL
+from entropic_bpi.problem import Problem, Slots
+
+__all__ = ["Certificate", "certify"]
+
+_FORMAT = "entropic-bpi certificate"
+_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """A claim about a policy and the counts that it follows from.
+
+    Attributes
+    ----------
+    policy : int array ``(H, S)``
+    episodes : int
+        Episodes behind the counts of this claim.
+    lower, upper, gap : float
+        With probability at least 1 - ``delta``: lower ≤ V^π, V* ≤ upper and V* - V^π ≤ gap, in the reward's own units.
+    method : str
+        ``"kl"`` or ``"bernstein"``.
+    constants : str or None
+        ``"verified"`` or ``"sharp"`` for ``"bernstein"``.
+    assumptions : tuple of str
+        What the claim rests on, in words.
+    problem : Problem
+        Sizes, rewards, risk parameter and what was declared.
+    transitions : Transitions
+        The counts, in their canonical order.
+    """
+
+    policy: np.ndarray
+    episodes: int
+    lower: float
+    upper: float
+    gap: float
+    method: str
+    constants: str | None
+    assumptions: tuple[str, ...]
+    problem: Problem
+    transitions: Transitions
+
+    @property
+    def beta(self) -> float:
+        return self.problem.beta
+
+    @property
+    def eps(self) -> float:
+        return self.problem.eps
+
+    @property
+    def delta(self) -> float:
+        return self.problem.delta
+
+    @property
+    def stationary(self) -> bool:
+        return self.problem.stationary
+
+    @property
+    def successors(self) -> str:
+        """What is declared about the possible next states: ``"unknown"``, ``"model"`` or ``"mask"``."""
+        return self.problem.successors
+
+    @property
+    def reached(self) -> bool:
+        """Whether the policy is certified to be ε-optimal."""
+        return self.gap <= self.eps
+
+    def __repr__(self) -> str:
+        return (
+            f"Certificate(beta={self.beta:g}, lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.6g}, "
+            f"delta={self.delta:g}, episodes={self.episodes}, method={self.method!r})"
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the certificate as JSON; numbers survive the round trip exactly."""
+        content = self._content()
+        write_text_atomically(path, json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Certificate:
+        """Read a certificate that :meth:`save` wrote."""
+        return _from_content(_read(Path(path)), path)
+
+    def _content(self) -> dict[str, Any]:
+        problem = self.problem
+        slots = problem.slots
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "library": __version__,
+            "problem": {
+                "n_states": problem.n_states,
+                "n_actions": problem.n_actions,
+                "horizon": problem.horizon,
+                "start": problem.start,
+                "beta": problem.beta,
+                "eps": problem.eps,
+                "delta": problem.delta,
+                "stationary": problem.stationary,
+                "successors": problem.successors,
+                "rewards": None if problem.rewards is None else problem.rewards.tolist(),
+                "slots": {name: getattr(slots, name).tolist() for name in Slots._fields},
+                "state_names": list(problem.state_names),
+                "action_names": list(problem.action_names),
+                "source": problem.source_hash,
+            },
+            "method": self.method,
+            "constants": self.constants,
+            "assumptions": list(self.assumptions),
+            "policy": self.policy.tolist(),
+            "counts": {
+                "episodes": self.episodes,
+                **{name: getattr(self.transitions, name).tolist() for name in Transitions._fields},
+            },
+            "claim": {"lower": self.lower, "upper": self.upper, "gap": self.gap},
+        }
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise CertificateError(f"no such file: {path}") from None
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"{path} is not a readable JSON file: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise CertificateError(f"{path} is not a certificate of entropic-bpi")
+    if content.get("version") != _VERSION:
+        raise CertificateError(
+            f"{path} has certificate version {content.get('version')!r}, this library reads {_VERSION}"
+        )
+    if _digest({key: value for key, value in content.items() if key != "digest"}) != content.get("digest"):
+        raise CertificateError(f"{path} was changed after it was written: its digest does not match")
+    return content
+
+
+def _from_content(content: dict[str, Any], path: str | Path) -> Certificate:
+    try:
+        given = content["problem"]
+        slots = given["slots"]
+        low = np.array(slots["low"], dtype=float).reshape(-1, len(slots["successor"]))
+        problem = Problem(
+            n_states=given["n_states"],
+            n_actions=given["n_actions"],
+            horizon=given["horizon"],
+            start=given["start"],
+            beta=given["beta"],
+            eps=given["eps"],
+            delta=given["delta"],
+            stationary=given["stationary"],
+            successors=given["successors"],
+            rewards=None if given["rewards"] is None else np.array(given["rewards"], dtype=float),
+            slots=Slots(
+                begin=np.array(slots["begin"], dtype=np.int64),
+                used=np.array(slots["used"], dtype=np.int64),
+                successor=np.array(slots["successor"], dtype=np.int64),
+                low=low,
+                high=np.array(slots["high"], dtype=float).reshape(low.shape),
+                possible=np.array(slots["possible"], dtype=np.int64),
+            ),
+            state_names=tuple(given["state_names"]),
+            action_names=tuple(given["action_names"]),
+            source_hash=given["source"],
+        )
+        counts = content["counts"]
+        return Certificate(
+            policy=np.array(content["policy"], dtype=np.int64),
+            episodes=counts["episodes"],
+            **content["claim"],
+            method=content["method"],
+            constants=content["constants"],
+            assumptions=tuple(content["assumptions"]),
+            problem=problem,
+            transitions=Transitions(*(np.array(counts[name], dtype=np.int64) for name in Transitions._fields)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CertificateError(f"{path} lacks or garbles part of the certificate: {error!r}") from None
+
+
+def assumptions_of(problem: Problem) -> tuple[str, ...]:
+    """What every claim about ``problem`` rests on, in words."""
+    possible = {
+        "unknown": "any state may follow any state and action",
+        "model": "the possible next states are those of the model (their probabilities are not used)",
+        "mask": "the possible next states are those of the declared mask",
+    }
+    known = "state, action and next state" if problem.next_state_rewards else "state and action"
+    return (
+        "episodes are independent runs of one finite Markov decision process, and none was discarded",
+        "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
+        possible[problem.successors],
+        f"rewards are known, a function of {known}",
+        "the start is random; its distribution is learned as an artificial first step"
+        if problem.artificial
+        else f"every episode starts in state {problem.state_names[problem.start or 0]}",
+    )
+
+
+def certify(source: Any, *, beta: float, eps: float | None = None, delta: float | None = None) -> Certificate:
+    r"""Certify another risk level from data that was already collected.
+
+    The event behind ``method="kl"`` is about transitions only: it mentions neither β nor the rewards. On it, every
+    certificate for every β is true, so with probability :math:`1-\delta` *all* of them hold at once, however many
+    are asked for and however they are chosen.
+
+    Parameters
+    ----------
+    source : Identification, Certificate or Counts
+        Whose counts to use.
+    beta : float
+        The risk parameter to certify for; positive is risk-seeking.
+    eps, delta : float, optional
+        Default to those of the run. Simultaneity over β is for one and the same δ.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.2, delta=0.1, successors="model", seed=1)
+    >>> other = eb.certify(result, beta=-2.0)
+    >>> bool(other.lower <= eb.solve(bridge, -2.0).value <= other.upper)
+    True
+    """
+    if isinstance(source, Counts):
+        problem, transitions, episodes = source.problem, source.transitions(), source.episodes
+    else:
+        certificate = getattr(source, "certificate", source)
+        if not isinstance(certificate, Certificate):
+            raise InvalidProblemError(
+                f"certify needs the result of identify, a certificate or counts; got {type(source).__name__}"
+            )
+        problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
+    problem = replace(
+        problem,
+        beta=check_finite("beta", beta),
+        eps=problem.eps if eps is None else check_positive("eps", eps),
+        delta=problem.delta if delta is None else check_probability("delta", delta),
+    )
+    counts = Counts(problem)
+    counts.add(transitions, episodes)
+    plan = KL(problem).plan(counts, 0)
+    return Certificate(
+        policy=plan.policy[int(problem.artificial) :],
+        episodes=episodes,
+        lower=plan.lower,
+        upper=plan.upper,
+        gap=plan.gap,
+        method="kl",
+        constants=None,
+        assumptions=assumptions_of(problem),
+        problem=problem,
+        transitions=transitions,
+    )
+
+
+def finite_gap(lower: float, upper: float, gap: float) -> float:
+    """The gap that is certified, also by the interval when the method's own gap says nothing yet."""
+    return min(gap, upper - lower) if math.isfinite(lower) else gap

@@ -1,0 +1,19 @@
+"""Importing the package must stay cheap."""
+
+import subprocess
+import sys
+
+
+def test_import_loads_no_heavy_library():
+    script = "import sys, entropic_bpi; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert "entropic_bpi" in loaded
+    assert not {"numpy", "numba", "scipy", "matplotlib", "gymnasium", "duckdb"} & set(loaded)
+
+
+def test_every_public_name_can_be_imported_and_listed():
+    import entropic_bpi
+
+    for name in entropic_bpi.__all__:
+        assert getattr(entropic_bpi, name) is not None
+        assert name in dir(entropic_bpi)
