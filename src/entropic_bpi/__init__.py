@@ -8,12 +8,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from entropic_bpi._gymnasium_ids import register_when_imported
 from entropic_bpi._version import __version__
 
 if TYPE_CHECKING:
     from entropic_bpi import instances, learners
     from entropic_bpi.certificate import Certificate, certify
     from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidModelError, InvalidProblemError
+    from entropic_bpi.gymnasium_env import as_gymnasium
     from entropic_bpi.identify import Identification, identify
     from entropic_bpi.instances.gymnasium_table import from_gymnasium
     from entropic_bpi.learners import Run, run
@@ -37,6 +39,7 @@ _HOME = {
     "EntropicBPIError": "errors",
     "InvalidModelError": "errors",
     "InvalidProblemError": "errors",
+    "as_gymnasium": "gymnasium_env",
     "Certificate": "certificate",
     "certify": "certificate",
     "Identification": "identify",
@@ -75,6 +78,7 @@ __all__ = [
     "Run",
     "Solution",
     "__version__",
+    "as_gymnasium",
     "certify",
     "chi_square",
     "entropic_variance",
@@ -89,6 +93,9 @@ __all__ = [
     "solve",
     "tilted",
 ]
+
+
+register_when_imported()
 
 
 def __getattr__(name: str) -> Any:

@@ -202,7 +202,10 @@ def _from_content(content: dict[str, Any], path: str | Path) -> Certificate:
             constants=content["constants"],
             assumptions=tuple(content["assumptions"]),
             problem=problem,
-            transitions=Transitions(*(np.array(counts[name], dtype=np.int64) for name in Transitions._fields)),
+            transitions=Transitions(
+                *(np.array(counts[name], dtype=np.int64) for name in ("rows", "successors", "times")),
+                np.array(counts["rewards"], dtype=float),
+            ),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CertificateError(f"{path} lacks or garbles part of the certificate: {error!r}") from None

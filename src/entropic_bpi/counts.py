@@ -13,12 +13,14 @@ import numpy as np
 from numba import njit
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem import Problem
+from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 
 __all__ = ["Counts", "Ledger", "Transitions", "record", "spare_slots"]
 
 _FORBIDDEN = -1
 _FULL = -2
+_CONTRADICTED = -3
+_KNOWN = np.empty(0)
 
 
 class Ledger(NamedTuple):
@@ -41,11 +43,15 @@ class Ledger(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """Observed transitions: ``times[i]`` visits of row ``rows[i]`` that went to ``successors[i]``."""
+    """Observed transitions: ``times[i]`` visits of row ``rows[i]`` that went to ``successors[i]``.
+
+    ``rewards[i]`` is what they paid where rewards are learned, and empty where they are known.
+    """
 
     rows: np.ndarray
     successors: np.ndarray
     times: np.ndarray
+    rewards: np.ndarray = _KNOWN
 
 
 @njit(cache=True, nogil=True)
@@ -88,10 +94,56 @@ def record(ledger, n_states, row, successor, times):  # type: ignore[no-untyped-
         ledger.successor[slot] = successor
         ledger.tally[slot] = 0
         ledger.used[row] += 1
+    return _add(ledger, row, slot, times)
+
+
+@njit(cache=True, nogil=True)
+def _record_outcome(ledger, n_states, row, successor, reward, times, kinds):  # type: ignore[no-untyped-def]
+    """The same where the reward is part of what was seen; ``kinds`` different ones are possible for this successor."""
+    if ledger.visits[row] == 0 and not _move(ledger, row, max(4, ledger.used[row])):
+        return _FULL
+    found = 0
+    for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+        if ledger.successor[j] == successor:
+            if ledger.low[0, j] == reward:
+                return _add(ledger, row, j, times)
+            found += 1
+    if found == kinds:
+        return _CONTRADICTED
+    if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
+        return _FULL
+    slot = ledger.begin[row] + ledger.used[row]
+    ledger.used[row] += 1
+    ledger.successor[slot] = successor
+    ledger.tally[slot] = 0
+    ledger.low[0, slot] = ledger.high[0, slot] = reward
+    return _add(ledger, row, slot, times)
+
+
+@njit(cache=True, nogil=True)
+def _add(ledger, row, slot, times):  # type: ignore[no-untyped-def]
     ledger.tally[slot] += times
     ledger.visits[row] += times
     ledger.changed[row] = True
     return slot
+
+
+@njit(cache=True, nogil=True)
+def _record_outcomes(ledger, n_states, n_actions, transitions, first):  # type: ignore[no-untyped-def]
+    """``_record_all`` where rewards are learned."""
+    for i in range(first, transitions.rows.size):
+        row, successor = transitions.rows[i], transitions.successors[i]
+        kinds = 1
+        if successor == n_states - 1:
+            kinds = END_REWARDS
+        elif row // n_actions % n_states == successor:
+            kinds = STAY_REWARDS
+        slot = _record_outcome(
+            ledger, n_states, row, successor, transitions.rewards[i], transitions.times[i], kinds
+        )
+        if slot < 0:
+            return i, slot
+    return transitions.rows.size, 0
 
 
 @njit(cache=True, nogil=True)
@@ -106,8 +158,10 @@ def _record_all(ledger, n_states, transitions, first):  # type: ignore[no-untype
 
 def spare_slots(problem: Problem) -> int:
     """Pool slots that one episode can need at most."""
-    widest = int(problem.slots.used.max())
-    return problem.steps * max(widest, 2 * problem.n_states + 8 if widest == 1 else widest)
+    slots = problem.slots
+    open_ended = bool((slots.successor == problem.n_states).any())
+    # A row that may go anywhere moves to twice its place when it is full.
+    return problem.steps * max(int(slots.used.max()), 2 * (problem.n_states + END_REWARDS + STAY_REWARDS) + 8 if open_ended else 0)
 
 
 class Counts:
@@ -148,10 +202,14 @@ class Counts:
         InvalidProblemError
             If a transition was declared impossible. It voids the assumption; the counts made before stay as they were.
         """
-        before = None if self.problem.successors == "unknown" else self.state()
-        first, n_states = 0, self.problem.n_states
+        learned = transitions.rewards.size > 0
+        before = self.state() if learned or self.problem.successors != "unknown" else None
+        first, n_states, n_actions = 0, self.problem.n_states, self.problem.n_actions
         while True:
-            first, code = _record_all(self.ledger, n_states, transitions, first)
+            if learned:
+                first, code = _record_outcomes(self.ledger, n_states, n_actions, transitions, first)
+            else:
+                first, code = _record_all(self.ledger, n_states, transitions, first)
             if code == _FULL:
                 self.reserve(self.ledger.successor.size)
                 continue
@@ -160,6 +218,15 @@ class Counts:
             assert before is not None
             self.restore(before)
             self.refuse(int(transitions.rows[first]), int(transitions.successors[first]))
+        if code == _CONTRADICTED:
+            assert before is not None
+            self.restore(before)
+            row, successor = int(transitions.rows[first]), int(transitions.successors[first])
+            raise InvalidProblemError(
+                f"the reward of {self.problem.place(row)} to state {self.problem.state_names[successor]!r} changed: "
+                f"now {transitions.rewards[first]}, but a reward must be determined by state, action and next state "
+                f"(after {self.episodes} episodes, which are kept)"
+            )
         self.episodes += episodes
 
     def refuse(self, row: int, successor: int) -> None:
@@ -179,10 +246,11 @@ class Counts:
         first = np.cumsum(used) - used
         slots = np.repeat(ledger.begin[rows] - first, used) + np.arange(used.sum())
         row, successor, times = np.repeat(rows, used), ledger.successor[slots], ledger.tally[slots]
-        seen = times > 0
-        row, successor, times = row[seen], successor[seen], times[seen]
-        order = np.lexsort((successor, row))
-        return Transitions(row[order], successor[order], times[order])
+        rewards = ledger.low[0, slots] if self.problem.black_box_rewards else np.zeros(len(slots))
+        order = np.lexsort((rewards, successor, row))
+        order = order[times[order] > 0]
+        known = _KNOWN if not self.problem.black_box_rewards else rewards[order]
+        return Transitions(row[order], successor[order], times[order], known)
 
     def state(self) -> dict[str, Any]:
         """A copy of everything, from which :meth:`restore` goes on."""

@@ -23,6 +23,9 @@ __all__ = ["Frame", "Problem", "Slots", "reward_step", "row_of"]
 # Up to this many states a row with unknown successors lists every state; beyond, only those seen and "elsewhere".
 EXPLICIT_STATES = 64
 _MAX_EXPLICIT_SLOTS = 50_000_000
+# How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
+END_REWARDS = 8
+STAY_REWARDS = 2
 
 
 class Frame(NamedTuple):
@@ -128,6 +131,11 @@ class Problem:
         return self.horizon + self.artificial
 
     @property
+    def black_box_rewards(self) -> bool:
+        """Whether rewards are learned while playing."""
+        return self.rewards is None and bool((self.slots.low < self.slots.high).any())
+
+    @property
     def n_rows(self) -> int:
         return len(self.slots.begin)
 
@@ -190,6 +198,59 @@ class Problem:
         step, state = divmod(pair, self.n_states)
         where = f"state {self.state_names[state]!r}, action {self.action_names[action]!r}"
         return where if self.stationary else f"step {step}, {where}"
+
+    @classmethod
+    def black_box(
+        cls,
+        n_observations: int,
+        n_actions: int,
+        *,
+        horizon: int,
+        reward_range: tuple[float, float],
+        beta: float,
+        eps: float,
+        delta: float,
+        stationary: bool,
+        state_names: tuple[str, ...],
+        source: str,
+    ) -> Problem:
+        """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
+
+        Rewards are unknown in ``reward_range`` until seen, the start is learned, every state may follow any other.
+        """
+        n_states = n_observations + 1
+        low, high = min(reward_range[0], 0.0), max(reward_range[1], 0.0)
+        pairs = n_states * n_actions
+        at_end = np.arange(pairs if stationary else pairs * horizon) % pairs // n_actions == n_observations
+        outcomes = n_states - 1 + END_REWARDS + STAY_REWARDS - 1
+        # Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; slot 2: a start not seen yet.
+        slots = Slots(
+            begin=np.append(at_end.astype(np.int64), 2),
+            used=np.ones(len(at_end) + 1, dtype=np.int64),
+            successor=np.array([n_states, n_observations, n_states]),
+            low=np.array([[reward_range[0], 0.0, low]]),
+            high=np.array([[reward_range[1], 0.0, low]]),
+            possible=np.append(np.where(at_end, 1, outcomes), n_observations),
+        )
+        problem = cls(
+            n_states=n_states,
+            n_actions=n_actions,
+            horizon=horizon,
+            start=None,
+            beta=check_finite("beta", beta),
+            eps=check_positive("eps", eps),
+            delta=check_probability("delta", delta),
+            stationary=stationary,
+            successors="unknown",
+            rewards=None,
+            slots=slots,
+            state_names=state_names,
+            action_names=tuple(str(a) for a in range(n_actions)),
+            source_hash=source,
+        )
+        assert problem.reward_range[0] == low
+        assert problem.reward_range[1] in (high, reward_range[1])
+        return problem
 
     @classmethod
     def from_mdp(
@@ -290,9 +351,9 @@ def _slots(
         begin, used = np.zeros(pairs, dtype=np.int64), np.full(pairs, len(everywhere))
         successor, pair_of_slot = everywhere, np.zeros(len(everywhere), dtype=np.int64)
         possible = np.full(pairs, mdp.n_states)
+    rewards = _slot_rewards(mdp, pair_of_slot, successor, per_step=len(begin) > pairs)
     if len(begin) < n_rows:
         begin, used, possible = (np.tile(array, mdp.horizon) for array in (begin, used, possible))
-    rewards = _slot_rewards(mdp, pair_of_slot, successor, len(pair_of_slot))
     if start_support is not None:
         begin, used = np.append(begin, len(successor)), np.append(used, len(start_support))
         possible = np.append(possible, len(start_support))
@@ -310,13 +371,15 @@ def _slots(
     )
 
 
-def _slot_rewards(mdp: FiniteMDP, pair: np.ndarray, successor: np.ndarray, n_slots: int) -> np.ndarray:
-    """Rewards of the slots, 0 where the model declares none; without rows when they do not depend on the next state."""
+def _slot_rewards(mdp: FiniteMDP, pair: np.ndarray, successor: np.ndarray, *, per_step: bool) -> np.ndarray:
+    """Rewards of the slots, 0 where the model declares none; without rows when they do not depend on the next state.
+
+    ``per_step``: the slots are the entries of the model's own rows, which change by step.
+    """
     if not mdp.next_state_rewards:
-        return np.empty((0, n_slots))
+        return np.empty((0, len(pair)))
     rows, pairs = mdp.rows, mdp.n_states * mdp.n_actions
     assert rows.rewards is not None
-    per_step = not mdp.stationary and n_slots == len(rows.indices)
     if per_step:
         return np.array(rows.rewards)
     if mdp.rewards is not None:

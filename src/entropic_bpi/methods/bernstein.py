@@ -44,6 +44,10 @@ __all__ = ["Bernstein"]
 LARGEST_EXPONENT = 600.0
 # Below this |β|H the sharp form carries (Z - 1)/|β|, whose digits Z itself would lose.
 SMALL_EXPONENT = 1.0
+# Below this |β| nothing differs from β = 0, and quotients by β would leave the range of doubles.
+ZERO_BETA = 1e-200
+# What rounding can do to G / Z.
+ROUNDING = 1e-13
 
 
 class Tables(NamedTuple):
@@ -69,12 +73,20 @@ class Tables(NamedTuple):
 
 
 class Sheet(NamedTuple):
-    """Working arrays of a plan, ``(steps + 1, S)``, and its greedy policy ``(steps, S)``."""
+    """A plan: Z_up, Z_low and G ``(steps + 1, S)``, its greedy policy ``(steps, S)``, and what the next plan reuses.
+
+    ``u_up``, ``u_low`` and ``u_width`` are the bounds of each action, ``(steps, S, A)``; ``moved`` ``(steps + 1, S)`` tells
+    where the last plan changed anything.
+    """
 
     up: np.ndarray
     low: np.ndarray
     width: np.ndarray
     policy: np.ndarray
+    u_up: np.ndarray
+    u_low: np.ndarray
+    u_width: np.ndarray
+    moved: np.ndarray
 
 
 @njit(cache=True, nogil=True)
@@ -82,7 +94,6 @@ def _refresh_rates(frame, tables, ledger):  # type: ignore[no-untyped-def]
     """Recompute α(n)/n and α*(n)/n of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
         if ledger.changed[row]:
-            ledger.changed[row] = False
             n = ledger.visits[row]
             if n > 0:
                 log_term = log_8e(n)
@@ -136,41 +147,71 @@ def _bounds(frame, tables, ledger, sheet, h, s, a):  # type: ignore[no-untyped-d
         width = 2.0 * bonus + (0.5 * steps + 2.0) * span * x + (1.0 + 2.0 / steps) * width
     slack = bonus + (up - low) / steps
     gain, lift = tables.gain[h, s, a], tables.lift[h, s, a]
-    u_up = min(cap, lift + gain * (up + slack))
-    u_low = max(floor, lift + gain * (low - slack))
+    # Each is kept between cap and floor: where they meet, rounding could otherwise leave it outside.
+    u_up = max(floor, min(cap, lift + gain * (up + slack)))
+    u_low = min(cap, max(floor, lift + gain * (low - slack)))
     width = min(width_cap, gain * width)
     if not tables.verified:
         width = min(width, u_up - floor if tables.sign > 0 else cap - u_low)
     return u_up, u_low, width
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _is_due(frame, ledger, sheet, h, row):  # type: ignore[no-untyped-def]
+    """Whether the bounds of ``row`` at step ``h`` depend on anything that has changed since they were computed."""
+    if ledger.changed[row]:
+        return True
+    if ledger.visits[row] > 0:
+        for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+            if ledger.tally[j] > 0 and sheet.moved[h + 1, ledger.successor[j]]:
+                return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _choose(tables, sheet, seed, h, s, actions):  # type: ignore[no-untyped-def]
+    """Z_up, Z_low, G and the greedy action of one state from the bounds of its actions."""
+    sign = tables.sign
+    optimistic = sheet.u_up if sign > 0 else sheet.u_low
+    best_up, best_low, chosen = sheet.u_up[h, s, 0], sheet.u_low[h, s, 0], 0
+    for a in range(1, actions):
+        if sign * sheet.u_up[h, s, a] > sign * best_up:
+            best_up = sheet.u_up[h, s, a]
+        if sign * sheet.u_low[h, s, a] > sign * best_low:
+            best_low = sheet.u_low[h, s, a]
+        advantage = sign * (optimistic[h, s, a] - optimistic[h, s, chosen])
+        if advantage > 0 or (
+            advantage == 0 and tie_priority(seed, h, s, a) > tie_priority(seed, h, s, chosen)
+        ):  # fmt: skip
+            chosen = a
+    return best_up, best_low, sheet.u_width[h, s, chosen], chosen
+
+
 @njit(cache=True, nogil=True)
 def _plan(frame, tables, ledger, sheet, seed):  # type: ignore[no-untyped-def]
-    """Backward induction over the reachable states; Z_up, Z_low and G at the start."""
+    """Backward induction over the reachable states; Z_up, Z_low and G at the start.
+
+    Bounds whose inputs are what they were at the last plan are not computed again.
+    """
     _refresh_rates(frame, tables, ledger)
-    sign = tables.sign
     for h in range(frame.steps - 1, -1, -1):
         actions = 1 if frame.artificial and h == 0 else frame.n_actions
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
             s = frame.states[i]
-            best_up = best_low = -sign * np.inf
-            optimistic, chosen, priority = -sign * np.inf, -1, np.uint64(0)
+            due = False
             for a in range(actions):
-                u_up, u_low, width = _bounds(frame, tables, ledger, sheet, h, s, a)
-                if sign * u_up > sign * best_up:
-                    best_up = u_up
-                if sign * u_low > sign * best_low:
-                    best_low = u_low
-                candidate = u_up if sign > 0 else u_low
-                better = chosen < 0 or sign * candidate > sign * optimistic
-                if not better and candidate == optimistic:
-                    better = tie_priority(seed, h, s, a) > priority
-                if better:
-                    optimistic, chosen, priority = candidate, a, tie_priority(seed, h, s, a)
-                    sheet.width[h, s] = width
-            sheet.up[h, s] = best_up
-            sheet.low[h, s] = best_low
-            sheet.policy[h, s] = chosen
+                if _is_due(frame, ledger, sheet, h, row_of(frame, h, s, a)):
+                    due = True
+                    u_up, u_low, width = _bounds(frame, tables, ledger, sheet, h, s, a)
+                    sheet.u_up[h, s, a], sheet.u_low[h, s, a], sheet.u_width[h, s, a] = u_up, u_low, width
+            sheet.moved[h, s] = False
+            if due:
+                up, low, width, chosen = _choose(tables, sheet, seed, h, s, actions)
+                if up != sheet.up[h, s] or low != sheet.low[h, s] or width != sheet.width[h, s]:
+                    sheet.moved[h, s] = True
+                    sheet.up[h, s], sheet.low[h, s], sheet.width[h, s] = up, low, width
+                sheet.policy[h, s] = chosen
+    ledger.changed[:] = False
     return sheet.up[0, frame.start], sheet.low[0, frame.start], sheet.width[0, frame.start]
 
 
@@ -181,23 +222,24 @@ def _claim(beta, small, verified, up, low, width):  # type: ignore[no-untyped-de
     ``small`` says that the tables hold (Z - 1)/|β|.
     """
     strength = abs(beta)
-    if strength < 1e-300:
+    if strength == 0.0:
         return up - width, up, width
-    unit = strength if small else 1.0
-    z = unit * (up if beta > 0 else low) + (1.0 if small else 0.0)
-    g = unit * width / z
-    value = math.log(z) / beta
+    z, unit = up if beta > 0 else low, 1.0
     if small:
-        value = math.log1p(unit * (up if beta > 0 else low)) / beta
+        unit = strength
+        value = math.log1p(unit * z) / beta
+        z = 1.0 + unit * z
+    else:
+        value = math.log(z) / beta
+    g = unit * width / z
+    lower = value - math.log1p(g) / strength
     if beta < 0 and not verified:
-        gap = math.log1p(g) / strength
-        return value - gap, value, gap
-    if g >= 1.0:
-        return -np.inf, value, np.inf
-    gap = -math.log1p(-g) / strength
-    if beta > 0:
-        return value - gap, value, gap
-    return value - math.log1p(g) / strength, value, gap
+        return lower, value, value - lower
+    # Near 1 the complement of g has lost its digits.
+    if g > 0.5:
+        g += ROUNDING
+    gap = -math.log1p(-g) / strength if g < 1.0 else np.inf
+    return value - gap if beta > 0 else lower, value, gap
 
 
 @njit(cache=True, nogil=True)
@@ -236,6 +278,8 @@ class Bernstein:
         self.shift, self.scale = (0.0, 1.0) if inside else (low, (high - low) or 1.0)
         self.problem, self.constants, self.seed = problem, constants, seed
         self.beta, self.eps = problem.beta * self.scale, problem.eps / self.scale
+        if abs(self.beta) < ZERO_BETA:
+            self.beta = 0.0
         exponent = abs(self.beta) * problem.steps
         if exponent > LARGEST_EXPONENT:
             raise InvalidProblemError(
@@ -250,11 +294,22 @@ class Bernstein:
         shape = (problem.steps + 1, problem.n_states)
         terminal = 0.0 if self.small else 1.0
         self.sheet = Sheet(
-            np.full(shape, terminal), np.full(shape, terminal), np.zeros(shape), np.zeros(shape, dtype=np.int64)[1:]
+            up=np.full(shape, terminal),
+            low=np.full(shape, terminal),
+            width=np.zeros(shape),
+            policy=np.zeros(shape, dtype=np.int64)[1:],
+            u_up=np.zeros_like(self.tables.cap),
+            u_low=np.zeros_like(self.tables.cap),
+            u_width=np.zeros_like(self.tables.cap),
+            moved=np.zeros(shape, dtype=np.bool_),
         )
+        self._planned: Counts | None = None
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds and the next policy from the counts."""
+        if counts is not self._planned:
+            counts.ledger.changed[:] = True  # nothing of another set of counts may be reused
+            self._planned = counts
         bounds = _plan(self.frame, self.tables, counts.ledger, self.sheet, self.seed)
         lower, upper, gap = self._in_reward_units(*_claim(self.beta, self.small, self.constants == "verified", *bounds))
         policy = self.sheet.policy.copy()
@@ -264,7 +319,7 @@ class Bernstein:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
         history = np.empty((episodes, 3))
         spare = spare_slots(self.problem)
-        counts.reserve(spare * min(episodes, 64))
+        counts.reserve(spare)
         self.sheet.policy[:] = plan.policy
         played, row, successor = _run_every(
             simulator.kernel, self.frame, self.tables, counts.ledger, self.sheet, self.beta, self.small, self.eps,

@@ -34,7 +34,7 @@ from entropic_bpi.methods.gap import deviation_ratio, same_ratio, slot_weight
 from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
 from entropic_bpi.methods.plan import History, Plan, tie_priority
 from entropic_bpi.methods.rates import mixture_radius
-from entropic_bpi.problem import Problem, reward_step, row_of
+from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, reward_step, row_of
 from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
 
 __all__ = ["KL", "rows_at_risk"]
@@ -481,6 +481,7 @@ class KL:
         gain = np.empty((0, 0, 0)) if problem.rewards is None else np.exp(beta * (problem.rewards - shift))
         at_risk = rows_at_risk(problem)
         widest = int(problem.slots.used.max())
+        open_ended = bool((problem.slots.successor == problem.n_states).any())
         return Rules(
             beta=beta,
             sign=1.0 if beta > 0 else -1.0,
@@ -489,5 +490,5 @@ class KL:
             gain=gain,
             possible=problem.slots.possible,
             radius=np.zeros(problem.n_rows),
-            widest=problem.n_states + 2 if widest == 1 and problem.successors == "unknown" else widest,
+            widest=problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else widest,
         )
