@@ -5,7 +5,9 @@ Every public name is here. Modules load when a name is first used, so that impor
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from entropic_bpi._gymnasium_ids import register_when_imported
@@ -96,6 +98,17 @@ __all__ = [
 
 
 register_when_imported()
+
+
+class _Package(ModuleType):
+    """A package in which importing the module of a public function's name does not hide the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and name in _HOME):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """The environments that Gymnasium knows by name once this package is imported.
 
-Gymnasium takes a quarter of a second to import, so it is not imported here: if it is there already the names are registered at
+Gymnasium takes a while to import, so it is not imported here: if it is there already the names are registered at
 once, otherwise as soon as somebody imports it.
 """
 

@@ -24,7 +24,7 @@ from entropic_bpi._version import __version__
 from entropic_bpi.counts import Counts, Transitions
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.methods.kl import KL
-from entropic_bpi.problem import Problem, Slots
+from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, Slots
 
 __all__ = ["Certificate", "certify"]
 
@@ -203,8 +203,10 @@ def _from_content(content: dict[str, Any], path: str | Path) -> Certificate:
             assumptions=tuple(content["assumptions"]),
             problem=problem,
             transitions=Transitions(
-                *(np.array(counts[name], dtype=np.int64) for name in ("rows", "successors", "times")),
-                np.array(counts["rewards"], dtype=float),
+                rows=np.array(counts["rows"], dtype=np.int64),
+                successors=np.array(counts["successors"], dtype=np.int64),
+                times=np.array(counts["times"], dtype=np.int64),
+                rewards=np.array(counts["rewards"], dtype=float),
             ),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -219,11 +221,18 @@ def assumptions_of(problem: Problem) -> tuple[str, ...]:
         "mask": "the possible next states are those of the declared mask",
     }
     known = "state, action and next state" if problem.next_state_rewards else "state and action"
+    rewards = f"rewards are known, a function of {known}"
+    if problem.black_box_rewards:
+        low, high = problem.slots.low[0, 0], problem.slots.high[0, 0]
+        rewards = (
+            f"rewards lie in [{low:g}, {high:g}] and are determined by state, action and next state, except that an "
+            f"ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"
+        )
     return (
         "episodes are independent runs of one finite Markov decision process, and none was discarded",
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
-        f"rewards are known, a function of {known}",
+        rewards,
         "the start is random; its distribution is learned as an artificial first step"
         if problem.artificial
         else f"every episode starts in state {problem.state_names[problem.start or 0]}",

@@ -138,9 +138,7 @@ def _record_outcomes(ledger, n_states, n_actions, transitions, first):  # type: 
             kinds = END_REWARDS
         elif row // n_actions % n_states == successor:
             kinds = STAY_REWARDS
-        slot = _record_outcome(
-            ledger, n_states, row, successor, transitions.rewards[i], transitions.times[i], kinds
-        )
+        slot = _record_outcome(ledger, n_states, row, successor, transitions.rewards[i], transitions.times[i], kinds)
         if slot < 0:
             return i, slot
     return transitions.rows.size, 0
@@ -161,7 +159,8 @@ def spare_slots(problem: Problem) -> int:
     slots = problem.slots
     open_ended = bool((slots.successor == problem.n_states).any())
     # A row that may go anywhere moves to twice its place when it is full.
-    return problem.steps * max(int(slots.used.max()), 2 * (problem.n_states + END_REWARDS + STAY_REWARDS) + 8 if open_ended else 0)
+    largest = 2 * (problem.n_states + END_REWARDS + STAY_REWARDS) + 8 if open_ended else 0
+    return problem.steps * max(int(slots.used.max()), largest)
 
 
 class Counts:

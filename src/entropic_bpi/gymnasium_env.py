@@ -16,7 +16,7 @@ from entropic_bpi.mdp import FiniteMDP
 __all__ = ["MDPEnv", "as_gymnasium"]
 
 
-class MDPEnv(gymnasium.Env[int, int]):
+class MDPEnv(gymnasium.Env[Any, Any]):
     """An episode of ``mdp``: observations are states, and the episode is truncated after its horizon.
 
     Of a model that is not stationary the observation does not tell the step; ``info["step"]`` does.

@@ -38,6 +38,7 @@ from entropic_bpi.methods.bernstein import Bernstein
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.methods.plan import Plan
 from entropic_bpi.problem import Problem
+from entropic_bpi.sampling.environment import Environment, Player, check_black_box, open_environment
 from entropic_bpi.sampling.simulator import Simulator
 
 __all__ = ["Identification", "identify"]
@@ -109,13 +110,16 @@ def identify(
     ties: str = "random",
     checkpoint: str | Path | None = None,
     progress: bool = False,
+    num_envs: int = 1,
 ) -> Identification:
     r"""Learn a policy from episodes and stop with a certificate that it is ε-optimal with probability 1 - δ.
 
     Parameters
     ----------
-    source : FiniteMDP
-        The model to simulate. The learner sees its rewards and sampled transitions, never its probabilities.
+    source : FiniteMDP, Gymnasium environment or environment id
+        The model to simulate: the learner sees its rewards and sampled transitions, never its probabilities. Or an
+        environment with finitely many observations and actions, used through ``reset`` and ``step`` alone; see
+        :mod:`entropic_bpi.sampling.environment` for what is assumed of it.
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
     eps, delta : float
@@ -125,9 +129,10 @@ def identify(
     constants : {"verified", "sharp"}, optional
         For ``"bernstein"``: the machine-checked constants (default), or smaller ones with a proof on paper.
     horizon : int, optional
-        For a FiniteMDP, only a check: it must equal the model's.
+        Number of steps, required for an environment. For a FiniteMDP, only a check: it must equal the model's.
     stationary : bool, optional
-        Declare that transitions are the same at every step, so that counts are pooled. Default: False for a FiniteMDP.
+        Declare that transitions are the same at every step, so that counts are pooled. Default: False for a FiniteMDP,
+        True for an environment.
     successors : None, "model" or boolean mask ``(S, A, S)``
         Which next states are possible: unknown, read from the model's support, or declared.
     replan : "every" or float, optional
@@ -135,6 +140,8 @@ def identify(
     sampling : {"challenger", "optimistic"}, optional
         What ``"kl"`` plays: alternately the optimistic policy and the challenger of the candidate (default), or the
         optimistic policy alone, as the paper's method always does.
+    reward_range : (float, float), optional
+        Required for an environment: a reward that was not seen yet may be anything in it.
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     seed : int, optional
@@ -146,6 +153,8 @@ def identify(
         it would have had uninterrupted.
     progress : bool
         Show a progress line on stderr.
+    num_envs : int
+        Copies of an environment, given by its id, that share the episodes of a batch.
 
     Examples
     --------
@@ -158,21 +167,29 @@ def identify(
     >>> bool(true_gap <= result.certificate.gap)
     True
     """
-    mdp = _check_source(source, horizon, reward_range)
     method = check_choice("method", method, ("kl", "bernstein"))
     constants, sampling = _check_options(method, constants, sampling)
     ratio = _check_replan(replan)
     check_choice("ties", ties, ("random", "lowest"))
     budget = None if max_episodes is None else check_integer("max_episodes", max_episodes)
-    pooled = bool(stationary)
+    pooled = _check_stationary(stationary, default=not isinstance(source, FiniteMDP))
     notes: tuple[str, ...] = ()
-    if constants == "verified":
-        notes = _verified_notes(mdp, ratio, pooled, successors)
-        pooled, successors = False, None
-    problem = Problem.from_mdp(mdp, beta=beta, eps=eps, delta=delta, stationary=pooled, successors=successors)
+    goal: dict[str, Any] = {"beta": beta, "eps": eps, "delta": delta}
+    if isinstance(source, FiniteMDP):
+        _check_model(source, horizon, reward_range)
+        problem = Problem.from_mdp(source, **goal, stationary=pooled, successors=successors)
+        if constants == "verified":
+            notes = _verified_notes(source, ratio, pooled, successors)
+            if pooled or successors is not None:
+                problem = Problem.from_mdp(source, **goal)
+    else:
+        steps, rewards = check_black_box(horizon, reward_range, successors)
+        source = open_environment(source, check_integer("num_envs", num_envs))
+        problem = source.problem(horizon=steps, reward_range=rewards, stationary=pooled, **goal)
     options = {"method": method, "constants": constants, "replan": ratio, "sampling": sampling, "ties": ties}
-    run = _Run(mdp, problem, options, budget, _check_seed(seed), notes)
-    store = None if checkpoint is None else _Checkpoint(Path(checkpoint), run, seeded=seed is not None)
+    path = _check_checkpoint(checkpoint)
+    run = _Run(source, problem, options, budget, _check_seed(seed), notes)
+    store = None if path is None else _Checkpoint(path, run, seeded=seed is not None)
     with Progress(progress, problem.eps) as line:
         try:
             run.go(lambda plan: _observe(run, plan, store, line))
@@ -185,17 +202,11 @@ def identify(
 # -- arguments -----------------------------------------------------------------------------------------------
 
 
-def _check_source(source: Any, horizon: int | None, reward_range: Any) -> FiniteMDP:
-    if not isinstance(source, FiniteMDP):
-        raise InvalidProblemError(
-            f"source must be a FiniteMDP, got {type(source).__name__}; for a Gymnasium environment with a transition table "
-            "use from_gymnasium"
-        )
+def _check_model(source: FiniteMDP, horizon: int | None, reward_range: Any) -> None:
     if horizon is not None and horizon != source.horizon:
         raise InvalidProblemError(f"horizon is {horizon}, but the model's is {source.horizon}")
     if reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
-    return source
 
 
 def _check_options(method: str, constants: str | None, sampling: str | None) -> tuple[str | None, str]:
@@ -217,6 +228,20 @@ def _check_replan(replan: Any) -> float:
     if not 0 < ratio <= 1:
         raise InvalidProblemError(f"replan must be 'every' or a ratio in (0, 1], got {ratio}")
     return ratio
+
+
+def _check_stationary(stationary: Any, *, default: bool) -> bool:
+    if stationary is None:
+        return default
+    if not isinstance(stationary, (bool, np.bool_)):
+        raise InvalidProblemError(f"stationary must be True, False or None, got {stationary!r}")
+    return bool(stationary)
+
+
+def _check_checkpoint(checkpoint: Any) -> Path | None:
+    if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
+        raise InvalidProblemError(f"checkpoint must be a path, got {checkpoint!r}")
+    return None if checkpoint is None else Path(checkpoint)
 
 
 def _check_seed(seed: int | None) -> int:
@@ -253,7 +278,7 @@ def _verified_notes(mdp: FiniteMDP, ratio: float, pooled: bool, successors: Any)
 class _Run:
     """One run: its state, and the loop that advances it."""
 
-    mdp: FiniteMDP
+    source: FiniteMDP | Environment
     problem: Problem
     options: dict[str, Any]
     budget: int | None
@@ -274,7 +299,11 @@ class _Run:
         else:
             self.method = Bernstein(self.problem, self.options["constants"], tie_seed)
         self.counts = Counts(self.problem)
-        self.simulator = Simulator(self.mdp, self.problem, self.rng)
+        self.sampler: Simulator | Player
+        if isinstance(self.source, FiniteMDP):
+            self.sampler = Simulator(self.source, self.problem, self.rng)
+        else:
+            self.sampler = Player(self.source, self.problem, self.seed)
         self.began = time.perf_counter()
 
     def go(self, observe: Any) -> None:
@@ -291,21 +320,46 @@ class _Run:
         return math.inf if self.budget is None else self.budget - self.counts.episodes
 
     def _play(self, plan: Plan) -> None:
-        ratio = self.options["replan"]
-        if ratio > 0:
-            batch = max(1, math.ceil(ratio * self.counts.episodes))
-            self.simulator.play(plan.behaviour, int(min(batch, self._left())), self.counts)
-            self.round += 1
-            return
-        before = self.counts.episodes
-        chunk = int(min(EVERY_CHUNK, self._left()))
-        bounds = self.method.play_every(plan, self.counts, self.simulator, self.round, chunk)
-        played = self.counts.episodes - before
-        self.round += played
-        rows = np.empty(played, dtype=HISTORY_DTYPE)
-        rows["episodes"] = before + 1 + np.arange(played)
-        rows["lower"], rows["upper"], rows["gap"] = bounds
-        self.history.append(_thinned(rows[:-1]))  # the last one is planned again, and noted then
+        """Play what the plan asks for, wholly or, when interrupted, not at all."""
+        before, rng, round = self.counts.state(), self.rng.bit_generator.state, self.round
+        try:
+            if self.options["replan"] == 0 and isinstance(self.sampler, Simulator):
+                self._play_chunk(plan, self.sampler)
+            else:
+                self._play_batch(plan)
+        except BaseException as error:
+            reached = self.counts.episodes
+            self.counts.restore(before)
+            self.rng.bit_generator.state, self.round = rng, round
+            # The whole episodes before one that contradicts the problem are kept: play them again.
+            while isinstance(error, InvalidProblemError) and self.counts.episodes < reached:
+                assert isinstance(self.sampler, Simulator)
+                plan, left = self.method.plan(self.counts, self.round), reached - self.counts.episodes
+                self.method.play_every(plan, self.counts, self.sampler, self.round, left)
+                self.round = round + self.counts.episodes - int(before["episodes"])
+            raise
+
+    def _play_batch(self, plan: Plan) -> None:
+        batch = max(1, math.ceil(self.options["replan"] * self.counts.episodes))
+        self.sampler.play(plan.behaviour, int(min(batch, self._left())), self.counts, self.round)
+        self.round += 1
+
+    def _play_chunk(self, plan: Plan, simulator: Simulator) -> None:
+        """Plan, test and play after each episode; the same episodes whatever room the counts have left."""
+        last = self.counts.episodes + int(min(EVERY_CHUNK, self._left()))
+        while True:
+            before = self.counts.episodes
+            bounds = self.method.play_every(plan, self.counts, simulator, self.round, last - before)
+            played = self.counts.episodes - before
+            self.round += played
+            rows = np.empty(played, dtype=HISTORY_DTYPE)
+            rows["episodes"] = before + 1 + np.arange(played)
+            rows["lower"], rows["upper"], rows["gap"] = bounds
+            if self.counts.episodes == last or (played and rows["gap"][-1] <= self.problem.eps):
+                self.history.append(_thinned(rows[:-1]))  # the last one is planned again, and noted then
+                return
+            self.history.append(_thinned(rows))
+            plan = self.method.plan(self.counts, self.round)
 
     def _note(self, plan: Plan) -> None:
         self.history.append(np.array([(self.counts.episodes, plan.lower, plan.upper, plan.gap)], dtype=HISTORY_DTYPE))
@@ -350,8 +404,8 @@ def _thinned(rows: np.ndarray) -> np.ndarray:
     """Every plan at first; later those that pass another thousandth of the episodes."""
     episodes = rows["episodes"]
     late = episodes > FULL_HISTORY
-    marks = np.floor(1000 * np.log(episodes))
-    return rows[~late | np.concatenate([[True], marks[1:] != marks[:-1]])] if len(rows) else rows
+    passed = np.floor(1000 * np.log(episodes)) > np.floor(1000 * np.log(np.maximum(episodes - 1, 1)))
+    return rows[~late | passed]
 
 
 def _observe(run: _Run, plan: Plan, store: _Checkpoint | None, line: Progress) -> None:
@@ -421,15 +475,16 @@ class _Checkpoint:
             with np.load(self.path, allow_pickle=False) as file:
                 arrays = dict(file)
             header = json.loads(str(arrays["header"]))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            identity, seed = header["identity"], header["seed"]
+        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidProblemError(f"{self.path} is not a checkpoint of entropic-bpi: {error}") from None
-        if header["identity"] != self.identity or (seeded and header["seed"] != run.seed):
+        if identity != self.identity or (seeded and seed != run.seed):
             raise InvalidProblemError(
                 f"{self.path} belongs to another run (another model, problem, option or seed): "
                 "remove it or give another checkpoint"
             )
-        if header["seed"] != run.seed:
-            run.seed = header["seed"]
+        if seed != run.seed:
+            run.seed = seed
             run.__post_init__()
         run.counts.restore({name: arrays[f"counts_{name}"] for name in run.counts.state()})
         run.rng.bit_generator.state = header["rng"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 from entropic_bpi.sampling.simulator import Behaviour
 
-__all__ = ["END_REWARDS", "STAY_REWARDS", "Environment", "open_environment"]
+__all__ = ["END_REWARDS", "STAY_REWARDS", "Environment", "Player", "check_black_box", "open_environment"]
 
 _MAX_STATES = 100_000
 
@@ -56,14 +57,23 @@ class Environment:
         self.sizes, self.index = _flattener(env.observation_space)
         self.n_observations = int(np.prod(self.sizes))
         if self.n_observations > _MAX_STATES:
-            raise InvalidProblemError(f"the environment has {self.n_observations} observations, more than {_MAX_STATES}")
+            raise InvalidProblemError(
+                f"the environment has {self.n_observations} observations, more than {_MAX_STATES}"
+            )
         self.n_actions, self.first_action = _action_count(env.action_space)
         spec = env.spec
         self.name = "environment" if spec is None else spec.id
         self.time_limit = None if spec is None else spec.max_episode_steps
 
     def problem(
-        self, *, horizon: int, reward_range: tuple[float, float], beta: float, eps: float, delta: float, stationary: bool
+        self,
+        *,
+        horizon: int,
+        reward_range: tuple[float, float],
+        beta: float,
+        eps: float,
+        delta: float,
+        stationary: bool,
     ) -> Problem:
         """The identification problem: nothing known but the sizes and the range of the rewards."""
         labels = [str(place[0]) if len(place) == 1 else str(place) for place in np.ndindex(*self.sizes)]
@@ -88,9 +98,9 @@ class Player:
     can be taken up again between batches.
     """
 
-    def __init__(self, environment: Environment, problem: Problem, seed: int, reward_range: tuple[float, float]) -> None:
+    def __init__(self, environment: Environment, problem: Problem, seed: int) -> None:
         self.environment, self.problem, self.seed = environment, problem, seed
-        self.low, self.high = reward_range
+        self.low, self.high = float(problem.slots.low[0, 0]), float(problem.slots.high[0, 0])
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""
@@ -105,13 +115,13 @@ class Player:
         into.add(log.transitions(), episodes)
 
     def _reset(self, env: Any, seed: int | None) -> int:
-        observation, _ = self._guard("reset", lambda: env.reset(seed=seed))
+        observation, _ = self._guard("reset", partial(env.reset, seed=seed))
         return self._state(observation, "reset")
 
     def _episode(self, env: Any, state: int, greedy: Any, lead: Any, turn: Any, leading: bool, log: _Log) -> None:
         problem, first_action = self.problem, self.environment.first_action
         n_states, n_actions = problem.n_states, problem.n_actions
-        log.add(problem.n_rows - 1, state, self.problem.reward_range[0])
+        log.add(problem.n_rows - 1, state, problem.reward_range[0])
         end = n_states - 1
         for h in range(problem.horizon):
             if leading and turn[h + 1][state] >= 0:
@@ -119,7 +129,7 @@ class Player:
             else:
                 action = (lead if leading else greedy)[h + 1][state]
             observation, reward, terminated, truncated, _ = self._guard(
-                "step", lambda action=action: env.step(action + first_action)
+                "step", partial(env.step, action + first_action)
             )
             successor = end if terminated else self._state(observation, "step")
             step = 0 if problem.stationary else h
@@ -197,7 +207,8 @@ def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int]]:
     elif isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         parts = [(int(n), int(start)) for n, start in zip(space.nvec, space.start, strict=True)]
     elif isinstance(space, spaces.Tuple) and all(isinstance(part, spaces.Discrete) for part in space.spaces):
-        parts = [(int(part.n), int(part.start)) for part in space.spaces]
+        discrete: list[Any] = list(space.spaces)
+        parts = [(int(part.n), int(part.start)) for part in discrete]
     else:
         raise InvalidProblemError(
             f"the observation space must be Discrete, MultiDiscrete or a Tuple of Discrete spaces, got {space}"
@@ -227,9 +238,11 @@ def check_black_box(horizon: Any, reward_range: Any, successors: Any) -> tuple[i
     if horizon is None:
         raise InvalidProblemError("an environment needs horizon=: the number of steps that count")
     if reward_range is None:
-        raise InvalidProblemError("an environment needs reward_range=(low, high): a reward not seen yet may be anything in it")
+        raise InvalidProblemError("an environment needs reward_range=(low, high), where rewards not seen yet must lie")
     if successors is not None:
-        raise InvalidProblemError("successors cannot be declared for an environment used as a black box; use from_gymnasium")
+        raise InvalidProblemError(
+            "successors cannot be declared for a black box; from_gymnasium reads a transition table"
+        )
     try:
         low, high = (float(bound) for bound in reward_range)
     except (TypeError, ValueError):

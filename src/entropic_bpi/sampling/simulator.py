@@ -166,7 +166,7 @@ class Simulator:
         )
         self.frame = problem.frame
 
-    def play(self, behaviour: Behaviour, episodes: int, into: Counts) -> None:
-        """Play ``episodes`` episodes of one behaviour and add them to the counts."""
+    def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int = 0) -> None:
+        """Play ``episodes`` episodes of one behaviour and add them to the counts; the generator knows the round."""
         flows = Transitions(*_split_episodes(self.kernel, self.frame, behaviour, episodes, self.rng))
         into.add(flows, episodes)
