@@ -47,22 +47,20 @@ def mixture_radius(tally, possible):  # type: ignore[no-untyped-def]
     if n == 0.0:
         return 0.0
     fit -= n * math.log(n)
-    smallest = np.inf
-    radii = np.empty(4)
-    priors = (1.0 / (k * k), 1.0 / k, 0.5, 1.0)
-    largest = 0.0
-    for j in range(4):
-        a = priors[j]
+    smallest, total, largest = np.inf, 0.0, 0.0
+    for a in (1.0 / (k * k), 1.0 / k, 0.5, 1.0):
         evidence = math.lgamma(k * a) - math.lgamma(n + k * a)
         for count in tally:
             if count > 0:
                 evidence += math.lgamma(count + a) - math.lgamma(a)
-        radii[j] = fit - evidence
-        smallest = min(smallest, radii[j])
+        radius = fit - evidence
         largest = max(largest, abs(evidence))
-    total = 0.0
-    for j in range(4):
-        total += 0.25 * math.exp(smallest - radii[j])
+        # total = Σ exp(smallest - radius) / 4 over the priors so far
+        if radius < smallest:
+            total = total * math.exp(radius - smallest) + 0.25
+            smallest = radius
+        else:
+            total += 0.25 * math.exp(smallest - radius)
     # Differences of numbers of size n log n: each carries a relative error of a few units in the last place.
     slack = 4e-15 * (largest + abs(fit) + n * math.log(n + 1.0) + k)
     return smallest - math.log(total) + slack
