@@ -185,14 +185,14 @@ def test_a_gymnasium_environment_with_options():
 
 
 def test_a_return_with_too_many_values_is_left_out(monkeypatch):
-    monkeypatch.setattr(cli, "_LARGEST_LAW", 3)
+    monkeypatch.setattr(cli.solve, "_LARGEST_LAW", 3)
     words = [*GARNET, "--beta", "0"]
     assert solved(*words)["return"] is None
     assert "too many possible values" in invoke("solve", *words).output
 
 
 def test_a_long_policy_is_cut_short_except_in_json(monkeypatch):
-    monkeypatch.setattr(cli, "_SHOWN_CHOICES", 2)
+    monkeypatch.setattr(cli._show, "_SHOWN_CHOICES", 2)
     assert "... and 2 more lines; --json prints them all" in invoke("solve", "risky-bridge", "--beta", "2.5").output
     assert len(solved("risky-bridge", "--beta", "2.5")["policy"]) == 4
 
@@ -264,7 +264,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cli, "_resolve_source", broken)
+    monkeypatch.setattr(cli.solve, "resolve_source", broken)
     assert isinstance(invoke("solve", "risky-bridge", "--beta", "1").exception, RuntimeError)
 
 
@@ -283,6 +283,6 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     ],
 )
 def test_parameter_values_are_read_as_python_would(text, value):
-    parsed = cli._parse_params([f"name={text}"])["name"]
+    parsed = cli._sources.parse_params([f"name={text}"])["name"]
     assert parsed == value
     assert type(parsed) is type(value)

@@ -14,7 +14,7 @@ from entropic_bpi._gymnasium_ids import register_when_imported
 from entropic_bpi._version import __version__
 
 if TYPE_CHECKING:
-    from entropic_bpi import instances, learners
+    from entropic_bpi import events, instances, learners, theory
     from entropic_bpi.certificate import Certificate, certify
     from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidModelError, InvalidProblemError
     from entropic_bpi.gymnasium_env import as_gymnasium
@@ -63,7 +63,7 @@ _HOME = {
     "tilted": "planning",
     "from_gymnasium": "instances.gymnasium_table",
 }
-_MODULES = ("instances", "learners")
+_MODULES = ("events", "instances", "learners", "theory")
 
 __all__ = [
     "Certificate",
@@ -85,6 +85,7 @@ __all__ = [
     "chi_square",
     "entropic_variance",
     "evaluate",
+    "events",
     "from_gymnasium",
     "identify",
     "instances",
@@ -93,6 +94,7 @@ __all__ = [
     "return_law",
     "run",
     "solve",
+    "theory",
     "tilted",
 ]
 

@@ -1,0 +1,19 @@
+"""The command line: thin commands over the library, one module for each.
+
+Modules that take time to import are imported inside the commands, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+from entropic_bpi.cli import bounds, compare, identify, solve, spectrum, verify
+from entropic_bpi.cli._app import app, main
+
+__all__ = ["app", "bounds", "compare", "identify", "main", "solve", "spectrum", "verify"]
+
+app.command("instances")(solve.instances)
+app.command("solve")(solve.solve)
+app.command("identify")(identify.identify)
+app.command("spectrum")(spectrum.spectrum)
+app.command("compare")(compare.compare)
+app.command("verify")(verify.verify)
+app.command("bounds")(bounds.bounds)

@@ -1,0 +1,161 @@
+"""What several commands print, and the folders that they write to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from entropic_bpi.errors import InvalidProblemError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from entropic_bpi.certificate import Certificate
+
+__all__ = [
+    "Choice",
+    "OutOption",
+    "attitude",
+    "certified_choices",
+    "choices_of",
+    "new_folder",
+    "progress_bar",
+    "show_policy",
+    "terminal",
+    "write_csv",
+]
+
+_SHOWN_CHOICES = 40
+
+OutOption = Annotated[
+    Path, typer.Option(metavar="DIR", help="Folder for the results; nothing in it is overwritten.", show_default=False)
+]
+
+
+class Choice(NamedTuple):
+    """What a policy does in a state from ``first_step`` to ``last_step`` (0-based)."""
+
+    state: str
+    action: str
+    first_step: int
+    last_step: int
+
+    @property
+    def steps(self) -> str:
+        return f"{self.first_step}" if self.first_step == self.last_step else f"{self.first_step}-{self.last_step}"
+
+
+def terminal() -> Console:
+    """Fits a terminal; wide elsewhere, so that piped tables keep one line per row."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False, emoji=False)
+
+
+def progress_bar() -> Progress:
+    """A bar on stderr, shown on a terminal only."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("remaining"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def attitude(beta: float) -> str:
+    return "risk-seeking" if beta > 0 else "risk-averse" if beta < 0 else "the expectation"
+
+
+def choices_of(
+    policy: np.ndarray, reached: Iterable[Sequence[int]], state_names: Sequence[str], action_names: Sequence[str]
+) -> list[Choice]:
+    """What the policy does in the states ``reached`` at each step; steps merge until the state's action changes."""
+    current: dict[int, int] = {}  # state → its choice in the list
+    choices: list[Choice] = []
+    for h, states in enumerate(reached):
+        for s in states:
+            action = action_names[policy[h, s]]
+            if s in current and choices[current[s]].action == action:
+                choices[current[s]] = choices[current[s]]._replace(last_step=h)
+            else:
+                current[s] = len(choices)
+                choices.append(Choice(state_names[s], action, h, h))
+    return choices
+
+
+def certified_choices(certificate: Certificate) -> list[Choice]:
+    """What the certified policy does in the states that it reaches along transitions that were observed."""
+    problem, policy = certificate.problem, certificate.policy
+    return choices_of(policy, _seen_to_reach(certificate), problem.state_names, problem.action_names)
+
+
+def _seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
+    import numpy as np
+
+    problem, seen = certificate.problem, certificate.transitions
+
+    def after(rows: np.ndarray) -> np.ndarray:
+        return np.unique(seen.successors[np.isin(seen.rows, rows)])
+
+    first = problem.rows_at(0, np.array([0]))
+    states = after(first) if problem.start is None else np.array([problem.start])
+    for h in range(problem.horizon):
+        yield states.tolist()
+        rows = problem.rows_at(h + problem.artificial, states).reshape(len(states), problem.n_actions)
+        states = after(rows[np.arange(len(states)), certificate.policy[h, states]])
+
+
+def show_policy(console: Console, choices: Sequence[Choice]) -> None:
+    from rich.table import Table
+
+    table = Table("steps", "state", "action", box=None, pad_edge=False)
+    for choice in choices[:_SHOWN_CHOICES]:
+        table.add_row(choice.steps, choice.state, choice.action)
+    console.print(table)
+    if len(choices) > _SHOWN_CHOICES:
+        console.print(f"... and {len(choices) - _SHOWN_CHOICES} more lines; --json prints them all")
+
+
+def new_folder(folder: Path, files: Iterable[str], advice: str = "give another --out") -> None:
+    """Make sure that ``folder`` exists and holds none of ``files`` yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InvalidProblemError(f"--out: {folder} is not a folder") from None
+    held = [name for name in files if (folder / name).exists()]
+    if held:
+        raise InvalidProblemError(f"{folder} already holds {', '.join(held)}, and nothing is overwritten: {advice}")
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table in one go; floats keep all their digits."""
+    from entropic_bpi._files import write_text_atomically
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    write_text_atomically(path, text.getvalue())

@@ -1,0 +1,190 @@
+"""``compare``: learners side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from entropic_bpi.cli._show import OutOption, new_folder, progress_bar, terminal, write_csv
+from entropic_bpi.cli._sources import (
+    BetaOption,
+    HorizonOption,
+    ParamOption,
+    SourceArgument,
+    parse_params,
+    resolve_source,
+)
+from entropic_bpi.errors import InvalidProblemError
+
+if TYPE_CHECKING:
+    from entropic_bpi.compare import Stopping
+    from entropic_bpi.learners import Run
+    from entropic_bpi.mdp import FiniteMDP
+
+REGRET, PLOT, STOPPING = "regret.csv", "regret.png", "stopping.csv"
+_STOPPING_FORM = {"kl_bpi": "identify_kl", "entropic_bpi": "identify_bernstein"}
+
+
+def compare(
+    source: SourceArgument,
+    beta: BetaOption,
+    episodes: Annotated[int, typer.Option(help="Length of each run; with --stop the number at which a run is capped.")],
+    out: OutOption,
+    learners: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Which ones. Default: all that take this beta; with --stop all that have a stopping rule.",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each learner, with the seeds 0, 1, ...")] = 5,
+    delta: Annotated[float, typer.Option(help="Failure probability that the learners are built for.")] = 0.1,
+    scale: Annotated[float, typer.Option(help="Multiplies every bonus or radius; 1 is the published constant.")] = 1.0,
+    stop: Annotated[
+        float | None, typer.Option(metavar="EPS", help="Compare the episodes to a certificate of EPS instead.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
+    horizon: HorizonOption = None,
+    param: ParamOption = None,
+) -> None:
+    """Run several learners over several seeds, and compare their regret or the episodes they need to be sure.
+
+    Examples:
+
+        entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --learners rsvi2,rovi,kl_bpi --seeds 10 --out regret
+
+        entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --scale 0.01 --out tuned
+
+        entropic-bpi compare risky-bridge --beta -0.5 --episodes 10000000 --stop 0.5 --out stopping
+
+    The regret is exact: the sum of (best value - value of the policy played) over the episodes. Its table gives the mean
+    over the seeds with a 95% interval; regret.csv holds every run, regret.png the mean curves and the range over the seeds.
+
+    With --stop the learners that can certify a policy play until they do, beside identify with methods kl and bernstein;
+    the table and stopping.csv show which runs were capped at --episodes.
+
+    Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
+    """
+    mdp = resolve_source(source, horizon, parse_params(param))
+    settings: dict[str, Any] = {"beta": beta, "delta": delta, "scale": scale, "seeds": seeds, "workers": workers}
+    given = None if learners is None else [name.strip() for name in learners.split(",") if name.strip()]
+    if given == []:
+        raise InvalidProblemError(f"--learners must be names separated by commas, got {learners!r}")
+    if stop is None:
+        _compare_regret(source, mdp, given, episodes, settings, out)
+    else:
+        _compare_stopping(source, mdp, given, episodes, stop, settings, out)
+
+
+def _compare_regret(
+    source: str, mdp: FiniteMDP, given: list[str] | None, episodes: int, settings: dict[str, Any], out: Path
+) -> None:
+    from rich.table import Table
+
+    from entropic_bpi import plots
+    from entropic_bpi.compare import compare_regret, confidence, playable
+
+    new_folder(out, (REGRET, PLOT))
+    learners = given or playable(settings["beta"])
+    with progress_bar() as bar:
+        task = bar.add_task("runs", total=len(set(learners)) * settings["seeds"])
+        runs = compare_regret(mdp, learners, episodes=episodes, **settings, done=lambda _: bar.advance(task))
+    write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), _curves(runs))
+    title = f"{source}, β = {settings['beta']:g}, scale {settings['scale']:g}: mean and range of {_seeds(settings['seeds'])}"
+    plots.save(plots.regret(runs, title=title), out / PLOT)
+
+    console = terminal()
+    setting = f"{episodes:,} episodes, beta {settings['beta']:g}, scale {settings['scale']:g}"
+    console.print(f"{source}: {setting}, {_seeds(settings['seeds'])}")
+    table = Table("learner", "regret", "95% interval", "seconds a run", box=None, pad_edge=False)
+    final = {learner: confidence([run.regret[-1] for run in each]) for learner, each in runs.items()}
+    for learner, (mean, half) in sorted(final.items(), key=lambda item: float(item[1][0])):
+        table.add_row(
+            learner,
+            f"{mean:.6g}",
+            _interval(mean, half, ".6g"),
+            f"{_mean([run.seconds for run in runs[learner]]):.3g}",
+        )
+    console.print(table)
+    console.print(f"\nwritten  {out}: {REGRET}, {PLOT}")
+
+
+def _compare_stopping(
+    source: str, mdp: FiniteMDP, given: list[str] | None, cap: int, eps: float, settings: dict[str, Any], out: Path
+) -> None:
+    from rich.table import Table
+
+    from entropic_bpi._checks import check_choice
+    from entropic_bpi.compare import CERTIFYING, compare_stopping, stoppable
+    from entropic_bpi.learners import names
+
+    able = stoppable(settings["beta"])
+    for learner in given or ():
+        check_choice("learner", learner, (*names(), *CERTIFYING))
+    learners = [*(name for name in given or able if name in able), *CERTIFYING]
+    left_out = [name for name in given or () if name not in learners]
+    new_folder(out, (STOPPING,))
+    with progress_bar() as bar:
+        task = bar.add_task("runs", total=len(set(learners)) * settings["seeds"])
+        found = compare_stopping(mdp, learners, eps=eps, max_episodes=cap, **settings, done=lambda _: bar.advance(task))
+    columns = ("learner", "seed", "episodes", "stopped", "gap", "lower", "upper", "seconds")
+    rows = [[getattr(one, name) for name in columns] for each in found.values() for one in each]
+    write_csv(out / STOPPING, columns, rows)
+
+    console = terminal()
+    console.print(
+        f"{source}: episodes to a certificate of eps {eps:g} with delta {settings['delta']:g}, beta {settings['beta']:g}, "
+        f"{_seeds(settings['seeds'])}"
+    )
+    if settings["scale"] < 1:
+        console.print("with --scale below 1 the learners' certificates are void; those of identify are not affected")
+    table = Table(
+        "learner", "episodes", "95% interval", "capped", "certified gap", "seconds a run", box=None, pad_edge=False
+    )
+    for learner, each in sorted(found.items(), key=lambda item: _mean([one.episodes for one in item[1]])):
+        table.add_row(learner, *_stopping_row(each))
+    console.print(table)
+    for name in left_out:
+        form = _STOPPING_FORM.get(name)
+        console.print(
+            f"{name}: {form} is it with a stopping rule" if form else f"{name}: no stopping rule at this beta"
+        )
+    console.print(f"\nwritten  {out}: {STOPPING}")
+
+
+def _stopping_row(each: Sequence[Stopping]) -> list[str]:
+    from entropic_bpi.compare import confidence
+
+    capped = sum(not one.stopped for one in each)
+    mean, half = confidence([one.episodes for one in each])
+    return [
+        f"> {mean:,.0f}" if capped else f"{mean:,.0f}",
+        "" if capped else _interval(mean, half, ",.0f"),
+        f"{capped} of {len(each)}" if capped else "",
+        f"{max(one.gap for one in each):.4g}",
+        f"{_mean([one.seconds for one in each]):.3g}",
+    ]
+
+
+def _curves(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, int, int, float]]:
+    return [
+        (learner, seed, int(episodes), float(regret))
+        for learner, each in runs.items()
+        for seed, one in enumerate(each)
+        for episodes, regret in zip(one.grid, one.regret, strict=True)
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _interval(mean: Any, half: Any, style: str) -> str:
+    return "one seed" if half != half else f"{mean - half:{style}} to {mean + half:{style}}"
+
+
+def _seeds(seeds: int) -> str:
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"

@@ -1,0 +1,263 @@
+"""``identify``: learn a policy from episodes and stop with a certificate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from entropic_bpi.cli._app import CLAIM_FAILED
+from entropic_bpi.cli._show import Choice, attitude, certified_choices, new_folder, show_policy, terminal, write_csv
+from entropic_bpi.cli._sources import (
+    BetaOption,
+    HorizonOption,
+    JsonOption,
+    ParamOption,
+    SourceArgument,
+    parse_params,
+    resolve_source,
+)
+from entropic_bpi.errors import InvalidProblemError
+
+if TYPE_CHECKING:
+    from entropic_bpi.identify import Identification
+
+CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.npz", "history.csv", "interval.png"
+
+
+def identify(
+    source: SourceArgument,
+    beta: BetaOption,
+    eps: Annotated[float, typer.Option(help="How far from optimal the policy may be, in units of reward.")],
+    delta: Annotated[float, typer.Option(help="Probability with which the claim may fail.")],
+    method: Annotated[str, typer.Option(help="kl (few episodes) or bernstein (the paper's algorithm).")] = "kl",
+    constants: Annotated[
+        str | None, typer.Option(help="For bernstein: verified (machine-checked, the default) or sharp.")
+    ] = None,
+    stationary: Annotated[
+        bool | None,
+        typer.Option(
+            help="Assume the same transitions at every step. Default: yes for gym: sources, otherwise no.",
+            show_default=False,
+        ),
+    ] = None,
+    successors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="model|FILE.npy",
+            help="Assume known which next states are possible: those of the model, or of a boolean array (S, A, S).",
+        ),
+    ] = None,
+    replan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="every|RATIO",
+            help="Plan and test after every episode, or after t episodes play RATIO*t more first. Default: 0.01.",
+        ),
+    ] = None,
+    sampling: Annotated[str | None, typer.Option(help="What kl plays: challenger (the default) or optimistic.")] = None,
+    reward_range: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW:HIGH",
+            help="Play a gym: source as a black box, whose rewards lie in this range and are learned, too.",
+        ),
+    ] = None,
+    max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
+    ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
+    horizon: HorizonOption = None,
+    param: ParamOption = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for certificate, history, plot and checkpoint.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    as_json: JsonOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table; the exit code tells.")] = False,
+) -> int:
+    """Learn a policy by playing episodes, and stop with a certificate that it is near-optimal.
+
+    With probability at least 1 - delta the policy is within eps of the best, under the assumptions that are printed.
+    The model is only simulated: its probabilities stay hidden from the learner. A Gymnasium environment is simulated from
+    its transition table or, with --reward-range, played itself.
+
+    Examples:
+
+        entropic-bpi identify risky-bridge --beta -1 --eps 0.2 --delta 0.1 --successors model
+
+        entropic-bpi identify gym:FrozenLake-v1 --horizon 50 --beta -1 --eps 0.1 --delta 0.05 --successors model --out run
+
+        entropic-bpi identify gym:FrozenLake-v1 --horizon 8 --beta 1 --eps 0.5 --delta 0.1 --reward-range 0:1
+
+        entropic-bpi identify risky-bridge --beta 0.5 --eps 0.2 --delta 0.1 --method bernstein --constants sharp
+
+        entropic-bpi identify model.npz --beta 2 --eps 0.1 --delta 0.1 --max-episodes 100000 --seed 1 --json
+
+    With --out the run can be interrupted at any time: the same command with --resume goes on to the same result, bit for
+    bit. It also takes a larger --max-episodes. Without --resume a folder that holds a run is left alone.
+
+    Exit codes: 0 certified; 1 the episodes were spent before eps was reached (the certificate then states the gap that is
+    certified); 2 bad input.
+    """
+    import entropic_bpi as eb
+
+    model, given = _open_source(source, horizon, param, reward_range)
+    options: dict[str, Any] = {
+        **given,
+        "beta": beta,
+        "eps": eps,
+        "delta": delta,
+        "method": method,
+        "constants": constants,
+        "stationary": source.startswith("gym:") if stationary is None else stationary,
+        "successors": _read_successors(successors),
+        "replan": _read_replan(replan),
+        "sampling": sampling,
+        "max_episodes": max_episodes,
+        "seed": seed,
+        "ties": ties,
+    }
+    _check_folder(out, resume)
+    checkpoint = None if out is None else out / CHECKPOINT
+    try:
+        result = eb.identify(model, **options, checkpoint=checkpoint, progress=sys.stderr.isatty() and not quiet)
+    except KeyboardInterrupt:
+        _say_how_to_go_on(checkpoint)
+        raise
+    if out is not None:
+        _write(out, result)
+    choices = certified_choices(result.certificate)
+    if as_json:
+        print(json.dumps(_as_json(source, result, choices), indent=2))
+    elif not quiet:
+        _show(source, result, choices, out)
+    return 0 if result.stopped else CLAIM_FAILED
+
+
+# -- options and folder ------------------------------------------------------------------------------------------
+
+
+def _open_source(
+    source: str, horizon: int | None, param: list[str] | None, reward_range: str | None
+) -> tuple[Any, dict[str, Any]]:
+    """The model to simulate, or the environment to play; and what ``identify`` must be told about it."""
+    if reward_range is None:
+        return resolve_source(source, horizon, parse_params(param)), {}
+    if not source.startswith("gym:") or param:
+        raise InvalidProblemError("--reward-range is for gym: sources without --param, which are then black boxes")
+    try:
+        low, high = (float(part) for part in reward_range.split(":"))
+    except ValueError:
+        raise InvalidProblemError(f"--reward-range must be LOW:HIGH, got {reward_range!r}") from None
+    return source, {"horizon": horizon, "reward_range": (low, high)}
+
+
+def _read_successors(text: str | None) -> Any:
+    if text is None or text == "model":
+        return text
+    import numpy as np
+
+    if not text.endswith(".npy"):
+        raise InvalidProblemError(f"--successors must be 'model' or a .npy file with a boolean mask, got {text!r}")
+    try:
+        return np.load(text, allow_pickle=False)
+    except FileNotFoundError:
+        raise InvalidProblemError(f"no such file: {text}") from None
+    except (ValueError, EOFError) as error:
+        raise InvalidProblemError(f"{text} is not a readable .npy file: {error}") from None
+
+
+def _read_replan(text: str | None) -> str | float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def _check_folder(out: Path | None, resume: bool) -> None:
+    if out is None:
+        if resume:
+            raise InvalidProblemError("--resume needs --out: the folder of the run to go on with")
+    elif resume and (out / CHECKPOINT).exists():
+        return
+    elif resume:
+        new_folder(out, (CERTIFICATE, HISTORY, PLOT), f"without {CHECKPOINT} the run cannot go on")
+    else:
+        new_folder(out, (CERTIFICATE, CHECKPOINT, HISTORY, PLOT), "give another --out, or go on with --resume")
+
+
+def _say_how_to_go_on(checkpoint: Path | None) -> None:
+    if checkpoint is None:
+        advice = "nothing was saved; a run with --out can be resumed"
+    elif checkpoint.exists():
+        advice = f"the run is kept in {checkpoint}; the same command with --resume goes on"
+    else:
+        advice = "nothing was saved yet; start again with the same command"
+    print(f"entropic-bpi: interrupted: {advice}", file=sys.stderr)
+
+
+def _write(out: Path, result: Identification) -> None:
+    from entropic_bpi import plots
+
+    write_csv(out / HISTORY, result.history.dtype.names or (), result.history.tolist())
+    plots.save(plots.interval(result.history, eps=result.certificate.eps, delta=result.certificate.delta), out / PLOT)
+    result.certificate.save(out / CERTIFICATE)
+
+
+# -- the result --------------------------------------------------------------------------------------------------
+
+
+def _as_json(source: str, result: Identification, choices: Sequence[Choice]) -> dict[str, Any]:
+    claim = result.certificate
+    return {
+        "source": source,
+        "beta": claim.beta,
+        "eps": claim.eps,
+        "delta": claim.delta,
+        "method": claim.method,
+        "constants": claim.constants,
+        "certified": result.stopped,
+        "lower": claim.lower,
+        "upper": claim.upper,
+        "gap": claim.gap,
+        "episodes": result.episodes,
+        "certificate_episodes": claim.episodes,
+        "seed": result.seed,
+        "seconds": result.seconds,
+        "assumptions": list(claim.assumptions),
+        "policy": [choice._asdict() for choice in choices],
+    }
+
+
+def _show(source: str, result: Identification, choices: Sequence[Choice], out: Path | None) -> None:
+    from rich.table import Table
+
+    claim, console = result.certificate, terminal()
+    problem = claim.problem
+    surely = f"with probability at least {1 - claim.delta:g}"
+    facts = Table.grid("name", "value", padding=(0, 2))
+    facts.add_row(
+        "model", f"{source}: {problem.n_states} states, {problem.n_actions} actions, horizon {problem.horizon}"
+    )
+    facts.add_row("beta", f"{claim.beta:g} ({attitude(claim.beta)})")
+    facts.add_row("method", claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants")
+    if result.stopped:
+        facts.add_row("certified", f"{surely} the policy below is within {claim.eps:g} of the best")
+    else:
+        facts.add_row("NOT certified", f"the episodes were spent before a gap of {claim.eps:g} was reached")
+    facts.add_row("interval", f"{claim.lower:.6g} <= value of the policy <= best value <= {claim.upper:.6g}, {surely}")
+    facts.add_row("gap", f"best value - value of the policy <= {claim.gap:.6g}")
+    behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"
+    facts.add_row("episodes", f"{result.episodes:,} in {result.seconds:.3g} s{behind}")
+    facts.add_row("seed", f"{result.seed}")
+    for i, assumption in enumerate(claim.assumptions):
+        facts.add_row("" if i else "assumed", assumption)
+    if out is not None:
+        facts.add_row("written", f"{out}: {', '.join((CERTIFICATE, HISTORY, PLOT, CHECKPOINT))}")
+    console.print(facts)
+    console.print("\nThe policy on the states that it was seen to reach (steps count from 0):")
+    show_policy(console, choices)

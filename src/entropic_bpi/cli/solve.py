@@ -1,0 +1,148 @@
+"""``instances`` and ``solve``: the models at hand, and exact planning."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from entropic_bpi.cli._show import Choice, attitude, choices_of, show_policy, terminal
+from entropic_bpi.cli._sources import (
+    BetaOption,
+    HorizonOption,
+    JsonOption,
+    ParamOption,
+    SourceArgument,
+    parse_params,
+    resolve_source,
+)
+from entropic_bpi.errors import InvalidProblemError
+
+if TYPE_CHECKING:
+    from entropic_bpi.planning import ReturnLaw, Solution
+
+# The law of the return is shown when it needs at most this many atoms on the way.
+_LARGEST_LAW = 100_000
+_SHOWN_ATOMS = 5
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+def instances() -> None:
+    """List the built-in instances with their parameters.
+
+    Parameters without a default are required. Pass them with -p, as in
+
+        entropic-bpi solve garnet --beta 1 -p n_states=20 -p n_actions=3 -p branching=4 -p horizon=10 -p seed=1
+
+        entropic-bpi solve hard-instance --beta -1 -p n_states=10 -p n_actions=2 -p horizon=12 -p beta=-1 -p eps=0.05
+    """
+    from rich.table import Table
+
+    from entropic_bpi.instances import builder, names
+
+    table = Table("name", "parameters", "what it is", box=None, pad_edge=False)
+    for name in names():
+        build = builder(name)
+        parameters = inspect.signature(build).parameters.values()
+        shown = [p.name if p.default is p.empty else f"{p.name}={p.default}" for p in parameters]
+        table.add_row(name, " ".join(shown), (inspect.getdoc(build) or "").splitlines()[0])
+    terminal().print(table)
+
+
+def solve(
+    source: SourceArgument,
+    beta: BetaOption,
+    horizon: HorizonOption = None,
+    param: ParamOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find an optimal policy of a known model, and the law of its return.
+
+    Examples:
+
+        entropic-bpi solve risky-bridge --beta 2.5
+
+        entropic-bpi solve risky-bridge --beta -1 --horizon 9 -p p_dash=0.5 --json
+
+        entropic-bpi solve gym:FrozenLake-v1 --horizon 100 --beta -1 -p is_slippery=false
+
+        entropic-bpi solve model.npz --beta 0
+    """
+    from entropic_bpi import planning
+
+    solution = planning.solve(resolve_source(source, horizon, parse_params(param)), beta)
+    mdp, law = solution.mdp, _small_law(solution)
+    choices = choices_of(solution.policy, _reached(solution), mdp.state_names, mdp.action_names)
+    if as_json:
+        print(json.dumps(_solution_as_json(source, solution, law, choices), indent=2))
+    else:
+        _show_solution(source, solution, law, choices)
+
+
+def _reached(solution: Solution) -> Iterator[list[int]]:
+    """For each step the states in which the policy may be."""
+    import numpy as np
+
+    mdp = solution.mdp
+    reached = mdp.start_distribution > 0
+    for h in range(mdp.horizon):
+        states = np.flatnonzero(reached)
+        yield states.tolist()
+        rows = mdp.step_rows(h)
+        reached = np.zeros(mdp.n_states, dtype=bool)
+        for row in states * mdp.n_actions + solution.policy[h, states]:
+            entries = slice(rows.indptr[row], rows.indptr[row + 1])
+            reached[rows.indices[entries][rows.probabilities[entries] > 0]] = True
+
+
+def _small_law(solution: Solution) -> ReturnLaw | None:
+    """The law of the return, or None when it has too many atoms to be worth the time."""
+    from entropic_bpi.planning import ReturnLaw, return_law
+
+    try:
+        law = return_law(solution.mdp, solution.policy, max_support=_LARGEST_LAW)
+    except InvalidProblemError:
+        return None
+    return law if isinstance(law, ReturnLaw) else None
+
+
+def _solution_as_json(
+    source: str, solution: Solution, law: ReturnLaw | None, choices: Sequence[Choice]
+) -> dict[str, Any]:
+    mdp = solution.mdp
+    result: dict[str, Any] = {
+        "source": source,
+        "states": mdp.n_states,
+        "actions": mdp.n_actions,
+        "horizon": mdp.horizon,
+        "beta": solution.beta,
+        "value": solution.value,
+        "return": None,
+        "policy": [choice._asdict() for choice in choices],
+    }
+    if law is not None:
+        quantiles = {f"{q:g}": law.quantile(q) for q in _QUANTILES}
+        result["return"] = {"mean": law.mean, "std": law.variance**0.5, "quantiles": quantiles}
+    return result
+
+
+def _show_solution(source: str, solution: Solution, law: ReturnLaw | None, choices: Sequence[Choice]) -> None:
+    from rich.table import Table
+
+    mdp, console = solution.mdp, terminal()
+    facts = Table.grid("name", "value", padding=(0, 2))
+    facts.add_row("model", f"{source}: {mdp.n_states} states, {mdp.n_actions} actions, horizon {mdp.horizon}")
+    facts.add_row("beta", f"{solution.beta:g} ({attitude(solution.beta)})")
+    facts.add_row("value", f"{solution.value:.6f}")
+    if law is None:
+        facts.add_row("return", "too many possible values to list its law")
+    else:
+        quantiles = ", ".join(f"{q:.0%} {law.quantile(q):g}" for q in _QUANTILES)
+        facts.add_row("return", f"mean {law.mean:.6g}, std {law.variance**0.5:.6g}; quantiles {quantiles}")
+        if len(law.support) <= _SHOWN_ATOMS:
+            atoms = zip(law.support, law.probabilities, strict=True)
+            facts.add_row("law", ", ".join(f"{value:g} with probability {mass:.6g}" for value, mass in atoms))
+    console.print(facts)
+    console.print("\nOptimal policy on the states that it reaches (steps count from 0):")
+    show_policy(console, choices)

@@ -1,0 +1,143 @@
+"""``spectrum``: one data set, every risk level."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from entropic_bpi.cli._show import (
+    OutOption,
+    certified_choices,
+    new_folder,
+    progress_bar,
+    terminal,
+    write_csv,
+)
+from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
+from entropic_bpi.errors import InvalidProblemError
+
+if TYPE_CHECKING:
+    from entropic_bpi.certificate import Certificate
+
+TABLE, PLOT = "spectrum.csv", "spectrum.png"
+_MOST_LEVELS = 10_000
+_SHOWN_CHANGES = 3
+
+
+def spectrum(
+    run_dir: Annotated[Path, typer.Argument(help="Folder that identify --out wrote, or a certificate file.")],
+    beta: Annotated[
+        str, typer.Option(metavar="LOW:HIGH:STEP", help="Risk levels, both ends included.", show_default=False)
+    ],
+    out: OutOption,
+) -> None:
+    """Certify every risk level from the episodes of one run, and draw the band of certified values.
+
+    The event behind the claims is about transitions alone, so all of them hold at once: with probability at least
+    1 - delta, for every beta, the best value lies in the band and the policy is within the gap of it.
+
+    Examples:
+
+        entropic-bpi identify risky-bridge --beta -1 --eps 0.2 --delta 0.1 --successors model --out run
+
+        entropic-bpi spectrum run --beta -3:3:0.25 --out run
+
+    Writes spectrum.csv (beta, lower, upper, gap and the number of the policy) and spectrum.png, where lines mark the risk
+    levels at which the certified policy changes in a state that it was seen to reach.
+    """
+    import entropic_bpi as eb
+    from entropic_bpi import plots
+
+    levels = _levels(beta)
+    run = eb.Certificate.load(_certificate_in(run_dir))
+    new_folder(out, (TABLE, PLOT))
+    with progress_bar() as bar:
+        claims = [eb.certify(run, beta=level) for level in bar.track(levels, description="certifying")]
+    policies = [_actions(claim) for claim in claims]
+    numbers = _number(policies)
+    rows = [(c.beta, c.lower, c.upper, c.gap, number) for c, number in zip(claims, numbers, strict=True)]
+    write_csv(out / TABLE, ("beta", "lower", "upper", "gap", "policy"), rows)
+    plots.save(plots.spectrum(claims, numbers), out / PLOT)
+    _show(run, claims, policies, numbers, out)
+
+
+def _levels(text: str) -> list[float]:
+    """``LOW:HIGH:STEP`` in decimal arithmetic, so that 0 and the upper end are met exactly."""
+    try:
+        low, high, step = (Decimal(part) for part in text.split(":"))
+        valid = all(part.is_finite() for part in (low, high, step)) and step > 0 and low <= high
+    except (ValueError, InvalidOperation):
+        valid = False
+    if not valid:
+        raise InvalidProblemError(f"--beta must be LOW:HIGH:STEP with LOW <= HIGH and STEP > 0, got {text!r}")
+    if (high - low) / step >= _MOST_LEVELS:
+        raise InvalidProblemError(f"--beta {text} has more than {_MOST_LEVELS} levels")
+    return [float(low + i * step) for i in range(int((high - low) / step) + 1)]
+
+
+def _certificate_in(run: Path) -> Path:
+    if not run.is_dir():
+        return run
+    if not (run / CERTIFICATE).exists() and (run / CHECKPOINT).exists():
+        raise InvalidProblemError(f"the run in {run} has not finished: go on with identify --out {run} --resume")
+    return run / CERTIFICATE
+
+
+_Policy = dict[tuple[int, str], str]
+
+
+def _actions(claim: Certificate) -> _Policy:
+    """The action at each step and state that the policy was seen to reach."""
+    return {(h, c.state): c.action for c in certified_choices(claim) for h in range(c.first_step, c.last_step + 1)}
+
+
+def _number(policies: list[_Policy]) -> list[int]:
+    """Number the policies from 1 in the order in which they appear."""
+    known: list[_Policy] = []
+    for policy in policies:
+        if policy not in known:
+            known.append(policy)
+    return [1 + known.index(policy) for policy in policies]
+
+
+def _show(run: Certificate, claims: list[Certificate], policies: list[_Policy], numbers: list[int], out: Path) -> None:
+    from rich.table import Table
+
+    console = terminal()
+    console.print(
+        f"With probability at least {1 - run.delta:g} all {len(claims)} claims hold at once, for every beta shown and any "
+        f"other ({run.episodes:,} episodes)."
+    )
+    if run.method != "kl":
+        console.print(
+            f"They rest on the event of method kl; the {run.method} certificate of the run on one of its own."
+        )
+    console.print("\nPolicies, on the states that they were seen to reach (steps count from 0):")
+    table = Table("beta", "policy", "lower", "upper", "largest gap", "what changes", box=None, pad_edge=False)
+    firsts = [0, *(i for i in range(1, len(claims)) if numbers[i] != numbers[i - 1]), len(claims)]
+    for first, end in pairwise(firsts):
+        part = claims[first:end]
+        table.add_row(
+            f"{part[0].beta:g}" if len(part) == 1 else f"{part[0].beta:g} to {part[-1].beta:g}",
+            f"{numbers[first]}",
+            f"{min(c.lower for c in part):.6g}",
+            f"{max(c.upper for c in part):.6g}",
+            f"{max(c.gap for c in part):.6g}",
+            _difference(policies[first - 1], policies[first]) if first else "",
+        )
+    console.print(table)
+    console.print(f"\nwritten  {out}: {TABLE}, {PLOT}")
+
+
+def _difference(before: _Policy, after: _Policy) -> str:
+    """The first places that both policies reach and where they part."""
+    parts = [
+        f"step {h}, {state}: {before[h, state]} -> {action}"
+        for (h, state), action in sorted(after.items())
+        if before.get((h, state), action) != action
+    ]
+    return "; ".join(parts[:_SHOWN_CHANGES] + ["..."] * (len(parts) > _SHOWN_CHANGES))

@@ -1,0 +1,55 @@
+"""``verify``: check a certificate again, from its counts alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from entropic_bpi.cli._app import CLAIM_FAILED
+from entropic_bpi.cli._show import terminal
+from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.errors import CertificateError
+
+CertificateArgument = Annotated[
+    Path, typer.Argument(metavar="CERTIFICATE", help="The JSON file that identify wrote.", show_default=False)
+]
+
+
+def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int:
+    """Recompute the bounds of a certificate from its counts and compare them with its claim.
+
+    Exit code 1 if the file is not sound or its counts do not imply the claim.
+
+    Examples:
+
+        entropic-bpi verify run/certificate.json
+
+        entropic-bpi verify run/certificate.json --json
+    """
+    from rich.table import Table
+
+    from entropic_bpi.verify import verify as check
+
+    if not certificate.exists():
+        raise CertificateError(f"no such file: {certificate}")
+    result = check(certificate)
+    derived = {"lower": result.lower, "upper": result.upper, "gap": result.gap}
+    known = not any(map(math.isnan, derived.values()))
+    if as_json:
+        bounds = derived if known else dict.fromkeys(derived)
+        print(json.dumps({"ok": result.ok, **bounds, "problems": result.problems}, indent=2))
+    else:
+        facts = Table.grid("name", "value", padding=(0, 2))
+        facts.add_row("verdict", "the counts imply the claim" if result.ok else "NOT verified")
+        if known:
+            facts.add_row("value of the policy", f"at least {result.lower:.6f}")
+            facts.add_row("optimal value", f"at most {result.upper:.6f}")
+            facts.add_row("gap", f"at most {result.gap:.6g}")
+        for problem in result.problems:
+            facts.add_row("problem", problem)
+        terminal().print(facts)
+    return 0 if result.ok else CLAIM_FAILED

@@ -1,0 +1,256 @@
+r"""Learners side by side: regret over seeds, or episodes until a certificate.
+
+Every run is one task of a pool of processes; its seed is fixed in advance, so results do not depend on the number of
+workers. Kernels are compiled before a run is timed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from entropic_bpi._checks import check_choice, check_integer
+from entropic_bpi.errors import EntropicBPIError
+from entropic_bpi.learners import Run, names, run, run_until
+from entropic_bpi.learners.stopping import STOPPABLE
+from entropic_bpi.mdp import FiniteMDP
+
+__all__ = ["CERTIFYING", "Stopping", "compare_regret", "compare_stopping", "confidence", "playable", "stoppable"]
+
+CERTIFYING = {"identify_kl": "kl", "identify_bernstein": "bernstein"}
+"""Our own entries in :func:`compare_stopping`, and the method of ``identify`` behind each."""
+
+# Learners whose tables hold e^{βV} itself, which has no limit at β = 0.
+_NOT_AT_ZERO = ("entropic_bpi", "ucb_advantage")
+
+_R = TypeVar("_R")
+_Done = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When a learner could certify a policy to within ε.
+
+    ``episodes`` were played; ``stopped`` says whether the certified ``gap`` reached ε within the budget, otherwise the
+    run was capped. ``lower`` and ``upper`` are the certified interval and ``seconds`` the time without compilation.
+    """
+
+    learner: str
+    seed: int
+    episodes: int
+    stopped: bool
+    gap: float
+    lower: float
+    upper: float
+    seconds: float
+
+
+def compare_regret(
+    mdp: FiniteMDP,
+    learners: Sequence[str],
+    *,
+    beta: float,
+    episodes: int,
+    seeds: int,
+    delta: float = 0.1,
+    scale: float = 1.0,
+    workers: int | None = None,
+    done: _Done | None = None,
+) -> dict[str, list[Run]]:
+    """Play every learner with the seeds 0, …, ``seeds`` - 1 and keep the exact regret of each run.
+
+    Parameters
+    ----------
+    mdp, beta, episodes, delta, scale
+        As in :func:`entropic_bpi.run`; positive ``beta`` is risk-seeking.
+    learners
+        Names from :func:`entropic_bpi.learners.names`.
+    workers
+        Processes, by default one per core; 1 stays in this process.
+    done
+        Called with the learner's name after each run.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge()
+    >>> runs = compare_regret(bridge, ["rsvi2", "rovi"], beta=1.0, episodes=100, seeds=2, workers=1)
+    >>> [len(runs[name]) for name in runs]
+    [2, 2]
+    """
+    for learner in learners:
+        check_choice("learner", learner, names())
+    settings = {"beta": beta, "delta": delta, "scale": scale}
+    play = partial(_regret_task, mdp, check_integer("episodes", episodes), settings)
+    return _over_seeds(play, learners, seeds, workers, done)
+
+
+def compare_stopping(
+    mdp: FiniteMDP,
+    learners: Sequence[str],
+    *,
+    beta: float,
+    eps: float,
+    max_episodes: int,
+    seeds: int,
+    delta: float = 0.1,
+    scale: float = 1.0,
+    workers: int | None = None,
+    done: _Done | None = None,
+) -> dict[str, list[Stopping]]:
+    """Play until a certificate of ``eps`` or ``max_episodes``, for every learner and seed.
+
+    ``learners`` may name those with a stopping rule (:func:`stoppable`) and our own, ``identify_kl`` and
+    ``identify_bernstein``, which assume nothing about the transitions and take no ``scale``. The latter has verified
+    constants, or sharp ones at β = 0, which the verified exclude. The other arguments are those of
+    :func:`compare_regret` and :func:`entropic_bpi.learners.run_until`.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> mdp = eb.instances.garnet(3, 2, 2, horizon=3, seed=0)
+    >>> found = compare_stopping(
+    ...     mdp, ["rovi", "identify_kl"], beta=-0.5, eps=0.5, max_episodes=10**5, seeds=1, workers=1
+    ... )
+    >>> found["identify_kl"][0].episodes < found["rovi"][0].episodes
+    True
+    """
+    for learner in learners:
+        check_choice("learner", learner, (*stoppable(beta), *CERTIFYING))
+    settings = {"beta": beta, "eps": eps, "delta": delta}
+    play = partial(_stopping_task, mdp, check_integer("max_episodes", max_episodes), settings, scale)
+    return _over_seeds(play, learners, seeds, workers, done)
+
+
+def playable(beta: float) -> list[str]:
+    """The learners that are defined at this ``beta``."""
+    return [name for name in names() if beta != 0 or name not in _NOT_AT_ZERO]
+
+
+def stoppable(beta: float) -> list[str]:
+    """The learners that have a stopping rule at this ``beta``; BPI-UCBVI's is for the expectation."""
+    return [name for name in STOPPABLE if name != "bpi_ucbvi" or beta == 0]
+
+
+def confidence(samples: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over the first axis and half the width of Student's t interval for it; NaN when there is one sample.
+
+    Examples
+    --------
+    >>> mean, half = confidence([1.0, 2.0, 3.0])
+    >>> float(mean), round(float(half), 4)
+    (2.0, 2.4841)
+    """
+    from scipy.stats import t
+
+    values = np.asarray(samples, dtype=float)
+    n, mean = len(values), values.mean(axis=0)
+    if n < 2:
+        return mean, np.full_like(mean, np.nan)
+    return mean, t.ppf((1 + level) / 2, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
+
+
+# -- tasks, run in the workers -------------------------------------------------------------------------------
+
+
+def _regret_task(mdp: FiniteMDP, episodes: int, settings: dict[str, Any], learner: str, seed: int) -> Run:
+    run(learner, mdp, episodes=1, seed=seed, **settings)  # compiles
+    return run(learner, mdp, episodes=episodes, seed=seed, **settings)
+
+
+def _stopping_task(
+    mdp: FiniteMDP, max_episodes: int, settings: dict[str, Any], scale: float, learner: str, seed: int
+) -> Stopping:
+    import entropic_bpi as eb
+
+    play: Callable[..., Any]
+    if learner in CERTIFYING:
+        method = CERTIFYING[learner]
+        constants = "sharp" if method == "bernstein" and settings["beta"] == 0 else None
+        play = partial(eb.identify, mdp, method=method, constants=constants, seed=seed, **settings)
+    else:
+        play = partial(run_until, learner, mdp, scale=scale, seed=seed, **settings)
+    play(max_episodes=1)  # compiles
+    outcome = play(max_episodes=max_episodes)
+    claim: Any = getattr(outcome, "certificate", outcome)
+    return Stopping(
+        learner=learner,
+        seed=seed,
+        episodes=outcome.episodes,
+        stopped=outcome.stopped,
+        gap=float(claim.gap),
+        lower=float(claim.lower),
+        upper=float(claim.upper),
+        seconds=outcome.seconds,
+    )
+
+
+def _over_seeds(
+    play: Callable[[str, int], _R], learners: Sequence[str], seeds: int, workers: int | None, done: _Done | None
+) -> dict[str, list[_R]]:
+    # One seed of every learner comes first, so that a learner that refuses the problem does so at once.
+    tasks = [(learner, seed) for seed in range(check_integer("seeds", seeds)) for learner in dict.fromkeys(learners)]
+    workers = min(os.cpu_count() or 1 if workers is None else check_integer("workers", workers), len(tasks))
+    results: dict[tuple[str, int], _R] = {}
+    for task, result in _in_turn(play, tasks) if workers <= 1 else _in_parallel(play, tasks, workers):
+        results[task] = result
+        if done is not None:
+            done(task[0])
+    return {learner: [results[learner, seed] for seed in range(seeds)] for learner in dict.fromkeys(learners)}
+
+
+def _in_turn(play: Callable[[str, int], _R], tasks: list[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], _R]]:
+    for task in tasks:
+        yield task, play(*task)
+
+
+def _in_parallel(
+    play: Callable[[str, int], _R], tasks: list[tuple[str, int]], workers: int
+) -> Iterator[tuple[tuple[str, int], _R]]:
+    with _pool(workers) as pool:
+        waiting = {pool.submit(play, *task): task for task in tasks}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool whose workers end with the block, also when an error or Ctrl-C leaves it early."""
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
+    try:
+        yield pool
+    except BaseException as error:
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.terminate()
+        pool.shutdown(cancel_futures=True)
+        if error.__class__.__name__ == "BrokenProcessPool":
+            raise EntropicBPIError("a worker process ended unexpectedly; was there enough memory?") from error
+        raise
+    pool.shutdown()
+
+
+def _start_worker() -> None:
+    """Leave Ctrl-C to the parent process and the other cores to the other workers, and do not outlive the parent."""
+    from numba import set_num_threads
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

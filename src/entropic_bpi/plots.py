@@ -1,0 +1,133 @@
+"""The figures that the command line draws. They are made without pyplot, so that no window system is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from entropic_bpi._files import write_atomically
+
+if TYPE_CHECKING:
+    from entropic_bpi.certificate import Certificate
+    from entropic_bpi.learners import Run
+
+__all__ = ["interval", "regret", "save", "spectrum"]
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", ":")
+_DPI = 200
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write the figure as PNG; a crash leaves either the old file or the new one."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas: Any = FigureCanvasAgg(figure)
+    write_atomically(path, canvas.print_png)
+
+
+def _figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+
+
+def _tidy(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def _plain_numbers(axis: Any) -> None:
+    """0.2 rather than 2 × 10⁻¹ on a short logarithmic axis."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
+    """The certified interval and gap of each plan of a run against the episodes played.
+
+    Parameters
+    ----------
+    history : structured array ``episodes, lower, upper, gap``
+        As in :class:`~entropic_bpi.Identification`; plans before the first episode are left out of the logarithmic axis.
+    eps, delta : float
+        Goal of the run, and the probability with which its claim may fail.
+    """
+    rows = history[history["episodes"] > 0] if len(history) > 1 else history
+    episodes = np.maximum(rows["episodes"], 1)
+    figure = _figure(5.2, 4.6)
+    values, gaps = figure.subplots(2, 1, sharex=True)
+    values.fill_between(episodes, rows["lower"], rows["upper"], color=_COLOURS[0], alpha=0.2, linewidth=0)
+    values.plot(episodes, rows["upper"], color=_COLOURS[0], label="upper bound of the best value")
+    values.plot(episodes, rows["lower"], color=_COLOURS[0], ls="--", label="lower bound of the policy's value")
+    values.set_ylabel("value (units of reward)")
+    values.set_title(f"Certified with probability at least {1 - delta:g}", fontsize="medium")
+    values.legend(frameon=False, fontsize="small")
+    claimed = np.minimum(rows["gap"], rows["upper"] - rows["lower"])  # a method may not bound the gap yet
+    gaps.plot(episodes, claimed, color=_COLOURS[1], label="certified gap")
+    gaps.axhline(eps, color="black", ls=":", label=f"goal ε = {eps:g}")
+    gaps.set(xscale="log", yscale="log", xlabel="episodes", ylabel="gap (units of reward)")
+    gaps.legend(frameon=False, fontsize="small")
+    _plain_numbers(gaps.yaxis)
+    for axes in (values, gaps):
+        _tidy(axes)
+    return figure
+
+
+def spectrum(claims: Sequence[Certificate], policies: Sequence[int]) -> Figure:
+    """The certified band of the best value over β, with the places where the certified policy changes.
+
+    Parameters
+    ----------
+    claims : sequence of Certificate
+        One for each β, in order.
+    policies : sequence of int
+        The number of the policy of each claim.
+    """
+    betas = np.array([claim.beta for claim in claims])
+    lower, upper = ([getattr(claim, side) for claim in claims] for side in ("lower", "upper"))
+    figure = _figure(5.2, 3.4)
+    axes = figure.subplots()
+    marker = "o" if len(claims) == 1 else ""
+    axes.fill_between(betas, lower, upper, color=_COLOURS[0], alpha=0.2, linewidth=0)
+    axes.plot(betas, upper, color=_COLOURS[0], marker=marker, label="upper bound of the best value")
+    axes.plot(betas, lower, color=_COLOURS[0], ls="--", marker=marker, label="lower bound of the policy's value")
+    changes = [(a + b) / 2 for a, b, p, q in zip(betas, betas[1:], policies, policies[1:], strict=False) if p != q]
+    for i, beta in enumerate(changes):
+        axes.axvline(beta, color=_COLOURS[1], ls=":", label=None if i else "the certified policy changes")
+    axes.set_xlabel("risk parameter β (1 / units of reward)")
+    axes.set_ylabel("value (units of reward)")
+    axes.set_title(f"All β at once with probability at least {1 - claims[0].delta:g}", fontsize="medium")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    _tidy(axes)
+    return figure
+
+
+def regret(runs: Mapping[str, Sequence[Run]], *, title: str = "") -> Figure:
+    """Mean regret of each learner over its seeds, and a band from the smallest to the largest.
+
+    On a logarithmic axis the range over the seeds reads better than an interval for the mean, which may reach below 0.
+    """
+    figure = _figure(6.4, 4.0)
+    axes = figure.subplots()
+    floor = np.inf
+    for i, (learner, each) in enumerate(runs.items()):
+        style: dict[str, Any] = {"color": _COLOURS[i % len(_COLOURS)], "ls": _DASHES[i // len(_COLOURS) % len(_DASHES)]}
+        grid = each[0].grid
+        curves = np.array([run.regret for run in each])
+        mean = curves.mean(axis=0)
+        axes.plot(grid, mean, label=learner, linewidth=1.4, **style)
+        axes.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15, linewidth=0)
+        floor = min(floor, mean[mean > 0].min(initial=np.inf))
+    axes.set(xscale="log", yscale="log", xlabel="episodes", ylabel="regret (units of reward)")
+    if np.isfinite(floor):
+        axes.set_ylim(bottom=floor / 2)
+    axes.set_title(title, fontsize="medium")
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    _tidy(axes)
+    return figure

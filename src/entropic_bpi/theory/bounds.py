@@ -1,0 +1,476 @@
+r"""Lower and upper bounds on the number of episodes, as functions of the sizes alone.
+
+Notation: :math:`b=|\beta|`, :math:`q=e^{b\varepsilon}`, :math:`G` the largest return (:math:`G_{\max}`),
+
+.. math:: V_G = \frac{(e^{bG}-1)^2}{e^{bG}}, \qquad L = \log\frac{3SAH}{\delta}, \qquad \log 8e = 1 + \log 8.
+
+Three kinds of statement appear, and every docstring says which one a form is:
+
+- *machine-checked*: proved in Lean 4, for rewards in [0, 1] that do not depend on the next state, one known start, and
+  :math:`\beta\ne0`;
+- *proved on paper*: a corrected version of the paper's proof;
+- *printed*: what the paper states, where its own proof does not reach that far.
+
+Everything is computed from logarithms, with :math:`(e^{bx}-1)/b` in place of :math:`e^{bx}-1`: nothing overflows, and
+:math:`\beta=0` gives the limit wherever there is one. A result beyond the range of doubles is ``inf``; ``log=True`` returns
+its natural logarithm instead.
+"""
+
+from __future__ import annotations
+
+import math
+
+from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive, check_probability
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.instances.hard import hard_shape
+
+__all__ = ["condition_a", "lower_bound", "small_eps_limit", "upper_bound"]
+
+_LOG_8E = 1.0 + math.log(8.0)
+_LARGEST_DELTA = 1 / 16
+# A condition that holds with equality must not fail by rounding.
+_ROUNDING = 1e-12
+
+
+# -- the lower bound -----------------------------------------------------------------------------------------
+
+
+def condition_a(
+    n_states: int,
+    n_actions: int,
+    horizon: int,
+    *,
+    beta: float,
+    eps: float,
+    max_return: float | None = None,
+    form: str = "verified",
+) -> bool:
+    r"""Whether :math:`\varepsilon` is small enough for the hard instances to exist (condition A).
+
+    With :math:`c=e^{bG}-1`, where :math:`G` is the largest return of the instance (:math:`H'` of
+    :func:`~entropic_bpi.instances.hard_instance`), and :math:`q=e^{b\varepsilon}`:
+
+    ==============  ==================================================  =====================================
+    form            :math:`\beta>0`                                     :math:`\beta<0`
+    ==============  ==================================================  =====================================
+    ``verified``    :math:`q-1\le c(2c+1)/(4(3c+2))`                    :math:`q-1\le c/(10c+8)`
+    ``corrected``   :math:`q\le\min\{\frac{4c^2+14c+8}{2c^2+13c+8},     :math:`q\le\frac{11c+8}{10c+8}`
+                    \frac{16}{13}\}`
+    ``printed``     :math:`q<\min\{\frac{4(c+1)^2}{2c^2+7c+4},          :math:`q<\min\{\frac{11c+8}{10c+8},
+                    \frac{16}{13}\}`                                    \frac{11}{10}\}`
+    ==============  ==================================================  =====================================
+
+    ``verified`` is the hypothesis of the machine-checked theorem. ``corrected`` is the one under which the printed
+    theorem is proved on paper; there the waiting state can be left at :math:`\lceil H/3\rceil` steps, so that
+    :math:`H'=H-\lceil H/3\rceil-d`. ``printed`` puts :math:`H` in place of :math:`H'` in :math:`c`; it makes the
+    instance's probabilities lie in [0, 1] only if they are read with :math:`H`, and leaves their divergence unbounded.
+
+    Parameters
+    ----------
+    n_states, n_actions, horizon : int
+        At least 6 states, 2 actions and 3d steps, d the depth of the tree.
+    beta : float
+        Risk parameter: positive is risk-seeking, negative risk-averse; 0 gives the common limit of both signs.
+    eps : float
+    max_return : float, optional
+        The largest return of the instance, at most :math:`H'` (the default): see :func:`lower_bound`.
+    form : {"verified", "corrected", "printed"}
+
+    Examples
+    --------
+    >>> from entropic_bpi import theory
+    >>> theory.condition_a(10, 2, 12, beta=-1.0, eps=0.09)
+    True
+    >>> theory.condition_a(10, 2, 12, beta=-1.0, eps=0.1)
+    False
+    """
+    check_choice("form", form, ("verified", "corrected", "printed"))
+    beta, eps = check_finite("beta", beta), check_positive("eps", eps)
+    shape = _instance_shape(n_states, n_actions, horizon, form)
+    largest = _instance_return(shape[1], max_return)
+    return _log_excess(abs(beta), eps) <= _log_condition(beta, horizon if form == "printed" else largest, form)
+
+
+def lower_bound(
+    n_states: int,
+    n_actions: int,
+    horizon: int,
+    *,
+    beta: float,
+    eps: float,
+    delta: float,
+    max_return: float | None = None,
+    form: str = "verified",
+    log: bool = False,
+) -> float:
+    r"""Episodes that every (ε, δ)-PAC algorithm needs, on average, on the hard instance of these sizes.
+
+    For every algorithm that returns an ε-optimal deterministic policy with probability at least :math:`1-\delta` on all
+    models with the instance's rewards, :math:`\mathbb E[\tau]` on :math:`M_0` is at least
+
+    - ``"verified"`` (machine-checked):
+      :math:`\frac{1}{5000}\,V_G\,e^{2\min(\beta,0)\varepsilon}\,\frac{SAH}{(q-1)^2}\log\frac1\delta`;
+    - ``"exact"`` (proved on paper, the last step of the same proof before its constants are rounded):
+      :math:`|U|\,\mathrm{kl}(1/|U|,\,1-\delta)\,/\,\mathrm{kl}(p_-,p_+)`, with :math:`|U|` the number of choices
+      (step, leaf, action) and :math:`p_\pm` the success probabilities of
+      :func:`~entropic_bpi.instances.hard_instance`; it holds for every :math:`\delta`, and is 0 when
+      :math:`\delta\ge1-1/|U|`;
+    - ``"printed"`` (the paper's theorem, proved on paper under condition A in its corrected form):
+      ``verified`` with 1/1650 in place of 1/5000.
+
+    Hypotheses: :math:`S\ge6`, :math:`A\ge2`, :math:`H\ge3d`, :math:`\delta\le1/16` (not for ``exact``) and
+    :func:`condition_a`, ``"corrected"`` for ``printed``. What deviates from the print: the sum over tree levels starts
+    at 0; the waiting state is left at step :math:`\bar H` at the latest; :math:`\bar H` is an integer,
+    :math:`\lfloor H/3\rfloor` in the machine-checked instances and :math:`\lceil H/3\rceil` for ``printed``, so that
+    :math:`G` there is :math:`H-\lceil H/3\rceil-d`; and condition A, because under the printed one the proof fails.
+
+    The bound is about these instances. It says nothing about any other model; for that there is
+    :func:`characteristic_time`. ``printed``, and ``exact`` for :math:`\beta<0`, hold for randomised policies too.
+
+    Parameters
+    ----------
+    n_states, n_actions, horizon : int
+    beta : float
+        Risk parameter: positive is risk-seeking, negative risk-averse. 0 gives the limit,
+        :math:`\frac{1}{5000}\frac{G^2SAH}{\varepsilon^2}\log\frac1\delta` for ``verified``.
+    eps, delta : float
+    max_return : float, optional
+        The largest return of the instance, between 0 and :math:`H'`, the default. A smaller one means that the good state
+        pays ``max_return`` / :math:`H'` a step; the construction depends on the product alone, so the proof is the same,
+        but only the default is machine-checked.
+    form : {"verified", "exact", "printed"}
+    log : bool
+        Return the natural logarithm of the bound.
+
+    Examples
+    --------
+    >>> from entropic_bpi import theory
+    >>> sizes = dict(n_states=10, n_actions=2, horizon=12, eps=0.05, delta=0.05)
+    >>> for form in ("verified", "exact", "printed"):
+    ...     print(form, round(theory.lower_bound(**sizes, beta=-1.0, form=form)))
+    verified 7247
+    exact 538723
+    printed 21961
+
+    The limit of the expectation, and a bound that no float holds:
+
+    >>> round(theory.lower_bound(**sizes, beta=0.0), 3)
+    1437.951
+    >>> round(theory.lower_bound(**sizes, beta=1000.0, log=True), 3)
+    4898.061
+    """
+    check_choice("form", form, ("verified", "exact", "printed"))
+    beta, eps, delta = check_finite("beta", beta), check_positive("eps", eps), check_probability("delta", delta)
+    condition = "corrected" if form == "printed" else "verified"
+    choices, paid = _instance_shape(n_states, n_actions, horizon, condition)
+    largest = _instance_return(paid, max_return)
+    limit = _log_condition(beta, largest, condition)
+    if _log_excess(abs(beta), eps) > limit:
+        raise InvalidProblemError(
+            f"eps={eps:g} is outside condition A: with beta={beta:g} and largest return {largest:g} "
+            f"it must be at most {_eps_of_log_excess(abs(beta), limit):.6g}"
+        )
+    if form == "exact":
+        return _result(_log_tests(choices, delta) - _log_divergence(beta, largest, eps), log)
+    if delta > _LARGEST_DELTA:
+        raise InvalidProblemError(
+            f"delta must be at most 1/16 for form={form!r}, got {delta:g}; form='exact' has no limit"
+        )
+    constant = 5000.0 if form == "verified" else 1650.0
+    size = math.log(n_states) + math.log(n_actions) + math.log(horizon) + math.log(-math.log(delta))
+    rate = _log_spread(abs(beta), largest) - 2 * _log_excess(abs(beta), eps) + 2 * min(beta, 0.0) * eps
+    return _result(rate + size - math.log(constant), log)
+
+
+def small_eps_limit(
+    n_states: int,
+    n_actions: int,
+    horizon: int,
+    *,
+    beta: float,
+    delta: float,
+    max_return: float | None = None,
+    form: str = "verified",
+    log: bool = False,
+) -> float:
+    r"""The limit of :math:`\varepsilon^2` times :func:`lower_bound` as :math:`\varepsilon\to0`.
+
+    It is :math:`\frac{1}{5000}\frac{V_G}{\beta^2}\,SAH\log\frac1\delta` for ``verified``, the same with 1/1650 for
+    ``printed``, and :math:`|U|\,\mathrm{kl}(1/|U|,1-\delta)\,\frac{(2-x)(1-x)^2}{2\beta^2x(3-x)^2}` with
+    :math:`x=e^{-bG}` for ``exact``. At :math:`\beta=0`, :math:`V_G/\beta^2` is :math:`G^2` and the last fraction
+    :math:`G^2/8`: the order :math:`\Omega(G^2SAH\log(1/\delta)/\varepsilon^2)` of the risk-neutral problem.
+
+    Examples
+    --------
+    >>> from entropic_bpi import theory
+    >>> round(theory.small_eps_limit(10, 2, 12, beta=0.0, delta=0.05), 4)  # 5**2 * 10 * 2 * 12 * log(20) / 5000
+    3.5949
+    """
+    check_choice("form", form, ("verified", "exact", "printed"))
+    beta, delta = check_finite("beta", beta), check_probability("delta", delta)
+    choices, paid = _instance_shape(n_states, n_actions, horizon, "corrected" if form == "printed" else "verified")
+    largest = _instance_return(paid, max_return)
+    if form == "exact":
+        x = math.exp(-abs(beta) * largest)
+        shape = math.log((2 - x) / (2 * (3 - x) ** 2)) + _log_spread(abs(beta), largest)
+        return _result(_log_tests(choices, delta) + shape, log)
+    size = math.log(n_states) + math.log(n_actions) + math.log(horizon) + math.log(-math.log(delta))
+    constant = 5000.0 if form == "verified" else 1650.0
+    return _result(_log_spread(abs(beta), largest) + size - math.log(constant), log)
+
+
+def _instance_shape(n_states: int, n_actions: int, horizon: int, form: str) -> tuple[int, int]:
+    """|U| and H' of the hard instances: machine-checked, or with the ⌈H/3⌉ exits of the proof on paper."""
+    shape = hard_shape(n_states, n_actions, horizon)
+    exits = shape.exits if form == "verified" else -(-horizon // 3)
+    return exits * (n_states - shape.first_leaf) * n_actions, horizon - exits - shape.depth
+
+
+def _instance_return(paid_steps: int, max_return: float | None) -> float:
+    if max_return is None:
+        return float(paid_steps)
+    largest = check_positive("max_return", max_return)
+    if largest > paid_steps:
+        raise InvalidProblemError(
+            f"max_return must be at most {paid_steps}, the number of steps in which the hard instance of these sizes can "
+            f"pay; got {largest:g}"
+        )
+    return largest
+
+
+def _log_condition(beta: float, largest: float, form: str) -> float:
+    """log of the largest (q - 1)/b that condition A allows, -inf if none."""
+    b = abs(beta)
+    x = math.exp(-b * largest)
+    low = _log_excess(b, largest) - b * largest  # log((1 - x)/b)
+    if beta < 0 or (b == 0 and form != "verified"):
+        bound = low - math.log(10 - 2 * x)
+        # 11/10 is what the first bound tends to; at b = 0 both signs have the limit G/8.
+        return bound + _ROUNDING if form != "printed" else bound - _ROUNDING
+    if form == "verified":
+        return _log_excess(b, largest) + math.log((2 - x) / (4 * (3 - x))) + _ROUNDING
+    constant = math.log(3 / 13) - math.log(b)
+    if form == "corrected":  # (4c²+14c+8)/(2c²+13c+8) - 1 = c(2c+1)/(2c²+13c+8)
+        curve = low + math.log((2 - x) / (2 + 9 * x - 3 * x * x))
+    else:  # 4(c+1)²/(2c²+7c+4) - 1 = c(2c+1)/(2c²+7c+4)
+        curve = low + math.log((2 - x) / (2 + 3 * x - x * x))
+    return min(curve, constant) + (_ROUNDING if form == "corrected" else -_ROUNDING)
+
+
+def _log_tests(choices: int, delta: float) -> float:
+    """log(|U| kl(1/|U|, 1 - δ)), -inf when 1/|U| ≥ 1 - δ."""
+    share = 1 / choices
+    if share >= 1 - delta:
+        return -math.inf
+    divergence = share * (math.log(share) - math.log1p(-delta)) + (1 - share) * (math.log1p(-share) - math.log(delta))
+    return math.log(choices) + math.log(divergence)
+
+
+def _log_divergence(beta: float, largest: float, eps: float) -> float:
+    r"""log kl(p₋, p₊) as log of :math:`p f(\Delta/p) + (1-p) f(-\Delta/(1-p))`, :math:`f(t)=t-\log(1+t)\ge0`.
+
+    For β < 0 it is the failure probability x/2 that the special choice lowers, for β > 0 the success probability x/2 that
+    it raises.
+    """
+    b = abs(beta)
+    x = math.exp(-b * largest)
+    log_p = -b * largest - math.log(2)
+    log_rise = math.log(2 * (3 - x)) + _log_excess(b, eps) - _log_excess(b, largest) + b * largest  # log(Δ/p)
+    sign = 1.0
+    if beta < 0:
+        sign, log_rise = -1.0, log_rise - _log1p_exp(math.log(2) + math.log(b) + _log_excess(b, eps))
+    log_rest = math.log1p(-x / 2)
+    own = log_p + _log_lag(log_rise, sign)
+    other = log_rest + _log_lag(log_p + log_rise - log_rest, -sign)
+    return _log_sum(own, other)
+
+
+# -- the upper bound -----------------------------------------------------------------------------------------
+
+
+def upper_bound(
+    n_states: int,
+    n_actions: int,
+    horizon: int,
+    *,
+    beta: float,
+    eps: float,
+    delta: float,
+    max_return: float,
+    form: str = "verified",
+    log: bool = False,
+) -> float:
+    r"""Episodes within which the paper's algorithm stops, with probability at least :math:`1-\delta`, on every model.
+
+    - ``"verified"`` (machine-checked, for ``method="bernstein", constants="verified", replan="every"``):
+      :math:`\tau\le C^2(L+1)C_1^2+(D+2\sqrt D\,C)(L+S)C_1^2+1`, where :math:`\kappa=(q-1)q^{-2}/2`,
+      :math:`C=10^9\sqrt{V_G\,SAH}/\kappa`, :math:`D=10^{10}e^{b(H+1)}H^2SA/\kappa`,
+      :math:`C_1=\frac85\log(11(8e)^2(L+S)(C+D)^2)`. The machine-checked statement also supposes
+      :math:`\varepsilon\le2/(bHS)`, which its proof does not use; it is not asked for here. As :math:`\beta\to0` the
+      bound grows like :math:`1/b`, because its ranges do not vanish with β: there is no limit.
+    - ``"implicit"`` (proved on paper, for ``constants="sharp", replan="every"``): the largest root of
+
+      .. math:: (1-q^{-1})\,\tau = \kappa\Big\{8\sqrt{2X\tau\cdot16SAH\,(L+\log 8e\tau)\log(\tau+1)}
+         + 53HT_2\cdot16SAH\,(L+S\log 8e\tau)\log(\tau+1)\Big\}, \tag{K}
+
+      :math:`X=V_G/4`, :math:`\kappa=(1+5/H+2/H^2)^{H-1}`, :math:`T_2=e^{bH}-1` for :math:`\beta>0` and
+      :math:`e^{bG}(1-e^{-bH})` for :math:`\beta<0`. The right side grows more slowly than the left, so iterating it from
+      above decreases to the root. :math:`\beta=0` gives the limit.
+    - ``"closed"`` (proved on paper from (K), by a lemma from the literature): the expression of ``verified`` with
+      :math:`C=32\sqrt2\,\kappa\sqrt{X\,SAH}/(1-q^{-1})` and :math:`D=848\,\kappa HT_2\,SAH/(1-q^{-1})`; above ``implicit``.
+    - ``"printed"`` (the paper's theorem; its proof drops terms and constants, so this number bounds nothing by itself):
+      :math:`\frac{e^{2\max(0,\beta)\varepsilon}}{(q-1)^2}V_G\,SAH\,L\,C_2^2` with
+      :math:`C_2=2765e^{22}\log\big(4e^{17}(S+1)(H+1)e^{bH}SAH^2/(q-1)\big)`, for :math:`\varepsilon\le2/(bHS)`. The print
+      has :math:`e^{\beta\varepsilon}-1` inside the logarithm, negative for :math:`\beta<0`; it is read as :math:`q-1`.
+
+    Parameters
+    ----------
+    n_states, n_actions, horizon : int
+        A random start counts as one more step.
+    beta : float
+        Risk parameter: positive is risk-seeking, negative risk-averse. 0 only with ``implicit`` and ``closed``.
+    eps, delta : float
+        In units in which rewards lie in [0, 1].
+    max_return : float
+        :math:`G_{\max}`, the largest return of the model (:func:`~entropic_bpi.max_return`), at most the horizon.
+    form : {"verified", "implicit", "closed", "printed"}
+    log : bool
+        Return the natural logarithm of the bound.
+
+    Examples
+    --------
+    The bridge of the paper, which needs some :math:`10^8` episodes in practice:
+
+    >>> from entropic_bpi import theory
+    >>> bridge = dict(n_states=8, n_actions=2, horizon=7, eps=0.2, delta=0.1, max_return=5)
+    >>> for form in ("verified", "implicit", "closed"):
+    ...     print(form, f"{theory.upper_bound(**bridge, beta=2.5, form=form):.1e}")
+    verified 6.6e+32
+    implicit 3.8e+19
+    closed 7.8e+20
+    >>> f"{theory.upper_bound(**bridge, beta=0.0, form='implicit'):.1e}"
+    '5.3e+13'
+    """
+    check_choice("form", form, ("verified", "implicit", "closed", "printed"))
+    n_states, n_actions = check_integer("n_states", n_states), check_integer("n_actions", n_actions)
+    horizon = check_integer("horizon", horizon)
+    beta, eps, delta = check_finite("beta", beta), check_positive("eps", eps), check_probability("delta", delta)
+    largest = check_positive("max_return", max_return)
+    if largest > horizon:
+        raise InvalidProblemError(
+            f"max_return must be at most the horizon, {horizon}, since rewards lie in [0, 1]; got {largest:g}"
+        )
+    if form in ("verified", "printed") and beta == 0:
+        raise InvalidProblemError(f"form={form!r} needs beta != 0: it has no limit at 0; form='implicit' has one")
+    b = abs(beta)
+    log_sah = math.log(n_states) + math.log(n_actions) + math.log(horizon)
+    confidence = math.log(3) + log_sah - math.log(delta)
+    if form == "printed":
+        return _result(_log_printed(n_states, horizon, beta, eps, largest, log_sah, confidence), log)
+    if form == "verified":
+        log_kappa = math.log(b) + _log_excess(b, eps) - 2 * b * eps - math.log(2)
+        log_c = 9 * math.log(10) + (2 * math.log(b) + _log_spread(b, largest) + log_sah) / 2 - log_kappa
+        log_d = 10 * math.log(10) + b * (horizon + 1) + log_sah + math.log(horizon) - log_kappa
+        return _result(_log_closed(n_states, confidence, log_c, log_d), log)
+    # With everything divided by b, (K) has a limit at 0.
+    log_loss = _log_excess(b, eps) - b * eps
+    log_kappa = (horizon - 1) * math.log1p(5 / horizon + 2 / horizon**2)
+    log_x = _log_spread(b, largest) - math.log(4)
+    log_range = _log_excess(b, horizon) - (0.0 if beta >= 0 else b * (horizon - largest))
+    if form == "closed":
+        log_c = log_kappa + math.log(32 * math.sqrt(2)) + (log_x + log_sah) / 2 - log_loss
+        log_d = log_kappa + math.log(848 * horizon) + log_range + log_sah - log_loss
+        return _result(_log_closed(n_states, confidence, log_c, log_d), log)
+    first = log_kappa - log_loss + math.log(8 * math.sqrt(2)) + (log_x + math.log(16) + log_sah) / 2
+    second = log_kappa - log_loss + math.log(53 * horizon) + log_range + math.log(16) + log_sah
+    return _result(_log_root(first, second, n_states, confidence), log)
+
+
+def _log_root(first: float, second: float, n_states: int, confidence: float) -> float:
+    """The largest root of (K), from above: log τ ← log F(τ) decreases to it."""
+
+    def image(log_tau: float) -> float:
+        log_log = math.log(_log1p_exp(log_tau))
+        scalar, vector = confidence + _LOG_8E + log_tau, confidence + n_states * (_LOG_8E + log_tau)
+        return _log_sum(first + (log_tau + math.log(scalar) + log_log) / 2, second + math.log(vector) + log_log)
+
+    log_tau = 60 * math.log(10)
+    while image(log_tau) >= log_tau:
+        log_tau *= 2
+    while True:
+        following = image(log_tau)
+        if not following < log_tau - 1e-14 * abs(log_tau):
+            return log_tau
+        log_tau = following
+
+
+def _log_closed(n_states: int, confidence: float, log_c: float, log_d: float) -> float:
+    inner = math.log(11) + 2 * _LOG_8E + math.log(confidence + n_states) + 2 * _log_sum(log_c, log_d)
+    log_c1 = math.log(1.6 * inner)
+    slow = 2 * log_c + math.log(confidence + 1)
+    fast = _log_sum(log_d, math.log(2) + log_d / 2 + log_c) + math.log(confidence + n_states)
+    return _log1p_exp(_log_sum(slow, fast) + 2 * log_c1)
+
+
+def _log_printed(
+    n_states: int, horizon: int, beta: float, eps: float, largest: float, log_sah: float, confidence: float
+) -> float:
+    b = abs(beta)
+    limit = 2 / (b * horizon * n_states)
+    if eps > limit * (1 + _ROUNDING):
+        raise InvalidProblemError(f"form='printed' supposes eps <= 2/(|beta| H S) = {limit:.6g}, got {eps:g}")
+    log_q1 = math.log(b) + _log_excess(b, eps)
+    inner = math.log(4) + 17 + math.log(n_states + 1) + math.log(horizon + 1) + b * horizon
+    inner += log_sah + math.log(horizon) - log_q1
+    log_c2 = math.log(2765) + 22 + math.log(inner)
+    rate = 2 * max(0.0, beta) * eps + 2 * math.log(b) + _log_spread(b, largest) - 2 * log_q1
+    return rate + log_sah + math.log(confidence) + 2 * log_c2
+
+
+# -- logarithms of small and large things --------------------------------------------------------------------
+
+
+def _log_excess(b: float, x: float) -> float:
+    """log((e^{bx} - 1)/b) for x > 0; log x at b = 0."""
+    u = b * x
+    if u > 1.0:
+        return u + math.log1p(-math.exp(-u)) - math.log(b)
+    return math.log(x) + (math.log(math.expm1(u) / u) if u > 1e-300 else 0.0)
+
+
+def _eps_of_log_excess(b: float, value: float) -> float:
+    """The x for which :func:`_log_excess` is ``value``."""
+    return math.exp(value) if b == 0 else _log1p_exp(math.log(b) + value) / b
+
+
+def _log_spread(b: float, largest: float) -> float:
+    """log(V_G / b²)."""
+    return 2 * _log_excess(b, largest) - b * largest
+
+
+def _log1p_exp(x: float) -> float:
+    """log(1 + e^x)."""
+    return x + math.log1p(math.exp(-x)) if x > 0 else math.log1p(math.exp(x))
+
+
+def _log_sum(x: float, y: float) -> float:
+    """log(e^x + e^y)."""
+    low, high = min(x, y), max(x, y)
+    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
+
+
+def _log_lag(log_t: float, sign: float) -> float:
+    """log(t - log(1 + t)) at t = ``sign`` e^{log_t} > -1."""
+    if log_t > 30:
+        return log_t + math.log1p(-log_t * math.exp(-log_t))
+    t = sign * math.exp(log_t)
+    if abs(t) > 0.05:
+        return math.log(t - math.log1p(t))
+    series = sum((-t) ** k / (k + 2) for k in range(14))
+    return 2 * log_t + math.log(series)
+
+
+def _result(log_value: float, log: bool) -> float:
+    if log:
+        return log_value
+    return math.exp(log_value) if log_value < math.log(1.7e308) else math.inf

@@ -1,0 +1,480 @@
+r"""A lower bound on the number of episodes that one given model demands of every algorithm.
+
+**Change of measure.** Let an algorithm be (ε, δ)-PAC on a class of models with the same rewards and start as :math:`M`, and
+let :math:`M'` be one of them. Write :math:`A(M)` for the deterministic policies that are ε-optimal in :math:`M` and
+:math:`x=\mathbb P_M(\hat\pi\in A(M'))`. Then
+
+.. math:: \sum_{h,s,a}\mathbb E_M[N_h(s,a)]\,\mathrm{KL}\big(p_h(s,a),p'_h(s,a)\big) \ge \varphi(x), \qquad
+   \varphi(x) = \mathrm{kl}(x, 1-\delta)\,\mathbf 1\{x<1-\delta\},
+
+and :math:`x\le\delta` if no policy is ε-optimal in both. The expected visits :math:`\mathbb E_M[N]` are
+:math:`\mathbb E_M[\tau]` times a point of the visitation polytope of :math:`M`.
+
+**Many alternatives at once.** With several alternatives :math:`M_1,\dots,M_K` these inequalities hold together, and the
+:math:`x_k` come from one law of the returned policy. So :math:`\mathbb E_M[\tau]` is at least the smallest :math:`T` for
+which visits :math:`n`, a law and its :math:`x_k` exist. *Any* finite family gives a valid bound, a larger family a better
+one: the supremum over families is the quantity that cannot be beaten by this argument.
+
+**What is relaxed, always downwards.** (a) A policy of :math:`A(M_k)` is described by its decisions one at a time: it plays
+in :math:`D_k(h,s)`, the actions whose best completion loses at most ε in :math:`M_k`. (b) If
+:math:`D_k(h,s)\cap D_0(h,s)=\varnothing` somewhere then :math:`x_k\le\delta`. Otherwise the part of the law in
+:math:`A(M_k)` is a flow of mass :math:`x_k` through the rows of :math:`D_k`, below the flow of the whole law. (c)
+:math:`\varphi` is convex and is replaced by tangents. What remains is a linear program.
+
+**What is heuristic.** How alternatives are found: for each place and action, rows are moved along the gradient of the
+difference of two values, weighted by the visits of the current program, just as far as needed. This affects how large the
+bound is, never that it is one; alternatives in which no single decision changes are not looked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import optimize, sparse
+
+from entropic_bpi._checks import check_finite, check_integer, check_positive, check_probability
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.theory._dense import LOSS_SLACK, DenseModel
+from entropic_bpi.theory._program import LinearProgram
+
+__all__ = ["CharacteristicTime", "characteristic_time"]
+
+# The linear program's own tolerance, taken off its value.
+_PROGRAM_SLACK = 1e-6
+_TANGENTS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)
+
+
+@dataclass(frozen=True, eq=False)
+class CharacteristicTime:
+    """A lower bound on the expected number of episodes, and what it rests on.
+
+    Attributes
+    ----------
+    episodes : float
+        Every (ε, δ)-PAC algorithm needs at least this many episodes on average.
+    time : float
+        ``episodes`` over kl(δ, 1 - δ): the factor of log(1/δ) for small δ.
+    visits : float array ``(H, S, A)``
+        Expected visits that attain the bound of the program.
+    alternatives : tuple of FiniteMDP
+        The models that the data must rule out for it to hold; those that bind.
+    """
+
+    episodes: float
+    time: float
+    visits: np.ndarray
+    alternatives: tuple[FiniteMDP, ...]
+
+    def __float__(self) -> float:
+        return self.episodes
+
+    def __repr__(self) -> str:
+        count = len(self.alternatives)
+        return f"CharacteristicTime(episodes={self.episodes:.6g}, time={self.time:.6g}, alternatives={count})"
+
+
+def characteristic_time(
+    mdp: FiniteMDP,
+    beta: float,
+    eps: float,
+    *,
+    delta: float = 0.1,
+    successors: str | None = "model",
+    stationary: bool = False,
+    rounds: int = 6,
+) -> CharacteristicTime:
+    r"""Episodes that every (ε, δ)-PAC algorithm needs, on average, on this very model.
+
+    The number is a proved lower bound on :math:`\mathbb E[\tau]`, up to floating-point rounding, for every algorithm that
+    knows rewards and start, returns a deterministic policy and is (ε, δ)-PAC on all models of the class below. It is not
+    the best such bound: see the module's docstring for what is relaxed and what is heuristic. The cost grows quickly with
+    the model; it is meant for a few hundred rows (h, s, a).
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+    beta : float
+        Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
+    eps, delta : float
+    successors : "model" or None
+        The class: kernels with the model's own possible successors, so that the bound holds even for an algorithm that is
+        told them, or kernels with any successors.
+    stationary : bool
+        The class: kernels that may change from step to step (False), or only those that do not.
+    rounds : int
+        At most this often alternatives are improved; more rounds, a better bound.
+
+    Examples
+    --------
+    Two lotteries for one unit, won with probability 0.8 and 0.5:
+
+    >>> import entropic_bpi as eb
+    >>> from entropic_bpi import theory
+    >>> lotteries = eb.FiniteMDP(
+    ...     [[[0, 0.8, 0.2], [0, 0.5, 0.5]], [[0, 1, 0]] * 2, [[0, 0, 1]] * 2],
+    ...     [[0, 0], [1, 1], [0, 0]],
+    ...     horizon=2,
+    ... )
+    >>> round(theory.characteristic_time(lotteries, 0.0, 0.1, delta=0.05).episodes)
+    30
+    """
+    if successors not in ("model", None):
+        raise InvalidProblemError(f"successors must be 'model' or None, got {successors!r}")
+    if stationary and not mdp.stationary:
+        raise InvalidProblemError("stationary=True asks for kernels that do not change, but the model's does")
+    rounds = check_integer("rounds", rounds)
+    search = _Search(
+        DenseModel.of(mdp, check_finite("beta", beta)),
+        check_positive("eps", eps),
+        check_probability("delta", delta),
+        anywhere=successors is None,
+        pooled=bool(stationary),
+    )
+    solution = search.run(rounds)
+    model = search.model
+    bound = solution.episodes * (1 - _PROGRAM_SLACK)
+    certain = _divergence(delta, delta) if delta < 0.5 else np.inf
+    visits = np.zeros(model.shape)
+    visits[search.reachable] = solution.visits
+    binding = tuple(_as_mdp(mdp, search.alternatives[k].kernel, stationary) for k in solution.binding)
+    return CharacteristicTime(bound, bound / certain, visits, binding)
+
+
+# -- alternatives --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Target:
+    """Make ``action`` at ``place`` better than all of ``others`` by more than ε."""
+
+    place: tuple[int, int]
+    action: int
+    others: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Alternative:
+    """A kernel, its divergence from the model in each reachable row, its ``decisions``, and whether x ≤ δ."""
+
+    target: int
+    kernel: np.ndarray
+    divergence: np.ndarray
+    decisions: np.ndarray
+    decisive: bool
+
+    def resembles(self, other: _Alternative) -> bool:
+        """Whether the two say almost the same."""
+        same = (self.decisions == other.decisions).all()
+        return bool(same and np.allclose(self.divergence, other.divergence, rtol=1e-4, atol=0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    episodes: float
+    visits: np.ndarray
+    shares: np.ndarray
+    binding: list[int]
+
+
+def _tilt(rows: np.ndarray, slopes: np.ndarray, anywhere: bool) -> np.ndarray:
+    """Rows p' that minimise KL(p, p') - slope·p': p' = p/(ν - slope), the rest on the steepest state."""
+    possible = rows > 0
+    nu = np.where(possible, slopes + rows, -np.inf).max(axis=1)
+    for _ in range(60):  # Newton from the left of the root of a convex decreasing function
+        share = np.divide(rows, nu[:, None] - slopes, out=np.zeros_like(rows), where=possible)
+        excess = share.sum(axis=1) - 1
+        if (excess < 1e-13).all():
+            break
+        curvature = np.divide(share**2, rows, out=np.zeros_like(rows), where=possible).sum(axis=1)
+        nu = nu + np.maximum(excess, 0.0) / curvature
+    if anywhere:
+        steepest = slopes.argmax(axis=1)
+        nu = np.maximum(nu, slopes.max(axis=1))
+        share = np.divide(rows, nu[:, None] - slopes, out=np.zeros_like(rows), where=possible & (nu[:, None] > slopes))
+        every = np.arange(len(rows))
+        share[every, steepest] += np.maximum(1 - share.sum(axis=1), 0.0)
+    return np.asarray(share / share.sum(axis=1, keepdims=True))
+
+
+def _row_divergence(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    ratio = np.divide(rows, others, out=np.ones_like(rows), where=rows > 0)
+    return np.maximum((rows * np.log(ratio)).sum(axis=-1), 0.0)
+
+
+class _Search:
+    """Alternates between the linear program and the search for alternatives that its solution does not rule out."""
+
+    def __init__(self, model: DenseModel, eps: float, delta: float, anywhere: bool, pooled: bool) -> None:
+        self.model, self.eps, self.delta = model, eps, delta
+        self.anywhere, self.pooled = anywhere, pooled
+        self.optimum = model.solve()
+        self.decisions = model.decisions(eps)
+        self.places = self._reachable_places()
+        self.reachable = np.repeat(self.places[:, :, None], model.shape[2], axis=2)
+        self.targets = self._targets()
+        self.alternatives: list[_Alternative] = []
+        self.flow = self._flow_matrix()
+
+    def run(self, rounds: int) -> _Solution:
+        solution = _Solution(0.0, self._spread_visits(), np.zeros(0), [])
+        wanted = list(range(len(self.targets)))
+        for _ in range(rounds):
+            known = len(self.alternatives)
+            for index in wanted:
+                self.alternatives += self._alternatives(index, solution)
+            if len(self.alternatives) == known:
+                break
+            improved = self._program()
+            if improved.episodes <= solution.episodes:
+                break
+            gain, solution = improved.episodes / (solution.episodes or 1.0), improved
+            if known and gain < 1.002:
+                break
+            wanted = self._close_to_binding(solution)
+        return solution
+
+    def _reachable_places(self) -> np.ndarray:
+        horizon, states, _ = self.model.shape
+        places = np.zeros((horizon, states), dtype=bool)
+        places[0] = self.model.start > 0
+        for h in range(horizon - 1):
+            places[h + 1] = (self.model.kernel[h][places[h]] > 0).any(axis=(0, 1))
+        return places
+
+    def _spread_visits(self) -> np.ndarray:
+        """Visits of the policy that plays uniformly, per episode."""
+        horizon, _, actions = self.model.shape
+        visits, occupied = np.zeros(self.model.shape), self.model.start
+        for h in range(horizon):
+            visits[h] = occupied[:, None] / actions
+            occupied = np.einsum("sa,sat->t", visits[h], self.model.kernel[h])
+        return np.asarray(visits[self.reachable])
+
+    def _targets(self) -> list[_Target]:
+        targets = []
+        for h, s in np.argwhere(self.places).tolist():
+            good = np.flatnonzero(self.decisions[h, s]).tolist()
+            for action in range(self.model.shape[2]):
+                others = [a for a in good if a != action]
+                if others:
+                    targets.append(_Target((h, s), action, others))
+        return targets
+
+    def _close_to_binding(self, solution: _Solution) -> list[int]:
+        """Targets with an alternative that the current visits barely rule out."""
+        needed = np.array([self._needed(a, x) for a, x in zip(self.alternatives, solution.shares, strict=True)])
+        spent = np.array([alternative.divergence @ solution.visits for alternative in self.alternatives])
+        return sorted({a.target for a, near in zip(self.alternatives, spent <= 1.5 * needed, strict=True) if near})
+
+    def _needed(self, alternative: _Alternative, share: float) -> float:
+        return _divergence(self.delta if alternative.decisive else share, self.delta)
+
+    # -- finding one -------------------------------------------------------------------------------------
+
+    def _alternatives(self, index: int, solution: _Solution) -> list[_Alternative]:
+        """New alternatives for a target: its own row alone, the rows of its policy, and those of its rival as well."""
+        target, model = self.targets[index], self.model
+        weights = np.zeros(model.shape)
+        weights[self.reachable] = solution.visits / (solution.visits.max() or 1.0) + 1e-3
+        own = np.zeros(model.shape, dtype=bool)
+        own[(*target.place, target.action)] = True
+        candidates = []
+        for detour in self._detours(target):
+            for rival, only in ((False, own), (False, None), (True, None)):
+                if only is not None and solution.episodes > 0:
+                    continue
+                kernel = self._move(target, model, weights, detour, rival, only)
+                if kernel is not None and only is None:
+                    moved = DenseModel(kernel, model.rewards, model.start, model.beta)
+                    kernel = self._cheaper(kernel, self._move(target, moved, weights, detour, rival, only), weights)
+                if kernel is not None:
+                    candidates.append(kernel)
+        if solution.episodes > 0 and candidates:
+            candidates = [min(candidates, key=lambda kernel: self._cost(kernel, weights))]
+        found: list[_Alternative] = []
+        for kernel in candidates:
+            decisions = DenseModel(kernel, model.rewards, model.start, model.beta).decisions(self.eps)
+            if decisions[target.place][target.others].any():
+                continue
+            divergence = _row_divergence(model.kernel, kernel)[self.reachable]
+            decisive = bool((~(decisions & self.decisions).any(axis=2)).any())
+            alternative = _Alternative(index, kernel, divergence, decisions, decisive)
+            if not any(alternative.resembles(known) for known in self.alternatives + found):
+                found.append(alternative)
+        return found
+
+    def _detours(self, target: _Target) -> list[float]:
+        """Go to the target's place only if it costs nothing, or at any cost, where that makes a difference."""
+        values, q = self.optimum
+        detours = (LOSS_SLACK, np.inf)
+        cautious, bold = (self.model.best_policy(values, q, target.place, [target.action], d) for d in detours)
+        return list(detours if (cautious != bold).any() else detours[:1])
+
+    def _cost(self, kernel: np.ndarray, weights: np.ndarray) -> float:
+        return float((weights * _row_divergence(self.model.kernel, kernel)).sum())
+
+    def _cheaper(self, kernel: np.ndarray, other: np.ndarray | None, weights: np.ndarray) -> np.ndarray:
+        return kernel if other is None or self._cost(kernel, weights) <= self._cost(other, weights) else other
+
+    def _move(
+        self, target: _Target, at: DenseModel, weights: np.ndarray, detour: float, rival: bool, only: np.ndarray | None
+    ) -> np.ndarray | None:
+        """Move rows along the gradient taken at the model ``at`` until the target is met; None if it cannot be."""
+        values, q = at.solve()
+        slopes = at.gradient(at.best_policy(values, q, target.place, [target.action], detour))
+        if rival:
+            slopes = slopes - at.gradient(at.best_policy(values, q, target.place, target.others))
+        if only is not None:
+            slopes = np.where(only[..., None], slopes, 0.0)
+        base = self.model.kernel
+        if self.pooled:
+            slopes, weights, base = slopes.sum(axis=0), weights.sum(axis=0), base[0]
+        moved = np.abs(slopes).max(axis=-1) > 0
+        if not moved.any():
+            return None
+        rows, steep = base[moved], slopes[moved] / weights[moved][:, None]
+        steep /= np.abs(steep).max()
+
+        def kernel_at(log_step: float) -> np.ndarray:
+            kernel = base.copy()
+            kernel[moved] = _tilt(rows, np.exp(log_step) * steep, self.anywhere)
+            return np.broadcast_to(kernel, self.model.kernel.shape) if self.pooled else kernel
+
+        def shortfall(log_step: float) -> float:
+            return self._shortfall(target, kernel_at(log_step))
+
+        low, high = -14.0, -2.0
+        while shortfall(high) > 0:
+            low, high = high, high + 2.0
+            if high > 14:
+                return None
+        step = optimize.bisect(shortfall, low, high, xtol=1e-3) if shortfall(low) > 0 else low
+        for safe in (step, step + 1e-3, high):
+            kernel = kernel_at(safe)
+            if self._shortfall(target, kernel) <= 0:
+                return kernel
+        return None
+
+    def _shortfall(self, target: _Target, kernel: np.ndarray) -> float:
+        """How much is missing until every one of the target's others loses more than ε."""
+        model = DenseModel(kernel, self.model.rewards, self.model.start, self.model.beta)
+        values, q = model.solve()
+        h, s = target.place
+        actions = np.array(target.others)
+        losses = model.losses(values, q, h, np.full(len(actions), s), actions)
+        enough = self.eps * (1 + 1e-7) + 3 * LOSS_SLACK * (1 + float(np.abs(values[0]).max()))
+        return float(enough - losses.min())
+
+    # -- the linear program ------------------------------------------------------------------------------
+
+    def _flow_matrix(self) -> tuple[Any, np.ndarray]:
+        """Conservation of flow over the reachable rows: ``matrix @ visits = mass * inflow``."""
+        number = np.cumsum(self.places.ravel()).reshape(self.places.shape) - 1
+        h, s, _ = np.nonzero(self.reachable)
+        out = sparse.csr_array((np.ones(len(h)), (number[h, s], np.arange(len(h)))), shape=(number.max() + 1, len(h)))
+        row, successor = np.nonzero(self.model.kernel[self.reachable])
+        inner = h[row] < self.model.shape[0] - 1
+        row, successor = row[inner], successor[inner]
+        share = self.model.kernel[self.reachable][row, successor]
+        arrivals = sparse.csr_array((share, (number[h[row] + 1, successor], row)), shape=out.shape)
+        inflow = np.zeros(out.shape[0])
+        first = np.flatnonzero(self.places[0])
+        inflow[number[0, first]] = self.model.start[first]
+        return out - arrivals, inflow
+
+    def _most_per_episode(self, price: np.ndarray) -> float:
+        """The largest expected sum of prices in an episode, by dynamic programming.
+
+        By duality it is 1 for the program's multipliers, whatever the rounding of its solver did: dividing by it makes the
+        value a bound again.
+        """
+        table = np.zeros(self.model.shape)
+        table[self.reachable] = price
+        values = np.zeros(self.model.shape[1])
+        for h in reversed(range(self.model.shape[0])):
+            values = (table[h] + self.model.kernel[h] @ values).max(axis=1)
+        return float(self.model.start @ values)
+
+    def _program(self) -> _Solution:
+        """Solve, adding tangents of φ at the shares found, until they no longer matter."""
+        tangents = {min(t, 0.999) * (1 - self.delta) for t in _TANGENTS}
+        while True:
+            solution = self._solve_program(sorted(tangents))
+            open_ended = [x for a, x in zip(self.alternatives, solution.shares, strict=True) if not a.decisive]
+            new = {round(float(x), 4) for x in open_ended if 1e-4 < x < 1 - self.delta}
+            new = {x for x in new if min(abs(x - t) for t in tangents) > 0.05 * x}
+            if not new or len(tangents) > 40:
+                return solution
+            tangents |= new
+
+    def _solve_program(self, tangents: list[float]) -> _Solution:
+        r"""Minimise :math:`T`; variables: visits, T, and where needed the flows of the law and of its parts, and shares."""
+        flow, inflow = self.flow
+        size = flow.shape[1]
+        scale = float(np.median([a.divergence.max() for a in self.alternatives]))
+        shared = [k for k, a in enumerate(self.alternatives) if not a.decisive]
+        blocks = LinearProgram()
+        visits, total = blocks.add(size), blocks.add(1)
+        blocks.equal([(visits, flow), (total, -sparse.csr_array(inflow[:, None]))], np.zeros(len(inflow)))
+        share_of: dict[int, slice] = {}
+        if shared:
+            law = blocks.add(size)
+            blocks.equal([(law, flow)], inflow)
+            parts = [(-1, self.decisions)] + [(k, self.alternatives[k].decisions) for k in shared]
+            for k, decisions in parts:
+                allowed = np.flatnonzero(decisions[self.reachable])
+                part, share = blocks.add(len(allowed)), blocks.add(1, upper=1.0)
+                blocks.equal(
+                    [(part, flow[:, allowed]), (share, -sparse.csr_array(inflow[:, None]))], np.zeros(len(inflow))
+                )
+                whole = sparse.eye_array(size, format="csr")[allowed]
+                blocks.at_most([(part, sparse.eye_array(len(allowed))), (law, -whole)], np.zeros(len(allowed)))
+                share_of[k] = share
+            blocks.at_most([(share_of[-1], -sparse.eye_array(1))], np.array([self.delta - 1]))
+        priced = []
+        for k, alternative in enumerate(self.alternatives):
+            information = sparse.csr_array(-alternative.divergence[None] / scale)
+            if alternative.decisive:
+                row = blocks.at_most([(visits, information)], np.array([-_divergence(self.delta, self.delta)]))
+                priced.append((row, k))
+                continue
+            for x in tangents:
+                slope = np.log(x / (1 - x)) - np.log((1 - self.delta) / self.delta)
+                height = _divergence(x, self.delta) - slope * x
+                terms = [(visits, information), (share_of[k], sparse.csr_array([[slope]]))]
+                priced.append((blocks.at_most(terms, np.array([-height])), k))
+        outcome, prices = blocks.minimise(total.start)
+        price, worth = np.zeros(size), 0.0
+        for row, k in priced:
+            price += prices[row] * self.alternatives[k].divergence / scale
+            worth += prices[row] * _divergence(self.delta, self.delta)
+        value = float(outcome[total][0]) if shared else worth  # the same by duality; this one needs no solver
+        episodes = max(0.0, value / scale) / max(1.0, self._most_per_episode(price))
+        shares = np.array(
+            [self.delta if a.decisive else outcome[share_of[k]][0] for k, a in enumerate(self.alternatives)]
+        )
+        found = np.maximum(outcome[visits], 0.0) / scale
+        solution = _Solution(episodes, found, shares, [])
+        spent = [a.divergence @ found for a in self.alternatives]
+        needed = [self._needed(a, x) for a, x in zip(self.alternatives, shares, strict=True)]
+        solution.binding.extend(k for k in range(len(spent)) if spent[k] <= needed[k] * (1 + 1e-3) + 1e-9)
+        return solution
+
+
+def _divergence(x: float, delta: float) -> float:
+    """φ(x) = kl(x, 1 - δ) below 1 - δ, else 0."""
+    if x >= 1 - delta:
+        return 0.0
+    first = x * np.log(x / (1 - delta)) if x > 0 else 0.0
+    return float(first + (1 - x) * (np.log1p(-x) - np.log(delta)))
+
+
+def _as_mdp(mdp: FiniteMDP, kernel: np.ndarray, stationary: bool) -> FiniteMDP:
+    rewards: Any = mdp.rewards
+    if rewards is None:
+        model = DenseModel.of(mdp, 0.0)
+        rewards = model.rewards
+    return FiniteMDP(kernel[0] if stationary else kernel, rewards, horizon=mdp.horizon, start=mdp.start)
