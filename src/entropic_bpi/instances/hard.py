@@ -96,11 +96,11 @@ def largest_eps(paid_steps: int, beta: float) -> float:
     >>> round(largest_eps(4, beta=1.0), 4), round(largest_eps(4, beta=-1.0), 4)
     (2.2931, 0.094)
     """
-    x = _tail(paid_steps, beta)
+    x, rest = _tail(paid_steps, beta), -math.expm1(-abs(beta) * paid_steps)  # rest = 1 - x, exact for tiny β too
     if beta > 0:
-        excess = (1 - x) * (2 - x) / (4 * x * (3 - x))
+        excess = rest * (2 - x) / (4 * x * (3 - x))
     else:
-        excess = (1 - x) / (10 - 2 * x)
+        excess = rest / (10 - 2 * x)
     return math.log1p(excess) / abs(beta)
 
 
