@@ -104,6 +104,26 @@ def test_rows_far_below_the_global_extreme_keep_their_digits(beta, sign):
         assert_accurate(transitions, sizes[:, None], 4, beta, start=s)
 
 
+@pytest.mark.parametrize("beta", [1.0, -1.0])
+def test_actions_are_told_apart_where_neither_reward_nor_value_overflows_but_their_sum(beta):
+    # State 2 is worth 600, and the way there pays 600 or a little more or less: e^1200 is out of range.
+    transitions = np.zeros((4, 3, 4))
+    transitions[0, :, 2] = transitions[1:, :, 3] = 1
+    rewards = np.array([[600.0, 601.0, 599.0], [0.0] * 3, [600.0] * 3, [0.0] * 3])
+    assert_accurate(transitions, np.sign(beta) * rewards, 3, beta)
+    best = eb.solve(eb.FiniteMDP(sparse_form(transitions), np.sign(beta) * rewards, horizon=3), beta).policy[0, 0]
+    assert best == (1 if beta > 0 else 2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("beta", [1e-9, -1e-12, 1e-14, -1e-15, 1e-16, 1e-18])
+def test_actions_are_told_apart_however_small_beta_is(form, beta):
+    rng = np.random.default_rng(2)
+    transitions, rewards = rng.dirichlet(np.ones(60), size=(60, 8)), rng.random((60, 8))
+    mdp = eb.FiniteMDP(FORMS[form](transitions), rewards, horizon=6)
+    np.testing.assert_allclose(eb.solve(mdp, beta).values, eb.solve(mdp, 0.0).values, rtol=max(1e-13, abs(beta) * 10))
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("beta", [1e300, -1e300, 1e308, -1e308])
 def test_an_absurd_beta_gives_the_best_or_the_worst_case(form, beta):

@@ -20,7 +20,14 @@ import math
 import numpy as np
 from numba import njit, prange
 
-__all__ = ["backup_best_parallel", "backup_best_serial", "lottery_risk", "reference", "risk_of_rows"]
+__all__ = [
+    "backup_best_parallel",
+    "backup_best_serial",
+    "lottery_risk",
+    "reference",
+    "risk_of_rows",
+    "shared_risk_of_rows",
+]
 
 # Below this exponent e^{βv} is linear to the last bit relative to the risk, so β = 0 is exact.
 LINEAR_EXPONENT = 1e-18
@@ -32,6 +39,8 @@ SMALLEST_ARGUMENT = 1e-3
 SMALLEST_SUM = 1e-290
 # Actions whose values differ relatively by less are tied: rounding alone must not choose between them.
 TIE = 1e-14
+# Actions whose exponentiated values differ relatively by less are compared by their values instead.
+DOUBT = 1e-9
 # States that a thread takes at a time.
 BLOCK = 1024
 
@@ -68,60 +77,83 @@ def lottery_risk(probabilities, values, beta):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _row_risk(indptr, indices, probabilities, rewards, values, beta, row):  # type: ignore[no-untyped-def]
-    """Risk of ``rewards + values`` over one row, on its own scale; ``rewards`` is empty when they do not apply."""
-    entries = slice(indptr[row], indptr[row + 1])
-    outcomes = values[indices[entries]]
-    if rewards.size:
-        outcomes += rewards[entries]
-    return lottery_risk(probabilities[entries], outcomes, beta)
+def risk_of_rows(indptr, indices, probabilities, rewards, values, beta, which):  # type: ignore[no-untyped-def]
+    """Risk of ``rewards + values`` over each of the rows ``which``, each on its own scale."""
+    risks = np.empty(which.size)
+    longest = 0
+    for row in which:
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    outcomes = np.empty(longest)
+    for i in range(which.size):
+        begin, end = indptr[which[i]], indptr[which[i] + 1]
+        for j in range(begin, end):
+            outcomes[j - begin] = rewards[j] + values[indices[j]]
+        risks[i] = lottery_risk(probabilities[begin:end], outcomes[: end - begin], beta)
+    return risks
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _log1p(x):  # type: ignore[no-untyped-def]
+    """``log1p`` to a rounding or two, twice as fast as the library's."""
+    rounded = 1.0 + x
+    return math.log(rounded) + (x - (rounded - 1.0)) / rounded
 
 
 @njit(cache=True, nogil=True)
-def risk_of_rows(indptr, indices, probabilities, rewards, values, beta, which):  # type: ignore[no-untyped-def]
-    """Risk of each of the rows ``which``, each on its own scale."""
-    risks = np.empty(which.size)
-    for i in range(which.size):
-        risks[i] = _row_risk(indptr, indices, probabilities, rewards, values, beta, which[i])
-    return risks
+def _dot(indptr, indices, probabilities, terms, row):  # type: ignore[no-untyped-def]
+    """One row times ``terms``. Unsigned positions need no test for negative ones, which would take half of the time."""
+    total = 0.0
+    j, end = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
+    while j < end:
+        total += probabilities[j] * terms[np.uint64(indices[j])]
+        j += np.uint64(1)
+    return total
 
 
 @njit(cache=True, nogil=True)
 def _far_risk(indptr, indices, probabilities, values, far, top, beta, row):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for j in range(indptr[row], indptr[row + 1]):
-        total += probabilities[j] * far[indices[j]]
+    """Risk of a row in the far form, on its own scale where the shared one underflows."""
+    begin, end = indptr[row], indptr[row + 1]
+    total = _dot(indptr, indices, probabilities, far, row)
     if total > SMALLEST_SUM:
         return top + math.log(total) / beta
-    return _row_risk(indptr, indices, probabilities, np.empty(0), values, beta, row)
+    return lottery_risk(probabilities[begin:end], values[indices[begin:end]], beta)
+
+
+# The choice of the form stands twice below: as a function, which may allocate, it would count references at every row and
+# take four times as long.
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def backup_best_serial(
-    indptr, indices, probabilities, rewards, values, near, far, centre, top, beta, first, last, best, policy
-):  # type: ignore[no-untyped-def]
-    """One step of sparse backward induction: ``best`` and ``policy`` of the states from ``first`` to before ``last``.
+def shared_risk_of_rows(indptr, indices, probabilities, values, near, far, centre, top, beta, which):  # type: ignore[no-untyped-def]
+    """Risk of ``values`` over each of the rows ``which``."""
+    risks = np.empty(which.size)
+    for i in range(which.size):
+        total = _dot(indptr, indices, probabilities, near, which[i])
+        if beta == 0.0:
+            risks[i] = centre + total
+        elif total > SMALLEST_ARGUMENT - 1.0:
+            risks[i] = centre + _log1p(total) / beta
+        else:
+            risks[i] = _far_risk(indptr, indices, probabilities, values, far, top, beta, which[i])
+    return risks
 
-    Written for speed: unsigned positions need no test for negative ones, and nothing branches on which action is better,
-    which no processor can predict. Together they halve the time.
-    """
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _backup_with_care(
+    indptr, indices, probabilities, rewards, values, near, far, centre, top, beta, which, best, policy
+):  # type: ignore[no-untyped-def]
+    """Best value and action of the states ``which``, from the values of all actions."""
     n_actions = rewards.shape[1]
-    one = np.uint64(1)
-    for state in range(first, last):
+    for state in which:
         best_value, best_action, threshold = -np.inf, 0, -np.inf
         for a in range(n_actions):
             row = state * n_actions + a
-            total = 0.0
-            j, end = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
-            while j < end:
-                total += probabilities[j] * near[np.uint64(indices[j])]
-                j += one
+            total = _dot(indptr, indices, probabilities, near, row)
             if beta == 0.0:
                 value = centre + total
             elif total > SMALLEST_ARGUMENT - 1.0:
-                # log1p(total), a good deal faster than the library's.
-                rounded = 1.0 + total
-                value = centre + (math.log(rounded) + (total - (rounded - 1.0)) / rounded) / beta
+                value = centre + _log1p(total) / beta
             else:
                 value = _far_risk(indptr, indices, probabilities, values, far, top, beta, row)
             value += rewards[state, a]
@@ -132,14 +164,63 @@ def backup_best_serial(
         best[state], policy[state] = best_value, best_action
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def backup_best_serial(
+    indptr, indices, probabilities, rewards, growth, values, near, far, centre, top, beta, first, last, best, policy
+):  # type: ignore[no-untyped-def]
+    """One step of sparse backward induction: ``best`` and ``policy`` of the states from ``first`` to before ``last``.
+
+    With ``growth`` = exp(beta * rewards) the best action is known without the logarithm of each, except where two are
+    close or a row needs the far form: those states are done again with care, and all of them if ``growth`` is empty.
+    Nothing branches on which action is better, since no processor can predict that.
+    """
+    doubtful = np.arange(first, last)
+    if growth.size:
+        n_actions = rewards.shape[1]
+        sign = 1.0 if beta > 0 else -1.0
+        n_doubtful = 0
+        for state in range(first, last):
+            best_score, best_total, best_action, doubt = -np.inf, 0.0, 0, False
+            for a in range(n_actions):
+                total = _dot(indptr, indices, probabilities, near, state * n_actions + a)
+                score = sign * (1.0 + total) * growth[state, a]
+                doubt |= (total <= SMALLEST_ARGUMENT - 1.0) | (abs(score - best_score) <= DOUBT * abs(score))
+                better = score > best_score
+                best_score = score if better else best_score
+                best_total = total if better else best_total
+                best_action = a if better else best_action
+            best[state] = centre + _log1p(best_total) / beta + rewards[state, best_action]
+            policy[state] = best_action
+            doubtful[n_doubtful] = state
+            n_doubtful += doubt
+        doubtful = doubtful[:n_doubtful]
+    _backup_with_care(
+        indptr, indices, probabilities, rewards, values, near, far, centre, top, beta, doubtful, best, policy
+    )
+
+
 @njit(cache=True, nogil=True, parallel=True, error_model="numpy")
 def backup_best_parallel(
-    indptr, indices, probabilities, rewards, values, near, far, centre, top, beta, first, last, best, policy
+    indptr, indices, probabilities, rewards, growth, values, near, far, centre, top, beta, first, last, best, policy
 ):  # type: ignore[no-untyped-def]
     """The same on all cores."""
     for block in prange((last - first + BLOCK - 1) // BLOCK):
         begin = first + block * BLOCK
         end = min(begin + BLOCK, last)
         backup_best_serial(
-            indptr, indices, probabilities, rewards, values, near, far, centre, top, beta, begin, end, best, policy
+            indptr,
+            indices,
+            probabilities,
+            rewards,
+            growth,
+            values,
+            near,
+            far,
+            centre,
+            top,
+            beta,
+            begin,
+            end,
+            best,
+            policy,
         )

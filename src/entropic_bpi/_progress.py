@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -20,6 +21,7 @@ class Progress:
     def __init__(self, shown: bool, eps: float) -> None:
         self.shown, self.eps = shown, eps
         self.began = self.refreshed = time.perf_counter()
+        self.episodes = 0
         self.line: Any = None
 
     def __enter__(self) -> Progress:
@@ -39,14 +41,14 @@ class Progress:
         now = time.perf_counter()
         if self.line is None or now - self.refreshed < _REFRESH_SECONDS:
             return
-        self.refreshed = now
-        self.line.update(
-            f"{episodes:,} episodes · certified gap {gap:.4g} (goal {self.eps:g}) · {self._remaining(gap)}"
-        )
+        self.refreshed, self.episodes = now, episodes
+        self.line.update(f"{episodes:,} episodes · gap {gap:.3g} (goal {self.eps:g}) · {self._remaining(gap)}")
 
     def _remaining(self, gap: float) -> str:
-        ratio = gap / self.eps
-        if not 1 < ratio < 1e6:
-            return "remaining time not known yet"
+        factor = (gap / self.eps) ** 2
+        if not 1 < factor < 1e12:
+            return "remaining: not known yet"
         elapsed = self.refreshed - self.began
-        return f"about {ratio**2:.3g} times as many episodes in all, {elapsed:.0f} s so far"
+        # Plans are spaced by a constant factor in episodes, so time grows like the logarithm of their number.
+        left = elapsed * math.log(factor) / math.log(self.episodes + 2)
+        return f"about {factor:.2g}x the episodes, {left:.0f} s to go"

@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize
@@ -55,8 +55,7 @@ _PARALLEL_ROWS = 20_000
 _PROCESS = os.getpid()
 # Pairs (state, return so far) that are expanded before equal ones are merged; bounds the memory of a return law.
 _EXPANDED_AT_ONCE = 4_000_000
-_NO_REWARDS = np.empty(0)
-_NO_REWARDS.flags.writeable = False
+_NO_GROWTH = np.empty((0, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,14 +118,15 @@ def solve(mdp: FiniteMDP, beta: float) -> Solution:
     beta = check_finite("beta", beta)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
     policy = np.empty((mdp.horizon, mdp.n_states), dtype=np.int64)
-    for h in reversed(range(mdp.horizon)):
-        if mdp.is_sparse and not mdp.next_state_rewards:
-            _best_sparse(mdp, h, values[h + 1], beta, values[h], policy[h])
-        else:
+    if mdp.is_sparse and not mdp.next_state_rewards:
+        _solve_sparse(mdp, beta, values, policy)
+    else:
+        states = np.arange(mdp.n_states)
+        for h in reversed(range(mdp.horizon)):
             q_values = _step_q_values(mdp, h, values[h + 1], beta)
             best = q_values.max(axis=1, keepdims=True)
             policy[h] = (q_values >= best - _entropic.TIE * np.abs(best)).argmax(axis=1)
-            values[h] = np.take_along_axis(q_values, policy[h][:, None], axis=1)[:, 0]
+            values[h] = q_values[states, policy[h]]
     return Solution(mdp, beta, policy, values, _start_risk(mdp, values[0], beta))
 
 
@@ -167,59 +167,79 @@ def _step_q_values(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> n
 
 
 def _risk_of_rows(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
-    """Risk of ``values`` and next-state rewards over the rows ``which`` of step ``h``, each on its own scale."""
+    """Risk of ``values``, and of next-state rewards if there are any, over the rows ``which`` of step ``h``."""
     rows = mdp.step_rows(h)
-    rewards = _NO_REWARDS if rows.rewards is None else rows.rewards
-    risks = _entropic.risk_of_rows(rows.indptr, rows.indices, rows.probabilities, rewards, values, beta, which)
-    return np.asarray(risks)
+    transitions = (rows.indptr, rows.indices, rows.probabilities)
+    if rows.rewards is not None:
+        return np.asarray(_entropic.risk_of_rows(*transitions, rows.rewards, values, beta, which))
+    return np.asarray(_entropic.shared_risk_of_rows(*transitions, values, *_scale(values, beta), which))
+
+
+class _Scale(NamedTuple):
+    """What rows share: the terms of the near and the far form, their centre and top, and β, 0 if it is as good as 0."""
+
+    near: np.ndarray
+    far: np.ndarray
+    centre: float
+    top: float
+    beta: float
+
+
+def _scale(values: np.ndarray, beta: float) -> _Scale:
+    centre, top, reach, climb = _entropic.reference(values, beta)
+    if reach < _entropic.LINEAR_EXPONENT:
+        return _Scale(values - centre, values, centre, top, 0.0)
+    with np.errstate(over="ignore"):
+        if climb <= _entropic.LARGEST_EXPONENT:
+            near = np.expm1(beta * (values - centre))
+        else:
+            near = np.full(len(values), -1.0)  # sends every row to the far form
+        return _Scale(near, np.exp(beta * (values - top)), centre, top, beta)
 
 
 def _dense_risks(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
     """One matrix product for all rows, a second one if some need the far form."""
     kernel = mdp.step_kernel(h)
     assert kernel is not None
-    centre, top, reach, climb = _entropic.reference(values, beta)
-    if reach < _entropic.LINEAR_EXPONENT:
-        return np.asarray(centre + kernel @ (values - centre))
-    sums = kernel @ _near(values, centre, climb, beta)
+    near, far, centre, top, beta = _scale(values, beta)
+    sums = kernel @ near
+    if beta == 0:
+        return np.asarray(centre + sums)
     is_near = sums > _entropic.SMALLEST_ARGUMENT - 1.0
-    risks = centre + np.log1p(sums, where=is_near, out=np.zeros_like(sums)) / beta
-    if not is_near.all():
-        sums = kernel @ _far(values, top, beta)
-        is_far = ~is_near & (sums > _entropic.SMALLEST_SUM)
-        risks[is_far] = top + np.log(sums[is_far]) / beta
-        lost = np.flatnonzero(~is_near & ~is_far)
-        if lost.size:
-            risks[lost] = _risk_of_rows(mdp, h, values, beta, lost)
-    return np.asarray(risks)
+    if is_near.all():
+        return np.asarray(centre + np.log1p(sums) / beta)
+    risks = np.empty_like(sums)
+    risks[is_near] = centre + np.log1p(sums[is_near]) / beta
+    sums = kernel @ far
+    is_far = ~is_near & (sums > _entropic.SMALLEST_SUM)
+    risks[is_far] = top + np.log(sums[is_far]) / beta
+    lost = np.flatnonzero(~is_near & ~is_far)
+    if lost.size:
+        risks[lost] = _risk_of_rows(mdp, h, values, beta, lost)
+    return risks
 
 
-def _best_sparse(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, best: np.ndarray, policy: np.ndarray) -> None:
-    """Best value and action of every state at step ``h``, without forming the ``(S, A)`` table."""
-    rows = mdp.step_rows(h)
-    centre, top, reach, climb = _entropic.reference(values, beta)
-    if reach < _entropic.LINEAR_EXPONENT:
-        beta, near, far = 0.0, values - centre, values
-    else:
-        near, far = _near(values, centre, climb, beta), _far(values, top, beta)
+def _solve_sparse(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
+    """Fill in ``values`` and ``policy`` backwards, without forming the ``(S, A)`` table of any step."""
     parallel = mdp.n_states * mdp.n_actions >= _PARALLEL_ROWS and os.getpid() == _PROCESS
     backup = _entropic.backup_best_parallel if parallel else _entropic.backup_best_serial
-    transitions = (rows.indptr, rows.indices, rows.probabilities)
-    backup(*transitions, mdp.step_rewards(h), values, near, far, centre, top, beta, 0, mdp.n_states, best, policy)
+    assert mdp.rewards is not None
+    for h in reversed(range(mdp.horizon)):
+        rows, rewards, after = mdp.step_rows(h), mdp.step_rewards(h), values[h + 1]
+        if h == mdp.horizon - 1 or mdp.rewards.ndim == 3:
+            growth, largest = _growth(rewards, beta)
+        scale = _scale(after, beta)
+        climb = beta * (scale.top - scale.centre)
+        in_range = scale.beta != 0 and climb + largest <= _entropic.LARGEST_EXPONENT
+        transitions = (rows.indptr, rows.indices, rows.probabilities)
+        payoffs = (rewards, growth if in_range else _NO_GROWTH, after)
+        backup(*transitions, *payoffs, *scale, 0, mdp.n_states, values[h], policy[h])
 
 
-def _near(values: np.ndarray, centre: float, climb: float, beta: float) -> np.ndarray:
-    """The shared terms of the near form; where they would overflow, -1 sends every row to the far form."""
-    if climb > _entropic.LARGEST_EXPONENT:
-        return np.full(len(values), -1.0)
-    with np.errstate(over="ignore"):
-        return np.expm1(beta * (values - centre))
-
-
-def _far(values: np.ndarray, top: float, beta: float) -> np.ndarray:
-    """The shared terms of the far form."""
-    with np.errstate(over="ignore"):
-        return np.exp(beta * (values - top))
+def _growth(rewards: np.ndarray, beta: float) -> tuple[np.ndarray, float]:
+    """``exp(beta * rewards)`` and the largest exponent in it; empty where it would overflow."""
+    largest = abs(beta) * float(np.abs(rewards).max())
+    return np.exp(beta * rewards) if largest <= _entropic.LARGEST_EXPONENT else _NO_GROWTH, largest
 
 
 def _policy_rows(mdp: FiniteMDP, policy: np.ndarray, h: int) -> Rows:
