@@ -29,6 +29,7 @@ import numpy as np
 
 from entropic_bpi._checks import check_choice, check_finite, check_integer
 from entropic_bpi._files import write_atomically
+from entropic_bpi._interrupts import deferred_interrupt
 from entropic_bpi._progress import Progress
 from entropic_bpi.certificate import Certificate, assumptions_of, finite_gap
 from entropic_bpi.counts import Counts, Transitions
@@ -190,9 +191,14 @@ def identify(
     path = _check_checkpoint(checkpoint)
     run = _Run(source, problem, options, budget, _check_seed(seed), notes)
     store = None if path is None else _Checkpoint(path, run, seeded=seed is not None)
-    with Progress(progress, problem.eps) as line:
+    with Progress(progress, problem.eps) as line, deferred_interrupt() as check_interrupt:
+
+        def observe(plan: Plan) -> None:
+            _observe(run, plan, store, line)
+            check_interrupt()
+
         try:
-            run.go(lambda plan: _observe(run, plan, store, line))
+            run.go(observe)
         finally:
             if store is not None:
                 store.save()
@@ -472,7 +478,7 @@ class _Checkpoint:
     def _resume(self, seeded: bool) -> None:
         run = self.run
         try:
-            with np.load(self.path, allow_pickle=False) as file:
+            with self.path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 arrays = dict(file)
             header = json.loads(str(arrays["header"]))
             identity, seed = header["identity"], header["seed"]

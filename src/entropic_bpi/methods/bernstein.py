@@ -75,8 +75,8 @@ class Tables(NamedTuple):
 class Sheet(NamedTuple):
     """A plan: Z_up, Z_low and G ``(steps + 1, S)``, its greedy policy ``(steps, S)``, and what the next plan reuses.
 
-    ``u_up``, ``u_low`` and ``u_width`` are the bounds of each action, ``(steps, S, A)``; ``moved`` ``(steps + 1, S)`` tells
-    where the last plan changed anything.
+    ``u_up``, ``u_low`` and ``u_width`` are the bounds of each action, ``(steps, S, A)``. ``reach`` ``(rows,)`` has bit
+    ``y % 64`` set for each successor ``y`` that the row was seen to have.
     """
 
     up: np.ndarray
@@ -86,136 +86,157 @@ class Sheet(NamedTuple):
     u_up: np.ndarray
     u_low: np.ndarray
     u_width: np.ndarray
-    moved: np.ndarray
+    reach: np.ndarray
 
 
-@njit(cache=True, nogil=True)
-def _refresh_rates(frame, tables, ledger):  # type: ignore[no-untyped-def]
-    """Recompute α(n)/n and α*(n)/n of the rows visited since the last plan."""
-    for row in range(ledger.visits.size):
-        if ledger.changed[row]:
-            n = ledger.visits[row]
+# The kernels take arrays and numbers, not the tuples that hold them: taking an array out of a tuple costs a reference
+# count, which in these loops would be most of the work. For the same reason they are inlined and never raise.
+_inlined = njit(cache=True, nogil=True, forceinline=True, error_model="numpy")
+
+
+@_inlined
+def _bit(state):  # type: ignore[no-untyped-def]
+    return np.uint64(1) << np.uint64(state & 63)
+
+
+@_inlined
+def _refresh(n_states, log_kl, log_bernstein, visits, begin, used, changed, successor, tally, rate, rate_star, reach):  # type: ignore[no-untyped-def]
+    """Recompute α(n)/n, α*(n)/n and the successors of the rows visited since the last plan."""
+    for row in range(visits.size):
+        n = visits[row]
+        if changed[row]:
+            bits = np.uint64(0)
             if n > 0:
                 log_term = log_8e(n)
-                tables.rate[row] = (tables.log_kl + frame.n_states * log_term) / n
-                tables.rate_star[row] = (tables.log_bernstein + log_term) / n
+                rate[row] = (log_kl + n_states * log_term) / n
+                rate_star[row] = (log_bernstein + log_term) / n
+                for j in range(begin[row], begin[row] + used[row]):
+                    if tally[j] > 0:
+                        bits |= _bit(successor[j])
+            reach[row] = bits
 
 
-@njit(cache=True, nogil=True)
-def _moments(ledger, row, sheet, h, sign):  # type: ignore[no-untyped-def]
-    """p̂Z_up, p̂Z_low, p̂G and the standard deviation of the optimistic side, all at step ``h + 1``."""
-    n = float(ledger.visits[row])
-    optimistic = sheet.up if sign > 0 else sheet.low
-    begin, end = ledger.begin[row], ledger.begin[row] + ledger.used[row]
+@_inlined
+def _moments(successor, tally, begin, end, n, h, ups, lows, widths, sign):  # type: ignore[no-untyped-def]
+    """p̂Z_up, p̂Z_low, p̂G and the standard deviation of the optimistic side, all at step ``h``."""
     up = low = width = 0.0
+    highest, lowest = -np.inf, np.inf
     for j in range(begin, end):
-        if ledger.tally[j] > 0:
-            p, y = ledger.tally[j] / n, ledger.successor[j]
-            up += p * sheet.up[h + 1, y]
-            low += p * sheet.low[h + 1, y]
-            width += p * sheet.width[h + 1, y]
+        if tally[j] > 0:
+            p, y = tally[j] / n, successor[j]
+            up += p * ups[h, y]
+            low += p * lows[h, y]
+            width += p * widths[h, y]
+            z = ups[h, y] if sign > 0 else lows[h, y]
+            highest = max(highest, z)
+            lowest = min(lowest, z)
     centre = up if sign > 0 else low
     # Squares of Z can leave the range of doubles although Z does not: measure deviations in units of the largest.
-    largest = 0.0
-    for j in range(begin, end):
-        if ledger.tally[j] > 0:
-            largest = max(largest, abs(optimistic[h + 1, ledger.successor[j]] - centre))
+    largest = max(highest - centre, centre - lowest)
     total = 0.0
-    if largest > 0.0:
+    if highest > lowest:
         for j in range(begin, end):
-            if ledger.tally[j] > 0:
-                deviation = (optimistic[h + 1, ledger.successor[j]] - centre) / largest
-                total += ledger.tally[j] / n * deviation * deviation
+            if tally[j] > 0:
+                z = ups[h, successor[j]] if sign > 0 else lows[h, successor[j]]
+                deviation = (z - centre) / largest
+                total += tally[j] / n * deviation * deviation
     return up, low, width, largest * math.sqrt(total)
 
 
-@njit(cache=True, nogil=True)
-def _bounds(frame, tables, ledger, sheet, h, s, a):  # type: ignore[no-untyped-def]
-    """U_up, U_low and the certificate G of one action."""
-    cap, floor, width_cap = tables.cap[h, s, a], tables.floor[h, s, a], tables.width_cap[h, s, a]
-    row = row_of(frame, h, s, a)
-    if ledger.visits[row] == 0:
-        return cap, floor, width_cap
-    up, low, width, deviation = _moments(ledger, row, sheet, h, tables.sign)
-    x, x_star, span, steps = tables.rate[row], tables.rate_star[row], tables.span[h, s, a], float(frame.steps)
+@_inlined
+def _bounds(  # type: ignore[no-untyped-def]
+    verified, sign, steps, x, x_star, up, low, width, deviation, gain, lift, cap, floor, width_cap, span
+):  # fmt: skip
+    """U_up, U_low and the certificate G of one action that was tried."""
     bonus = 2.0 * math.sqrt(2.0 * x_star) * deviation
-    if tables.verified:
+    if verified:
         bonus += (5.0 + 4.0 * steps) * span * x
         width = 3.0 * bonus + (1.0 + 3.0 / steps) * width
     else:
         bonus += (math.sqrt(5.0 * x * x_star) + (2.0 * steps + 3.0) * x_star) * span
         width = 2.0 * bonus + (0.5 * steps + 2.0) * span * x + (1.0 + 2.0 / steps) * width
     slack = bonus + (up - low) / steps
-    gain, lift = tables.gain[h, s, a], tables.lift[h, s, a]
     # Each is kept between cap and floor: where they meet, rounding could otherwise leave it outside.
     u_up = max(floor, min(cap, lift + gain * (up + slack)))
     u_low = min(cap, max(floor, lift + gain * (low - slack)))
     width = min(width_cap, gain * width)
-    if not tables.verified:
-        width = min(width, u_up - floor if tables.sign > 0 else cap - u_low)
+    if not verified:
+        width = min(width, u_up - floor if sign > 0 else cap - u_low)
     return u_up, u_low, width
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _is_due(frame, ledger, sheet, h, row):  # type: ignore[no-untyped-def]
-    """Whether the bounds of ``row`` at step ``h`` depend on anything that has changed since they were computed."""
-    if ledger.changed[row]:
-        return True
-    if ledger.visits[row] > 0:
-        for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
-            if ledger.tally[j] > 0 and sheet.moved[h + 1, ledger.successor[j]]:
-                return True
-    return False
-
-
-@njit(cache=True, nogil=True)
-def _choose(tables, sheet, seed, h, s, actions):  # type: ignore[no-untyped-def]
-    """Z_up, Z_low, G and the greedy action of one state from the bounds of its actions."""
-    sign = tables.sign
-    optimistic = sheet.u_up if sign > 0 else sheet.u_low
-    best_up, best_low, chosen = sheet.u_up[h, s, 0], sheet.u_low[h, s, 0], 0
+@_inlined
+def _choose(sign, seed, h, s, actions, u_up, u_low):  # type: ignore[no-untyped-def]
+    """Z_up, Z_low and the greedy action of one state from the bounds of its actions."""
+    best_up, best_low, chosen = u_up[h, s, 0], u_low[h, s, 0], 0
     for a in range(1, actions):
-        if sign * sheet.u_up[h, s, a] > sign * best_up:
-            best_up = sheet.u_up[h, s, a]
-        if sign * sheet.u_low[h, s, a] > sign * best_low:
-            best_low = sheet.u_low[h, s, a]
-        advantage = sign * (optimistic[h, s, a] - optimistic[h, s, chosen])
-        if advantage > 0 or (
-            advantage == 0 and tie_priority(seed, h, s, a) > tie_priority(seed, h, s, chosen)
-        ):  # fmt: skip
+        up, low = u_up[h, s, a], u_low[h, s, a]
+        # Until now the optimistic side of the action chosen is the best one.
+        advantage = up - best_up if sign > 0 else best_low - low
+        if advantage > 0 or (advantage == 0 and tie_priority(seed, h, s, a) > tie_priority(seed, h, s, chosen)):
             chosen = a
-    return best_up, best_low, sheet.u_width[h, s, chosen], chosen
+        best_up = max(best_up, up) if sign > 0 else min(best_up, up)
+        best_low = max(best_low, low) if sign > 0 else min(best_low, low)
+    return best_up, best_low, chosen
 
 
-@njit(cache=True, nogil=True)
+@_inlined
 def _plan(frame, tables, ledger, sheet, seed):  # type: ignore[no-untyped-def]
     """Backward induction over the reachable states; Z_up, Z_low and G at the start.
 
     Bounds whose inputs are what they were at the last plan are not computed again.
     """
-    _refresh_rates(frame, tables, ledger)
+    visits, begin, used, changed = ledger.visits, ledger.begin, ledger.used, ledger.changed
+    successor, tally = ledger.successor, ledger.tally
+    up, low, width, policy, reach = sheet.up, sheet.low, sheet.width, sheet.policy, sheet.reach
+    u_up, u_low, u_width = sheet.u_up, sheet.u_low, sheet.u_width
+    gain, lift, cap, floor = tables.gain, tables.lift, tables.cap, tables.floor
+    width_cap, span, rate, rate_star = tables.width_cap, tables.span, tables.rate, tables.rate_star
+    first_state, states, n_actions = frame.first_state, frame.states, frame.n_actions
+    sign, verified, steps = tables.sign, tables.verified, float(frame.steps)
+    _refresh(
+        frame.n_states, tables.log_kl, tables.log_bernstein, visits, begin, used, changed, successor, tally, rate, rate_star,
+        reach,
+    )  # fmt: skip
+    moved = np.uint64(0)  # the states, as bits, where something changed at the step after
     for h in range(frame.steps - 1, -1, -1):
-        actions = 1 if frame.artificial and h == 0 else frame.n_actions
-        for i in range(frame.first_state[h], frame.first_state[h + 1]):
-            s = frame.states[i]
+        actions = 1 if frame.artificial and h == 0 else n_actions
+        first_row = row_of(frame, h, 0, 0)
+        moved_here = np.uint64(0)
+        for i in range(first_state[h], first_state[h + 1]):
+            s = states[i]
             due = False
             for a in range(actions):
-                if _is_due(frame, ledger, sheet, h, row_of(frame, h, s, a)):
-                    due = True
-                    u_up, u_low, width = _bounds(frame, tables, ledger, sheet, h, s, a)
-                    sheet.u_up[h, s, a], sheet.u_low[h, s, a], sheet.u_width[h, s, a] = u_up, u_low, width
-            sheet.moved[h, s] = False
+                row = first_row + s * n_actions + a
+                if not changed[row] and reach[row] & moved == 0:
+                    continue
+                due = True
+                n = visits[row]
+                if n == 0:
+                    u_up[h, s, a], u_low[h, s, a] = cap[h, s, a], floor[h, s, a]
+                    u_width[h, s, a] = width_cap[h, s, a]
+                else:
+                    mean_up, mean_low, mean_width, deviation = _moments(
+                        successor, tally, begin[row], begin[row] + used[row], float(n), h + 1, up, low, width, sign
+                    )
+                    u_up[h, s, a], u_low[h, s, a], u_width[h, s, a] = _bounds(
+                        verified, sign, steps, rate[row], rate_star[row], mean_up, mean_low, mean_width, deviation,
+                        gain[h, s, a], lift[h, s, a], cap[h, s, a], floor[h, s, a], width_cap[h, s, a], span[h, s, a],
+                    )  # fmt: skip
             if due:
-                up, low, width, chosen = _choose(tables, sheet, seed, h, s, actions)
-                if up != sheet.up[h, s] or low != sheet.low[h, s] or width != sheet.width[h, s]:
-                    sheet.moved[h, s] = True
-                    sheet.up[h, s], sheet.low[h, s], sheet.width[h, s] = up, low, width
-                sheet.policy[h, s] = chosen
-    ledger.changed[:] = False
-    return sheet.up[0, frame.start], sheet.low[0, frame.start], sheet.width[0, frame.start]
+                best_up, best_low, chosen = _choose(sign, seed, h, s, actions, u_up, u_low)
+                certified = u_width[h, s, chosen]
+                policy[h, s] = chosen
+                if best_up != up[h, s] or best_low != low[h, s] or certified != width[h, s]:
+                    moved_here |= _bit(s)
+                    up[h, s], low[h, s], width[h, s] = best_up, best_low, certified
+        moved = moved_here
+    for row in range(changed.size):
+        changed[row] = False
+    return up[0, frame.start], low[0, frame.start], width[0, frame.start]
 
 
-@njit(cache=True, nogil=True)
+@_inlined
 def _claim(beta, small, verified, up, low, width):  # type: ignore[no-untyped-def]
     """Lower bound of the policy's value, upper bound of the optimal value, and the gap; -inf and inf say nothing.
 
@@ -242,7 +263,7 @@ def _claim(beta, small, verified, up, low, width):  # type: ignore[no-untyped-de
     return value - gap if beta > 0 else lower, value, gap
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _run_every(kernel, frame, tables, ledger, sheet, beta, small, eps, seed, episodes, spare, rng, history):  # type: ignore[no-untyped-def]
     """Play an episode of the current policy, plan, test; up to ``episodes`` times or until the test passes.
 
@@ -301,7 +322,7 @@ class Bernstein:
             u_up=np.zeros_like(self.tables.cap),
             u_low=np.zeros_like(self.tables.cap),
             u_width=np.zeros_like(self.tables.cap),
-            moved=np.zeros(shape, dtype=np.bool_),
+            reach=np.zeros(problem.n_rows, dtype=np.uint64),
         )
         self._planned: Counts | None = None
 

@@ -24,6 +24,10 @@ from numba import njit
 
 __all__ = ["log_8e", "mixture_radius"]
 
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+# Relative error of the terms of the radius, which have lost nothing to cancellation.
+ROUNDING = 2e-15
+
 
 @njit(cache=True, nogil=True)
 def log_8e(n):  # type: ignore[no-untyped-def]
@@ -32,35 +36,50 @@ def log_8e(n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _log_rising(n, a):  # type: ignore[no-untyped-def]
+    """ln Γ(n + a) - ln Γ(a) - n ln n + n, whose terms of size n ln n are cancelled by hand for large n.
+
+    Stirling's series of ln Γ(x), x = n + a >= 32, leaves less than 1e-16 after its fourth correction.
+    """
+    if n == 0.0:
+        return 0.0
+    if n < 32.0:
+        return math.lgamma(n + a) - math.lgamma(a) - n * math.log(n) + n
+    x = n + a
+    y = 1.0 / (x * x)
+    series = (1.0 / 12.0 - y * (1.0 / 360.0 - y * (1.0 / 1260.0 - y / 1680.0))) / x
+    return n * math.log1p(a / n) + (a - 0.5) * math.log(x) - a + HALF_LOG_TWO_PI + series - math.lgamma(a)
+
+
+@njit(cache=True, nogil=True)
 def mixture_radius(tally, possible):  # type: ignore[no-untyped-def]
-    """R_mix of the counts ``tally`` (zeros allowed) on ``possible`` values, rounded up past the error of lgamma.
+    """R_mix of the counts ``tally`` (zeros allowed) on ``possible`` values, rounded up past its own error.
 
     With no observation the radius is 0.
     """
     k = float(possible)
-    n = 0.0
-    fit = 0.0
+    n, seen = 0.0, 0
     for count in tally:
         if count > 0:
             n += count
-            fit += count * math.log(count)
-    if n == 0.0:
-        return 0.0
-    fit -= n * math.log(n)
+            seen += 1
     smallest, total, largest = np.inf, 0.0, 0.0
     for a in (1.0 / (k * k), 1.0 / k, 0.5, 1.0):
-        evidence = math.lgamma(k * a) - math.lgamma(n + k * a)
+        # R_a(N) with Σ N ln N and n ln n inside the bracketed terms
+        radius = _log_rising(n, k * a)
+        size = abs(radius)
         for count in tally:
             if count > 0:
-                evidence += math.lgamma(count + a) - math.lgamma(a)
-        radius = fit - evidence
-        largest = max(largest, abs(evidence))
+                term = _log_rising(float(count), a)
+                radius -= term
+                size += abs(term)
+        largest = max(largest, size)
         # total = Σ exp(smallest - radius) / 4 over the priors so far
         if radius < smallest:
             total = total * math.exp(radius - smallest) + 0.25
             smallest = radius
         else:
             total += 0.25 * math.exp(smallest - radius)
-    # Differences of numbers of size n log n: each carries a relative error of a few units in the last place.
-    slack = 4e-15 * (largest + abs(fit) + n * math.log(n + 1.0) + k)
-    return smallest - math.log(total) + slack
+    if n == 0.0:
+        return 0.0
+    return smallest - math.log(total) + ROUNDING * (largest + 32.0 * (seen + 1))

@@ -62,31 +62,50 @@ def _kernel_row(kernel, frame, h, s, a):  # type: ignore[no-untyped-def]
     return (step * frame.n_states + s) * frame.n_actions + a
 
 
-@njit(cache=True, nogil=True)
-def _draw(kernel, row, rng):  # type: ignore[no-untyped-def]
-    """One next state."""
-    left = rng.random()
-    last = kernel.indptr[row + 1] - 1
-    for j in range(kernel.indptr[row], last):
-        left -= kernel.probabilities[j]
-        if left < 0:
-            return kernel.indices[j]
-    return kernel.indices[last]
-
-
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True, error_model="numpy")
 def play_episode(kernel, frame, behaviour, ledger, rng):  # type: ignore[no-untyped-def]
     """Play one episode into the ledger; (-1, -1), or the row and successor that were declared impossible.
 
     The pool must have room for one episode.
     """
+    # Taken out of their tuples once: each time costs a reference count.
+    indptr, indices, probabilities = kernel.indptr, kernel.indices, kernel.probabilities
+    greedy, lead, turn, leading = behaviour.greedy, behaviour.lead, behaviour.turn, behaviour.leading
+    visits, begin, used, changed = ledger.visits, ledger.begin, ledger.used, ledger.changed
+    seen, tally = ledger.successor, ledger.tally
+    pairs, n_actions = frame.n_states * frame.n_actions, frame.n_actions
     s = frame.start
-    leading = behaviour.leading
     for h in range(frame.steps):
-        a, leading = _choose(behaviour, leading, h, s)
-        s_next = _draw(kernel, _kernel_row(kernel, frame, h, s, a), rng)
-        row = row_of(frame, h, s, a)
-        if record(ledger, frame.n_states, row, s_next, 1) < 0:
+        a = greedy[h, s]
+        if leading:
+            leading = turn[h, s] < 0
+            a = lead[h, s] if leading else turn[h, s]
+        row, source = s * n_actions + a, s * n_actions + a
+        if frame.artificial and h == 0:
+            row, source = visits.size - 1, indptr.size - 2
+        else:
+            if not frame.pooled:
+                row += (h - frame.artificial) * pairs
+            if kernel.per_step:
+                source += (h - frame.artificial) * pairs
+        left = rng.random()
+        j, last = indptr[source], indptr[source + 1] - 1
+        while j < last:
+            left -= probabilities[j]
+            if left < 0:
+                break
+            j += 1
+        s_next = indices[j]
+        found = False
+        if visits[row] > 0:
+            for slot in range(begin[row], begin[row] + used[row]):
+                if seen[slot] == s_next:
+                    tally[slot] += 1
+                    visits[row] += 1
+                    changed[row] = True
+                    found = True
+                    break
+        if not found and record(ledger, frame.n_states, row, s_next, 1) < 0:
             return row, s_next
         s = s_next
     return -1, -1

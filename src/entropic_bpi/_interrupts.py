@@ -1,0 +1,41 @@
+"""Ctrl-C at a moment when nothing is half done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["deferred_interrupt"]
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], None]]:
+    """Hold Ctrl-C back; the function that is yielded raises KeyboardInterrupt if it came. A second one raises at once.
+
+    Raised on the way into or out of compiled code, KeyboardInterrupt can crash the process.
+    """
+    pending: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        if pending:
+            raise KeyboardInterrupt
+        pending.append(number)
+
+    def check() -> None:
+        if pending:
+            raise KeyboardInterrupt
+
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield check
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,314 @@
+"""Random planning problems for the KL method, and an adversary that drives the kernel to the boundary of every ball.
+
+A certificate must hold for *every* kernel in the balls. The adversary is block coordinate ascent on the ratio of the
+optimal to the candidate's value: the ratio is linear-fractional in each row, so each step is exact (Dinkelbach).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+import entropic_bpi as eb
+from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.methods.kl import KL
+from entropic_bpi.problem import Problem
+from reference.kl import Tables, ball_max, mixture_radius
+
+BETAS = (0.1, 0.5, 1.0, 2.5, 5.0)
+VISITS = (0, 1, 3, 10, 30, 100, 1000, 20000)
+
+
+@dataclass
+class Case:
+    """A learner's problem with counts, and the same as dense tables that owe nothing to the library."""
+
+    problem: Problem
+    counts: Counts
+    tables: Tables
+    start: int
+
+    def plan(self, seed: int = 0, round: int = 0) -> KL:
+        """Both candidates planned; ε is so small that the first never ends it."""
+        method = KL(self.problem, seed=seed)
+        method.plan(self.counts, round)
+        return method
+
+
+@dataclass
+class Shape:
+    """What kind of problem to draw; None means either."""
+
+    next_state_rewards: bool | None = None
+    intervals: bool | None = None
+    stationary: bool | None = None
+    successors: str | None = None
+    random_start: bool | None = None
+    sign: int | None = None
+    states: tuple[int, ...] = (2, 3, 4)
+    actions: tuple[int, ...] = (2, 3)
+    horizons: tuple[int, ...] = (1, 2, 3)
+    visits: tuple[int, ...] = VISITS
+    integer_rewards: bool | None = None
+
+
+ANY = Shape()
+
+
+def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = None) -> Case:
+    """A random case."""
+
+    def either(choice: bool | None) -> bool:
+        return bool(rng.integers(2)) if choice is None else choice
+
+    S, A, H = (int(rng.choice(sizes)) for sizes in (shape.states, shape.actions, shape.horizons))
+    stationary, random_start = either(shape.stationary), either(shape.random_start)
+    intervals = shape.intervals if shape.intervals is not None else rng.random() < 0.25
+    next_state = intervals or either(shape.next_state_rewards)
+    successors = shape.successors or str(rng.choice(["unknown", "model", "mask"]))
+    sign = shape.sign or int(rng.choice([-1, 1]))
+    beta, delta = sign * float(rng.choice(BETAS)), delta or float(rng.choice([0.05, 0.5, 0.9]))
+    size = (S, A, S)
+    mask = rng.random((H, *size)) < rng.choice([0.4, 0.7, 1.0])
+    mask[..., 0] |= ~mask.any(axis=-1)
+    if stationary or successors == "mask":
+        mask[:] = mask[0]
+    kernel = rng.random(mask.shape) * mask
+    kernel /= kernel.sum(axis=-1, keepdims=True)
+    per_step = bool(rng.integers(2)) and not S == A == H
+    rewards = rng.random((H if per_step else 1, *(size if next_state else size[:2])))
+    rewards = np.round(2 * rewards) if either(shape.integer_rewards) else 2 * rewards - 0.5
+    start_share = rng.random(S) * (rng.random(S) < 0.7)
+    start_share[-1] += 0.1
+    start = start_share / start_share.sum() if random_start else int(rng.integers(S))
+    given = (
+        rewards if per_step else rewards[0] if rewards.ndim == 3 or not S == A == H else np.repeat(rewards, H, axis=0)
+    )
+    mdp = eb.FiniteMDP(kernel[0] if stationary else kernel, given, horizon=H, start=start)
+    declared = {"unknown": None, "model": "model", "mask": mask[0]}[successors]
+    problem = Problem.from_mdp(mdp, beta=beta, eps=1e-300, delta=delta, stationary=stationary, successors=declared)
+    low = high = np.broadcast_to(rewards if next_state else rewards[..., None], (H, *size))
+    if intervals:
+        width = rng.random((len(rewards), *size)) * (rng.random((len(rewards), *size)) < 0.6)
+        low = low - width
+        problem = _with_intervals(problem, low)
+    allowed = np.ones_like(mask) if successors == "unknown" else mask
+    start_allowed = None
+    if random_start:
+        start_allowed = np.asarray(start) > 0 if successors == "model" else np.ones(S, dtype=bool)
+    n_rows = S * A * (1 if stationary else H) + random_start
+    row_allowed = list(allowed.reshape(-1, S)[: n_rows - random_start])
+    if random_start:
+        row_allowed.append(start_allowed)
+    tally = np.array([_tally(rng, row, shape.visits) for row in row_allowed])
+    counts = Counts(problem)
+    rows, columns = np.nonzero(tally)
+    order = rng.permutation(len(rows))
+    counts.add(Transitions(rows[order], columns[order], tally[rows, columns][order]), int(tally.sum()))
+    tables = _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start)
+    return Case(problem, counts, tables, 0 if random_start else int(start))
+
+
+def _tally(rng, allowed, visits) -> np.ndarray:
+    weight = rng.random(len(allowed)) ** 3 * allowed * (rng.random(len(allowed)) < 0.8)
+    if weight.sum() == 0:
+        weight = allowed.astype(float)
+    return rng.multinomial(int(rng.choice(visits)), weight / weight.sum())
+
+
+def _with_intervals(problem: Problem, low: np.ndarray) -> Problem:
+    """The same problem when each reward is only known to lie between ``low`` and what it is."""
+    slots, pairs = problem.slots, problem.n_states * problem.n_actions
+    new = slots.low.copy()
+    for row in range(problem.n_rows - problem.artificial):
+        s, a = divmod(row % pairs, problem.n_actions)
+        for slot in range(slots.begin[row], slots.begin[row] + slots.used[row]):
+            for t in range(len(new)):
+                step = t if len(new) > 1 or problem.stationary else row // pairs
+                new[t, slot] = low[step, s, a, slots.successor[slot]]
+    high = slots.high.copy()
+    if problem.artificial:
+        begin = slots.begin[-1]
+        new[:, begin : begin + slots.used[-1]] = high[:, begin : begin + slots.used[-1]] = new.min()
+    return dataclasses.replace(problem, slots=slots._replace(low=new, high=high))
+
+
+def _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start) -> Tables:
+    """Write the problem out, step by step, with the number of rows that need a ball counted by hand."""
+    S, A = allowed.shape[1:3]
+    first = int(start_allowed is not None)
+    T = H + first
+    wide = np.zeros((T, S, A, S), dtype=bool)
+    counts = np.zeros((T, S, A, S))
+    e = np.ones((2, T, S, A, S))
+    shift = min(low[h, s, a, y] for h, s, a, y in np.ndindex(low.shape) if allowed[h, s, a, y] or not next_state)
+    wide[first:] = allowed
+    per_step = np.stack([tally[: S * A].reshape(S, A, S)] * H) if stationary else tally[: H * S * A].reshape(H, S, A, S)
+    counts[first:] = per_step
+    ends = np.exp(beta * (np.stack([low, high]) - shift))
+    e[:, first:] = np.sort(ends, axis=0)
+    reachable = np.zeros((T, S), dtype=bool)
+    if first:
+        wide[0, 0, 0], counts[0, 0, 0] = start_allowed, tally[-1]
+        reachable[0, 0] = True
+    else:
+        reachable[0, start] = True
+    for h in range(T - 1):
+        rows = wide[h, reachable[h]] if not (first and h == 0) else wide[0, :1, :1]
+        reachable[h + 1] = rows.any(axis=(0, 1))
+    at_risk = set()
+    for h, s, a in np.ndindex(T, S, A):
+        if not reachable[h, s] or wide[h, s, a].sum() < 2 or (h == T - 1 and not next_state):
+            continue
+        at_risk.add((s, a) if stationary and not (first and h == 0) else (h, s, a))
+    n, k = counts.sum(axis=-1), np.maximum(wide.sum(axis=-1), 1)
+    radius = np.full(n.shape, np.inf)
+    some = n > 0
+    radius[some] = (math.log(max(len(at_risk), 1) / delta) + mixture_radius(counts[some], k[some])) / n[some]
+    radius[k == 1] = 0.0
+    shares = counts / np.maximum(n, 1)[..., None]
+    shares[k == 1] = wide[k == 1]
+    actions = [1 if first and h == 0 else A for h in range(T)]
+    return Tables(1 if beta > 0 else -1, shares, wide, radius, e[0], e[1], actions, reachable)
+
+
+# -- the adversary ---------------------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _evaluate(kernel, gain, actions, reachable, sign, policy):
+    """Z* and its policy, and Z of ``policy``, under one kernel."""
+    T, S, _, _ = kernel.shape
+    best, mine = np.ones((T + 1, S)), np.ones((T + 1, S))
+    greedy = np.zeros((T, S), dtype=np.int64)
+    for h in range(T - 1, -1, -1):
+        for s in range(S):
+            if reachable[h, s]:
+                for a in range(actions[h]):
+                    u = 0.0
+                    for y in range(S):
+                        u += kernel[h, s, a, y] * gain[h, s, a, y] * best[h + 1, y]
+                    if a == 0 or sign * u > sign * best[h, s]:
+                        best[h, s], greedy[h, s] = u, a
+                c, mine[h, s] = policy[h, s], 0.0
+                for y in range(S):
+                    mine[h, s] += kernel[h, s, c, y] * gain[h, s, c, y] * mine[h + 1, y]
+    return best, mine, greedy
+
+
+@njit(cache=True)
+def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
+    """One pass of exact row steps that raise Z^top/Z^bottom at (h0, s0); ``up``: the rival is on top."""
+    shares, allowed, radius, e_low, e_high, actions, reachable = tables
+    T, S = kernel.shape[:2]
+    top, bottom = (rival, policy) if up else (policy, rival)
+    mass = np.zeros((2, T + 1, S))
+    mass[:, h0, s0] = 1.0
+    for h in range(h0, T):
+        for s in range(S):
+            for y in range(S):
+                a, b = top[h, s], bottom[h, s]
+                mass[0, h + 1, y] += mass[0, h, s] * kernel[h, s, a, y] * gain[h, s, a, y]
+                mass[1, h + 1, y] += mass[1, h, s] * kernel[h, s, b, y] * gain[h, s, b, y]
+    z = np.ones((2, T + 1, S))
+    f, q = np.empty(S), np.empty(S)
+    for h in range(T - 1, h0 - 1, -1):
+        total = np.zeros(2)
+        for s in range(S):
+            if reachable[h, s]:
+                for side in range(2):
+                    a = top[h, s] if side == 0 else bottom[h, s]
+                    z[side, h, s] = np.sum(kernel[h, s, a] * gain[h, s, a] * z[side, h + 1])
+                    total[side] += mass[side, h, s] * z[side, h, s]
+        for s in range(S):
+            if not reachable[h, s] or (mass[0, h, s] == 0.0 and mass[1, h, s] == 0.0):
+                continue
+            for a in range(actions[h]):
+                upper = mass[0, h, s] if a == top[h, s] else 0.0
+                lower = mass[1, h, s] if a == bottom[h, s] else 0.0
+                if upper == 0.0 and lower == 0.0:
+                    continue
+                for _ in range(4):
+                    lam = total[0] / total[1]
+                    for y in range(S):
+                        value = upper * z[0, h + 1, y] - lam * lower * z[1, h + 1, y]
+                        gain[h, s, a, y] = e_high[h, s, a, y] if value > 0 else e_low[h, s, a, y]
+                        f[y] = gain[h, s, a, y] * value
+                    ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
+                    kernel[h, s, a] = q
+                    if upper > 0.0:
+                        new = np.sum(q * gain[h, s, a] * z[0, h + 1])
+                        total[0] += upper * (new - z[0, h, s])
+                        z[0, h, s] = new
+                    if lower > 0.0:
+                        new = np.sum(q * gain[h, s, a] * z[1, h + 1])
+                        total[1] += lower * (new - z[1, h, s])
+                        z[1, h, s] = new
+                    if not total[0] / total[1] > lam * (1.0 + 1e-13):
+                        break
+
+
+@njit(cache=True)
+def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, sweeps):
+    """Smallest slack found, in logs: of the gap, of the optimum, of the candidate's value, and of the box's top."""
+    shares, allowed, radius, e_low, e_high, actions, reachable = tables
+    T, S = shares.shape[:2]
+    slack = np.full(4, np.inf)
+    kernel, gain = np.zeros(shares.shape), np.ones(shares.shape)
+    f, q = np.empty(S), np.empty(S)
+    for start in range(starts):
+        mood = start % 3
+        for h in range(T):
+            for s in range(S):
+                for a in range(actions[h]):
+                    if not reachable[h, s]:
+                        continue
+                    for y in range(S):
+                        f[y] = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign * z_opt[h + 1, y]
+                        end = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign
+                        gain[h, s, a, y] = e_high[h, s, a, y] if end > 0.5 else e_low[h, s, a, y]
+                        f[y] *= gain[h, s, a, y]
+                    ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
+                    kernel[h, s, a] = q
+        h0 = 0 if start == 0 else rng.integers(0, T)
+        s0 = rng.integers(0, S)
+        while not reachable[h0, s0]:
+            s0 = rng.integers(0, S)
+        for sweep in range(sweeps + 1):
+            best, mine, greedy = _evaluate(kernel, gain, actions, reachable, sign, policy)
+            for h in range(T):
+                for s in range(S):
+                    if reachable[h, s]:
+                        ratio = sign * (np.log(best[h, s]) - np.log(mine[h, s]))
+                        slack[0] = min(slack[0], np.log(rho[h, s]) - ratio)
+                        slack[1] = min(slack[1], sign * (np.log(z_opt[h, s]) - np.log(best[h, s])))
+                        slack[2] = min(slack[2], sign * (np.log(mine[h, s]) - np.log(z_pess[h, s])))
+                        inside = mine[h, s] if sign > 0 else best[h, s]
+                        slack[3] = min(slack[3], np.log(box_top[h, s]) - np.log(inside))
+            if sweep < sweeps:
+                # Sometimes a rival that is not the best yet, so that its rows get a chance to become so.
+                if rng.random() < 0.3:
+                    for h in range(T):
+                        for s in range(S):
+                            if rng.random() < 0.5:
+                                greedy[h, s] = rng.integers(0, actions[h])
+                _sweep(kernel, gain, tables, policy, greedy, h0, s0, sign > 0)
+    return slack
+
+
+def attack(t: Tables, policy, z_opt, z_pess, box_top, rho, seed: int, starts: int = 6, sweeps: int = 4) -> np.ndarray:
+    """Smallest slacks (gap, optimum, candidate, box) over all places and all kernels tried; negative is a violation."""
+    arrays = (t.shares, t.allowed, t.radius, t.low, t.high, np.array(t.actions), t.reachable)
+    rng = np.random.default_rng(seed)
+    return _attack(arrays, t.sign, policy, z_opt, z_pess, box_top, rho, rng, starts, sweeps)
+
+
+def attack_plan(case: Case, method: KL, kind: int, seed: int, starts: int = 6, sweeps: int = 4) -> np.ndarray:
+    """Attack what the library says about one candidate."""
+    plan, S = method.plans[kind], case.tables.n_states
+    arrays = (np.ascontiguousarray(array[:, :S]) for array in (method.optimism.z, plan.z, plan.high, plan.rho))
+    return attack(case.tables, plan.policy, *arrays, seed, starts, sweeps)
