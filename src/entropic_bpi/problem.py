@@ -133,7 +133,7 @@ class Problem:
     @property
     def black_box_rewards(self) -> bool:
         """Whether rewards are learned while playing."""
-        return self.rewards is None and bool((self.slots.low < self.slots.high).any())
+        return self.rewards is None and bool(self.slots.successor[0] == self.n_states)
 
     @property
     def n_rows(self) -> int:

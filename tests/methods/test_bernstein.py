@@ -53,8 +53,8 @@ def rewards_of(mdp):
     return np.broadcast_to(mdp.rewards, (mdp.horizon, mdp.n_states, mdp.n_actions))
 
 
-def compare(method, plan, expected, rtol=1e-12):
-    """Tables at the states that were planned, policy and claim."""
+def compare(method, plan, expected, rtol=1e-12, ties=False):
+    """Tables at the states that were planned, policy (unless actions may tie to within rounding) and claim."""
     frame, sheet = method.frame, method.sheet
     unit, origin = (abs(method.beta), 1.0) if method.small else (1.0, 0.0)
     for h in range(frame.steps):
@@ -65,7 +65,8 @@ def compare(method, plan, expected, rtol=1e-12):
         np.testing.assert_allclose(sheet.up[h, states], up, rtol=rtol, atol=rtol * size)
         np.testing.assert_allclose(sheet.low[h, states], low, rtol=rtol, atol=rtol * size)
         np.testing.assert_allclose(sheet.width[h, states], width, rtol=rtol, atol=rtol * size)
-        np.testing.assert_array_equal(plan.policy[h, states], expected.policy[h, states])
+        if not ties:
+            np.testing.assert_array_equal(plan.policy[h, states], expected.policy[h, states])
     span, strength = method.scale * method.problem.horizon, abs(method.beta)
     size = abs(float(expected.upper)) + span
     assert plan.upper == pytest.approx(float(expected.upper), rel=rtol, abs=rtol * size)
@@ -116,7 +117,7 @@ def test_rewards_outside_the_unit_interval_are_rescaled(constants, beta, low, hi
         expected = reference.plan(
             counts, rewards_of(mdp), beta=beta, delta=0.07, constants=constants, start=start, start_counts=starts
         )
-        compare(method, plan, expected, rtol=2e-12)
+        compare(method, plan, expected, rtol=2e-12, ties=low == high)
         assert plan.lower >= size[2] * min(mdp.reward_range[0], 0) - 1e-12
 
 

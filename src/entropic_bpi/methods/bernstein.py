@@ -309,7 +309,11 @@ class Bernstein:
             )
         if constants == "verified" and self.beta == 0:
             raise InvalidProblemError("constants='verified' needs beta != 0; constants='sharp' covers beta = 0")
-        self.small = constants == "sharp" and exponent < SMALL_EXPONENT
+        self.small = exponent < SMALL_EXPONENT
+        # What the recursion may have lost to rounding, in values; bounds are widened by it.
+        size = problem.steps if self.small else 1.0 / abs(self.beta)
+        self.pad = 1e-15 * ((problem.steps + 1) * size * self.scale + problem.horizon * abs(self.shift))
+        self.eps -= self.pad / self.scale
         self.frame: Frame = problem.frame
         self.tables = self._tables()
         shape = (problem.steps + 1, problem.n_states)
@@ -355,7 +359,8 @@ class Bernstein:
     def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> tuple[Any, Any, Any]:
         offset = self.problem.horizon * self.shift
         worst = offset if self.shift else self.problem.horizon * min(self.problem.reward_range[0], 0.0)
-        return np.maximum(worst, offset + self.scale * lower), offset + self.scale * upper, self.scale * gap
+        lower, upper = offset + self.scale * lower - self.pad, offset + self.scale * upper + self.pad
+        return np.maximum(worst, lower), upper, self.scale * gap + self.pad
 
     def _tables(self) -> Tables:
         problem, beta, steps = self.problem, self.beta, self.problem.steps
@@ -368,7 +373,7 @@ class Bernstein:
         gain = np.exp(beta * rewards)
         lift = origin * (np.expm1(beta * rewards) / unit if beta else rewards)
         if self.constants == "verified":
-            cap, floor, width_cap, span = self._verified_ranges()
+            cap, floor, width_cap, span = self._verified_ranges(unit)
         else:
             bottom, top = self._reward_aware_ranges(rewards, unit)
             cap, floor, width_cap, span = lift + gain * top, lift + gain * bottom, gain * (top - bottom), top - bottom
@@ -395,15 +400,14 @@ class Bernstein:
         rewards[int(problem.artificial) :] = (problem.rewards - self.shift) / self.scale
         return rewards
 
-    def _verified_ranges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _verified_ranges(self, unit: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Caps and ranges that know only that rewards lie in [0, 1]."""
         problem = self.problem
         remaining = np.arange(problem.steps, 0, -1)[:, None, None] * np.ones((1, problem.n_states, problem.n_actions))
-        extreme, one = np.exp(self.beta * remaining), np.ones_like(remaining)
-        later = np.exp(self.beta * (remaining - 1))
+        extreme, one = self._transform(remaining, unit), self._transform(np.zeros_like(remaining), unit)
         if self.beta > 0:
-            return extreme, one, extreme, later
-        return one, extreme, one, -np.expm1(self.beta * (remaining - 1))
+            return extreme, one, np.exp(self.beta * remaining) / unit, np.exp(self.beta * (remaining - 1)) / unit
+        return one, extreme, np.ones_like(remaining) / unit, -np.expm1(self.beta * (remaining - 1)) / unit
 
     def _reward_aware_ranges(self, rewards: np.ndarray, unit: float) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest (Z_{h+1} - origin) / unit over the possible successors of each place."""
