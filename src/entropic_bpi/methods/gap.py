@@ -20,13 +20,22 @@ uses that successors which both share have one and the same :math:`z`, by enumer
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from entropic_bpi.methods.kl_ball import TOLERANCE, WHOLE_SIMPLEX, kl_extreme
 
-__all__ = ["deviation_ratio", "same_ratio", "slot_weight"]
+__all__ = ["INNER", "MAX_SHARED", "deviation_ratio", "same_ratio", "slot_weight"]
+
+# For functions that only compiled code calls: without the parts that Python needs, compilation is much shorter.
+INNER: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
 
 MAX_SHARED = 3
 # Relative precision of the search for `same`, and its length at most; its upper end is kept, so a coarse one is safe.
@@ -36,7 +45,7 @@ SAME_ITERATIONS = 40
 NEGLIGIBLE = 1e-12
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def slot_weight(rules, ledger, step, slot, upper):  # type: ignore[no-untyped-def]
     """e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of what the reward may be."""
     if ledger.low.shape[0] == 0:
@@ -46,7 +55,7 @@ def slot_weight(rules, ledger, step, slot, upper):  # type: ignore[no-untyped-de
     return math.exp(rules.beta * (reward - rules.shift))
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def _tilted_excess(ledger, row, x, lam, scratch):  # type: ignore[no-untyped-def]
     """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere."""
     begin, size = ledger.begin[row], ledger.used[row]
@@ -57,24 +66,32 @@ def _tilted_excess(ledger, row, x, lam, scratch):  # type: ignore[no-untyped-def
     return kl_extreme(ledger.tally[begin : begin + size], f, size, ledger.visits[row], x, 1.0, TOLERANCE, scratch)
 
 
-@njit(cache=True, nogil=True)
-def same_ratio(rules, ledger, row, step, x, rho, low, high, scratch):  # type: ignore[no-untyped-def]
-    """Largest average of the next ``rho`` under weights q w, w within the box [``low``, ``high``] of Z times e^{βr}."""
+@njit(**INNER)
+def same_ratio(rules, ledger, row, step, x, rho, low, high, floor, ceiling, scratch):  # type: ignore[no-untyped-def]
+    """Largest average of the next ``rho`` under weights q w, w within the box [``low``, ``high``] of Z times e^{βr}.
+
+    Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned.
+    """
     begin, size = ledger.begin[row], ledger.used[row]
     largest = 1.0
+    for j in range(size):
+        largest = max(largest, rho[ledger.successor[begin + j]])
+    if largest <= floor:
+        return floor
+    if largest < 1.0 + NEGLIGIBLE or size == 1 or ledger.visits[row] == 0 or not x < WHOLE_SIMPLEX:
+        return min(largest, ceiling)
     for j in range(size):
         y = ledger.successor[begin + j]
         scratch[2, j] = rho[y]
         scratch[3, j] = slot_weight(rules, ledger, step, begin + j, True) * high[y]
         scratch[4, j] = slot_weight(rules, ledger, step, begin + j, False) * low[y]
-        largest = max(largest, rho[y])
-    if largest < 1.0 + NEGLIGIBLE or size == 1 or ledger.visits[row] == 0 or not x < WHOLE_SIMPLEX:
-        return largest
-    left, right = 1.0, largest
+    left, right = floor, min(largest, ceiling)
     left_value = _tilted_excess(ledger, row, x, left, scratch)
     if left_value <= 0.0:
         return left
     right_value = _tilted_excess(ledger, row, x, right, scratch)
+    if not right_value <= 0.0:
+        return right
     # The excess is convex and decreasing in λ, so the chord's root is on the safe side; an end counts as safe only if
     # its own computed value says so.
     for iteration in range(SAME_ITERATIONS):
@@ -91,7 +108,7 @@ def same_ratio(rules, ledger, row, step, x, rho, low, high, scratch):  # type: i
     return right
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def _share_successors(ledger, top_row, bottom_row, rho, low, high, cap, shared):  # type: ignore[no-untyped-def]
     """Find the successors of both rows that matter most; ``shared[i]`` = (slot in top row, slot in bottom row)."""
     count = 0
@@ -114,7 +131,7 @@ def _share_successors(ledger, top_row, bottom_row, rho, low, high, cap, shared):
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def _insert(shared, scores, count, i, j, score):  # type: ignore[no-untyped-def]
     """Keep the ``MAX_SHARED`` pairs with the largest scores; the new count."""
     place = count
@@ -128,7 +145,7 @@ def _insert(shared, scores, count, i, j, score):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def deviation_ratio(rules, ledger, top_row, bottom_row, step, gain_ratio, rho, low, high, cap, limit, scratch, shared):  # type: ignore[no-untyped-def]
     """dev2: the largest ``gain_ratio`` (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
 

@@ -30,7 +30,7 @@ from numba import njit, prange
 
 from entropic_bpi.counts import Counts, spare_slots
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.gap import deviation_ratio, same_ratio, slot_weight
+from entropic_bpi.methods.gap import INNER, MAX_SHARED, deviation_ratio, same_ratio, slot_weight
 from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
 from entropic_bpi.methods.plan import History, Plan, tie_priority
 from entropic_bpi.methods.rates import mixture_radius
@@ -41,17 +41,21 @@ __all__ = ["KL", "rows_at_risk"]
 
 LARGEST_EXPONENT = 600.0
 SMALLEST_EXPONENT = 1e-5
-# Rounding of one step of the recursion, relative; added on the safe side.
+# Rounding of one step of the recursion, relative, and of the exponents βr, relative; added on the safe side.
 ROUNDING = 1e-13
+EXPONENT_ROUNDING = 1e-15
 # From this many (step, state, action) on, a plan uses several threads.
-_PARALLEL_PLACES = 20_000
+_PARALLEL_PLACES = 60_000
 _CHUNKS = 16
 
 PESSIMISTIC_BEST, SMALLEST_GAP = 0, 1
 
 
 class Rules(NamedTuple):
-    """What a plan needs besides the counts: the risk parameter, e^{βr} per (s, a), and the radius of each row's ball."""
+    """What a plan needs besides the counts: the risk parameter, e^{βr} per (s, a), and the radius of each row's ball.
+
+    ``radius[i]`` is that of the ``planned[i]`` visits which row ``i`` had at the last plan.
+    """
 
     beta: float
     sign: float
@@ -60,7 +64,9 @@ class Rules(NamedTuple):
     gain: np.ndarray
     possible: np.ndarray
     radius: np.ndarray
+    planned: np.ndarray
     widest: int
+    exponent_rounding: float
 
 
 class Optimism(NamedTuple):
@@ -88,16 +94,17 @@ class Candidate(NamedTuple):
 def _refresh_radii(rules, ledger):  # type: ignore[no-untyped-def]
     """Recompute the radius of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
-        if ledger.changed[row]:
+        if ledger.changed[row] or rules.planned[row] != ledger.visits[row]:
             ledger.changed[row] = False
             n, possible = ledger.visits[row], rules.possible[row]
+            rules.planned[row] = n
             begin = ledger.begin[row]
             if possible > 1 and n > 0:
                 tally = ledger.tally[begin : begin + ledger.used[row]]
                 rules.radius[row] = (rules.log_union + mixture_radius(tally, possible)) / n
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def _gain(frame, rules, h, s, a):  # type: ignore[no-untyped-def]
     """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
     if rules.gain.size == 0 or (frame.artificial and h == 0):
@@ -105,7 +112,7 @@ def _gain(frame, rules, h, s, a):  # type: ignore[no-untyped-def]
     return rules.gain[reward_step(frame, rules.gain, h), s, a]
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def _backup(frame, rules, ledger, h, s, a, values, sign, upper, scratch):  # type: ignore[no-untyped-def]
     """Extreme mean of e^{βr} ``values`` over the ball of (h, s, a); ``upper`` picks the end of unknown rewards."""
     row = row_of(frame, h, s, a)
@@ -119,7 +126,7 @@ def _backup(frame, rules, ledger, h, s, a, values, sign, upper, scratch):  # typ
     return _gain(frame, rules, h, s, a) * extreme
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def _optimistic_state(frame, rules, ledger, optimism, seed, h, s, scratch):  # type: ignore[no-untyped-def]
     sign = rules.sign
     actions = 1 if frame.artificial and h == 0 else frame.n_actions
@@ -145,39 +152,30 @@ def _optimistic_step(frame, rules, ledger, optimism, seed, h, chunks):  # type: 
             _optimistic_state(frame, rules, ledger, optimism, seed, h, frame.states[i], scratch)
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def _ratio(sign, optimistic, pessimistic):  # type: ignore[no-untyped-def]
     """Optimistic over pessimistic value in units of Z, at least 1 when they are in order."""
     return optimistic / pessimistic if sign > 0 else pessimistic / optimistic
 
 
-@njit(cache=True, nogil=True)
-def _choose_smallest_gap(frame, rules, ledger, optimism, plan, seed, h, s, low, pessimistic, scratch):  # type: ignore[no-untyped-def]
+@njit(**INNER)
+def _choose_smallest_gap(frame, rules, ledger, optimism, plan, seed, h, s, leader, low, pessimistic, scratch):  # type: ignore[no-untyped-def]
     """The action with the smallest gap bound in this state; ties go to the better pessimistic value."""
     sign, actions = rules.sign, frame.n_actions
-    best = pessimistic[0]
-    for a in range(1, actions):
-        if sign * pessimistic[a] > sign * best:
-            best = pessimistic[a]
     chosen, score = -1, np.inf
     for a in range(actions):
-        if sign * optimism.u[h, s, a] < sign * best:
+        if a != leader and sign * optimism.u[h, s, a] < sign * pessimistic[leader]:
             continue
         bound = 1.0
         for b in range(actions):
             if b != a:
                 bound = max(bound, _ratio(sign, optimism.u[h, s, b], pessimistic[a]))
-        row = row_of(frame, h, s, a)
         if bound < score or chosen < 0:
-            largest = 1.0
-            for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
-                largest = max(largest, plan.rho[h + 1, ledger.successor[j]])
-            if largest > bound:
-                same = same_ratio(
-                    rules, ledger, row, h - frame.artificial, rules.radius[row], plan.rho[h + 1], low[h + 1],
-                    plan.high[h + 1], scratch,
-                )  # fmt: skip
-                bound = max(bound, same)
+            row = row_of(frame, h, s, a)
+            bound = same_ratio(
+                rules, ledger, row, h - frame.artificial, rules.radius[row], plan.rho[h + 1], low[h + 1],
+                plan.high[h + 1], bound, np.inf, scratch,
+            )  # fmt: skip
         better = chosen < 0 or bound < score
         if not better and bound == score:
             gain = sign * (pessimistic[a] - pessimistic[chosen])
@@ -188,7 +186,7 @@ def _choose_smallest_gap(frame, rules, ledger, optimism, plan, seed, h, s, low, 
     return chosen
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic):  # type: ignore[no-untyped-def]
     chosen = 0
     for a in range(1, actions):
@@ -198,37 +196,50 @@ def _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic):  # type: i
     return chosen
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared):  # type: ignore[no-untyped-def]
     """Choose the candidate's action in one state and bound its value and its gap."""
     sign = rules.sign
     actions = 1 if frame.artificial and h == 0 else frame.n_actions
     low, cap = (plan.z, optimism.z) if sign > 0 else (optimism.z, plan.z)
+    greedy = optimism.policy[h, s]
+    best = pessimistic[greedy] = _backup(frame, rules, ledger, h, s, greedy, plan.z[h + 1], -sign, sign < 0, scratch)
     for a in range(actions):
-        pessimistic[a] = _backup(frame, rules, ledger, h, s, a, plan.z[h + 1], -sign, sign < 0, scratch)
-    if actions == 1:
-        chosen = 0
-    elif kind == PESSIMISTIC_BEST:
-        chosen = _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic)
-    else:
+        if a == greedy:
+            continue
+        # An action that is at best worse than another is at worst need not be valued: it cannot be chosen.
+        pessimistic[a] = optimism.u[h, s, a]
+        if sign * pessimistic[a] >= sign * best:
+            pessimistic[a] = _backup(frame, rules, ledger, h, s, a, plan.z[h + 1], -sign, sign < 0, scratch)
+            if sign * pessimistic[a] > sign * best:
+                best = pessimistic[a]
+    chosen = _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic)
+    if kind == SMALLEST_GAP and actions > 1:
         chosen = _choose_smallest_gap(
-            frame, rules, ledger, optimism, plan, seed, h, s, low, pessimistic, scratch
+            frame, rules, ledger, optimism, plan, seed, h, s, chosen, low, pessimistic, scratch
         )  # fmt: skip
     plan.policy[h, s] = chosen
     plan.z[h, s] = pessimistic[chosen]
     plan.high[h, s] = _box_top(frame, rules, ledger, optimism, plan, h, s, actions, chosen, scratch)
-    plain = _ratio(sign, optimism.z[h, s], pessimistic[chosen])
     plan.turn[h, s] = -1
+    plan.rho[h, s] = 1.0
+    plain = _ratio(sign, optimism.z[h, s], pessimistic[chosen])
     if plain <= 1.0:
-        plan.rho[h, s] = 1.0
         return
     row = row_of(frame, h, s, chosen)
-    step = h - frame.artificial
-    worst = same_ratio(
-        rules, ledger, row, step, rules.radius[row], plan.rho[h + 1], low[h + 1], plan.high[h + 1], scratch
-    )  # fmt: skip
-    for a in range(actions):
-        if a == chosen:
+    worst = 1.0
+    # The greedy action first, for it deviates most; `same` next, and only as far as it matters.
+    for i in range(-1, actions):
+        a = greedy if i < 0 else i
+        if i == 0:
+            same = same_ratio(
+                rules, ledger, row, h - frame.artificial, rules.radius[row], plan.rho[h + 1], low[h + 1],
+                plan.high[h + 1], worst, plain, scratch,
+            )  # fmt: skip
+            if same > worst:
+                worst = same
+                plan.turn[h, s] = -1
+        if a == chosen or (i >= 0 and a == greedy):
             continue
         deviation = _ratio(sign, optimism.u[h, s, a], pessimistic[chosen])
         if deviation <= worst:
@@ -237,8 +248,8 @@ def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scr
         top, bottom = (other, row) if sign > 0 else (row, other)
         gains = _gain(frame, rules, h, s, a) / _gain(frame, rules, h, s, chosen)
         deviation = deviation_ratio(
-            rules, ledger, top, bottom, step, gains if sign > 0 else 1.0 / gains, plan.rho[h + 1], low[h + 1],
-            plan.high[h + 1], cap[h + 1], deviation, scratch, shared,
+            rules, ledger, top, bottom, h - frame.artificial, gains if sign > 0 else 1.0 / gains, plan.rho[h + 1],
+            low[h + 1], plan.high[h + 1], cap[h + 1], deviation, scratch, shared,
         )  # fmt: skip
         if deviation > worst:
             worst = deviation
@@ -246,7 +257,7 @@ def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scr
     plan.rho[h, s] = max(1.0, min(plain, worst) * (1.0 + ROUNDING))
 
 
-@njit(cache=True, nogil=True)
+@njit(**INNER)
 def _box_top(frame, rules, ledger, optimism, plan, h, s, actions, chosen, scratch):  # type: ignore[no-untyped-def]
     """Upper end of the box: the candidate's optimistic value for β > 0, an upper bound of Z* for β < 0."""
     if rules.sign > 0:
@@ -263,7 +274,7 @@ def _candidate_step(frame, rules, ledger, optimism, plan, kind, seed, h, chunks)
     for chunk in prange(chunks):
         scratch = np.empty((6, rules.widest))
         pessimistic = np.empty(frame.n_actions)
-        shared = np.empty((3, 2), dtype=np.int64)
+        shared = np.empty((MAX_SHARED, 2), dtype=np.int64)
         for i in range(first + chunk * count // chunks, first + (chunk + 1) * count // chunks):
             s = frame.states[i]
             _candidate_state(
@@ -271,11 +282,9 @@ def _candidate_step(frame, rules, ledger, optimism, plan, kind, seed, h, chunks)
             )  # fmt: skip
 
 
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
-_optimistic_serial = njit(**_OPTIONS)(_optimistic_step)
-_optimistic_parallel = njit(parallel=True, **_OPTIONS)(_optimistic_step)
-_candidate_serial = njit(**_OPTIONS)(_candidate_step)
-_candidate_parallel = njit(parallel=True, **_OPTIONS)(_candidate_step)
+_PARALLEL: dict[str, Any] = {"cache": True, "nogil": True, "parallel": True}
+_optimistic_parallel = njit(**_PARALLEL)(_optimistic_step)
+_candidate_parallel = njit(**_PARALLEL)(_candidate_step)
 
 
 @njit(cache=True, nogil=True)
@@ -296,23 +305,9 @@ def _extend_candidate(frame, sign, plan, h):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _plan_optimism(frame, rules, ledger, optimism, seed):  # type: ignore[no-untyped-def]
-    for h in range(frame.steps - 1, -1, -1):
-        _optimistic_serial(frame, rules, ledger, optimism, seed, h, 1)
-        _extend(frame, h, optimism.z, rules.sign > 0)
-
-
-@njit(cache=True, nogil=True)
-def _plan_candidate(frame, rules, ledger, optimism, plan, kind, seed):  # type: ignore[no-untyped-def]
-    for h in range(frame.steps - 1, -1, -1):
-        _candidate_serial(frame, rules, ledger, optimism, plan, kind, seed, h, 1)
-        _extend_candidate(frame, rules.sign, plan, h)
-
-
-@njit(cache=True, nogil=True)
 def _claim(frame, rules, optimism, plan):  # type: ignore[no-untyped-def]
     """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards."""
-    pad = ROUNDING * (frame.steps + 1) / abs(rules.beta)
+    pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
     upper = math.log(optimism.z[0, frame.start]) / rules.beta + pad
     lower = math.log(plan.z[0, frame.start]) / rules.beta - pad
     gap = math.log(plan.rho[0, frame.start]) / abs(rules.beta) + pad
@@ -329,18 +324,31 @@ def first_kind(round):  # type: ignore[no-untyped-def]
 def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type: ignore[no-untyped-def]
     """Plan everything; the claim, which candidate it is about, and which one was evaluated last."""
     _refresh_radii(rules, ledger)
-    _plan_optimism(frame, rules, ledger, optimism, seed)
-    kind = first_kind(round)
-    _plan_candidate(frame, rules, ledger, optimism, plans[kind], kind, seed)
-    lower, upper, gap = _claim(frame, rules, optimism, plans[kind])
-    if gap <= eps:
-        return lower, upper, gap, kind, kind
-    other = 1 - kind
-    _plan_candidate(frame, rules, ledger, optimism, plans[other], other, seed)
-    other_lower, other_upper, other_gap = _claim(frame, rules, optimism, plans[other])
-    if other_gap < gap:
-        return other_lower, other_upper, other_gap, other, other
-    return lower, upper, gap, kind, other
+    scratch, pessimistic = np.empty((6, rules.widest)), np.empty(frame.n_actions)
+    shared = np.empty((MAX_SHARED, 2), dtype=np.int64)
+    for h in range(frame.steps - 1, -1, -1):
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            _optimistic_state(frame, rules, ledger, optimism, seed, h, frame.states[i], scratch)
+        _extend(frame, h, optimism.z, rules.sign > 0)
+    kind = claimed = first_kind(round)
+    lower = upper = gap = np.inf
+    for _ in range(2):
+        plan = plans[kind]
+        for h in range(frame.steps - 1, -1, -1):
+            for i in range(frame.first_state[h], frame.first_state[h + 1]):
+                s = frame.states[i]
+                _candidate_state(
+                    frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared
+                )  # fmt: skip
+            _extend_candidate(frame, rules.sign, plan, h)
+        claim = _claim(frame, rules, optimism, plan)
+        if claim[2] < gap:
+            claimed = kind
+            lower, upper, gap = claim
+        if gap <= eps:
+            break
+        kind = 1 - kind
+    return lower, upper, gap, claimed, kind if gap <= eps else 1 - kind
 
 
 @njit(cache=True, nogil=True)
@@ -392,6 +400,7 @@ class KL:
 
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
         self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
+        self.counts: Counts | None = None
         self.frame = problem.frame
         spread = problem.return_range
         exponent = abs(problem.beta) * spread
@@ -402,7 +411,8 @@ class KL:
             )
         beta = problem.beta
         if exponent < SMALLEST_EXPONENT:
-            beta = math.copysign(SMALLEST_EXPONENT / (spread or 1.0), beta)
+            # Without a spread all returns are equal, and so are their values for every β.
+            beta = math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, beta)
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread**2 / 8
         self.rules = self._rules(beta)
@@ -419,6 +429,8 @@ class KL:
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
+        if counts is not self.counts:
+            self.rules.planned[:], self.counts = -1, counts
         plan: Any = self._plan_large if self.large else _plan_all
         lower, upper, gap, kind, self.last = plan(
             self.frame,
@@ -489,6 +501,8 @@ class KL:
             log_union=math.log(max(at_risk, 1) / problem.delta),
             gain=gain,
             possible=problem.slots.possible,
-            radius=np.zeros(problem.n_rows),
+            radius=np.where(problem.slots.possible > 1, np.inf, 0.0),
+            planned=np.full(problem.n_rows, -1),
             widest=problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else widest,
+            exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_range,
         )

@@ -28,11 +28,12 @@ __all__ = ["kl_extreme"]
 # Past this radius the ball is the whole simplex for all that doubles can tell.
 WHOLE_SIMPLEX = 60.0
 # |sqrt(F/x) - 1| at which to stop: the bound's error is of second order in it, below 1e-5 of the interval.
-TOLERANCE = 3e-3
+TOLERANCE = 6e-3
 MAX_ITERATIONS = 60
 SMALLEST_W = 1e-130
-# Rounding of the final expression, in units of |M| + D; always added on the safe side.
-ROUNDING = 1e-13
+# Rounding, always taken on the safe side: of each term of a sum of logarithms, and of a value, relative.
+TERM_ROUNDING = 2.3e-16
+VALUE_ROUNDING = 1e-15
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -70,22 +71,21 @@ def _depth(p, d, size, x, top, mean, tolerance):  # type: ignore[no-untyped-def]
             logs += p[i] * math.log(d[i])
             inverse += p[i] / d[i]
         if logs + math.log(inverse) <= x:
-            return math.exp(logs - x)
+            return math.exp(logs - x) * (1.0 - (size + 4) * TERM_ROUNDING * (1.0 + x - logs))
     w = _start(p, d, size, x, top, mean)
     low, high = 0.0, np.inf
-    best = 0.0
-    for _ in range(MAX_ITERATIONS):
+    for iteration in range(MAX_ITERATIONS):
         logs = loss = square = 0.0
         rest = top
+        inverse = 1.0 / w
         for i in range(size):
-            ratio = d[i] / w
+            ratio = d[i] * inverse
             remainder = 1.0 / (1.0 + ratio)
             share = ratio * remainder
-            logs += p[i] * math.log1p(ratio)
+            logs += p[i] * (math.log(1.0 + ratio) if ratio > 0.5 else math.log1p(ratio))
             loss += p[i] * share
             rest += p[i] * remainder
             square += p[i] * share * share
-        best = max(best, w * math.expm1(logs - x))
         big_f = logs + (math.log1p(-loss) if loss < 0.5 else math.log(rest))
         root = math.sqrt(max(big_f, 0.0) / x)
         if not abs(root - 1.0) >= tolerance:
@@ -99,10 +99,11 @@ def _depth(p, d, size, x, top, mean, tolerance):  # type: ignore[no-untyped-def]
         step = w + 2.0 * big_f * (1.0 - root) * w / slope if slope < 0.0 else np.inf
         if not (low < step < high):
             step = 0.1 * w if low == 0.0 else 0.5 * (low + high) if high < np.inf else 4.0 * w
-        if not (SMALLEST_W <= step < 1e130):
+        if not (SMALLEST_W <= step < 1e130) or iteration == MAX_ITERATIONS - 1:
             break
         w = step
-    return best
+    depth = w * math.expm1(logs - x)
+    return max(0.0, depth - (size + 4) * TERM_ROUNDING * (depth + (depth + w) * logs))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -129,7 +130,7 @@ def kl_extreme(tally, f, size, n, x, sign, tolerance, scratch):  # type: ignore[
     width = top_value - seen_low
     if n == 0 or size == 1 or not x < WHOLE_SIMPLEX or not width > 0.0:
         return sign * top_value
-    average, rounding = total / n, ROUNDING * (abs(top_value) + width)
+    average, rounding = total / n, VALUE_ROUNDING * (abs(top_value) + abs(seen_low))
     if x <= 0.0:
         return sign * min(top_value, average + rounding)
     p, d = scratch[0], scratch[1]
@@ -143,7 +144,8 @@ def kl_extreme(tally, f, size, n, x, sign, tolerance, scratch):  # type: ignore[
                 p[seen], d[seen] = share * tally[i], depth
                 mean += p[seen] * depth
                 seen += 1
-    value = top_value - width * _depth(p, d, seen, x, top, mean, tolerance) + rounding
+    value = top_value - width * _depth(p, d, seen, x, top, mean, tolerance)
+    value += VALUE_ROUNDING * abs(value)
     if not value < top_value:
         return sign * top_value
     return sign * max(value, average)

@@ -1,0 +1,116 @@
+"""The commands ``reproduce``, ``sweep`` and ``export``; the command line registers them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from entropic_bpi.experiments.store import Results
+
+__all__ = ["export", "reproduce", "sweep"]
+
+OutOption = Annotated[Path, typer.Option(help="Folder for the results; created if needed.", show_default=False)]
+WorkersOption = Annotated[
+    int | None, typer.Option(help="Processes. Default: one per core; 0: none.", show_default=False)
+]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="A Dask scheduler, such as tcp://host:8786, to compute on.", show_default=False
+    ),
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Keep the runs that are there, and do the rest.")]
+
+
+def reproduce(
+    out: OutOption,
+    figures: Annotated[
+        list[str] | None, typer.Argument(metavar="[FIGURE]...", help="Default: fig3 to fig8.", show_default=False)
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="1e5 episodes, 3 seeds, coarser grids.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="Another number of seeds than 15 (quick: 3).", show_default=False)
+    ] = None,
+    workers: WorkersOption = None,
+    scheduler: SchedulerOption = None,
+    resume: ResumeOption = False,
+) -> None:
+    """Draw the figures of the paper, and some of ours, from runs that it carries out.
+
+    Figures: fig3 fig4 (stopping time against beta and the horizon), fig5 fig6 fig7 fig8 (regret at beta = 1, 2, 3, 4), and
+    certify (the paper's rule beside ours), interval (the certified interval over time), chi2 (why the slope in beta
+    changes), tuned (regret with the best scale of each learner).
+
+    Each figure gets a folder with PNG, PDF, its data as CSV and a README that compares it with what the paper says. Runs are
+    kept in results.duckdb as they finish; after an interruption, --resume does only what is missing.
+
+    Examples:
+
+        entropic-bpi reproduce fig3 fig4 --out figures
+
+        entropic-bpi reproduce --quick --out figures-quick
+    """
+    from entropic_bpi.experiments.figures import reproduce
+
+    told = reproduce(figures or [], out, quick=quick, seeds=seeds, workers=workers, scheduler=scheduler, resume=resume)
+    for name, text in told.items():
+        print(f"{out / name}: {text}\n")
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The sweep.", show_default=False)],
+    out: OutOption,
+    workers: WorkersOption = None,
+    scheduler: SchedulerOption = None,
+    resume: ResumeOption = False,
+) -> None:
+    """Carry out the runs of a TOML file and keep their results in OUT/results.duckdb.
+
+    Example file:
+
+        [[runs]]
+
+        instance = "risky-bridge"
+
+        horizon = [5, 7]
+
+        method = "kl"
+
+        beta = [1.0, 2.0]
+
+        seeds = 5
+
+    Exit code 1 if some run failed; the others are kept, and --resume tries the failed ones again.
+    """
+    from entropic_bpi import experiments
+
+    asked = experiments.read_sweep(file)
+    results = experiments.run(
+        asked.runs, out, workers=workers, scheduler=scheduler, resume=resume, imports=asked.imports
+    )
+    print(f"{len(results.runs['id'])} runs in {out / 'results.duckdb'}")
+    if _report_failures(results):
+        raise typer.Exit(1)
+
+
+def _report_failures(results: Results) -> int:
+    failed = [(name, error) for name, error in zip(results.runs["id"], results.runs["error"], strict=True) if error]
+    for name, error in failed:
+        print(f"failed: {name}: {error}", file=sys.stderr)
+    return len(failed)
+
+
+def export(
+    results: Annotated[Path, typer.Argument(help="A results.duckdb, or its folder.", show_default=False)],
+    out: OutOption,
+    format: Annotated[list[str] | None, typer.Option(help="parquet or csv; repeat it for both. Default: both.")] = None,
+) -> None:
+    """Write results as Parquet and CSV: the tables runs, curves and timings."""
+    from entropic_bpi import experiments
+
+    for path in experiments.export(results, out, format or ("parquet", "csv")):
+        print(path)

@@ -1,0 +1,77 @@
+"""The figures: Figures 3 to 8 of the paper, and some of ours.
+
+A figure is a sweep, a table computed from its results, a drawing of the table and a paragraph about it. The table is
+saved as CSV, and neither the drawing nor the paragraph knows anything else, so whatever is said or shown can be checked
+there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from entropic_bpi._checks import check_choice
+from entropic_bpi.experiments.figures import chi2, interval, regret, stopping
+from entropic_bpi.experiments.figures._figure import FULL, QUICK, Plot, save
+from entropic_bpi.experiments.runner import run
+
+__all__ = ["FIGURES", "PAPER", "Plot", "reproduce"]
+
+FIGURES: Mapping[str, Plot] = {
+    "fig3": stopping.FIG3,
+    "fig4": stopping.FIG4,
+    "fig5": regret.at(1.0),
+    "fig6": regret.at(2.0),
+    "fig7": regret.at(3.0),
+    "fig8": regret.at(4.0),
+    "certify": stopping.CERTIFY,
+    "interval": interval.INTERVAL,
+    "chi2": chi2.CHI2,
+    "tuned": regret.TUNED,
+}
+PAPER = ("fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
+
+
+def reproduce(
+    names: Sequence[str],
+    folder: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> dict[str, str]:
+    """Compute and draw figures into ``folder``; returns the paragraph of each.
+
+    Each figure ``NAME`` becomes ``NAME/NAME.png``, ``.pdf`` and ``.csv`` with a ``README.md``; the runs of all of them are
+    in ``results.duckdb``.
+
+    Parameters
+    ----------
+    names : list of str
+        Of :data:`FIGURES`; none means those of the paper.
+    quick : bool
+        10⁵ episodes, 3 seeds and coarser grids instead of 10⁷ and 15.
+    seeds : int, optional
+        Another number of seeds.
+    workers, scheduler, resume, progress
+        As for :func:`~entropic_bpi.experiments.run`.
+    """
+    chosen = [check_choice("figure", name, FIGURES) for name in dict.fromkeys(names)] or list(PAPER)
+    size = (QUICK if quick else FULL).with_seeds(seeds)
+    sweeps = {name: FIGURES[name].sweep(size) for name in chosen}
+    results = run(
+        [spec for sweep in sweeps.values() for spec in sweep],
+        folder,
+        workers=workers,
+        scheduler=scheduler,
+        resume=resume,
+        progress=progress,
+    )
+    return {
+        name: save(FIGURES[name], name, results.select(sweep), size, Path(folder) / name)
+        for name, sweep in sweeps.items()
+    }

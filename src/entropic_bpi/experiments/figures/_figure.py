@@ -1,0 +1,88 @@
+"""What all figures share: how much to compute, tables, and files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi._checks import check_integer
+from entropic_bpi._files import write_atomically, write_text_atomically
+from entropic_bpi.errors import EntropicBPIError
+from entropic_bpi.experiments.spec import RunSpec
+from entropic_bpi.experiments.store import Results
+
+__all__ = ["FULL", "QUICK", "Plot", "Size", "Table", "column", "rows_where", "save"]
+
+Table = list[dict[str, Any]]
+"""Rows of a figure's data; all have the same keys."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much to compute."""
+
+    quick: bool
+    seeds: int
+    episodes: int
+
+    def with_seeds(self, seeds: int | None) -> Size:
+        return self if seeds is None else replace(self, seeds=check_integer("seeds", seeds))
+
+
+FULL = Size(quick=False, seeds=15, episodes=10**7)
+QUICK = Size(quick=True, seeds=3, episodes=10**5)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure: which runs it needs, the table they give, the drawing of the table and the paragraph about it."""
+
+    sweep: Callable[[Size], list[RunSpec]]
+    table: Callable[[Results], Table]
+    draw: Callable[[Table], Any]
+    tell: Callable[[Table], str]
+
+
+def save(plot: Plot, name: str, results: Results, size: Size, folder: Path) -> str:
+    """Write the table, the drawing and the paragraph, which is returned."""
+    good = np.array([error is None for error in results.runs["error"]], dtype=bool)
+    if not good.any():
+        raise EntropicBPIError(
+            f"{name}: none of its {len(good)} runs succeeded; the first error: {results.runs['error'][0]}"
+        )
+    table = plot.table(results.where(good))
+    figure = plot.draw(table)
+    text = plot.tell(table)
+    if size.quick:
+        text += " This is the quick version: fewer episodes and seeds than in the paper, and coarser grids."
+    if not good.all():
+        text += f" {np.sum(~good)} of {len(good)} runs failed and are left out; results.duckdb has their errors."
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(folder / f"{name}.csv", _as_csv(table))
+    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
+        write_atomically(folder / f"{name}.{kind}", partial(figure.savefig, format=kind, metadata=metadata))
+    write_text_atomically(folder / "README.md", f"# {name}\n\n{text}\n")
+    return text
+
+
+def column(table: Table, name: str) -> np.ndarray:
+    return np.array([row[name] for row in table])
+
+
+def rows_where(table: Table, **wanted: Any) -> Table:
+    return [row for row in table if all(row[name] == value for name, value in wanted.items())]
+
+
+def _as_csv(table: Table) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return text.getvalue()

@@ -1,0 +1,322 @@
+"""What is run: a sweep is a list of :class:`RunSpec`, and :func:`grid` writes one as the product of its axes.
+
+A run is settled by its spec alone. It has an id for people, ``risky_bridge/h7/beta=2.5/kl/successors=model/seed=3``,
+which leaves out what has the paper's value, and a hash of everything that its result depends on, the content of the
+model included. Two runs with the same hash are the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive, check_probability
+from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.mdp import FiniteMDP
+
+__all__ = ["RunSpec", "SweepError", "grid"]
+
+METHODS = ("kl", "bernstein")
+IDENTIFY_DEFAULTS: dict[str, Any] = {"eps": 0.2, "delta": 0.1}
+LEARNER_DEFAULTS: dict[str, Any] = {"delta": 0.1, "scale": 1.0}
+_IDENTIFY_OPTIONS = (
+    "eps",
+    "delta",
+    "constants",
+    "stationary",
+    "successors",
+    "replan",
+    "sampling",
+    "max_episodes",
+    "ties",
+)
+_LEARNER_OPTIONS = ("episodes", "delta", "scale", "ties")
+_MODEL_FILES = (".npz", ".json")
+
+
+class SweepError(InvalidProblemError):
+    """A sweep is ill-posed; ``keys`` lead to the entry at fault."""
+
+    def __init__(self, message: str, *keys: str | int) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+@dataclass(frozen=True, eq=False)
+class RunSpec:
+    """One run: an identification (``kind="identify"``) or a regret learner (``kind="learner"``) on one model.
+
+    Attributes
+    ----------
+    instance : str
+        Name of the instance, the file or the environment that the model came from.
+    params : dict
+        Its parameters, except the horizon.
+    kind, algorithm : str
+        ``"identify"`` and a method, or ``"learner"`` and the name of one.
+    beta : float
+        Risk parameter; positive is risk-seeking.
+    options : dict
+        Keyword arguments of ``identify`` or ``run``.
+    seed : int
+    mdp : FiniteMDP
+        The model. It travels with the spec, so that a worker needs no file.
+    """
+
+    instance: str
+    params: dict[str, Any]
+    kind: str
+    algorithm: str
+    beta: float
+    options: dict[str, Any]
+    seed: int
+    mdp: FiniteMDP = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        defaults = IDENTIFY_DEFAULTS if self.kind == "identify" else LEARNER_DEFAULTS
+        told = {name: value for name, value in self.options.items() if defaults.get(name) != value}
+        parts = [self.instance, f"h{self.mdp.horizon}", *_told(self.params), f"beta={_plain(self.beta)}"]
+        return "/".join([*parts, self.algorithm, *_told(told), f"seed={self.seed}"])
+
+    @cached_property
+    def as_json(self) -> str:
+        """All that settles the result, in canonical form; the model by its content hash."""
+        fields = {
+            "instance": self.instance,
+            "params": self.params,
+            "horizon": self.mdp.horizon,
+            "model": self.mdp.content_hash,
+            "kind": self.kind,
+            "algorithm": self.algorithm,
+            "beta": self.beta,
+            "options": self.options,
+            "seed": self.seed,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @cached_property
+    def hash(self) -> str:
+        return hashlib.sha256(self.as_json.encode()).hexdigest()[:32]
+
+    @property
+    def cost(self) -> float:
+        """Rough share of the work, in units of a million episodes of a learner; only the progress bar uses it."""
+        return self.options["episodes"] / 1e6 + 0.01 if self.kind == "learner" else 0.3
+
+
+def grid(
+    *,
+    instance: str = "risky-bridge",
+    beta: Any,
+    seeds: Any,
+    method: Any = None,
+    learner: Any = None,
+    horizon: Any = None,
+    params: Mapping[str, Any] | None = None,
+    folder: str | Path = ".",
+    **options: Any,
+) -> list[RunSpec]:
+    """The runs of a product of axes: every argument but ``instance`` may be one value or a list of them.
+
+    Parameters
+    ----------
+    instance : str
+        Name of an instance, a saved model (``model.npz``), or ``gym:ENV_ID``.
+    beta : float or list
+        Risk parameters; positive is risk-seeking.
+    seeds : int or list of int
+        How many, counted from 0, or which ones.
+    method, learner : str or list
+        One of the two: methods of ``identify``, or learners of ``run``.
+    horizon : int or list, optional
+        Steps of the model; a saved model has its own.
+    params : dict, optional
+        Further parameters of the instance.
+    folder : path
+        Where a relative path of a saved model starts.
+    options
+        Keyword arguments of ``identify`` (``eps`` 0.2 and ``delta`` 0.1 unless given, as in the paper) or of ``run``
+        (``episodes`` is required; ``delta`` is 0.1 and ``scale`` 1 unless given).
+
+    Examples
+    --------
+    >>> from entropic_bpi.experiments import grid
+    >>> runs = grid(horizon=7, method="kl", beta=[2.5, 3], successors="model", seeds=2)
+    >>> [run.id for run in runs][:2]
+    ['risky_bridge/h7/beta=2.5/kl/successors=model/seed=0', 'risky_bridge/h7/beta=2.5/kl/successors=model/seed=1']
+    """
+    if (method is None) == (learner is None):
+        raise SweepError("give either method or learner", "method" if learner is None else "learner")
+    kind, names, default = (
+        ("identify", method, IDENTIFY_DEFAULTS) if learner is None else ("learner", learner, LEARNER_DEFAULTS)
+    )
+    given_axes = {"method": method, "learner": learner, "horizon": horizon, "beta": beta, "seeds": seeds, **options}
+    for name, values in given_axes.items():
+        if not _axis(values):
+            raise SweepError(f"{name} must not be an empty list", name)
+    algorithms = [_check_algorithm(kind, name) for name in _axis(names)]
+    options = {**default, **{name: value for name, value in options.items() if value is not None}}
+    axes = {
+        name: [_check_option(kind, algorithms, name, value) for value in _axis(values)]
+        for name, values in options.items()
+    }
+    if kind == "learner" and "episodes" not in axes:
+        raise SweepError("learners need the number of episodes", "learner")
+    betas = [_guarded(check_finite, "beta", value) for value in _axis(beta)]
+    models = [
+        (dict(zip(params or {}, values, strict=True)), steps)
+        for steps in _axis(horizon)
+        for values in itertools.product(*map(_axis, (params or {}).values()))
+    ]
+    built = [(_label(instance), given, _build(instance, steps, given, Path(folder))) for given, steps in models]
+    return [
+        RunSpec(name, given, kind, algorithm, value, dict(zip(axes, chosen, strict=True)), seed, mdp)
+        for name, given, mdp in built
+        for algorithm in algorithms
+        for chosen in itertools.product(*axes.values())
+        for value in betas
+        for seed in _check_seeds(seeds)
+    ]
+
+
+# -- axes ------------------------------------------------------------------------------------------------------------
+
+
+def _axis(values: Any) -> list[Any]:
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    return list(values) if isinstance(values, (list, tuple, range)) else [values]
+
+
+def _guarded(check: Any, key: str, value: Any) -> Any:
+    """``check(key, value)``, with the key remembered if it fails."""
+    try:
+        return check(key, value)
+    except EntropicBPIError as error:
+        raise SweepError(str(error), key) from None
+
+
+def _check_seeds(seeds: Any) -> list[int]:
+    if isinstance(seeds, int):
+        return list(range(_guarded(check_integer, "seeds", seeds)))
+    chosen = [_guarded(lambda key, seed: check_integer(key, seed, at_least=0), "seeds", seed) for seed in _axis(seeds)]
+    if len(set(chosen)) < len(chosen):
+        raise SweepError(f"seeds must differ, got {chosen}", "seeds")
+    return chosen
+
+
+def _check_algorithm(kind: str, name: Any) -> str:
+    if kind == "identify":
+        return _guarded(lambda key, value: check_choice(key, value, METHODS), "method", name)
+    from entropic_bpi import learners
+
+    return _guarded(lambda key, value: check_choice(key, value, learners.names()), "learner", name)
+
+
+_OPTION_CHECKS = {
+    "eps": check_positive,
+    "delta": check_probability,
+    "scale": check_positive,
+    "episodes": check_integer,
+    "max_episodes": check_integer,
+    "constants": lambda key, value: check_choice(key, value, ("verified", "sharp")),
+    "successors": lambda key, value: check_choice(key, value, ("model",)),
+    "sampling": lambda key, value: check_choice(key, value, ("challenger", "optimistic")),
+    "ties": lambda key, value: check_choice(key, value, ("random", "lowest")),
+    "replan": lambda key, value: value if value == "every" else check_positive(key, value),
+}
+
+
+def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> Any:
+    known = _IDENTIFY_OPTIONS if kind == "identify" else _LEARNER_OPTIONS
+    if name not in known:
+        if kind == "identify":
+            raise SweepError(f"unknown option {name!r}: expected one of {', '.join(known)}", name)
+        _check_learner_parameter(algorithms, name)
+        return value
+    if name == "constants" and algorithms != ["bernstein"]:
+        raise SweepError("constants belong to method 'bernstein' alone", name)
+    if name == "stationary":
+        if not isinstance(value, bool):
+            raise SweepError(f"stationary must be true or false, got {value!r}", name)
+        return value
+    return _guarded(_OPTION_CHECKS[name], name, value)
+
+
+def _check_learner_parameter(algorithms: list[str], name: str) -> None:
+    from entropic_bpi.learners._run import find
+
+    for algorithm in algorithms:
+        own = list(inspect.signature(find(algorithm)).parameters)[1:]
+        if name not in own:
+            raise SweepError(f"unknown option {name!r}: {algorithm} takes {', '.join([*_LEARNER_OPTIONS, *own])}", name)
+
+
+# -- models ----------------------------------------------------------------------------------------------------------
+
+
+def _label(instance: str) -> str:
+    """How the model is called in ids: the same on every machine."""
+    if not isinstance(instance, str):
+        raise SweepError(f"instance must be a name, a file or gym:ENV_ID; got {instance!r}", "instance")
+    if instance.startswith("gym:"):
+        return instance
+    path = Path(instance)
+    return path.name if path.suffix in _MODEL_FILES else instance.replace("-", "_")
+
+
+def _build(instance: str, horizon: int | None, params: dict[str, Any], folder: Path) -> FiniteMDP:
+    from entropic_bpi import instances
+
+    if "horizon" in params:
+        raise SweepError("the horizon is an axis of its own, not one of params", "params")
+    try:
+        if Path(instance).suffix in _MODEL_FILES:
+            return _load(folder / instance, horizon, params)
+        steps = {} if horizon is None else {"horizon": horizon}
+        if instance.startswith("gym:"):
+            if horizon is None:
+                raise SweepError("a gym: instance needs a horizon", "instance")
+            return instances.from_gymnasium(instance.removeprefix("gym:"), **steps, **params)
+        return instances.make(instance, **steps, **params)
+    except SweepError:
+        raise
+    except EntropicBPIError as error:
+        raise SweepError(
+            str(error), "params" if params else "horizon" if "horizon" in str(error) else "instance"
+        ) from None
+
+
+def _load(path: Path, horizon: int | None, params: dict[str, Any]) -> FiniteMDP:
+    if params:
+        raise SweepError("a saved model takes no parameters", "params")
+    mdp = FiniteMDP.load(path)
+    if horizon not in (None, mdp.horizon):
+        raise SweepError(f"horizon is {horizon}, but the saved model's is {mdp.horizon}", "horizon")
+    return mdp
+
+
+# -- ids -------------------------------------------------------------------------------------------------------------
+
+
+def _told(settings: Mapping[str, Any]) -> Iterable[str]:
+    return [f"{name}={_plain(value)}" for name, value in settings.items()]
+
+
+def _plain(value: Any) -> str:
+    """A value as one types it: 2 rather than 2.0, and without loss of digits."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,318 @@
+"""Where results live: one DuckDB file, written by one driver, a run at a time and all or nothing.
+
+Tables: ``runs`` has a row per run, ``curves`` what it did over time, ``timings`` how long it took. The first two hold
+nothing that depends on the machine or on the order in which runs finished, so two complete sweeps have equal tables.
+The file appears under its name only when it is a valid store, and a commit is on disk before the next run is recorded:
+whatever kills the driver, the file opens again with every run that was recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from entropic_bpi._checks import check_choice
+from entropic_bpi._version import __version__
+from entropic_bpi.errors import EntropicBPIError
+from entropic_bpi.experiments.spec import RunSpec
+
+__all__ = ["FILE_NAME", "Outcome", "Results", "Store", "StoreError", "export", "load"]
+
+FILE_NAME = "results.duckdb"
+FORMAT, FORMAT_VERSION = "entropic-bpi results", "1"
+
+# Outcomes of a run, in the order of the columns of ``runs``; those that do not apply are NULL.
+OUTCOMES = {
+    "episodes": "BIGINT",
+    "stopped": "BOOLEAN",
+    "lower": "DOUBLE",
+    "upper": "DOUBLE",
+    "gap": "DOUBLE",
+    "true_gap": "DOUBLE",
+    "regret": "DOUBLE",
+    "policy_changes": "BIGINT",
+    "policy": "VARCHAR",
+}
+CURVES = ("episodes", "lower", "upper", "gap", "regret")
+
+_SCHEMA = f"""
+    CREATE TABLE meta (name VARCHAR PRIMARY KEY, value VARCHAR);
+    INSERT INTO meta VALUES ('format', '{FORMAT}'), ('version', '{FORMAT_VERSION}');
+    CREATE TABLE runs (
+        hash VARCHAR PRIMARY KEY, id VARCHAR, instance VARCHAR, horizon BIGINT, kind VARCHAR, algorithm VARCHAR,
+        beta DOUBLE, seed BIGINT, spec VARCHAR, model VARCHAR, versions VARCHAR, error VARCHAR,
+        {", ".join(f"{name} {kind}" for name, kind in OUTCOMES.items())}
+    );
+    CREATE TABLE curves (hash VARCHAR, episodes BIGINT, lower DOUBLE, upper DOUBLE, gap DOUBLE, regret DOUBLE);
+    CREATE TABLE timings (hash VARCHAR PRIMARY KEY, seconds DOUBLE);
+"""
+_ORDER = "ORDER BY instance, horizon, kind, algorithm, beta, id"
+_CURVES = f"""
+    SELECT run, {", ".join(f"curves.{name}" for name in CURVES)}
+    FROM curves JOIN (SELECT hash, row_number() OVER ({_ORDER}) - 1 AS run FROM runs) USING (hash)
+    ORDER BY run, curves.episodes
+"""
+_QUERIES = {
+    "runs": f"SELECT * FROM runs {_ORDER}",
+    "curves": "SELECT id, curves.* FROM curves JOIN runs USING (hash) ORDER BY id, curves.episodes",
+    "timings": "SELECT id, timings.* FROM timings JOIN runs USING (hash) ORDER BY id",
+}
+
+
+class StoreError(EntropicBPIError, ValueError):
+    """A results file cannot be read, is not one of ours, or cannot be written."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run gave: values for the columns of ``runs``, arrays for ``curves``, or the error that ended it."""
+
+    columns: dict[str, Any]
+    curve: dict[str, np.ndarray]
+    seconds: float
+    error: str | None = None
+
+
+def versions() -> str:
+    """What a result may depend on besides its spec, the same on every machine with the same installation."""
+    used = {"entropic-bpi": __version__, "python": platform.python_version()}
+    used |= {name: version(name) for name in ("numba", "numpy", "scipy")}
+    return " ".join(f"{name}={number}" for name, number in used.items())
+
+
+class Store:
+    """A results file that is open for writing; use it in a ``with`` block."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.path = _create(Path(folder) / FILE_NAME)
+        with _readable(self.path) as connection:  # a file that is not ours must not even be opened for writing
+            _check_content(connection, self.path)
+        with _translated("open", self.path):
+            self.connection = duckdb.connect(str(self.path))
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            with _translated("close", self.path):
+                self.connection.close()
+        except StoreError:
+            if error[0] is None:
+                raise
+
+    def finished(self) -> set[str]:
+        """Hashes of the runs that are recorded without an error."""
+        return self._hashes("SELECT hash FROM runs WHERE error IS NULL")
+
+    def known(self) -> set[str]:
+        return self._hashes("SELECT hash FROM runs")
+
+    def _hashes(self, query: str) -> set[str]:
+        with _translated("read", self.path):
+            return {row[0] for row in self.connection.execute(query).fetchall()}
+
+    def record(self, spec: RunSpec, outcome: Outcome) -> None:
+        """Write a run, in place of what was known of it; all of it or nothing."""
+        row = {
+            "hash": spec.hash,
+            "id": spec.id,
+            "instance": spec.instance,
+            "horizon": spec.mdp.horizon,
+            "kind": spec.kind,
+            "algorithm": spec.algorithm,
+            "beta": spec.beta,
+            "seed": spec.seed,
+            "spec": spec.as_json,
+            "model": spec.mdp.content_hash,
+            "versions": versions(),
+            "error": outcome.error,
+            **outcome.columns,
+        }
+        with _translated("write", self.path):
+            self.connection.begin()
+            for table in ("runs", "curves", "timings"):
+                self.connection.execute(f"DELETE FROM {table} WHERE hash = ?", [spec.hash])
+            marks = ", ".join("?" * len(row))
+            self.connection.execute(
+                f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", [_plain(value) for value in row.values()]
+            )
+            self.connection.execute("INSERT INTO timings VALUES (?, ?)", [spec.hash, outcome.seconds])
+            if outcome.curve:
+                self.connection.register("fresh", dict(outcome.curve))
+                names = ", ".join(outcome.curve)
+                self.connection.execute(f"INSERT INTO curves (hash, {names}) SELECT ?, {names} FROM fresh", [spec.hash])
+                self.connection.unregister("fresh")
+            self.connection.commit()
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """A results file in memory.
+
+    Attributes
+    ----------
+    runs : dict of arrays
+        A column of the table of runs by name; numbers that do not apply are NaN.
+    curves : dict of arrays
+        ``run``, the row of the run in ``runs``, and ``episodes``, ``lower``, ``upper``, ``gap``, ``regret``: what it did
+        over time.
+    """
+
+    runs: dict[str, np.ndarray]
+    curves: dict[str, np.ndarray]
+
+    def select(self, specs: Iterable[RunSpec]) -> Results:
+        """Only the runs of a sweep."""
+        wanted = {spec.hash for spec in specs}
+        return self.where(np.array([name in wanted for name in self.runs["hash"]], dtype=bool))
+
+    def where(self, chosen: np.ndarray) -> Results:
+        """Only the chosen runs, given by a mask over their rows."""
+        kept, number = chosen[self.curves["run"]], np.cumsum(chosen) - 1
+        curves = {name: values[kept] for name, values in self.curves.items()}
+        return Results(
+            {name: values[chosen] for name, values in self.runs.items()}, {**curves, "run": number[curves["run"]]}
+        )
+
+    def curve(self, run: int) -> dict[str, np.ndarray]:
+        """What the run in row ``run`` did over time."""
+        first, last = np.searchsorted(self.curves["run"], [run, run + 1])
+        return {name: values[first:last] for name, values in self.curves.items()}
+
+    def to_pandas(self) -> tuple[Any, Any]:
+        """Both tables as pandas data frames (needs pandas)."""
+        import pandas  # type: ignore[import-untyped,unused-ignore]
+
+        curves = pandas.DataFrame({"id": self.runs["id"][self.curves["run"]], **self.curves})
+        return pandas.DataFrame(self.runs), curves
+
+
+def load(path: str | os.PathLike[str]) -> Results:
+    """Read a results file, or the one in a folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from entropic_bpi import experiments
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs = experiments.grid(horizon=5, method="kl", beta=-1, successors="model", seeds=2)
+    ...     _ = experiments.run(runs, folder, workers=0)
+    ...     results = experiments.load(folder)
+    >>> bool((results.runs["true_gap"] <= results.runs["gap"]).all())
+    True
+    """
+    path = _file(path)
+    with _readable(path) as connection, _translated("read", path):
+        tables = [connection.execute(query).fetchnumpy() for query in (_QUERIES["runs"], _CURVES)]
+    return Results(*({name: _filled(column) for name, column in table.items()} for table in tables))
+
+
+def export(
+    path: str | os.PathLike[str], folder: str | os.PathLike[str], formats: Iterable[str] = ("parquet", "csv")
+) -> list[Path]:
+    """Write the tables of a results file as Parquet and CSV into ``folder``; returns the files."""
+    path, folder = _file(path), Path(folder)
+    formats = [check_choice("format", kind, ("parquet", "csv")) for kind in formats]
+    with _readable(path) as connection, _translated("export", path):
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [folder / f"{table}.{kind}" for table in _QUERIES for kind in formats]
+        for file in files:
+            part = file.with_name(f".{file.name}.part")
+            quoted = str(part).replace("'", "''")
+            connection.execute(f"COPY ({_QUERIES[file.stem]}) TO '{quoted}' (FORMAT {file.suffix[1:]})")
+            os.replace(part, file)
+    return files
+
+
+# -- the file --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _translated(doing: str, path: Path) -> Iterator[None]:
+    """Turn what DuckDB and the system report into one clear error; what was committed before is safe."""
+    try:
+        yield
+    except (duckdb.Error, OSError) as error:
+        reason = " ".join(str(error).split())
+        if "lock" in reason and "Conflicting" in reason:
+            reason = "another process is using it"
+        raise StoreError(f"cannot {doing} {path}: {reason}") from error
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[Any]:
+    with _translated("open", path):
+        connection = duckdb.connect(str(path), read_only=True)
+    try:
+        _check_ours(connection, path)
+        yield connection
+    finally:
+        connection.close()
+
+
+def _check_ours(connection: Any, path: Path) -> None:
+    with _translated("read", path):
+        tables = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
+        meta = dict(connection.execute("SELECT * FROM meta").fetchall()) if {"meta", "runs"} <= tables else {}
+    if meta.get("format") != FORMAT:
+        raise StoreError(f"{path} is a DuckDB file, but not one of ours; it was left as it is")
+    if meta.get("version") != FORMAT_VERSION:
+        raise StoreError(
+            f"{path} has version {meta.get('version')} of the results format, this library reads {FORMAT_VERSION}"
+        )
+
+
+def _check_content(connection: Any, path: Path) -> None:
+    """Read everything once, so that a damaged block is found before anything is written."""
+    with _translated("read", path):
+        for table in _QUERIES:
+            connection.execute(f"SELECT bit_xor(hash({table})) FROM {table}").fetchall()
+
+
+def _create(path: Path) -> Path:
+    """Make an empty store unless the file is there; it appears whole or not at all."""
+    with _translated("create", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            return path
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+            fresh = Path(folder) / path.name
+            with duckdb.connect(str(fresh)) as connection:
+                connection.execute(_SCHEMA)
+            os.replace(fresh, path)
+    return path
+
+
+def _file(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    path = path / FILE_NAME if path.is_dir() else path
+    if not path.exists():
+        raise StoreError(f"there are no results at {path}")
+    return path
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _filled(column: Any) -> np.ndarray:
+    """A column without a mask: NaN for missing numbers, None for missing words."""
+    if not isinstance(column, np.ma.MaskedArray):
+        return np.asarray(column)
+    missing, values = np.ma.getmaskarray(column), np.asarray(column.data)
+    if not missing.any():
+        return values
+    values = values.astype(float if values.dtype.kind in "iufb" else object)
+    values[missing] = np.nan if values.dtype == float else None
+    return values

@@ -1,0 +1,248 @@
+"""Figures are checked by their data: the CSV holds what the runs gave, and drawing and words follow from it alone."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import entropic_bpi as eb
+from entropic_bpi.experiments import commands, grid, reproduce
+from entropic_bpi.experiments.figures import FIGURES, PAPER, stopping
+from entropic_bpi.experiments.figures import regret as regret_figures
+from entropic_bpi.experiments.figures._figure import FULL, QUICK
+from entropic_bpi.experiments.statistics import line, summary
+from entropic_bpi.experiments.store import Outcome, Results
+
+
+def read(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def made_up(specs, outcome):
+    """Results of a sweep that nobody ran."""
+    found = [outcome(spec) for spec in specs]
+    runs = {
+        "hash": [spec.hash for spec in specs],
+        "spec": [spec.as_json for spec in specs],
+        "algorithm": [spec.algorithm for spec in specs],
+        "horizon": [spec.mdp.horizon for spec in specs],
+        "beta": [spec.beta for spec in specs],
+        "seed": [spec.seed for spec in specs],
+        **{name: [each.columns[name] for each in found] for name in found[0].columns},
+    }
+    curves = {name: np.concatenate([each.curve[name] for each in found]) for name in found[0].curve}
+    curves["run"] = np.repeat(np.arange(len(specs)), [len(each.curve["episodes"]) for each in found])
+    return Results({name: np.array(values) for name, values in runs.items()}, curves)
+
+
+def stop_after(episodes, *, stopped=True):
+    columns = {"episodes": episodes, "stopped": stopped, "gap": 0.2, "lower": 1.0, "upper": 1.2, "true_gap": 0.0}
+    return Outcome({**columns, "policy": "x"}, {"episodes": np.array([0, 1, episodes]), "lower": np.array([0, 0, 1.0]),
+                    "upper": np.array([7, 7, 4.0]), "gap": np.array([7, 7, 0.2])}, 0.0)  # fmt: skip
+
+
+def test_the_sweeps_are_those_of_the_paper():
+    assert PAPER == ("fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
+    fig3, fig4 = (FIGURES[name].sweep(FULL) for name in ("fig3", "fig4"))
+    assert sorted({run.beta for run in fig3}) == [2.5, 3.0, 3.5, 4.0, 4.5]
+    assert {(run.mdp.horizon, run.options["eps"], run.options["delta"]) for run in fig3} == {(7, 0.2, 0.1)}
+    assert sorted({run.mdp.horizon for run in fig4}) == [5, 7, 9, 11, 13, 15, 17]
+    assert {run.beta for run in fig4} == {0.5}
+    for runs in (fig3, fig4):
+        assert {run.seed for run in runs} == set(range(15))
+        assert {(run.algorithm, run.options["constants"]) for run in runs} == {("bernstein", "verified")}
+    for name, beta in (("fig5", 1.0), ("fig6", 2.0), ("fig7", 3.0), ("fig8", 4.0)):
+        runs = FIGURES[name].sweep(FULL)
+        assert {run.beta for run in runs} == {beta}
+        assert {run.options["episodes"] for run in runs} == {10**7}
+        assert {run.algorithm for run in runs} == set(regret_figures.LEARNERS)
+        assert len(regret_figures.LEARNERS) == 9
+        assert {run.options["episodes"] for run in FIGURES[name].sweep(QUICK)} == {10**5}
+
+
+def test_the_words_follow_from_the_data():
+    exponential = made_up(FIGURES["fig3"].sweep(QUICK), lambda run: stop_after(round(1e6 * math.exp(run.beta))))
+    table = FIGURES["fig3"].table(exponential)
+    assert [row["beta"] for row in table] == [2.5, 3.0, 3.5, 4.0, 4.5]
+    assert table[0]["mean"] == pytest.approx(1e6 * math.exp(2.5))
+    told = FIGURES["fig3"].tell(table)
+    assert "increases sharply: confirmed" in told
+    assert "roughly linear in β: confirmed" in told
+    assert "not constant in β: not confirmed" in told
+    flat = made_up(FIGURES["fig3"].sweep(QUICK), lambda run: stop_after(10**6 + run.seed))
+    assert "increases sharply: not confirmed" in FIGURES["fig3"].tell(FIGURES["fig3"].table(flat))
+
+
+def test_capped_runs_are_counted_and_shown():
+    specs = FIGURES["fig4"].sweep(QUICK)
+    results = made_up(specs, lambda run: stop_after(1000 + run.mdp.horizon, stopped=run.seed > 0))
+    table = FIGURES["fig4"].table(results)
+    assert [row["capped"] for row in table] == [1] * 7
+    labels = FIGURES["fig4"].draw(table).axes[0].get_legend_handles_labels()[1]
+    assert "some runs capped" in labels
+    assert "7 runs were capped" in FIGURES["fig4"].tell(table)
+
+
+def regret_results(name, level):
+    """Regret ``level(spec) * sqrt(K)``."""
+
+    def outcome(spec):
+        episodes = np.unique(np.geomspace(1, spec.options["episodes"], 300).astype(int))
+        regret = level(spec) * np.sqrt(episodes)
+        return Outcome({"episodes": episodes[-1], "regret": regret[-1]}, {"episodes": episodes, "regret": regret}, 0.0)
+
+    return made_up(FIGURES[name].sweep(QUICK), outcome)
+
+
+def test_the_lowest_learner_is_named():
+    rank = {name: i + 1.0 for i, name in enumerate(regret_figures.LEARNERS)}
+    results = regret_results("fig5", lambda run: rank[run.algorithm] + 0.01 * run.seed)
+    table = FIGURES["fig5"].table(results)
+    assert [row["learner"] for row in regret_figures.ranking(table)] == list(regret_figures.LEARNERS)
+    assert table[-1]["mean"] == pytest.approx((9.01) * math.sqrt(10**5))
+    assert table[-1]["mean_low"] < table[-1]["median"] < table[-1]["mean_high"]
+    told = FIGURES["fig5"].tell(table)
+    assert "lowest at 100% of the points" in told
+    assert (
+        "the next one, rsvi, has 1.99 times its regret (their intervals are apart): the claim is confirmed with" in told
+    )
+    results = regret_results("fig6", lambda run: 10 - rank[run.algorithm] + 0.01 * run.seed)
+    told = FIGURES["fig6"].tell(FIGURES["fig6"].table(results))
+    assert "at the end rovi is lowest" in told
+    assert "the claim is not confirmed" in told
+
+
+def test_tuning_chooses_a_scale_on_seeds_that_are_not_shown():
+    def level(run):
+        tuning = run.seed >= regret_figures.TUNING_SEED
+        best = 0.01 if tuning else 1.0  # on the seeds that are shown, another scale would look better
+        return 1.0 + abs(math.log10(run.options["scale"] / best))
+
+    table = FIGURES["tuned"].table(regret_results("tuned", level))
+    assert {row["scale"] for row in table} == {0.01}
+    assert table[-1]["seeds"] == 3
+    assert "seeds of their own" in FIGURES["tuned"].tell(table)
+
+
+def test_the_other_figures_follow_from_their_data():
+    certify = FIGURES["certify"]
+    results = made_up(certify.sweep(QUICK), lambda run: stop_after(10**9 if run.algorithm != "kl" else 10**6))
+    table = certified = certify.table(results)
+    assert list(dict.fromkeys(row["rule"] for row in table))[:6] == list(stopping.RULES)
+    assert "needs 1e+03 to 1e+03 times fewer" in certify.tell(table)
+    interval = FIGURES["interval"]
+    results = made_up(interval.sweep(QUICK), lambda run: stop_after(1000))
+    table = interval.table(results)
+    assert {row["rule"] for row in table} == set(stopping.RULES) - {
+        "paper, sharp constants",
+        "KL, stationary",
+        "KL, successors known",
+    }
+    assert {row["episodes"] for row in table} == {1, 1000}
+    assert "at every point of every run" in interval.tell(table)
+    chi2 = FIGURES["chi2"]
+    results = made_up(chi2.sweep(QUICK), lambda run: stop_after(round(1e6 * math.exp(run.beta**2))))
+    table = chi2.table(results)
+    bridge = eb.instances.risky_bridge(horizon=7)
+    for row in table:
+        exact = eb.chi_square(bridge, eb.solve(bridge, row["beta"]).policy, row["beta"])
+        assert row["chi_square"] == pytest.approx(exact)
+    assert "not supported" in chi2.tell(table)
+    for plot, data in ((certify, certified), (chi2, table)):
+        for axes in plot.draw(data).axes:
+            assert axes.get_ylabel()
+
+
+def test_statistics_have_the_seed_as_their_unit():
+    found = summary([1.0, 2.0, 4.0], capped=[False, False, True])
+    assert (found["seeds"], found["capped"], found["median"]) == (3, 1, 2.0)
+    half = 4.302652729911275 * np.std([1.0, 2.0, 4.0], ddof=1) / math.sqrt(3)
+    assert found["mean_high"] - found["mean"] == pytest.approx(half)
+    assert math.isnan(summary([1.0])["mean_low"])
+    assert line([1, 2, 3], [2, 2, 2]) == (pytest.approx(0.0), 1.0)
+
+
+@pytest.fixture
+def app():
+    app = typer.Typer()
+    for command in (commands.reproduce, commands.sweep, commands.export):
+        app.command()(command)
+    return app
+
+
+def test_reproduce_writes_pictures_data_and_words(tmp_path, app):
+    arguments = ["reproduce", "fig3", "--quick", "--seeds", "2", "--workers", "0", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert {file.name for file in (tmp_path / "fig3").iterdir()} == {"fig3.png", "fig3.pdf", "fig3.csv", "README.md"}
+    assert (tmp_path / "fig3" / "fig3.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "fig3" / "fig3.pdf").read_bytes().startswith(b"%PDF")
+    assert "# fig3" in (tmp_path / "fig3" / "README.md").read_text()
+    rows = read(tmp_path / "fig3" / "fig3.csv")
+    assert [float(row["beta"]) for row in rows] == [2.5, 3.0, 3.5, 4.0, 4.5]
+    alone = [
+        eb.identify(
+            eb.instances.risky_bridge(horizon=7), beta=2.5, eps=0.2, delta=0.1, method="bernstein", seed=seed
+        ).episodes
+        for seed in (0, 1)
+    ]
+    assert float(rows[0]["mean"]) == np.mean(alone)
+    with pytest.raises(eb.EntropicBPIError, match="already holds"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert CliRunner().invoke(app, [*arguments, "--resume"], catch_exceptions=False).exit_code == 0
+
+
+def test_failed_runs_are_left_out_and_mentioned(tmp_path, monkeypatch):
+    def execute(spec):
+        return stop_after(10**6) if spec.seed else Outcome({}, {}, 0.0, "ValueError: made up")
+
+    monkeypatch.setattr("entropic_bpi.experiments.runner.execute", execute)
+    told = reproduce(["fig3"], tmp_path, quick=True, workers=0)
+    assert "5 of 15 runs failed and are left out" in told["fig3"]
+    assert read(tmp_path / "fig3" / "fig3.csv")[0]["seeds"] == "2"
+
+
+def test_an_unknown_figure_is_a_clear_error(tmp_path):
+    with pytest.raises(eb.InvalidProblemError, match="fig3, fig4"):
+        reproduce(["fig9"], tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_sweep_and_export_from_the_command_line(tmp_path, app):
+    (tmp_path / "mine.toml").write_text('[[runs]]\nlearner = "rsq"\nepisodes = 50\nbeta = [1.0, 2.0]\nseeds = 2\n')
+    done = CliRunner().invoke(
+        app,
+        ["sweep", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out"), "--workers", "0"],
+        catch_exceptions=False,
+    )
+    assert (done.exit_code, done.stdout.split()[0]) == (0, "4")
+    done = CliRunner().invoke(
+        app,
+        ["export", str(tmp_path / "out"), "--out", str(tmp_path / "tables"), "--format", "csv"],
+        catch_exceptions=False,
+    )
+    assert done.exit_code == 0
+    assert len(read(tmp_path / "tables" / "runs.csv")) == 4
+
+
+def test_a_sweep_with_a_failed_run_ends_with_code_1(tmp_path, app, monkeypatch):
+    (tmp_path / "mine.toml").write_text('[[runs]]\nlearner = "rsq"\nepisodes = 50\nbeta = 1.0\nseeds = 2\n')
+    monkeypatch.setattr("entropic_bpi.experiments.runner.execute", lambda spec: Outcome({}, {}, 0.0, "ValueError: no"))
+    done = CliRunner().invoke(
+        app,
+        ["sweep", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out"), "--workers", "0"],
+        catch_exceptions=False,
+    )
+    assert done.exit_code == 1
+    assert done.stderr.count("ValueError: no") == 2
+
+
+def test_results_of_nothing_can_be_selected():
+    none = made_up(grid(learner="rsq", beta=1.0, episodes=5, seeds=1), lambda spec: stop_after(5)).select([])
+    assert len(none.runs["hash"]) == len(none.curves["run"]) == 0

@@ -1,0 +1,181 @@
+"""The results file: what goes in comes out, and what is not ours is never touched."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import textwrap
+
+import duckdb
+import numpy as np
+import pytest
+
+import entropic_bpi as eb
+from entropic_bpi.experiments import StoreError, export, grid, load, run
+from entropic_bpi.experiments.store import FILE_NAME, Outcome, Store
+
+
+def outcome(i, n=100):
+    columns = {"episodes": n, "regret": float(i), "true_gap": 0.25, "policy_changes": i}
+    return Outcome(columns, {"episodes": np.arange(1, n + 1), "regret": np.linspace(0, i, n)}, 0.5)
+
+
+def runs(n):
+    return grid(learner="rsq", beta=1.0, episodes=100, seeds=n)
+
+
+def fill(folder, n=3):
+    with Store(folder) as store:
+        for i, spec in enumerate(runs(n)):
+            store.record(spec, outcome(i))
+    return folder / FILE_NAME
+
+
+def content(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_what_is_recorded_is_read_back(tmp_path):
+    fill(tmp_path)
+    results = load(tmp_path)
+    assert results.runs["id"].tolist() == [spec.id for spec in runs(3)]
+    assert results.runs["regret"].tolist() == [0.0, 1.0, 2.0]
+    assert np.isnan(results.runs["gap"]).all()
+    assert results.runs["error"].tolist() == [None] * 3
+    assert "numba=" in results.runs["versions"][0]
+    assert len(results.curves["regret"]) == 300
+    assert len(results.curve(1)["regret"]) == 100
+    assert results.curve(2)["regret"][-1] == 2.0
+    chosen = results.select(runs(3)[1:])
+    assert chosen.runs["seed"].tolist() == [1, 2]
+    assert chosen.curve(0)["regret"][-1] == 1.0
+    assert len(chosen.curves["run"]) == 200
+
+
+def test_recording_again_replaces(tmp_path):
+    fill(tmp_path)
+    with Store(tmp_path) as store:
+        store.record(runs(1)[0], Outcome({}, {}, 0.0, "ValueError: no"))
+        assert store.finished() == {spec.hash for spec in runs(3)[1:]}
+        assert store.known() == {spec.hash for spec in runs(3)}
+    results = load(tmp_path)
+    assert results.runs["error"][0] == "ValueError: no"
+    assert len(results.curves["regret"]) == 200
+
+
+def test_pandas_gets_both_tables(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    fill(tmp_path)
+    table, curves = load(tmp_path).to_pandas()
+    assert isinstance(table, pandas.DataFrame)
+    assert curves.groupby("id").regret.max().tolist() == [0.0, 1.0, 2.0]
+
+
+def test_export_writes_parquet_and_csv_that_agree(tmp_path):
+    files = export(fill(tmp_path), tmp_path / "it's out")
+    assert {file.name for file in files} == {
+        f"{t}.{k}" for t in ("runs", "curves", "timings") for k in ("parquet", "csv")
+    }
+    for table, rows in (("runs", 3), ("curves", 300), ("timings", 3)):
+        counts = [
+            duckdb.execute(f"SELECT count(*) FROM '{str(file).replace(chr(39), chr(39) * 2)}'").fetchone()[0]
+            for file in files
+            if file.stem == table
+        ]
+        assert counts == [rows, rows]
+    with pytest.raises(eb.InvalidProblemError, match="parquet, csv"):
+        export(tmp_path, tmp_path / "out", ["xlsx"])
+
+
+@pytest.mark.parametrize("bytes_", [b"", b"not a database" * 1000], ids=["empty", "text"])
+def test_a_foreign_file_is_refused_and_left_alone(tmp_path, bytes_):
+    path = tmp_path / FILE_NAME
+    path.write_bytes(bytes_)
+    for use in (load, Store):
+        with pytest.raises(StoreError, match="not a valid DuckDB"):
+            use(tmp_path)
+    assert path.read_bytes() == bytes_
+    assert [file.name for file in tmp_path.iterdir()] == [FILE_NAME]
+
+
+def test_somebody_elses_database_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / FILE_NAME
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            "CREATE TABLE meta (a INTEGER); CREATE TABLE runs (b INTEGER); CREATE TABLE precious (c INTEGER)"
+        )
+    before = content(path)
+    for use in (load, Store, lambda folder: run(runs(1), folder, workers=0)):
+        with pytest.raises(StoreError, match="not one of ours"):
+            use(tmp_path)
+    assert content(path) == before
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    path = fill(tmp_path)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
+    with pytest.raises(StoreError, match="version 99"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "overwritten"])
+def test_a_damaged_file_is_refused_and_left_alone(tmp_path, damage):
+    with Store(tmp_path) as store:
+        for i, spec in enumerate(runs(8)):
+            store.record(spec, outcome(i, 5000))
+    path = tmp_path / FILE_NAME
+    whole = path.read_bytes()
+    half = len(whole) // 2
+    path.write_bytes(whole[:half] if damage == "truncated" else whole[:half] + b"x" * 5000 + whole[half + 5000 :])
+    before = content(path)
+    with pytest.raises(StoreError, match=str(path)):
+        Store(tmp_path)
+    assert content(path) == before
+
+
+def test_two_drivers_at_once_are_told(tmp_path):
+    script = f"from entropic_bpi.experiments.store import Store; Store({str(tmp_path)!r})"
+    with Store(tmp_path):
+        second = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert "another process is using it" in second.stderr
+
+
+def test_no_results_is_a_clear_error(tmp_path):
+    with pytest.raises(StoreError, match="no results"):
+        load(tmp_path)
+
+
+def test_a_full_disk_is_a_clear_error_and_what_was_recorded_stays(tmp_path):
+    script = tmp_path / "fill.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import resource, sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import numpy as np
+        from entropic_bpi.experiments import StoreError, grid
+        from entropic_bpi.experiments.store import Outcome, Store
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
+        rng = np.random.default_rng(0)
+        try:
+            with Store({str(tmp_path / "out")!r}) as store:
+                for spec in grid(learner="rsq", beta=1.0, episodes=100, seeds=100):
+                    curve = dict(episodes=np.arange(5000), regret=rng.random(5000))
+                    store.record(spec, Outcome(dict(episodes=5000, regret=1.0), curve, 0.0))
+                    print(spec.id, flush=True)
+        except StoreError as error:
+            print(error, file=sys.stderr)
+            sys.exit(7)
+        """)
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 7, done.stderr
+    assert "cannot write" in done.stderr
+    recorded = done.stdout.split()
+    assert 1 <= len(recorded) < 100
+    results = load(tmp_path / "out")
+    assert sorted(results.runs["id"]) == sorted(recorded)
+    assert len(results.curves["regret"]) == 5000 * len(recorded)
+    with Store(tmp_path / "out") as store:  # and it can be written again
+        store.record(runs(100)[99], outcome(1))
