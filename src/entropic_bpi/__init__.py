@@ -14,7 +14,7 @@ from entropic_bpi._gymnasium_ids import register_when_imported
 from entropic_bpi._version import __version__
 
 if TYPE_CHECKING:
-    from entropic_bpi import events, instances, learners, theory
+    from entropic_bpi import events, experiments, instances, learners, theory
     from entropic_bpi.certificate import Certificate, certify
     from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidModelError, InvalidProblemError
     from entropic_bpi.gymnasium_env import as_gymnasium
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         solve,
         tilted,
     )
+    from entropic_bpi.verify import Verification, verify
 
 _HOME = {
     "CertificateError": "errors",
@@ -42,6 +43,8 @@ _HOME = {
     "InvalidModelError": "errors",
     "InvalidProblemError": "errors",
     "as_gymnasium": "gymnasium_env",
+    "Verification": "verify",
+    "verify": "verify",
     "Certificate": "certificate",
     "certify": "certificate",
     "Identification": "identify",
@@ -63,7 +66,7 @@ _HOME = {
     "tilted": "planning",
     "from_gymnasium": "instances.gymnasium_table",
 }
-_MODULES = ("events", "instances", "learners", "theory")
+_MODULES = ("events", "experiments", "instances", "learners", "theory")
 
 __all__ = [
     "Certificate",
@@ -79,6 +82,7 @@ __all__ = [
     "Rows",
     "Run",
     "Solution",
+    "Verification",
     "__version__",
     "as_gymnasium",
     "certify",
@@ -86,6 +90,7 @@ __all__ = [
     "entropic_variance",
     "evaluate",
     "events",
+    "experiments",
     "from_gymnasium",
     "identify",
     "instances",
@@ -96,6 +101,7 @@ __all__ = [
     "solve",
     "theory",
     "tilted",
+    "verify",
 ]
 
 

@@ -279,15 +279,15 @@ def certify(source: Any, *, beta: float, eps: float | None = None, delta: float 
         eps=problem.eps if eps is None else check_positive("eps", eps),
         delta=problem.delta if delta is None else check_probability("delta", delta),
     )
-    counts = Counts(problem)
-    counts.add(transitions, episodes)
-    plan = KL(problem).plan(counts, 0)
+    counts, method = Counts.of(problem, transitions, episodes), KL(problem)
+    policy = method.plan(counts, 0).policy
+    lower, upper, gap = method.claim(counts, policy)
     return Certificate(
-        policy=plan.policy[int(problem.artificial) :],
+        policy=policy[int(problem.artificial) :],
         episodes=episodes,
-        lower=plan.lower,
-        upper=plan.upper,
-        gap=plan.gap,
+        lower=lower,
+        upper=upper,
+        gap=gap,
         method="kl",
         constants=None,
         assumptions=assumptions_of(problem),

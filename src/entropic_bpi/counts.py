@@ -184,6 +184,13 @@ class Counts:
             end=np.array([n_slots]),
         )
 
+    @classmethod
+    def of(cls, problem: Problem, transitions: Transitions, episodes: int) -> Counts:
+        """The counts of given transitions."""
+        counts = cls(problem)
+        counts.add(transitions, episodes)
+        return counts
+
     def reserve(self, slots: int) -> None:
         """Make sure that ``slots`` more pool slots are free."""
         ledger = self.ledger

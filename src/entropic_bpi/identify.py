@@ -379,12 +379,15 @@ class _Run:
     def result(self) -> Identification:
         assert self.best is not None
         plan, episodes, transitions = self.best
+        lower, upper, gap = float(plan.lower), float(plan.upper), float(_claimed(plan))
+        if isinstance(self.method, KL):
+            lower, upper, gap = self.method.claim(Counts.of(self.problem, transitions, episodes), plan.policy)
         certificate = Certificate(
             policy=plan.policy[int(self.problem.artificial) :],
             episodes=episodes,
-            lower=float(plan.lower),
-            upper=float(plan.upper),
-            gap=float(_claimed(plan)),
+            lower=lower,
+            upper=upper,
+            gap=gap,
             method=self.options["method"],
             constants=self.options["constants"],
             assumptions=assumptions_of(self.problem) + self.notes,

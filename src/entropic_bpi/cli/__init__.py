@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from entropic_bpi.cli import bounds, compare, identify, solve, spectrum, verify
 from entropic_bpi.cli._app import app, main
+from entropic_bpi.experiments import commands as experiments
 
 __all__ = ["app", "bounds", "compare", "identify", "main", "solve", "spectrum", "verify"]
 
@@ -17,3 +18,6 @@ app.command("spectrum")(spectrum.spectrum)
 app.command("compare")(compare.compare)
 app.command("verify")(verify.verify)
 app.command("bounds")(bounds.bounds)
+app.command("reproduce")(experiments.reproduce)
+app.command("sweep")(experiments.sweep)
+app.command("export")(experiments.export)

@@ -29,7 +29,7 @@ ResumeOption = Annotated[bool, typer.Option("--resume", help="Keep the runs that
 def reproduce(
     out: OutOption,
     figures: Annotated[
-        list[str] | None, typer.Argument(metavar="[FIGURE]...", help="Default: fig3 to fig8.", show_default=False)
+        list[str] | None, typer.Argument(metavar="FIGURE", help="Default: fig3 to fig8.", show_default=False)
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="1e5 episodes, 3 seeds, coarser grids.")] = False,
     seeds: Annotated[

@@ -45,7 +45,9 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     try:
         text = path.read_text(encoding="utf-8")
         content = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise SweepError(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SweepError(f"{path}: {error}") from None
     try:
         return _read(content, path.parent)

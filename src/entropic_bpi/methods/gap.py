@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from entropic_bpi.methods.kl_ball import TOLERANCE, WHOLE_SIMPLEX, kl_extreme
+from entropic_bpi.methods.kl_ball import WHOLE_SIMPLEX, kl_extreme
 
-__all__ = ["INNER", "MAX_SHARED", "deviation_ratio", "same_ratio", "slot_weight"]
+__all__ = ["INNER", "MAX_SHARED", "SAME_TOLERANCE", "deviation_ratio", "row_extreme", "same_ratio", "slot_weight"]
 
 # For functions that only compiled code calls: without the parts that Python needs, compilation is much shorter.
 INNER: dict[str, Any] = {
@@ -40,7 +40,7 @@ INNER: dict[str, Any] = {
 MAX_SHARED = 3
 # Relative precision of the search for `same`, and its length at most; its upper end is kept, so a coarse one is safe.
 SAME_TOLERANCE = 1e-4
-SAME_ITERATIONS = 40
+SAME_ITERATIONS = 100
 # Not worth a search: this close to 1 the difference is rounding.
 NEGLIGIBLE = 1e-12
 
@@ -56,18 +56,26 @@ def slot_weight(rules, ledger, step, slot, upper):  # type: ignore[no-untyped-de
 
 
 @njit(**INNER)
-def _tilted_excess(ledger, row, x, lam, scratch):  # type: ignore[no-untyped-def]
-    """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere."""
+def row_extreme(rules, ledger, row, f, sign, scratch):  # type: ignore[no-untyped-def]
+    """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
     begin, size = ledger.begin[row], ledger.used[row]
+    tally = ledger.tally[begin : begin + size]
+    return kl_extreme(tally, f, size, ledger.visits[row], rules.radius[row], sign, rules.tolerance, scratch)
+
+
+@njit(**INNER)
+def _tilted_excess(rules, ledger, row, lam, scratch):  # type: ignore[no-untyped-def]
+    """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere."""
+    size = ledger.used[row]
     rho, high, low, f = scratch[2], scratch[3], scratch[4], scratch[5]
     for j in range(size):
         excess = rho[j] - lam
         f[j] = excess * (high[j] if excess > 0.0 else low[j])
-    return kl_extreme(ledger.tally[begin : begin + size], f, size, ledger.visits[row], x, 1.0, TOLERANCE, scratch)
+    return row_extreme(rules, ledger, row, f, 1.0, scratch)
 
 
 @njit(**INNER)
-def same_ratio(rules, ledger, row, step, x, rho, low, high, floor, ceiling, scratch):  # type: ignore[no-untyped-def]
+def same_ratio(rules, ledger, row, step, rho, low, high, floor, ceiling, scratch):  # type: ignore[no-untyped-def]
     """Largest average of the next ``rho`` under weights q w, w within the box [``low``, ``high``] of Z times e^{βr}.
 
     Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned.
@@ -78,7 +86,7 @@ def same_ratio(rules, ledger, row, step, x, rho, low, high, floor, ceiling, scra
         largest = max(largest, rho[ledger.successor[begin + j]])
     if largest <= floor:
         return floor
-    if largest < 1.0 + NEGLIGIBLE or size == 1 or ledger.visits[row] == 0 or not x < WHOLE_SIMPLEX:
+    if largest < 1.0 + NEGLIGIBLE or size == 1 or ledger.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX:
         return min(largest, ceiling)
     for j in range(size):
         y = ledger.successor[begin + j]
@@ -86,21 +94,21 @@ def same_ratio(rules, ledger, row, step, x, rho, low, high, floor, ceiling, scra
         scratch[3, j] = slot_weight(rules, ledger, step, begin + j, True) * high[y]
         scratch[4, j] = slot_weight(rules, ledger, step, begin + j, False) * low[y]
     left, right = floor, min(largest, ceiling)
-    left_value = _tilted_excess(ledger, row, x, left, scratch)
+    left_value = _tilted_excess(rules, ledger, row, left, scratch)
     if left_value <= 0.0:
         return left
-    right_value = _tilted_excess(ledger, row, x, right, scratch)
+    right_value = _tilted_excess(rules, ledger, row, right, scratch)
     if not right_value <= 0.0:
         return right
     # The excess is convex and decreasing in λ, so the chord's root is on the safe side; an end counts as safe only if
     # its own computed value says so.
     for iteration in range(SAME_ITERATIONS):
-        if right - left <= SAME_TOLERANCE * (right - 1.0):
+        if right - left <= rules.same_tolerance * (right - 1.0):
             break
         chord = iteration % 2 == 0 and right_value < 0.0
         share = left_value / (left_value - right_value) if chord else 0.5
         lam = left + (right - left) * min(max(share, 1e-3), 0.999)
-        value = _tilted_excess(ledger, row, x, lam, scratch)
+        value = _tilted_excess(rules, ledger, row, lam, scratch)
         if value <= 0.0:
             right, right_value = lam, value
         else:
@@ -109,74 +117,96 @@ def same_ratio(rules, ledger, row, step, x, rho, low, high, floor, ceiling, scra
 
 
 @njit(**INNER)
-def _share_successors(ledger, top_row, bottom_row, rho, low, high, cap, shared):  # type: ignore[no-untyped-def]
-    """Find the successors of both rows that matter most; ``shared[i]`` = (slot in top row, slot in bottom row)."""
+def _tally_of(ledger, row, y):  # type: ignore[no-untyped-def]
+    """Visits of ``row`` that went to state ``y``, over all of its slots."""
+    total = 0
+    for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+        if ledger.successor[j] == y:
+            total += ledger.tally[j]
+    return total
+
+
+@njit(**INNER)
+def _share_states(ledger, top_row, bottom_row, elsewhere, shared, scores):  # type: ignore[no-untyped-def]
+    """The states that both rows were seen to reach, at most ``MAX_SHARED``: the likeliest first, then the lowest.
+
+    Chosen by the counts alone, so that whoever checks the certificate chooses the same.
+    """
     count = 0
-    scores = np.zeros(MAX_SHARED)
-    top_begin, bottom_begin = ledger.begin[top_row], ledger.begin[bottom_row]
-    top_n, bottom_n = max(ledger.visits[top_row], 1), max(ledger.visits[bottom_row], 1)
-    elsewhere = rho.size - 1
-    for i in range(ledger.used[top_row]):
-        y = ledger.successor[top_begin + i]
-        p = ledger.tally[top_begin + i] / top_n
-        if p == 0.0 or y == elsewhere:
+    top_n, bottom_n = float(ledger.visits[top_row]), float(ledger.visits[bottom_row])
+    for i in range(ledger.begin[top_row], ledger.begin[top_row] + ledger.used[top_row]):
+        y = ledger.successor[i]
+        if ledger.tally[i] == 0 or y == elsewhere:
             continue
-        for j in range(ledger.used[bottom_row]):
-            if ledger.successor[bottom_begin + j] == y:
-                kappa = max(low[y], min(high[y], cap[y] / rho[y]))
-                score = min(p, ledger.tally[bottom_begin + j] / bottom_n) * (kappa - low[y])
-                if score > 0.0:
-                    count = _insert(shared, scores, count, i, j, score)
-                break
+        known = False
+        for c in range(count):
+            known = known or shared[c] == y
+        bottom_tally = 0 if known else _tally_of(ledger, bottom_row, y)
+        if bottom_tally > 0:
+            score = min(_tally_of(ledger, top_row, y) * bottom_n, bottom_tally * top_n)
+            count = _insert(shared, scores, count, y, score)
     return count
 
 
 @njit(**INNER)
-def _insert(shared, scores, count, i, j, score):  # type: ignore[no-untyped-def]
-    """Keep the ``MAX_SHARED`` pairs with the largest scores; the new count."""
+def _insert(shared, scores, count, y, score):  # type: ignore[no-untyped-def]
+    """Keep the states with the largest scores, of equal ones the lowest; the new count."""
     place = count
-    if count == MAX_SHARED:
-        place = np.argmin(scores)
-        if scores[place] >= score:
-            return count
-    else:
-        count += 1
-    shared[place, 0], shared[place, 1], scores[place] = i, j, score
+    while place > 0 and (score > scores[place - 1] or (score == scores[place - 1] and y < shared[place - 1])):
+        place -= 1
+    if place == MAX_SHARED:
+        return count
+    count = min(count + 1, MAX_SHARED)
+    for c in range(count - 1, place, -1):
+        shared[c], scores[c] = shared[c - 1], scores[c - 1]
+    shared[place], scores[place] = y, score
     return count
 
 
 @njit(**INNER)
-def deviation_ratio(rules, ledger, top_row, bottom_row, step, gain_ratio, rho, low, high, cap, limit, scratch, shared):  # type: ignore[no-untyped-def]
+def _set_corner(rules, ledger, top_row, bottom_row, step, y, z, value, above, below):  # type: ignore[no-untyped-def]
+    """Give state ``y`` the value ``z`` below and ``value`` above, in all of its slots."""
+    begin = ledger.begin[top_row]
+    for i in range(ledger.used[top_row]):
+        if ledger.successor[begin + i] == y:
+            above[i] = slot_weight(rules, ledger, step, begin + i, True) * value
+    begin = ledger.begin[bottom_row]
+    for j in range(ledger.used[bottom_row]):
+        if ledger.successor[begin + j] == y:
+            below[j] = slot_weight(rules, ledger, step, begin + j, False) * z
+
+
+@njit(**INNER)
+def deviation_ratio(  # type: ignore[no-untyped-def]
+    rules, ledger, top_row, bottom_row, step, gain_ratio, rho, low, high, cap, limit, scratch, shared, scores
+):
     """dev2: the largest ``gain_ratio`` (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
 
     Stops at ``limit``, the ratio that is known already.
     """
-    top_begin, top_size = ledger.begin[top_row], ledger.used[top_row]
-    bottom_begin, bottom_size = ledger.begin[bottom_row], ledger.used[bottom_row]
     above, below = scratch[2], scratch[3]
-    for i in range(top_size):
-        y = ledger.successor[top_begin + i]
-        above[i] = slot_weight(rules, ledger, step, top_begin + i, True) * min(cap[y], rho[y] * high[y])
-    for j in range(bottom_size):
-        y = ledger.successor[bottom_begin + j]
-        below[j] = slot_weight(rules, ledger, step, bottom_begin + j, False) * low[y]
-    count = _share_successors(ledger, top_row, bottom_row, rho, low, high, cap, shared)
+    for i in range(ledger.used[top_row]):
+        slot = ledger.begin[top_row] + i
+        y = ledger.successor[slot]
+        above[i] = slot_weight(rules, ledger, step, slot, True) * min(cap[y], rho[y] * high[y])
+    for j in range(ledger.used[bottom_row]):
+        slot = ledger.begin[bottom_row] + j
+        below[j] = slot_weight(rules, ledger, step, slot, False) * low[ledger.successor[slot]]
+    count = _share_states(ledger, top_row, bottom_row, rho.size - 1, shared, scores)
     worst = 0.0
     for corner in range(1 << count):
+        repeated = False
         for c in range(count):
-            i, j = shared[c, 0], shared[c, 1]
-            y = ledger.successor[top_begin + i]
-            z = max(low[y], min(high[y], cap[y] / rho[y])) if corner >> c & 1 else low[y]
-            above[i] = slot_weight(rules, ledger, step, top_begin + i, True) * min(cap[y], rho[y] * z)
-            below[j] = slot_weight(rules, ledger, step, bottom_begin + j, False) * z
-        top = kl_extreme(
-            ledger.tally[top_begin : top_begin + top_size], above, top_size, ledger.visits[top_row],
-            rules.radius[top_row], 1.0, TOLERANCE, scratch,
-        )  # fmt: skip
-        bottom = kl_extreme(
-            ledger.tally[bottom_begin : bottom_begin + bottom_size], below, bottom_size, ledger.visits[bottom_row],
-            rules.radius[bottom_row], -1.0, TOLERANCE, scratch,
-        )  # fmt: skip
+            y = shared[c]
+            kink = max(low[y], min(high[y], cap[y] / rho[y]))
+            raised = corner >> c & 1 == 1
+            z = kink if raised else low[y]
+            repeated = repeated or (raised and kink == low[y])
+            _set_corner(rules, ledger, top_row, bottom_row, step, y, z, min(cap[y], rho[y] * z), above, below)
+        if repeated:
+            continue
+        top = row_extreme(rules, ledger, top_row, above, 1.0, scratch)
+        bottom = row_extreme(rules, ledger, bottom_row, below, -1.0, scratch)
         worst = max(worst, gain_ratio * top / bottom if bottom > 0.0 else np.inf)
         if not worst < limit:
             return limit

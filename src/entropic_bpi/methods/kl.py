@@ -30,8 +30,16 @@ from numba import njit, prange
 
 from entropic_bpi.counts import Counts, spare_slots
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.gap import INNER, MAX_SHARED, deviation_ratio, same_ratio, slot_weight
-from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
+from entropic_bpi.methods.gap import (
+    INNER,
+    MAX_SHARED,
+    SAME_TOLERANCE,
+    deviation_ratio,
+    row_extreme,
+    same_ratio,
+    slot_weight,
+)
+from entropic_bpi.methods.kl_ball import TOLERANCE
 from entropic_bpi.methods.plan import History, Plan, tie_priority
 from entropic_bpi.methods.rates import mixture_radius
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, reward_step, row_of
@@ -44,17 +52,23 @@ SMALLEST_EXPONENT = 1e-5
 # Rounding of one step of the recursion, relative, and of the exponents βr, relative; added on the safe side.
 ROUNDING = 1e-13
 EXPONENT_ROUNDING = 1e-15
+ULPS = 1e-15
 # From this many (step, state, action) on, a plan uses several threads.
 _PARALLEL_PLACES = 60_000
 _CHUNKS = 16
 
-PESSIMISTIC_BEST, SMALLEST_GAP = 0, 1
+PESSIMISTIC_BEST, SMALLEST_GAP, GIVEN = 0, 1, 2
+# The round in which a given policy is evaluated, and how far the solvers go then.
+FINAL_ROUND = -1
+CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
+CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 
 
 class Rules(NamedTuple):
     """What a plan needs besides the counts: the risk parameter, e^{βr} per (s, a), and the radius of each row's ball.
 
-    ``radius[i]`` is that of the ``planned[i]`` visits which row ``i`` had at the last plan.
+    ``radius[i]`` is that of the ``planned[i]`` visits which row ``i`` had at the last plan. The tolerances say how far the
+    solvers go: bounds are valid for any.
     """
 
     beta: float
@@ -67,6 +81,8 @@ class Rules(NamedTuple):
     planned: np.ndarray
     widest: int
     exponent_rounding: float
+    tolerance: float
+    same_tolerance: float
 
 
 class Optimism(NamedTuple):
@@ -121,9 +137,7 @@ def _backup(frame, rules, ledger, h, s, a, values, sign, upper, scratch):  # typ
     for j in range(size):
         weight = slot_weight(rules, ledger, h - frame.artificial, begin + j, upper)
         f[j] = weight * values[ledger.successor[begin + j]]
-    tally = ledger.tally[begin : begin + size]
-    extreme = kl_extreme(tally, f, size, ledger.visits[row], rules.radius[row], sign, TOLERANCE, scratch)
-    return _gain(frame, rules, h, s, a) * extreme
+    return _gain(frame, rules, h, s, a) * row_extreme(rules, ledger, row, f, sign, scratch)
 
 
 @njit(**INNER)
@@ -173,7 +187,7 @@ def _choose_smallest_gap(frame, rules, ledger, optimism, plan, seed, h, s, leade
         if bound < score or chosen < 0:
             row = row_of(frame, h, s, a)
             bound = same_ratio(
-                rules, ledger, row, h - frame.artificial, rules.radius[row], plan.rho[h + 1], low[h + 1],
+                rules, ledger, row, h - frame.artificial, plan.rho[h + 1], low[h + 1],
                 plan.high[h + 1], bound, np.inf, scratch,
             )  # fmt: skip
         better = chosen < 0 or bound < score
@@ -197,7 +211,7 @@ def _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic):  # type: i
 
 
 @njit(**INNER)
-def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared):  # type: ignore[no-untyped-def]
+def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared, scores):  # type: ignore[no-untyped-def]
     """Choose the candidate's action in one state and bound its value and its gap."""
     sign = rules.sign
     actions = 1 if frame.artificial and h == 0 else frame.n_actions
@@ -214,7 +228,10 @@ def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scr
             if sign * pessimistic[a] > sign * best:
                 best = pessimistic[a]
     chosen = _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic)
-    if kind == SMALLEST_GAP and actions > 1:
+    if kind == GIVEN:
+        chosen = plan.policy[h, s]
+        pessimistic[chosen] = _backup(frame, rules, ledger, h, s, chosen, plan.z[h + 1], -sign, sign < 0, scratch)
+    elif kind == SMALLEST_GAP and actions > 1:
         chosen = _choose_smallest_gap(
             frame, rules, ledger, optimism, plan, seed, h, s, chosen, low, pessimistic, scratch
         )  # fmt: skip
@@ -233,7 +250,7 @@ def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scr
         a = greedy if i < 0 else i
         if i == 0:
             same = same_ratio(
-                rules, ledger, row, h - frame.artificial, rules.radius[row], plan.rho[h + 1], low[h + 1],
+                rules, ledger, row, h - frame.artificial, plan.rho[h + 1], low[h + 1],
                 plan.high[h + 1], worst, plain, scratch,
             )  # fmt: skip
             if same > worst:
@@ -249,7 +266,7 @@ def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scr
         gains = _gain(frame, rules, h, s, a) / _gain(frame, rules, h, s, chosen)
         deviation = deviation_ratio(
             rules, ledger, top, bottom, h - frame.artificial, gains if sign > 0 else 1.0 / gains, plan.rho[h + 1],
-            low[h + 1], plan.high[h + 1], cap[h + 1], deviation, scratch, shared,
+            low[h + 1], plan.high[h + 1], cap[h + 1], deviation, scratch, shared, scores,
         )  # fmt: skip
         if deviation > worst:
             worst = deviation
@@ -274,11 +291,11 @@ def _candidate_step(frame, rules, ledger, optimism, plan, kind, seed, h, chunks)
     for chunk in prange(chunks):
         scratch = np.empty((6, rules.widest))
         pessimistic = np.empty(frame.n_actions)
-        shared = np.empty((MAX_SHARED, 2), dtype=np.int64)
+        shared, scores = np.empty(MAX_SHARED, dtype=np.int64), np.empty(MAX_SHARED)
         for i in range(first + chunk * count // chunks, first + (chunk + 1) * count // chunks):
             s = frame.states[i]
             _candidate_state(
-                frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared
+                frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared, scores
             )  # fmt: skip
 
 
@@ -317,6 +334,8 @@ def _claim(frame, rules, optimism, plan):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def first_kind(round):  # type: ignore[no-untyped-def]
     """Which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
+    if round == FINAL_ROUND:
+        return GIVEN
     return SMALLEST_GAP if round // 2 % 2 else PESSIMISTIC_BEST
 
 
@@ -325,7 +344,7 @@ def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type:
     """Plan everything; the claim, which candidate it is about, and which one was evaluated last."""
     _refresh_radii(rules, ledger)
     scratch, pessimistic = np.empty((6, rules.widest)), np.empty(frame.n_actions)
-    shared = np.empty((MAX_SHARED, 2), dtype=np.int64)
+    shared, scores = np.empty(MAX_SHARED, dtype=np.int64), np.empty(MAX_SHARED)
     for h in range(frame.steps - 1, -1, -1):
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
             _optimistic_state(frame, rules, ledger, optimism, seed, h, frame.states[i], scratch)
@@ -333,19 +352,19 @@ def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type:
     kind = claimed = first_kind(round)
     lower = upper = gap = np.inf
     for _ in range(2):
-        plan = plans[kind]
+        plan = plans[kind % 2]
         for h in range(frame.steps - 1, -1, -1):
             for i in range(frame.first_state[h], frame.first_state[h + 1]):
                 s = frame.states[i]
                 _candidate_state(
-                    frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared
+                    frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared, scores
                 )  # fmt: skip
             _extend_candidate(frame, rules.sign, plan, h)
         claim = _claim(frame, rules, optimism, plan)
         if claim[2] < gap:
             claimed = kind
             lower, upper, gap = claim
-        if gap <= eps:
+        if gap <= eps or kind == GIVEN:
             break
         kind = 1 - kind
     return lower, upper, gap, claimed, kind if gap <= eps else 1 - kind
@@ -414,7 +433,7 @@ class KL:
             # Without a spread all returns are equal, and so are their values for every β.
             beta = math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, beta)
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
-        self.bias = abs(beta - problem.beta) * spread**2 / 8
+        self.bias = abs(beta - problem.beta) * spread * spread / 8
         self.rules = self._rules(beta)
         shape = (problem.steps + 1, problem.n_states + 1)
         choices = (problem.steps, problem.n_states)
@@ -429,24 +448,28 @@ class KL:
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
-        if counts is not self.counts:
-            self.rules.planned[:], self.counts = -1, counts
-        plan: Any = self._plan_large if self.large else _plan_all
-        lower, upper, gap, kind, self.last = plan(
-            self.frame,
-            self.rules,
-            counts.ledger,
-            self.optimism,
-            self.plans,
-            self.problem.eps - self.bias,
-            self.seed,
-            round,
-        )
+        lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
         lower, upper, gap = self._in_reward_units(lower, upper, gap)
         leading = self.challenge and round % 2 == 1
         last = self.plans[self.last]
         behaviour = Behaviour(self.optimism.policy.copy(), last.policy.copy(), last.turn.copy(), leading)
         return Plan(self.plans[kind].policy.copy(), lower, upper, gap, behaviour)
+
+    def claim(self, counts: Counts, policy: np.ndarray) -> tuple[float, float, float]:
+        """Lower, upper and gap of one policy ``(steps, S)`` with all solvers converged: what a certificate states."""
+        rules = self.rules._replace(tolerance=CONVERGED, same_tolerance=SAME_CONVERGED)
+        self.plans[GIVEN % 2].policy[:] = policy
+        lower, upper, gap = self._in_reward_units(*self._plan(rules, counts, FINAL_ROUND)[:3])
+        # Room for whoever checks it with other, equally careful roundings.
+        room = CLAIM_ROUNDING * (upper - lower)
+        return float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room)
+
+    def _plan(self, rules: Rules, counts: Counts, round: int) -> Any:
+        if counts is not self.counts:
+            self.rules.planned[:], self.counts = -1, counts
+        plan: Any = self._plan_large if self.large else _plan_all
+        eps = self.problem.eps - self.bias
+        return plan(self.frame, rules, counts.ledger, self.optimism, self.plans, eps, self.seed, round)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> History:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
@@ -466,7 +489,9 @@ class KL:
         """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost."""
         offset = self.problem.horizon * self.rules.shift
         risen = self.rules.beta > self.problem.beta
-        return offset + lower - self.bias * risen, offset + upper + self.bias * (not risen), gap + self.bias
+        lower, upper = offset + lower - self.bias * risen, offset + upper + self.bias * (not risen)
+        lower, upper = lower - ULPS * (abs(offset) + abs(lower)), upper + ULPS * (abs(offset) + abs(upper))
+        return lower, upper, (gap + self.bias) * (1 + ULPS)
 
     def _plan_large(
         self, frame: Any, rules: Any, ledger: Any, optimism: Any, plans: Any, eps: float, seed: int, round: int
@@ -478,11 +503,11 @@ class KL:
             _extend(frame, h, optimism.z, rules.sign > 0)
         kind = first_kind(round)
         claims = []
-        for k in (kind, 1 - kind):
+        for k in (kind, 1 - kind) if kind != GIVEN else (GIVEN,):
             for h in reversed(range(frame.steps)):
-                _candidate_parallel(frame, rules, ledger, optimism, plans[k], k, seed, h, _CHUNKS)
-                _extend_candidate(frame, rules.sign, plans[k], h)
-            claims.append((*_claim(frame, rules, optimism, plans[k]), k))
+                _candidate_parallel(frame, rules, ledger, optimism, plans[k % 2], k, seed, h, _CHUNKS)
+                _extend_candidate(frame, rules.sign, plans[k % 2], h)
+            claims.append((*_claim(frame, rules, optimism, plans[k % 2]), k))
             if claims[-1][2] <= eps:
                 break
         return *min(claims, key=lambda claim: claim[2]), claims[-1][3]
@@ -505,4 +530,6 @@ class KL:
             planned=np.full(problem.n_rows, -1),
             widest=problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else widest,
             exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_range,
+            tolerance=TOLERANCE,
+            same_tolerance=SAME_TOLERANCE,
         )

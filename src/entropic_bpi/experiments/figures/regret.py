@@ -52,7 +52,7 @@ def _curve(results: Results, chosen: np.ndarray, **label: Any) -> Table:
 
 def _draw(table: Table) -> Any:
     """Left the regret; right the regret per episode, where learners can be told apart."""
-    from entropic_bpi.plots import _COLOURS, _figure, _tidy
+    from entropic_bpi.plots import _COLOURS, _figure, _plain_numbers, _tidy
 
     figure = _figure(7.0, 3.9)
     total, mean_regret = figure.subplots(1, 2)
@@ -70,8 +70,9 @@ def _draw(table: Table) -> Any:
             x[late], (low / x)[late], (high / x)[late], color=style["color"], alpha=0.12, linewidth=0
         )
     total.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="cumulative regret (units of reward)")
-    mean_regret.set(xscale="log", xlabel="episodes K", ylabel="regret per episode (units of reward)")
+    mean_regret.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="regret per episode (units of reward)")
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    _plain_numbers(mean_regret.yaxis)
     for axes in (total, mean_regret):
         _tidy(axes)
     return figure
