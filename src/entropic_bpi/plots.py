@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from entropic_bpi.certificate import Certificate
     from entropic_bpi.learners import Run
 
-__all__ = ["interval", "regret", "save", "spectrum"]
+__all__ = ["COLOURS", "interval", "new_figure", "plain_numbers", "regret", "save", "spectrum", "tidy"]
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", ":")
 _DPI = 200
 
@@ -32,16 +32,16 @@ def save(figure: Figure, path: str | Path) -> None:
     write_atomically(path, canvas.print_png)
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
-def _tidy(axes: Any) -> None:
+def tidy(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)
 
 
-def _plain_numbers(axis: Any) -> None:
+def plain_numbers(axis: Any) -> None:
     """0.2 rather than 2 × 10⁻¹ on a short logarithmic axis."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -60,22 +60,22 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
     """
     rows = history[history["episodes"] > 0] if len(history) > 1 else history
     episodes = np.maximum(rows["episodes"], 1)
-    figure = _figure(5.2, 4.6)
+    figure = new_figure(5.2, 4.6)
     values, gaps = figure.subplots(2, 1, sharex=True)
-    values.fill_between(episodes, rows["lower"], rows["upper"], color=_COLOURS[0], alpha=0.2, linewidth=0)
-    values.plot(episodes, rows["upper"], color=_COLOURS[0], label="upper bound of the best value")
-    values.plot(episodes, rows["lower"], color=_COLOURS[0], ls="--", label="lower bound of the policy's value")
+    values.fill_between(episodes, rows["lower"], rows["upper"], color=COLOURS[0], alpha=0.2, linewidth=0)
+    values.plot(episodes, rows["upper"], color=COLOURS[0], label="upper bound of the best value")
+    values.plot(episodes, rows["lower"], color=COLOURS[0], ls="--", label="lower bound of the policy's value")
     values.set_ylabel("value (units of reward)")
     values.set_title(f"Certified with probability at least {1 - delta:g}", fontsize="medium")
     values.legend(frameon=False, fontsize="small")
     claimed = np.minimum(rows["gap"], rows["upper"] - rows["lower"])  # a method may not bound the gap yet
-    gaps.plot(episodes, claimed, color=_COLOURS[1], label="certified gap")
+    gaps.plot(episodes, claimed, color=COLOURS[1], label="certified gap")
     gaps.axhline(eps, color="black", ls=":", label=f"goal ε = {eps:g}")
     gaps.set(xscale="log", yscale="log", xlabel="episodes", ylabel="gap (units of reward)")
     gaps.legend(frameon=False, fontsize="small")
-    _plain_numbers(gaps.yaxis)
+    plain_numbers(gaps.yaxis)
     for axes in (values, gaps):
-        _tidy(axes)
+        tidy(axes)
     return figure
 
 
@@ -91,20 +91,20 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int]) -> Figure:
     """
     betas = np.array([claim.beta for claim in claims])
     lower, upper = ([getattr(claim, side) for claim in claims] for side in ("lower", "upper"))
-    figure = _figure(5.2, 3.4)
+    figure = new_figure(5.2, 3.4)
     axes = figure.subplots()
     marker = "o" if len(claims) == 1 else ""
-    axes.fill_between(betas, lower, upper, color=_COLOURS[0], alpha=0.2, linewidth=0)
-    axes.plot(betas, upper, color=_COLOURS[0], marker=marker, label="upper bound of the best value")
-    axes.plot(betas, lower, color=_COLOURS[0], ls="--", marker=marker, label="lower bound of the policy's value")
+    axes.fill_between(betas, lower, upper, color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.plot(betas, upper, color=COLOURS[0], marker=marker, label="upper bound of the best value")
+    axes.plot(betas, lower, color=COLOURS[0], ls="--", marker=marker, label="lower bound of the policy's value")
     changes = [(a + b) / 2 for a, b, p, q in zip(betas, betas[1:], policies, policies[1:], strict=False) if p != q]
     for i, beta in enumerate(changes):
-        axes.axvline(beta, color=_COLOURS[1], ls=":", label=None if i else "the certified policy changes")
+        axes.axvline(beta, color=COLOURS[1], ls=":", label=None if i else "the certified policy changes")
     axes.set_xlabel("risk parameter β (1 / units of reward)")
     axes.set_ylabel("value (units of reward)")
     axes.set_title(f"All β at once with probability at least {1 - claims[0].delta:g}", fontsize="medium")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
-    _tidy(axes)
+    tidy(axes)
     return figure
 
 
@@ -113,11 +113,11 @@ def regret(runs: Mapping[str, Sequence[Run]], *, title: str = "") -> Figure:
 
     On a logarithmic axis the range over the seeds reads better than an interval for the mean, which may reach below 0.
     """
-    figure = _figure(6.4, 4.0)
+    figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
     floor = np.inf
     for i, (learner, each) in enumerate(runs.items()):
-        style: dict[str, Any] = {"color": _COLOURS[i % len(_COLOURS)], "ls": _DASHES[i // len(_COLOURS) % len(_DASHES)]}
+        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": _DASHES[i // len(COLOURS) % len(_DASHES)]}
         grid = each[0].grid
         curves = np.array([run.regret for run in each])
         mean = curves.mean(axis=0)
@@ -129,5 +129,5 @@ def regret(runs: Mapping[str, Sequence[Run]], *, title: str = "") -> Figure:
         axes.set_ylim(bottom=floor / 2)
     axes.set_title(title, fontsize="medium")
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
-    _tidy(axes)
+    tidy(axes)
     return figure

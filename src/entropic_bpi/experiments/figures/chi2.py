@@ -63,25 +63,25 @@ def changes(table: Table) -> list[float]:
 
 
 def _draw(table: Table) -> Any:
-    from entropic_bpi.plots import _COLOURS, _figure, _tidy
+    from entropic_bpi.plots import COLOURS, new_figure, tidy
 
-    figure = _figure(5.2, 5.4)
+    figure = new_figure(5.2, 5.4)
     top, middle, bottom = figure.subplots(3, 1, sharex=True)
     betas, dots = column(table, "beta"), {"marker": "o", "markersize": 3.5}
     middles = (betas[:-1] + betas[1:]) / 2
-    top.plot(betas, column(table, "mean"), color=_COLOURS[0], **dots)
+    top.plot(betas, column(table, "mean"), color=COLOURS[0], **dots)
     top.set(yscale="log", ylabel="τ (episodes)")
-    middle.plot(betas, column(table, "chi_square"), color=_COLOURS[1], **dots)
+    middle.plot(betas, column(table, "chi_square"), color=COLOURS[1], **dots)
     middle.set(yscale="log", ylabel="χ² of the\noptimal policy")
-    bottom.plot(middles, column(table, "slope_tau")[:-1], color=_COLOURS[0], label="slope of log τ", **dots)
-    bottom.plot(middles, column(table, "slope_chi")[:-1], color=_COLOURS[1], label="slope of log χ²", **dots)
+    bottom.plot(middles, column(table, "slope_tau")[:-1], color=COLOURS[0], label="slope of log τ", **dots)
+    bottom.plot(middles, column(table, "slope_chi")[:-1], color=COLOURS[1], label="slope of log χ²", **dots)
     bottom.set(xlabel=AXES["beta"], ylabel="slope\n(units of reward)")
     for axes in (top, middle, bottom):
         for beta in changes(table):
             line = axes.axvline(beta, color="0.4", ls=":", linewidth=1)
             if axes is bottom and beta == changes(table)[0]:
                 line.set_label("the optimal policy changes")
-        _tidy(axes)
+        tidy(axes)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     return figure
 

@@ -41,11 +41,11 @@ def _table(results: Results) -> Table:
 
 
 def _draw(table: Table) -> Any:
-    from entropic_bpi.plots import _COLOURS, _figure, _tidy
+    from entropic_bpi.plots import COLOURS, new_figure, tidy
 
-    figure = _figure(5.6, 3.6)
+    figure = new_figure(5.6, 3.6)
     axes = figure.subplots()
-    for rule, colour in zip(SHOWN, _COLOURS, strict=False):
+    for rule, colour in zip(SHOWN, COLOURS, strict=False):
         rows = rows_where(table, rule=rule)
         for seed in sorted({row["seed"] for row in rows}):
             mine = rows_where(rows, seed=seed)
@@ -64,7 +64,7 @@ def _draw(table: Table) -> Any:
     axes.axhline(table[0]["optimum"], color="black", ls=":", label="best value V*")
     axes.set(xscale="log", xlabel="episodes", ylabel="value (units of reward)", ylim=(-0.1, None))
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
-    _tidy(axes)
+    tidy(axes)
     return figure
 
 

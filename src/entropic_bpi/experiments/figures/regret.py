@@ -52,14 +52,14 @@ def _curve(results: Results, chosen: np.ndarray, **label: Any) -> Table:
 
 def _draw(table: Table) -> Any:
     """Left the regret; right the regret per episode, where learners can be told apart."""
-    from entropic_bpi.plots import _COLOURS, _figure, _plain_numbers, _tidy
+    from entropic_bpi.plots import COLOURS, new_figure, plain_numbers, tidy
 
-    figure = _figure(7.0, 3.9)
+    figure = new_figure(7.0, 3.9)
     total, mean_regret = figure.subplots(1, 2)
     learners = [learner for learner in LEARNERS if rows_where(table, learner=learner)]
     for i, learner in enumerate(learners):
         rows = [row for row in rows_where(table, learner=learner) if row["episodes"] >= FIRST_DRAWN]
-        style: dict[str, Any] = {"color": _COLOURS[i % len(_COLOURS)], "ls": "-" if i < len(_COLOURS) else "--"}
+        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": "-" if i < len(COLOURS) else "--"}
         style["linewidth"] = 2.2 if i == 0 else 1.2
         x, mean, low, high = (column(rows, name) for name in ("episodes", "mean", "mean_low", "mean_high"))
         scale = f" (scale {rows[0]['scale']:g})" if "scale" in rows[0] else ""
@@ -72,9 +72,9 @@ def _draw(table: Table) -> Any:
     total.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="cumulative regret (units of reward)")
     mean_regret.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="regret per episode (units of reward)")
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
-    _plain_numbers(mean_regret.yaxis)
+    plain_numbers(mean_regret.yaxis)
     for axes in (total, mean_regret):
-        _tidy(axes)
+        tidy(axes)
     return figure
 
 

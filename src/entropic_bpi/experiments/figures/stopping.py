@@ -71,20 +71,20 @@ def rule_of(spec: str) -> str:
 
 
 def _draw_against(axis: str, table: Table) -> Any:
-    from entropic_bpi.plots import _COLOURS, _figure, _tidy
+    from entropic_bpi.plots import COLOURS, new_figure, tidy
 
-    figure = _figure(4.2, 3.0)
+    figure = new_figure(4.2, 3.0)
     axes = figure.subplots()
     x, mean = column(table, axis), column(table, "mean")
     error = np.nan_to_num(np.stack([mean - column(table, "mean_low"), column(table, "mean_high") - mean]))
-    axes.errorbar(x, mean, error, marker="o", capsize=3, color=_COLOURS[0], label="mean, 95% t interval")
+    axes.errorbar(x, mean, error, marker="o", capsize=3, color=COLOURS[0], label="mean, 95% t interval")
     slope, _ = line(x, np.log(mean))
     offset = np.mean(np.log(mean) - slope * x)
     axes.plot(x, np.exp(offset + slope * x), ls=":", color="black", label="straight line through log τ")
-    draw_capped(axes, table, axis, _COLOURS[1])
+    draw_capped(axes, table, axis, COLOURS[1])
     axes.set(yscale="log", xlabel=AXES[axis], ylabel="stopping time τ (episodes)", xticks=x)
     axes.legend(frameon=False, fontsize="small", loc="upper left" if slope > 0 else "upper right")
-    _tidy(axes)
+    tidy(axes)
     return figure
 
 
@@ -217,14 +217,14 @@ def _bounds() -> Iterable[tuple[str, Any]]:
 
 
 def _draw_certify(table: Table) -> Any:
-    from entropic_bpi.plots import _COLOURS, _figure, _tidy
+    from entropic_bpi.plots import COLOURS, new_figure, tidy
 
-    figure = _figure(5.6, 4.8)
+    figure = new_figure(5.6, 4.8)
     bounds = {rule: _finite(table, rule) for rule in (LOWER, UPPER)}
     above, axes = (
         figure.subplots(2, 1, sharex=True, height_ratios=(1, 3)) if bounds[UPPER] else (None, figure.subplots())
     )
-    for rule, colour, marker in zip(RULES, _COLOURS, "os^vDP", strict=False):
+    for rule, colour, marker in zip(RULES, COLOURS, "os^vDP", strict=False):
         for sign in (-1, 1):  # nothing is measured at 0, so the two sides are not joined
             side = [row for row in rows_where(table, rule=rule) if row["beta"] * sign > 0]
             x, mean = column(side, "beta"), column(side, "mean")
@@ -242,9 +242,9 @@ def _draw_certify(table: Table) -> Any:
     if above is not None:  # the upper bound is so far away that it has an axis of its own
         above.plot(column(bounds[UPPER], "beta"), column(bounds[UPPER], "mean"), color="0.35", ls="--", label=UPPER)
         above.set(yscale="log", ylabel="episodes")
-        _tidy(above)
+        tidy(above)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
-    _tidy(axes)
+    tidy(axes)
     return figure
 
 

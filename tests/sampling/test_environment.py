@@ -1,0 +1,225 @@
+"""Gymnasium environments as black boxes, and models as Gymnasium environments."""
+
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from scipy import stats
+
+import entropic_bpi as eb
+from entropic_bpi.sampling.environment import Environment
+
+BASICS = {"horizon": 3, "reward_range": (0.0, 1.0), "beta": -1.0, "eps": 0.5, "delta": 0.1, "seed": 3}
+
+
+class Walk(gymnasium.Env):
+    """Three places; action 1 goes on with probability 0.7, action 0 stays. Arriving at the end pays 1."""
+
+    observation_space = gymnasium.spaces.Discrete(3)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return 0, {}
+
+    def step(self, action):
+        self.place += int(action == 1 and self.np_random.random() < 0.7)
+        return self.place, float(self.place == 2), self.place == 2, False, {}
+
+
+def walk_model(horizon):
+    """The same as a model; state 3 is the end."""
+    stay, go = np.zeros((4, 4)), np.zeros((4, 4))
+    stay[[0, 1, 2, 3], [0, 1, 2, 3]] = 1
+    go[0, [0, 1]] = go[1, [1, 3]] = 0.3, 0.7
+    go[2, 2] = go[3, 3] = 1
+    rewards = np.zeros((4, 2, 4))
+    rewards[1, 1, 3] = 1
+    return eb.FiniteMDP(np.stack([stay, go], axis=1), rewards, horizon=horizon)
+
+
+# -- the learner's side --------------------------------------------------------------------------------------
+
+
+def test_a_walk_is_certified_and_the_certificate_is_true_and_verified():
+    result = eb.identify(Walk(), **{**BASICS, "eps": 0.2})
+    model = walk_model(3)
+    assert result.stopped
+    optimum = eb.solve(model, -1.0).value
+    # the learner's states are the observations and the end, the model's 0, 1, (2 unused), 3 = end
+    value = eb.evaluate(model, result.policy, -1.0).value
+    assert result.certificate.lower <= value
+    assert optimum <= result.certificate.upper
+    assert optimum - value <= result.certificate.gap <= 0.2
+    assert eb.verify(result.certificate).ok
+
+
+def test_frozen_lake_is_learned_by_stepping_alone():
+    class NoTable(gymnasium.Wrapper):
+        """Raises if anybody looks at the transition table."""
+
+        @property
+        def unwrapped(self):
+            raise AssertionError("the learner looked inside the environment")
+
+    env = NoTable(gymnasium.make("FrozenLake-v1", disable_env_checker=True))
+    result = eb.identify(
+        env, horizon=8, reward_range=(0, 1), beta=-1.0, eps=0.5, delta=0.05, seed=0, replan=0.05, max_episodes=20_000
+    )
+    assert result.stopped
+    judge = eb.from_gymnasium("FrozenLake-v1", horizon=8)
+    gap = eb.solve(judge, -1.0).value - eb.evaluate(judge, result.policy[:, : judge.n_states], -1.0).value
+    assert gap <= result.certificate.gap
+    assert eb.verify(result.certificate).ok
+
+
+@pytest.mark.parametrize(
+    ("name", "reward_range"),
+    [("Blackjack-v1", (-1, 1)), ("CliffWalking-v1", (-100, 0)), ("CliffWalkingSlippery-v1", (-100, 0))],
+)
+def test_environments_of_every_kind_can_be_played(name, reward_range):
+    result = eb.identify(
+        name, horizon=4, reward_range=reward_range, beta=-0.01, eps=0.1, delta=0.1, seed=1, max_episodes=60, replan=0.2
+    )
+    assert result.episodes == 60
+    assert -400 - 1e-6 <= result.certificate.lower <= result.certificate.upper <= 4 + 1e-6
+
+
+def test_the_same_seed_repeats_a_run_and_copies_share_the_episodes():
+    first, again = (eb.identify("FrozenLake-v1", **BASICS, max_episodes=200) for _ in range(2))
+    assert first.history.tolist() == again.history.tolist()
+    shared = eb.identify("FrozenLake-v1", **BASICS, max_episodes=200, num_envs=3)
+    assert shared.episodes == 200
+    assert shared.certificate.transitions.times.sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("space", "sizes", "observation", "index"),
+    [
+        (gymnasium.spaces.Discrete(4, start=2), (4,), 3, 1),
+        (gymnasium.spaces.MultiDiscrete([2, 3]), (2, 3), np.array([1, 2]), 5),
+        (gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(5)]), (2, 5), (1, 3), 8),
+    ],
+)
+def test_observations_are_flattened_in_order(space, sizes, observation, index):
+    env = Walk()
+    env.observation_space = space
+    opened = Environment([env])
+    assert opened.sizes == sizes
+    assert opened.index(observation) == index
+    assert opened.index(np.array([9] * len(sizes)) if len(sizes) > 1 else 99) == -1
+
+
+# -- environments that misbehave -------------------------------------------------------------------------------
+
+
+def misbehaving(after, **faults):
+    """A walk that goes wrong after some steps."""
+
+    class Faulty(Walk):
+        steps = 0
+
+        def step(self, action):
+            Faulty.steps += 1
+            outcome = dict(
+                zip(("observation", "reward", "terminated", "truncated"), super().step(action), strict=False)
+            )
+            if Faulty.steps > after:
+                if "error" in faults:
+                    raise faults["error"]
+                outcome |= faults
+            return (*outcome.values(), {})
+
+    return Faulty()
+
+
+FAULTS = {
+    "observation 7, outside": {"observation": 7},
+    "must be a finite real number": {"reward": float("nan")},
+    "outside the declared reward_range": {"reward": 5.0},
+    "changed": {"observation": 1, "reward": 0.25, "terminated": False},
+    "raised RuntimeError: out of order": {"error": RuntimeError("out of order")},
+    "before the horizon 3": {"truncated": True, "terminated": False},
+}
+
+
+@pytest.mark.parametrize("message", FAULTS)
+def test_a_misbehaving_environment_is_reported_and_nothing_is_lost(message, tmp_path):
+    path = tmp_path / "checkpoint.npz"
+    with pytest.raises(eb.InvalidProblemError, match=message):
+        eb.identify(misbehaving(60, **FAULTS[message]), **{**BASICS, "eps": 0.01}, checkpoint=path)
+    resumed = eb.identify(Walk(), **{**BASICS, "eps": 0.01}, checkpoint=path, max_episodes=300)
+    straight = eb.identify(Walk(), **{**BASICS, "eps": 0.01}, max_episodes=300)
+    assert resumed.history.tolist() == straight.history.tolist()
+    np.testing.assert_array_equal(resumed.policy, straight.policy)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"horizon": None}, "needs horizon"),
+        ({"reward_range": None}, "needs reward_range"),
+        ({"reward_range": (1, 0)}, "low <= high"),
+        ({"reward_range": 3}, "pair of numbers"),
+        ({"successors": "model"}, "black box"),
+        ({"num_envs": 2}, "environment id"),
+        ({"method": "bernstein"}, "next state"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    with pytest.raises(eb.InvalidProblemError, match=message):
+        eb.identify(Walk(), **{**BASICS, **change})
+
+
+def test_an_unknown_source_is_named():
+    with pytest.raises(eb.InvalidProblemError, match="NoSuchLake"):
+        eb.identify("NoSuchLake-v0", **BASICS)
+    with pytest.raises(eb.InvalidProblemError, match="FiniteMDP"):
+        eb.identify(17, **BASICS)
+
+
+# -- models as environments --------------------------------------------------------------------------------------
+
+
+def test_exported_models_pass_gymnasiums_own_check():
+    for env in (gymnasium.make("entropic_bpi/RiskyBridge-v0", horizon=9), gymnasium.make("entropic_bpi/RiverSwim-v0")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about render modes, which there are none of
+            check_env(env.unwrapped)
+
+
+def test_sampled_transitions_follow_the_matrix():
+    mdp = eb.instances.garnet(4, 2, 3, horizon=6, seed=1)
+    env, counts = eb.as_gymnasium(mdp), np.zeros((4, 2, 4))
+    rng = np.random.default_rng(0)
+    state, _ = env.reset(seed=1)
+    for _ in range(6000):
+        action = int(rng.integers(2))
+        following, reward, terminated, truncated, _ = env.step(action)
+        assert reward == mdp.step_rewards(0)[state, action]
+        counts[state, action, following] += 1
+        state = env.reset()[0] if terminated or truncated else following
+    p_values = []
+    for row in range(8):
+        rows = mdp.step_rows(0)
+        entries = slice(rows.indptr[row], rows.indptr[row + 1])
+        seen = counts.reshape(8, 4)[row]
+        assert seen.sum() == seen[rows.indices[entries]].sum()
+        if seen.sum() > 50:
+            expected = rows.probabilities[entries] * seen.sum()
+            p_values.append(stats.chisquare(seen[rows.indices[entries]], expected).pvalue)
+    assert len(p_values) >= 4
+    assert min(p_values) > 1e-4
+
+
+def test_a_model_played_as_a_black_box_is_certified_too():
+    bridge = eb.instances.risky_bridge(horizon=3)
+    result = eb.identify(
+        eb.as_gymnasium(bridge), horizon=3, reward_range=(0, 1), beta=-1.0, eps=0.5, delta=0.1, seed=0, replan=0.05
+    )
+    assert result.stopped
+    gap = eb.solve(bridge, -1.0).value - eb.evaluate(bridge, result.policy[:, :8], -1.0).value
+    assert gap <= result.certificate.gap
