@@ -112,7 +112,8 @@ def test_a_black_box_is_played_and_its_rewards_are_learned(tmp_path):
         "--delta",
         "0.1",
         "--reward-range",
-        "-1:1",
+        "-1",
+        "1",
     ]
     result = invoke(*words, "--max-episodes", "50", "--seed", "1", "--out", tmp_path, "--json")
     assert result.exit_code == 1, result.output
@@ -266,7 +267,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, saved, out, advice):
         ("--successors floats.npy", "successors must be a boolean mask of shape (S, A, S) = (8, 2, 8)"),
         ("--max-episodes 0", "max_episodes must be at least 1, got 0"),
         ("--seed -1", "seed must be at least 0, got -1"),
-        ("--reward-range 0:1", "--reward-range is for gym: sources without --param"),
+        ("--reward-range 0 1", "--reward-range is for gym: sources without --param"),
         ("--resume", "--resume needs --out"),
         ("--out broken.npy", "--out: broken.npy is not a folder"),
         ("--out broken.npy/run", "--out: broken.npy/run is not a folder"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from entropic_bpi.certificate import Certificate
     from entropic_bpi.learners import Run
 
-__all__ = ["COLOURS", "interval", "new_figure", "plain_numbers", "regret", "save", "spectrum", "tidy"]
+__all__ = ["COLOURS", "grid", "interval", "new_figure", "plain_numbers", "regret", "save", "spectrum", "tidy"]
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -76,6 +76,49 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
     plain_numbers(gaps.yaxis)
     for axes in (values, gaps):
         tidy(axes)
+    return figure
+
+
+def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
+    """A policy of a grid world and the certified values of its cells, at the first step at which a cell can be occupied.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        Of method ``"kl"``; its states are the cells in row order, possibly with further ones behind.
+    cells : array of str, ``(rows, columns)``
+        A letter for each cell, shown in its corner.
+    arrows : str
+        One character per action.
+    """
+    from entropic_bpi.counts import Counts
+    from entropic_bpi.methods.kl import KL
+
+    problem, first = certificate.problem, int(certificate.problem.artificial)
+    counts = Counts.of(problem, certificate.transitions, certificate.episodes)
+    policy = np.concatenate([np.zeros((first, problem.n_states), dtype=np.int64), certificate.policy])
+    lower, upper = (side[first:] for side in KL(problem).value_bounds(counts, policy))
+    figure = new_figure(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8)
+    axes = figure.subplots()
+    shown = np.full(cells.shape, np.nan)
+    for place, letter in np.ndenumerate(cells):
+        s = int(np.ravel_multi_index(place, cells.shape))
+        steps = np.flatnonzero(np.isfinite(lower[:, s]))
+        axes.text(place[1] - 0.42, place[0] - 0.4, letter, fontsize=6, va="top", color="grey")
+        if not steps.size:
+            continue
+        h = steps[0]
+        shown[place] = lower[h, s]
+        axes.text(place[1], place[0] - 0.12, arrows[certificate.policy[h, s]], ha="center", va="center", fontsize=14)
+        axes.text(place[1], place[0] + 0.3, f"{lower[h, s]:.3g} – {upper[h, s]:.3g}", ha="center", fontsize=5.5)
+    axes.imshow(shown, cmap="Blues", alpha=0.5)
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(
+        f"Policy, and bounds of its and the best value (units of reward), β = {certificate.beta:g}, "
+        f"all with probability ≥ {1 - certificate.delta:g}",
+        fontsize=6.5,
+        wrap=True,
+    )
     return figure
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from entropic_bpi.identify import Identification
 
 CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.npz", "history.csv", "interval.png"
+GRID = "grid.png"
+# Arrows of the actions, in their order.
+_GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 
 
 def identify(
@@ -61,9 +64,9 @@ def identify(
     ] = None,
     sampling: Annotated[str | None, typer.Option(help="What kl plays: challenger (the default) or optimistic.")] = None,
     reward_range: Annotated[
-        str | None,
+        tuple[float, float] | None,
         typer.Option(
-            metavar="LOW:HIGH",
+            metavar="LOW HIGH",
             help="Play a gym: source as a black box, whose rewards lie in this range and are learned, too.",
         ),
     ] = None,
@@ -91,7 +94,7 @@ def identify(
 
         entropic-bpi identify gym:FrozenLake-v1 --horizon 50 --beta -1 --eps 0.1 --delta 0.05 --successors model --out run
 
-        entropic-bpi identify gym:FrozenLake-v1 --horizon 8 --beta 1 --eps 0.5 --delta 0.1 --reward-range 0:1
+        entropic-bpi identify gym:FrozenLake-v1 --horizon 8 --beta 1 --eps 0.5 --delta 0.1 --reward-range 0 1
 
         entropic-bpi identify risky-bridge --beta 0.5 --eps 0.2 --delta 0.1 --method bernstein --constants sharp
 
@@ -130,6 +133,7 @@ def identify(
         raise
     if out is not None:
         _write(out, result)
+        _draw_grid(out, source, param, result)
     choices = certified_choices(result.certificate)
     if as_json:
         print(json.dumps(_as_json(source, result, choices), indent=2))
@@ -142,18 +146,14 @@ def identify(
 
 
 def _open_source(
-    source: str, horizon: int | None, param: list[str] | None, reward_range: str | None
+    source: str, horizon: int | None, param: list[str] | None, reward_range: tuple[float, float] | None
 ) -> tuple[Any, dict[str, Any]]:
     """The model to simulate, or the environment to play; and what ``identify`` must be told about it."""
     if reward_range is None:
         return resolve_source(source, horizon, parse_params(param)), {}
     if not source.startswith("gym:") or param:
         raise InvalidProblemError("--reward-range is for gym: sources without --param, which are then black boxes")
-    try:
-        low, high = (float(part) for part in reward_range.split(":"))
-    except ValueError:
-        raise InvalidProblemError(f"--reward-range must be LOW:HIGH, got {reward_range!r}") from None
-    return source, {"horizon": horizon, "reward_range": (low, high)}
+    return source, {"horizon": horizon, "reward_range": reward_range}
 
 
 def _read_successors(text: str | None) -> Any:
@@ -206,6 +206,26 @@ def _write(out: Path, result: Identification) -> None:
     write_csv(out / HISTORY, result.history.dtype.names or (), result.history.tolist())
     plots.save(plots.interval(result.history, eps=result.certificate.eps, delta=result.certificate.delta), out / PLOT)
     result.certificate.save(out / CERTIFICATE)
+
+
+def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identification) -> None:
+    """For the grid worlds of Gymnasium, the policy on the grid."""
+    name = source.removeprefix("gym:")
+    arrows = next((arrows for world, arrows in _GRID_WORLDS.items() if name.startswith(world)), None)
+    if arrows is None or name == source or result.certificate.method != "kl":
+        return
+    import gymnasium
+    import numpy as np
+
+    from entropic_bpi import plots
+
+    world: Any = gymnasium.make(name, **parse_params(param)).unwrapped
+    if hasattr(world, "desc"):
+        cells = world.desc.astype(str)
+    else:
+        cells = np.full(world.shape, "")
+        cells[-1, 1:-1] = "cliff"
+    plots.save(plots.grid(result.certificate, cells, arrows), out / GRID)
 
 
 # -- the result --------------------------------------------------------------------------------------------------

@@ -464,6 +464,21 @@ class KL:
         room = CLAIM_ROUNDING * (upper - lower)
         return float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room)
 
+    def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
+
+        All of them hold together with the claim.
+        """
+        self.claim(counts, policy)
+        problem, frame, beta = self.problem, self.frame, self.rules.beta
+        bounds = np.full((2, problem.steps, problem.n_states), np.nan)
+        for h in range(problem.steps):
+            states = frame.states[frame.first_state[h] : frame.first_state[h + 1]]
+            offset = min(problem.horizon, problem.steps - h) * self.rules.shift
+            for side, table in zip(bounds, (self.plans[GIVEN % 2].z, self.optimism.z), strict=True):
+                side[h, states] = offset + np.log(table[h, states]) / beta
+        return bounds[0] - self.bias, bounds[1] + self.bias
+
     def _plan(self, rules: Rules, counts: Counts, round: int) -> Any:
         if counts is not self.counts:
             self.rules.planned[:], self.counts = -1, counts
