@@ -79,3 +79,15 @@ def test_no_window_system_is_touched(tmp_path):
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert (tmp_path / "interval.png").exists()
+
+
+def test_the_grid_shows_an_arrow_and_bounds_in_each_cell_that_was_seen():
+    walk = np.zeros((4, 2, 4))
+    for s, (left, right) in enumerate([(0, 1), (0, 2), (2, 2), (3, 3)]):  # state 3 is never reached
+        walk[s, 0, left] = walk[s, 1, right] = 1
+    mdp = eb.FiniteMDP(walk, [[0, 0], [0, 1], [0, 0], [0, 0]], horizon=3)
+    claim = eb.identify(mdp, beta=-1.0, eps=0.01, delta=0.1, max_episodes=40, seed=0).certificate
+    figure = plots.grid(claim, np.array([["S", ""], ["", "H"]]), "←→")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert sum(text in "←→" and text != "" for text in texts) == 3
+    assert sum("–" in text for text in texts) == 3

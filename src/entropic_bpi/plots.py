@@ -80,7 +80,7 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
 
 
 def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
-    """A policy of a grid world and the certified values of its cells, at the first step at which a cell can be occupied.
+    """A policy of a grid world and the certified values of the cells seen, at the first step at which each can be occupied.
 
     Parameters
     ----------
@@ -100,10 +100,10 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     lower, upper = (side[first:] for side in KL(problem).value_bounds(counts, policy))
     figure = new_figure(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8)
     axes = figure.subplots()
-    shown = np.full(cells.shape, np.nan)
+    shown, seen = np.full(cells.shape, np.nan), {problem.start, *certificate.transitions.successors.tolist()}
     for place, letter in np.ndenumerate(cells):
         s = int(np.ravel_multi_index(place, cells.shape))
-        steps = np.flatnonzero(np.isfinite(lower[:, s]))
+        steps = np.flatnonzero(np.isfinite(lower[:, s]))[: s in seen]  # a cell where episodes end is never occupied
         axes.text(place[1] - 0.42, place[0] - 0.4, letter, fontsize=6, va="top", color="grey")
         if not steps.size:
             continue
