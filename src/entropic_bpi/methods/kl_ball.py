@@ -80,13 +80,19 @@ def _depth(p, d, size, x, top, mean, tolerance):  # type: ignore[no-untyped-def]
         inverse = 1.0 / w
         for i in range(size):
             ratio = d[i] * inverse
-            remainder = 1.0 / (1.0 + ratio)
+            raised = 1.0 + ratio
+            remainder = 1.0 / raised
             share = ratio * remainder
-            logs += p[i] * (math.log(1.0 + ratio) if ratio > 0.5 else math.log1p(ratio))
+            # log1p(ratio), faster than the library's: the second term is what 1 + ratio has lost
+            logs += p[i] * (math.log(raised) + (ratio - (raised - 1.0)) * remainder)
             loss += p[i] * share
             rest += p[i] * remainder
             square += p[i] * share * share
-        big_f = logs + (math.log1p(-loss) if loss < 0.5 else math.log(rest))
+        if loss < 0.5:
+            left = 1.0 - loss
+            big_f = logs + math.log(left) - (loss - (1.0 - left)) / left
+        else:
+            big_f = logs + math.log(rest)
         root = math.sqrt(max(big_f, 0.0) / x)
         if not abs(root - 1.0) >= tolerance:
             break
