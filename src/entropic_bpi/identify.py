@@ -155,7 +155,7 @@ def identify(
     progress : bool
         Show a progress line on stderr.
     num_envs : int
-        Copies of an environment, given by its id, that share the episodes of a batch.
+        Copies of an environment, given by its id, that are stepped together (``gymnasium.vector``) and share the episodes.
 
     Examples
     --------

@@ -88,12 +88,29 @@ def test_environments_of_every_kind_can_be_played(name, reward_range):
     assert -400 - 1e-6 <= result.certificate.lower <= result.certificate.upper <= 4 + 1e-6
 
 
-def test_the_same_seed_repeats_a_run_and_copies_share_the_episodes():
+def test_the_same_seed_repeats_a_run():
     first, again = (eb.identify("FrozenLake-v1", **BASICS, max_episodes=200) for _ in range(2))
     assert first.history.tolist() == again.history.tolist()
-    shared = eb.identify("FrozenLake-v1", **BASICS, max_episodes=200, num_envs=3)
-    assert shared.episodes == 200
-    assert shared.certificate.transitions.times.sum() > 0
+
+
+@pytest.mark.parametrize("name", ["FrozenLake-v1", "Blackjack-v1"])
+def test_copies_in_a_vector_environment_play_whole_episodes_with_the_same_law(name):
+    options = {**BASICS, "reward_range": (-1, 1), "max_episodes": 1500, "replan": 1.0, "ties": "lowest", "eps": 1e-3}
+    counts = []
+    for num_envs in (1, 4):
+        result = eb.identify(name, **options, stationary=False, num_envs=num_envs)
+        problem, seen = result.certificate.problem, result.certificate.transitions
+        assert result.episodes == 1500
+        assert eb.verify(result.certificate).ok  # among others, that the counts are those of whole episodes
+        starting = seen.rows == problem.n_rows - 1
+        starts = np.zeros(problem.n_states)
+        np.add.at(starts, seen.successors[starting], seen.times[starting])
+        counts.append(starts)
+    kept = sum(counts) > 20
+    if kept.sum() > 1:
+        assert stats.chi2_contingency(np.stack(counts)[:, kept]).pvalue > 1e-3
+    else:
+        np.testing.assert_array_equal(*counts)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +124,7 @@ def test_the_same_seed_repeats_a_run_and_copies_share_the_episodes():
 def test_observations_are_flattened_in_order(space, sizes, observation, index):
     env = Walk()
     env.observation_space = space
-    opened = Environment([env])
+    opened = Environment(env)
     assert opened.sizes == sizes
     assert opened.index(observation) == index
     assert opened.index(np.array([9] * len(sizes)) if len(sizes) > 1 else 99) == -1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ _MAX_STATES = 100_000
 
 
 def open_environment(source: Any, num_envs: int) -> Environment:
-    """Make ``source`` (an env or an id) ready to be played; ids are opened ``num_envs`` times."""
+    """Make ``source`` (an env or an id) ready to be played; of an id, ``num_envs`` copies as one vector environment."""
     try:
         import gymnasium
     except ImportError as error:  # pragma: no cover - a core dependency
@@ -35,32 +36,36 @@ def open_environment(source: Any, num_envs: int) -> Environment:
     if isinstance(source, str):
         name = source.removeprefix("gym:")
         try:
-            envs = [gymnasium.make(name, disable_env_checker=True) for _ in range(num_envs)]
+            if num_envs > 1:
+                return Environment(gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync"))
+            return Environment(gymnasium.make(name, disable_env_checker=True))
         except gymnasium.error.Error as error:
             raise InvalidProblemError(f"cannot make the environment {name!r}: {error}") from None
-        return Environment(envs)
     if isinstance(source, gymnasium.Env):
         if num_envs != 1:
             raise InvalidProblemError("num_envs needs an environment id, from which several copies can be made")
-        return Environment([source])
+        return Environment(source)
     raise InvalidProblemError(
         f"source must be a FiniteMDP, a Gymnasium environment or an environment id, got {type(source).__name__}"
     )
 
 
 class Environment:
-    """One or several copies of an environment with finitely many observations and actions."""
+    """A Gymnasium environment, or a vector of copies, with finitely many observations and actions."""
 
-    def __init__(self, envs: list[Any]) -> None:
-        self.envs = envs
-        env = envs[0]
-        self.sizes, self.index = _flattener(env.observation_space)
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.copies = int(env.num_envs) if hasattr(env, "single_observation_space") else 1
+        observations, actions = env.observation_space, env.action_space
+        if self.copies > 1:
+            observations, actions = env.single_observation_space, env.single_action_space
+        self.sizes, self.index = _flattener(observations)
         self.n_observations = int(np.prod(self.sizes))
         if self.n_observations > _MAX_STATES:
             raise InvalidProblemError(
                 f"the environment has {self.n_observations} observations, more than {_MAX_STATES}"
             )
-        self.n_actions, self.first_action = _action_count(env.action_space)
+        self.n_actions, self.first_action = _action_count(actions)
         spec = env.spec
         self.name = "environment" if spec is None else spec.id
         self.time_limit = None if spec is None else spec.max_episode_steps
@@ -94,8 +99,8 @@ class Environment:
 class Player:
     """Plays an :class:`Environment` into counts.
 
-    Every batch starts by seeding the copies with numbers derived from the run's seed and the batch's number, so that a run
-    can be taken up again between batches.
+    Every batch starts by seeding the environment with a number derived from the run's seed and the batch's number, so that
+    a run can be taken up again between batches.
     """
 
     def __init__(self, environment: Environment, problem: Problem, seed: int) -> None:
@@ -104,46 +109,70 @@ class Player:
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""
-        seeds = np.random.SeedSequence([self.seed, round]).generate_state(len(self.environment.envs))
+        environment = self.environment
+        seed: int | None = int(np.random.SeedSequence([self.seed, round]).generate_state(1)[0])
         log = _Log()
         greedy, lead, turn = (table.tolist() for table in behaviour[:3])
-        for copy, (env, seed) in enumerate(zip(self.environment.envs, seeds, strict=True)):
-            share = episodes // len(seeds) + (copy < episodes % len(seeds))
-            for episode in range(share):
-                state = self._reset(env, int(seed) if episode == 0 else None)
-                self._episode(env, state, greedy, lead, turn, behaviour.leading, log)
+        for begun in range(0, episodes, environment.copies):
+            starts = self._reset(seed)[: episodes - begun]
+            self._walk([_Walker(state, behaviour.leading) for state in starts], greedy, lead, turn, log)
+            seed = None
         into.add(log.transitions(), episodes)
 
-    def _reset(self, env: Any, seed: int | None) -> int:
-        observation, _ = self._guard("reset", partial(env.reset, seed=seed))
-        return self._state(observation, "reset")
-
-    def _episode(self, env: Any, state: int, greedy: Any, lead: Any, turn: Any, leading: bool, log: _Log) -> None:
-        problem, first_action = self.problem, self.environment.first_action
+    def _walk(self, walkers: list[_Walker], greedy: Any, lead: Any, turn: Any, log: _Log) -> None:
+        """One episode of each walker, step by step together; one that has ended waits for the others."""
+        problem = self.problem
         n_states, n_actions = problem.n_states, problem.n_actions
-        log.add(problem.n_rows - 1, state, problem.reward_range[0])
-        end = n_states - 1
+        for walker in walkers:
+            log.add(problem.n_rows - 1, walker.state, problem.reward_range[0])
         for h in range(problem.horizon):
-            if leading and turn[h + 1][state] >= 0:
-                action, leading = turn[h + 1][state], False
-            else:
-                action = (lead if leading else greedy)[h + 1][state]
-            observation, reward, terminated, truncated, _ = self._guard(
-                "step", partial(env.step, action + first_action)
-            )
-            successor = end if terminated else self._state(observation, "step")
+            for walker in walkers:
+                walker.choose(greedy[h + 1], lead[h + 1], turn[h + 1])
+            outcomes = self._step([walker.action for walker in walkers])
             step = 0 if problem.stationary else h
-            log.add((step * n_states + state) * n_actions + action, successor, self._reward(reward, state, action))
-            if terminated:
+            for walker, (observation, reward, terminated, truncated) in zip(walkers, outcomes, strict=True):
+                if walker.done:
+                    continue
+                state, action = walker.state, walker.action
+                walker.state = n_states - 1 if terminated else self._state(observation, "step")
+                walker.done = terminated
+                paid = self._reward(reward, state, action)
+                log.add((step * n_states + state) * n_actions + action, walker.state, paid)
+                if truncated and not terminated and h + 1 < problem.horizon:
+                    self._refuse_truncation(h + 1)
+            if all(walker.done for walker in walkers):
                 return
-            if truncated and h + 1 < problem.horizon:
-                limit = self.environment.time_limit
-                raise InvalidProblemError(
-                    f"{self.environment.name} was truncated after {h + 1} steps, before the horizon {problem.horizon}"
-                    + (f" (its time limit is {limit} steps)" if limit else "")
-                    + ": choose a smaller horizon or make the environment with a larger max_episode_steps"
-                )
-            state = successor
+
+    def _reset(self, seed: int | None) -> list[int]:
+        """The first state of each copy."""
+        observation, _ = self._guard("reset", partial(self.environment.env.reset, seed=seed))
+        return [self._state(single, "reset") for single in self._singles(observation)]
+
+    def _step(self, actions: list[int]) -> list[tuple[Any, Any, bool, bool]]:
+        """What the copies answer to one action each; copies without a walker repeat the first one's."""
+        env, copies = self.environment.env, self.environment.copies
+        played = [action + self.environment.first_action for action in actions]
+        if copies == 1:
+            observation, reward, terminated, truncated, _ = self._guard("step", partial(env.step, played[0]))
+            return [(observation, reward, bool(terminated), bool(truncated))]
+        played += played[:1] * (copies - len(played))
+        observation, rewards, terminated, truncated, _ = self._guard("step", partial(env.step, np.array(played)))
+        each = zip(self._singles(observation), rewards.tolist(), terminated.tolist(), truncated.tolist(), strict=True)
+        return list(each)[: len(actions)]
+
+    def _singles(self, observation: Any) -> list[Any]:
+        """The observation of each copy: a batch of tuples comes as a tuple of batches."""
+        if self.environment.copies == 1:
+            return [observation]
+        return list(zip(*observation, strict=True)) if isinstance(observation, tuple) else list(observation)
+
+    def _refuse_truncation(self, steps: int) -> None:
+        limit = self.environment.time_limit
+        raise InvalidProblemError(
+            f"{self.environment.name} was truncated after {steps} steps, before the horizon {self.problem.horizon}"
+            + (f" (its time limit is {limit} steps)" if limit else "")
+            + ": choose a smaller horizon or make the environment with a larger max_episode_steps"
+        )
 
     def _guard(self, what: str, call: Callable[[], Any]) -> Any:
         try:
@@ -171,6 +200,22 @@ class Player:
                 f"outside the declared reward_range ({self.low}, {self.high})"
             )
         return value
+
+
+@dataclass
+class _Walker:
+    """One episode on its way: where it is, whether it still follows the lead, and whether it has ended."""
+
+    state: int
+    leading: bool
+    action: int = 0
+    done: bool = False
+
+    def choose(self, greedy: list[int], lead: list[int], turn: list[int]) -> None:
+        if self.leading and turn[self.state] >= 0:
+            self.action, self.leading = turn[self.state], False
+        else:
+            self.action = (lead if self.leading else greedy)[self.state]
 
 
 class _Log:
