@@ -490,7 +490,7 @@ class KL:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
         history = np.empty((episodes, 3))
         spare = spare_slots(self.problem)
-        counts.reserve(spare * min(episodes, 64))
+        counts.reserve(spare)
         played, row, successor = _run_every(
             simulator.kernel, self.frame, self.rules, counts.ledger, self.optimism, self.plans, self.last,
             self.problem.eps - self.bias, self.seed, round, self.challenge, episodes, spare, simulator.rng, history,
