@@ -202,6 +202,8 @@ def identify(
         finally:
             if store is not None:
                 store.save()
+            if isinstance(source, Environment):
+                source.close()
     return run.result()
 
 

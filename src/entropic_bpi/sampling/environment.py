@@ -37,8 +37,10 @@ def open_environment(source: Any, num_envs: int) -> Environment:
         name = source.removeprefix("gym:")
         try:
             if num_envs > 1:
-                return Environment(gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync"))
-            return Environment(gymnasium.make(name, disable_env_checker=True))
+                env: Any = gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync")
+            else:
+                env = gymnasium.make(name, disable_env_checker=True)
+            return Environment(env, ours=True)
         except gymnasium.error.Error as error:
             raise InvalidProblemError(f"cannot make the environment {name!r}: {error}") from None
     if isinstance(source, gymnasium.Env):
@@ -53,8 +55,8 @@ def open_environment(source: Any, num_envs: int) -> Environment:
 class Environment:
     """A Gymnasium environment, or a vector of copies, with finitely many observations and actions."""
 
-    def __init__(self, env: Any) -> None:
-        self.env = env
+    def __init__(self, env: Any, *, ours: bool = False) -> None:
+        self.env, self.ours = env, ours
         self.copies = int(env.num_envs) if hasattr(env, "single_observation_space") else 1
         observations, actions = env.observation_space, env.action_space
         if self.copies > 1:
@@ -69,6 +71,11 @@ class Environment:
         spec = env.spec
         self.name = "environment" if spec is None else spec.id
         self.time_limit = None if spec is None else spec.max_episode_steps
+
+    def close(self) -> None:
+        """Close the environment if it was opened here; one that was handed in stays open."""
+        if self.ours:
+            self.env.close()
 
     def problem(
         self,
