@@ -45,8 +45,8 @@ def check_against_mpmath(seeds):
             size = max(abs(float(exact)), 1e-300)
             assert loose - exact >= -1e-12 * size, (seed, sign)
             assert tight - exact >= -1e-12 * size, (seed, sign)
-            # What rounding alone may cost: the value's own last digits.
-            floor = 4e-15 * size
+            # What rounding alone may cost: the last digits of the value and of the range that it is measured from.
+            floor = 4e-15 * (size + np.ptp(f))
             if width > 0:
                 worst_loose = max(worst_loose, float((loose - exact - floor) / width))
                 worst_tight = max(worst_tight, float((tight - exact - floor) / width))
