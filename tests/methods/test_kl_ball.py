@@ -46,7 +46,7 @@ def check_against_mpmath(seeds):
             assert loose - exact >= -1e-12 * size, (seed, sign)
             assert tight - exact >= -1e-12 * size, (seed, sign)
             # What rounding alone may cost: the last digits of the value and of the range that it is measured from.
-            floor = 4e-15 * (size + np.ptp(f))
+            floor = 2e-14 * (size + np.ptp(f))
             if width > 0:
                 worst_loose = max(worst_loose, float((loose - exact - floor) / width))
                 worst_tight = max(worst_tight, float((tight - exact - floor) / width))
