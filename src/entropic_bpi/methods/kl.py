@@ -477,7 +477,9 @@ class KL:
             offset = min(problem.horizon, problem.steps - h) * self.rules.shift
             for side, table in zip(bounds, (self.plans[GIVEN % 2].z, self.optimism.z), strict=True):
                 side[h, states] = offset + np.log(table[h, states]) / beta
-        return bounds[0] - self.bias, bounds[1] + self.bias
+        size = np.nanmax(np.abs(bounds)) + abs(self.rules.shift) * problem.horizon
+        pad = (ROUNDING * (problem.steps + 1) + self.rules.exponent_rounding) / abs(beta) + ULPS * size + self.bias
+        return bounds[0] - pad, bounds[1] + pad
 
     def _plan(self, rules: Rules, counts: Counts, round: int) -> Any:
         if counts is not self.counts:
