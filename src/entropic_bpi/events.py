@@ -23,24 +23,26 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numba import njit
 from scipy import special
 
 from entropic_bpi._checks import check_policy
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.methods.kl import at_risk, places_at_risk
 from entropic_bpi.methods.rates import mixture_radius
 from entropic_bpi.planning import solve
 from entropic_bpi.problem import Problem
 
 __all__ = ["BernsteinEvent", "BettingEvent", "CountEvent", "Event", "KLEvent", "MixtureEvent", "expected_visits"]
 
-_BISECTIONS = 60
+BISECTIONS = 60
 
 
 class Event(ABC):
@@ -88,7 +90,7 @@ class KLEvent(Event):
         problem = counts.problem
         n = counts.ledger.visits
         alpha = _log_union(problem, pooled=problem.stationary) + problem.n_states * _log_8e(n)
-        return np.where(n > 0, _divergences(mdp, counts) - alpha, -np.inf)
+        return np.where(n > 0, _divergences(_evidence(mdp, counts), n) - alpha, -np.inf)
 
 
 class BernsteinEvent(Event):
@@ -106,20 +108,30 @@ class BernsteinEvent(Event):
         if problem.next_state_rewards:
             raise InvalidProblemError("the Bernstein event is for rewards that do not depend on the next state")
         n = counts.ledger.visits
-        rate = (_log_union(problem, pooled=False) + _log_8e(n)) / np.maximum(n, 1)
+        rates = (_log_union(problem, pooled=False) + _log_8e(n)) / np.maximum(n, 1)
         result = np.full(problem.n_rows, -np.inf)
-        values = solve(mdp, problem.beta).values
-        for row, step, states, p, empirical in _visited(mdp, counts):
-            z = _transformed(values[step + 1][states], problem.beta)
-            span = np.ptp(z[p > 0])
-            if span > 0:
-                mean = p @ z
-                variance = p @ (z - mean) ** 2 / span**2
-                deviation = abs((empirical - p) @ z) / span
-                bound = math.sqrt(2 * variance * rate[row]) + 3 * rate[row]
-                result[row] = max(result[row], deviation - bound)
-            elif (empirical[p == 0] > 0).any():
-                result[row] = np.inf
+        values = _optimal_values(mdp, problem.beta)
+        seen = _evidence(mdp, counts)
+        for step in _steps(problem):
+            value = values[step[seen.row] + 1, seen.state]
+            # Z up to shift and scale, without overflow: measured from the end of the row where it is largest
+            end = seen.of_row(np.maximum, value) if problem.beta >= 0 else seen.of_row(np.minimum, value)
+            z = _growth(problem.beta, value - end[seen.group])
+            possible = seen.p > 0
+            span = seen.of_row(np.maximum, np.where(possible, z, -np.inf)) - seen.of_row(
+                np.minimum, np.where(possible, z, np.inf)
+            )
+            unit = np.where(span > 0, span, 1.0)
+            mean, rate = seen.of_row(np.add, seen.p * z), rates[seen.rows]
+            variance = seen.of_row(np.add, seen.p * ((z - mean[seen.group]) / unit[seen.group]) ** 2)
+            deviation = np.abs(seen.of_row(np.add, (seen.times / n[seen.row] - seen.p) * z)) / unit
+            surprised = seen.of_row(np.maximum, np.where(possible, 0.0, seen.times)) > 0
+            excess = np.where(
+                span > 0,
+                deviation - np.sqrt(2 * variance * rate) - 3 * rate,
+                np.where(surprised, np.inf, -np.inf),
+            )
+            result[seen.rows] = np.maximum(result[seen.rows], excess)
         return result
 
 
@@ -155,14 +167,11 @@ class MixtureEvent(Event):
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem, ledger = counts.problem, counts.ledger
-        at_risk = _at_risk(problem)
-        concerned = np.flatnonzero(at_risk & (ledger.visits > 0))
-        union = math.log(max(int(at_risk.sum()), 1) / problem.delta)
-        result, divergences = np.full(problem.n_rows, -np.inf), _divergences(mdp, counts)
-        for row in concerned:
-            tally = ledger.tally[ledger.begin[row] : ledger.begin[row] + ledger.used[row]]
-            result[row] = divergences[row] - union - mixture_radius(tally, int(problem.slots.possible[row]))
-        return result
+        concerned = at_risk(problem)
+        union = math.log(max(int(concerned.sum()), 1) / problem.delta)
+        radii = _radii(ledger.begin, ledger.used, ledger.tally, problem.slots.possible)
+        divergences = _divergences(_evidence(mdp, counts), ledger.visits)
+        return np.where(concerned & (ledger.visits > 0), divergences - union - radii, -np.inf)
 
 
 class BettingEvent(Event):
@@ -181,24 +190,22 @@ class BettingEvent(Event):
     """
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
-        problem = counts.problem
-        at_risk = _at_risk(problem)
-        places = sum(int(at_risk[problem.rows_at(h, states)].sum()) for h, states in _places_at_risk(problem))
+        problem, n = counts.problem, counts.ledger.visits
+        concerned = at_risk(problem)
+        places = sum(int(concerned[problem.rows_at(h, states)].sum()) for h, states in places_at_risk(problem))
         union = math.log(max(places, 1) / problem.delta)
-        values = solve(mdp, problem.beta).values
+        limit = 0.5 * math.log(math.pi) + special.gammaln(n + 1) - special.gammaln(n + 0.5)
+        values, outcomes, seen = _optimal_values(mdp, problem.beta), _Outcomes.of(problem), _evidence(mdp, counts)
         result = np.full(problem.n_rows, -np.inf)
-        for row, step, states, p, empirical in _visited(mdp, counts):
-            if not at_risk[row]:
-                continue
-            n = int(counts.ledger.visits[row])
-            possible = _possible_states(problem, row)
-            outcome = values[step + 1][possible] + _rewards_of(mdp, problem, row, step, possible)
-            seen = values[step + 1][states] + _rewards_of(mdp, problem, row, step, states)
-            distance = -_growth(problem.beta, seen - outcome.max())
-            mean = p @ distance
-            if mean > 0:
-                limit = 0.5 * math.log(math.pi) + special.gammaln(n + 1) - special.gammaln(n + 0.5)
-                result[row] = max(result[row], _largest_wealth(n * empirical, distance / mean) - union - limit)
+        for step in _steps(problem):
+            outcome = values[step[seen.row] + 1, seen.state] + outcomes.rewards(problem, seen, step)
+            distance = -_growth(problem.beta, outcome - outcomes.best(problem, values, step)[seen.row])
+            mean = seen.of_row(np.add, seen.p * distance)
+            ratio = distance / np.where(mean > 0, mean, 1.0)[seen.group]
+            wealth = _largest_wealth(seen.first, seen.times, ratio)
+            told = concerned[seen.rows] & (mean > 0)
+            excess = np.where(told, wealth - union - limit[seen.rows], -np.inf)
+            result[seen.rows] = np.maximum(result[seen.rows], excess)
         return result
 
 
@@ -240,103 +247,118 @@ def _log_8e(n: np.ndarray) -> np.ndarray:
     return 1.0 + np.log(8.0 * (n + 1.0))
 
 
-def _true_row(mdp: FiniteMDP, problem: Problem, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Successors and probabilities of a row of the counts."""
-    if problem.artificial and row == problem.n_rows - 1:
-        states = np.flatnonzero(mdp.start_distribution > 0)
-        return states, mdp.start_distribution[states]
-    rows = mdp.rows
-    if mdp.stationary:
-        row %= problem.n_states * problem.n_actions
-    entries = slice(rows.indptr[row], rows.indptr[row + 1])
-    return rows.indices[entries].astype(np.int64), rows.probabilities[entries]
+@lru_cache(maxsize=8)
+def _optimal_values(mdp: FiniteMDP, beta: float) -> np.ndarray:
+    """V* ``(H + 1, S)``; remembered, because one run asks for it at every plan."""
+    return solve(mdp, beta).values
 
 
-def _visited(mdp: FiniteMDP, counts: Counts) -> Iterator[tuple[int, int, np.ndarray, np.ndarray, np.ndarray]]:
-    """For each visited row and each of its steps: row, step, next states, true and empirical probabilities.
+class _Evidence(NamedTuple):
+    """What was seen beside the truth, for the next states of visited rows that are possible or were seen.
 
-    The step is that of the model, -1 for the artificial one.
+    ``row``, ``state``, ``p`` and ``times`` have one entry per (row, next state), sorted; ``first`` is where each of the
+    ``rows`` begins, and ``group`` which of them an entry belongs to.
     """
-    problem = counts.problem
-    seen = counts.transitions()
-    first = np.searchsorted(seen.rows, np.arange(problem.n_rows + 1))
-    for row in np.flatnonzero(counts.ledger.visits):
-        possible, probabilities = _true_row(mdp, problem, int(row))
-        block = slice(first[row], first[row + 1])
-        states = np.union1d(possible, seen.successors[block])
-        p, empirical = np.zeros(len(states)), np.zeros(len(states))
-        p[np.searchsorted(states, possible)] = probabilities
-        empirical[np.searchsorted(states, seen.successors[block])] = seen.times[block] / seen.times[block].sum()
-        for step in _steps_of(problem, int(row)):
-            yield int(row), step, states, p, empirical
+
+    row: np.ndarray
+    state: np.ndarray
+    p: np.ndarray
+    times: np.ndarray
+    first: np.ndarray
+    rows: np.ndarray
+    group: np.ndarray
+
+    @classmethod
+    def of(cls, row: np.ndarray, state: np.ndarray, p: np.ndarray, times: np.ndarray) -> _Evidence:
+        rows, first, group = np.unique(row, return_index=True, return_inverse=True)
+        return cls(row, state, p, times, first, rows, group)
+
+    def of_row(self, combine: np.ufunc, entries: np.ndarray) -> np.ndarray:
+        """The sum, or the maximum, of the entries of each row."""
+        return combine.reduceat(entries, self.first) if len(self.first) else np.empty(0)
 
 
-def _steps_of(problem: Problem, row: int) -> range:
-    if problem.artificial and row == problem.n_rows - 1:
-        return range(-1, 0)
+def _evidence(mdp: FiniteMDP, counts: Counts) -> _Evidence:
+    problem, seen, n_states = counts.problem, counts.transitions(), counts.problem.n_states
+    true, probabilities = _true_rows(mdp, problem)
+    keys, position = np.unique(np.concatenate([true, seen.rows * n_states + seen.successors]), return_inverse=True)
+    p = np.bincount(position[: len(true)], probabilities, len(keys))
+    times = np.bincount(position[len(true) :], seen.times, len(keys))
+    row, state = np.divmod(keys, n_states)
+    visited = counts.ledger.visits[row] > 0
+    return _Evidence.of(row[visited], state[visited], p[visited], times[visited])
+
+
+def _true_rows(mdp: FiniteMDP, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """The possible successors of every row of the counts, as ``row * S + state``, and their probabilities."""
+    rows, n_rows = mdp.rows, problem.n_rows - problem.artificial
+    repeats = n_rows // (len(rows.indptr) - 1)  # the model may be stationary where the counts are not pooled
+    keys = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * problem.n_states + rows.indices
+    offset = np.arange(repeats) * (len(rows.indptr) - 1) * problem.n_states
+    keys, p = (keys + offset[:, None]).ravel(), np.tile(rows.probabilities, repeats)
+    if problem.artificial:
+        states = np.flatnonzero(mdp.start_distribution > 0)
+        keys = np.concatenate([keys, n_rows * problem.n_states + states])
+        p = np.concatenate([p, mdp.start_distribution[states]])
+    return keys, p
+
+
+def _steps(problem: Problem) -> list[np.ndarray]:
+    """The step of each row, -1 for the artificial one; pooled rows have every step in turn."""
     if problem.stationary:
-        return range(problem.horizon)
-    step = row // (problem.n_states * problem.n_actions)
-    return range(step, step + 1)
+        steps = [np.full(problem.n_rows, step) for step in range(problem.horizon)]
+    else:
+        steps = [np.arange(problem.n_rows) // (problem.n_states * problem.n_actions)]
+    if problem.artificial:
+        for step in steps:
+            step[-1] = -1
+    return steps
 
 
-def _divergences(mdp: FiniteMDP, counts: Counts) -> np.ndarray:
+def _divergences(seen: _Evidence, visits: np.ndarray) -> np.ndarray:
     """n KL(p̂, p) of each row; infinite when something impossible was seen."""
-    seen = counts.transitions()
-    n = counts.ledger.visits
-    p = np.empty(len(seen.rows))
-    for row in np.unique(seen.rows):
-        states, probabilities = _true_row(mdp, counts.problem, int(row))
-        block = slice(*np.searchsorted(seen.rows, [row, row + 1]))
-        order = np.argsort(states)
-        position = np.minimum(np.searchsorted(states[order], seen.successors[block]), len(states) - 1)
-        found = states[order][position] == seen.successors[block]
-        p[block] = np.where(found, probabilities[order][position], 0.0)
-    with np.errstate(divide="ignore"):
-        terms = seen.times * (np.log(seen.times / n[seen.rows]) - np.log(p))
-    return np.bincount(seen.rows, weights=terms, minlength=counts.problem.n_rows)
+    n = visits[seen.row]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(seen.times > 0, seen.times * (np.log(seen.times / n) - np.log(seen.p)), 0.0)
+    return np.bincount(seen.row, weights=terms, minlength=len(visits))
 
 
-def _places_at_risk(problem: Problem) -> list[tuple[int, np.ndarray]]:
-    """Planned steps and their reachable states at which what follows can depend on the next state."""
-    frame = problem.frame
-    places = []
-    for h in range(problem.steps):
-        last = h == problem.steps - 1 and not (problem.artificial and h == 0)
-        if not last or problem.next_state_rewards:
-            places.append((h, frame.states[frame.first_state[h] : frame.first_state[h + 1]]))
-    return places
+class _Outcomes(NamedTuple):
+    """The next states that are declared possible, one entry per (row, next state), sorted; ``slot`` has its reward."""
 
+    row: np.ndarray
+    state: np.ndarray
+    slot: np.ndarray
 
-def _at_risk(problem: Problem) -> np.ndarray:
-    """The rows that :func:`entropic_bpi.methods.kl.rows_at_risk` counts."""
-    mask = np.zeros(problem.n_rows, dtype=bool)
-    for h, states in _places_at_risk(problem):
-        mask[problem.rows_at(h, states)] = True
-    return mask & (problem.slots.possible > 1)
+    @classmethod
+    def of(cls, problem: Problem) -> _Outcomes:
+        slots, n_states = problem.slots, problem.n_states
+        if slots.successor[0] == n_states:  # "some state not seen yet" may be any
+            row, state = np.divmod(np.arange(problem.n_rows * n_states), n_states)
+            return cls(row, state, np.zeros_like(row))
+        row = np.repeat(np.arange(problem.n_rows), slots.used)
+        slot = np.arange(len(row)) + np.repeat(slots.begin - np.cumsum(slots.used) + slots.used, slots.used)
+        order = np.lexsort((slots.successor[slot], row))
+        return cls(row[order], slots.successor[slot][order], slot[order])
 
+    def best(self, problem: Problem, values: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """For each row, the largest sum of reward and optimal value."""
+        sums = values[step[self.row] + 1, self.state] + self._rewards(problem, self.slot, step[self.row])
+        return np.maximum.reduceat(sums, np.flatnonzero(np.diff(self.row, prepend=-1)))
 
-def _possible_states(problem: Problem, row: int) -> np.ndarray:
-    slots = problem.slots
-    states = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
-    return np.arange(problem.n_states) if states[0] == problem.n_states else states
+    def rewards(self, problem: Problem, seen: _Evidence, step: np.ndarray) -> np.ndarray:
+        """Rewards of what was seen."""
+        declared = self.row * problem.n_states + self.state
+        position = np.searchsorted(declared, seen.row * problem.n_states + seen.state)
+        return self._rewards(problem, self.slot[np.minimum(position, len(declared) - 1)], step[seen.row])
 
-
-def _rewards_of(mdp: FiniteMDP, problem: Problem, row: int, step: int, states: np.ndarray) -> np.ndarray:
-    """Rewards of going to ``states``; 0 where they do not depend on them."""
-    if not problem.next_state_rewards or step < 0:
-        return np.zeros(len(states))
-    slots = problem.slots
-    block = slice(slots.begin[row], slots.begin[row] + slots.used[row])
-    table = slots.low[0 if len(slots.low) == 1 else step, block]
-    order = np.argsort(slots.successor[block])
-    position = np.searchsorted(slots.successor[block][order], states)
-    return np.asarray(table[order][np.minimum(position, len(order) - 1)])
-
-
-def _transformed(values: np.ndarray, beta: float) -> np.ndarray:
-    """Z up to shift and scale, without overflow: (e^{β(v - v₀)} - 1)/β with v₀ the end where Z is largest."""
-    return _growth(beta, values - (values.max() if beta >= 0 else values.min()))
+    @staticmethod
+    def _rewards(problem: Problem, slot: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """0 where rewards do not depend on the next state, and at the artificial step."""
+        if not problem.next_state_rewards:
+            return np.zeros(len(slot))
+        table = problem.slots.low
+        return np.where(step < 0, 0.0, table[0 if len(table) == 1 else np.maximum(step, 0), slot])
 
 
 def _growth(beta: float, x: np.ndarray) -> np.ndarray:
@@ -344,16 +366,40 @@ def _growth(beta: float, x: np.ndarray) -> np.ndarray:
     return x if beta == 0 else np.expm1(beta * x) / beta
 
 
-def _largest_wealth(tally: np.ndarray, ratio: np.ndarray) -> float:
-    """max over θ in [0, 1] of Σ N log(1 - θ + θ w): concave, so bisection on its slope."""
-    tally, gain = tally[tally > 0], ratio[tally > 0] - 1
-    low, high = 0.0, 1.0
-    if tally @ gain <= 0:
-        return 0.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if (tally * gain / (1 + middle * gain)).sum() > 0:
-            low = middle
-        else:
-            high = middle
-    return float(tally @ np.log1p(low * gain))
+@njit(cache=True, nogil=True)
+def _radii(begin, used, tally, possible):  # type: ignore[no-untyped-def]
+    """R_mix of every row."""
+    radii = np.empty(begin.size)
+    for row in range(begin.size):
+        radii[row] = mixture_radius(tally[begin[row] : begin[row] + used[row]], possible[row])
+    return radii
+
+
+@njit(cache=True, nogil=True)
+def _largest_wealth(first, times, ratio):  # type: ignore[no-untyped-def]
+    """For each row, max over θ in [0, 1] of Σ N log(1 - θ + θ w): concave, so bisection on its slope."""
+    largest = np.zeros(first.size)
+    for i in range(first.size):
+        end = first[i + 1] if i + 1 < first.size else times.size
+        low, high = 0.0, 1.0
+        if _slope(first[i], end, times, ratio, 0.0) <= 0.0:
+            continue
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            if _slope(first[i], end, times, ratio, middle) > 0.0:
+                low = middle
+            else:
+                high = middle
+        for j in range(first[i], end):
+            if times[j] > 0:
+                largest[i] += times[j] * math.log1p(low * (ratio[j] - 1.0))
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def _slope(first, end, times, ratio, theta):  # type: ignore[no-untyped-def]
+    slope = 0.0
+    for j in range(first, end):
+        if times[j] > 0:
+            slope += times[j] * (ratio[j] - 1.0) / (1.0 + theta * (ratio[j] - 1.0))
+    return slope

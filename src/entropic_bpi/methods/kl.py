@@ -45,7 +45,7 @@ from entropic_bpi.methods.rates import mixture_radius
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, reward_step, row_of
 from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
 
-__all__ = ["KL", "rows_at_risk"]
+__all__ = ["KL", "at_risk", "places_at_risk", "rows_at_risk"]
 
 LARGEST_EXPONENT = 600.0
 SMALLEST_EXPONENT = 1e-5
@@ -393,15 +393,26 @@ def _run_every(  # type: ignore[no-untyped-def]
     return episodes, -1, -1
 
 
-def rows_at_risk(problem: Problem) -> int:
-    """P: how many rows need a ball. Fixed before any data, by what is declared alone."""
-    at_risk = np.zeros(problem.n_rows, dtype=bool)
-    frame, last = problem.frame, problem.steps - 1
+def places_at_risk(problem: Problem) -> list[tuple[int, np.ndarray]]:
+    """Planned steps and their reachable states at which what follows can depend on the next state."""
+    frame, last, places = problem.frame, problem.steps - 1, []
     for h in range(problem.steps):
-        if h == last and not problem.next_state_rewards and not (problem.artificial and h == 0):
-            continue
-        at_risk[problem.rows_at(h, frame.states[frame.first_state[h] : frame.first_state[h + 1]])] = True
-    return int((at_risk & (problem.slots.possible > 1)).sum())
+        if h != last or problem.next_state_rewards or (problem.artificial and h == 0):
+            places.append((h, frame.states[frame.first_state[h] : frame.first_state[h + 1]]))
+    return places
+
+
+def at_risk(problem: Problem) -> np.ndarray:
+    """Which rows need a ball. Fixed before any data, by what is declared alone."""
+    concerned = np.zeros(problem.n_rows, dtype=bool)
+    for h, states in places_at_risk(problem):
+        concerned[problem.rows_at(h, states)] = True
+    return concerned & (problem.slots.possible > 1)
+
+
+def rows_at_risk(problem: Problem) -> int:
+    """P: how many rows need a ball."""
+    return int(at_risk(problem).sum())
 
 
 class KL:
@@ -533,14 +544,13 @@ class KL:
         problem = self.problem
         shift = problem.reward_range[0]
         gain = np.empty((0, 0, 0)) if problem.rewards is None else np.exp(beta * (problem.rewards - shift))
-        at_risk = rows_at_risk(problem)
         widest = int(problem.slots.used.max())
         open_ended = bool((problem.slots.successor == problem.n_states).any())
         return Rules(
             beta=beta,
             sign=1.0 if beta > 0 else -1.0,
             shift=shift,
-            log_union=math.log(max(at_risk, 1) / problem.delta),
+            log_union=math.log(max(rows_at_risk(problem), 1) / problem.delta),
             gain=gain,
             possible=problem.slots.possible,
             radius=np.where(problem.slots.possible > 1, np.inf, 0.0),
