@@ -168,6 +168,51 @@ def identify(
     >>> bool(true_gap <= result.certificate.gap)
     True
     """
+    loop = start(
+        source, beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
+        stationary=stationary, successors=successors, replan=replan, sampling=sampling, reward_range=reward_range,
+        max_episodes=max_episodes, seed=seed, ties=ties, num_envs=num_envs,
+    )  # fmt: skip
+    path = _check_checkpoint(checkpoint)
+    store = None if path is None else _Checkpoint(path, loop, seeded=seed is not None)
+    with Progress(progress, loop.problem.eps) as line, deferred_interrupt() as check_interrupt:
+
+        def observe(plan: Plan) -> None:
+            line.update(loop.counts.episodes, plan.gap)
+            if store is not None:
+                store.save_if_due()
+            check_interrupt()
+
+        try:
+            loop.go(observe)
+        finally:
+            if store is not None:
+                store.save()
+            if isinstance(loop.source, Environment):
+                loop.source.close()
+    return loop.result()
+
+
+def start(
+    source: Any,
+    *,
+    beta: float,
+    eps: float,
+    delta: float,
+    method: str = "kl",
+    constants: str | None = None,
+    horizon: int | None = None,
+    stationary: bool | None = None,
+    successors: Any = None,
+    replan: str | float | None = None,
+    sampling: str | None = None,
+    reward_range: tuple[float, float] | None = None,
+    max_episodes: int | None = None,
+    seed: int | None = None,
+    ties: str = "random",
+    num_envs: int = 1,
+) -> Loop:
+    """The loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
     method = check_choice("method", method, ("kl", "bernstein"))
     constants, sampling = _check_options(method, constants, sampling)
     ratio = _check_replan(replan)
@@ -188,23 +233,7 @@ def identify(
         source = open_environment(source, check_integer("num_envs", num_envs))
         problem = source.problem(horizon=steps, reward_range=rewards, stationary=pooled, **goal)
     options = {"method": method, "constants": constants, "replan": ratio, "sampling": sampling, "ties": ties}
-    path = _check_checkpoint(checkpoint)
-    run = _Run(source, problem, options, budget, _check_seed(seed), notes)
-    store = None if path is None else _Checkpoint(path, run, seeded=seed is not None)
-    with Progress(progress, problem.eps) as line, deferred_interrupt() as check_interrupt:
-
-        def observe(plan: Plan) -> None:
-            _observe(run, plan, store, line)
-            check_interrupt()
-
-        try:
-            run.go(observe)
-        finally:
-            if store is not None:
-                store.save()
-            if isinstance(source, Environment):
-                source.close()
-    return run.result()
+    return Loop(source, problem, options, budget, _check_seed(seed), notes)
 
 
 # -- arguments -----------------------------------------------------------------------------------------------
@@ -283,7 +312,7 @@ def _verified_notes(mdp: FiniteMDP, ratio: float, pooled: bool, successors: Any)
 
 
 @dataclass
-class _Run:
+class Loop:
     """One run: its state, and the loop that advances it."""
 
     source: FiniteMDP | Environment
@@ -419,19 +448,13 @@ def _thinned(rows: np.ndarray) -> np.ndarray:
     return rows[~late | passed]
 
 
-def _observe(run: _Run, plan: Plan, store: _Checkpoint | None, line: Progress) -> None:
-    line.update(run.counts.episodes, plan.gap)
-    if store is not None:
-        store.save_if_due()
-
-
 # -- checkpoints ---------------------------------------------------------------------------------------------
 
 
 class _Checkpoint:
     """Saves the state of a run between plans, and takes it up again if the file is there."""
 
-    def __init__(self, path: Path, run: _Run, *, seeded: bool) -> None:
+    def __init__(self, path: Path, run: Loop, *, seeded: bool) -> None:
         if not path.parent.is_dir():
             raise InvalidProblemError(f"checkpoint: {path.parent} is not an existing folder")
         self.path, self.run, self.saved = path, run, time.monotonic()

@@ -152,6 +152,14 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float) -> Evaluation:
     return Evaluation(values, _start_risk(mdp, values[0], beta))
 
 
+def worst_value(mdp: FiniteMDP, beta: float) -> float:
+    """The value of the worst policy; with that of the best one it says what there is to lose."""
+    values = np.zeros(mdp.n_states)
+    for h in reversed(range(mdp.horizon)):
+        values = _step_q_values(mdp, h, values, beta).min(axis=1)
+    return _start_risk(mdp, values, beta)
+
+
 # -- backups ---------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ this is the run's error. Nothing else is lost.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import signal
@@ -24,16 +23,14 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from entropic_bpi._checks import check_integer
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.experiments._progress import SweepProgress
+from entropic_bpi.experiments.kinds import KINDS
 from entropic_bpi.experiments.spec import RunSpec
 from entropic_bpi.experiments.store import Outcome, Results, Store, StoreError, load
-from entropic_bpi.mdp import FiniteMDP
 
-__all__ = ["execute", "policy_digest", "run"]
+__all__ = ["execute", "run"]
 
 # A run whose worker dies is given to another one; after this many deaths it is recorded as failed.
 _ATTEMPTS = 2
@@ -108,63 +105,10 @@ def execute(spec: RunSpec) -> Outcome:
     """Carry out one run; an error becomes part of the outcome."""
     began = time.perf_counter()
     try:
-        columns, curve = _identify(spec) if spec.kind == "identify" else _learn(spec)
+        columns, curve = KINDS[spec.kind](spec)
     except Exception as error:
         return Outcome({}, {}, time.perf_counter() - began, _described(error))
     return Outcome(columns, curve, time.perf_counter() - began)
-
-
-def _identify(spec: RunSpec) -> tuple[dict[str, Any], dict[str, Any]]:
-    from entropic_bpi.identify import identify
-
-    result = identify(spec.mdp, beta=spec.beta, method=spec.algorithm, seed=spec.seed, **spec.options)
-    claim = result.certificate
-    columns = {
-        "episodes": result.episodes,
-        "stopped": result.stopped,
-        "lower": claim.lower,
-        "upper": claim.upper,
-        "gap": claim.gap,
-        "true_gap": _true_gap(spec, result.policy),
-        "policy": policy_digest(spec.mdp, result.policy),
-    }
-    names = ("episodes", "lower", "upper", "gap")
-    return columns, {name: result.history[name].copy() for name in names}
-
-
-def _learn(spec: RunSpec) -> tuple[dict[str, Any], dict[str, Any]]:
-    from entropic_bpi.learners import run as play
-
-    result = play(spec.algorithm, spec.mdp, beta=spec.beta, seed=spec.seed, **spec.options)
-    columns = {
-        "episodes": int(result.grid[-1]),
-        "true_gap": _true_gap(spec, result.policy),
-        "regret": float(result.regret[-1]),
-        "policy_changes": result.policy_changes,
-        "policy": policy_digest(spec.mdp, result.policy),
-    }
-    return columns, {"episodes": result.grid, "regret": result.regret}
-
-
-def _true_gap(spec: RunSpec, policy: Any) -> float:
-    """V* - V^π, by the true model."""
-    from entropic_bpi.planning import evaluate, solve
-
-    return max(0.0, solve(spec.mdp, spec.beta).value - evaluate(spec.mdp, policy, spec.beta).value)
-
-
-def policy_digest(mdp: FiniteMDP, policy: np.ndarray) -> str:
-    """A digest of what a policy does where it plays; the same for actions that differ in name only."""
-    states = mdp.start_distribution > 0
-    digest = hashlib.sha256()
-    for h in range(mdp.horizon):
-        reached = np.flatnonzero(states)
-        rows, states = mdp.step_rows(h), np.zeros_like(states)
-        for row in reached * mdp.n_actions + policy[h, reached]:
-            entries = slice(rows.indptr[row], rows.indptr[row + 1])
-            digest.update(rows.indices[entries].tobytes() + rows.probabilities[entries].tobytes())
-            states[rows.indices[entries]] = True
-    return digest.hexdigest()[:12]
 
 
 def _described(error: BaseException) -> str:

@@ -53,7 +53,7 @@ class SweepError(InvalidProblemError):
 
 @dataclass(frozen=True, eq=False)
 class RunSpec:
-    """One run: an identification (``kind="identify"``) or a regret learner (``kind="learner"``) on one model.
+    """One run on one model; :mod:`entropic_bpi.experiments.kinds` says what each kind does.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class RunSpec:
     params : dict
         Its parameters, except the horizon.
     kind, algorithm : str
-        ``"identify"`` and a method, or ``"learner"`` and the name of one.
+        ``"learner"`` and the name of one, or ``"identify"``, ``"validate"`` or ``"ablation"`` and a method.
     beta : float
         Risk parameter; positive is risk-seeking.
     options : dict
@@ -83,10 +83,11 @@ class RunSpec:
 
     @property
     def id(self) -> str:
-        defaults = IDENTIFY_DEFAULTS if self.kind == "identify" else LEARNER_DEFAULTS
+        defaults = LEARNER_DEFAULTS if self.kind == "learner" else IDENTIFY_DEFAULTS
         told = {name: value for name, value in self.options.items() if defaults.get(name) != value}
         parts = [self.instance, f"h{self.mdp.horizon}", *_told(self.params), f"beta={_plain(self.beta)}"]
-        return "/".join([*parts, self.algorithm, *_told(told), f"seed={self.seed}"])
+        special = [self.kind] if self.kind in ("validate", "ablation") else []
+        return "/".join([*parts, self.algorithm, *_told(told), *special, f"seed={self.seed}"])
 
     @cached_property
     def as_json(self) -> str:

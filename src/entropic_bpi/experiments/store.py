@@ -29,7 +29,7 @@ from entropic_bpi.experiments.spec import RunSpec
 __all__ = ["FILE_NAME", "Outcome", "Results", "Store", "StoreError", "export", "load"]
 
 FILE_NAME = "results.duckdb"
-FORMAT, FORMAT_VERSION = "entropic-bpi results", "1"
+FORMAT, FORMAT_VERSION = "entropic-bpi results", "2"
 
 # Outcomes of a run, in the order of the columns of ``runs``; those that do not apply are NULL.
 OUTCOMES = {
@@ -42,6 +42,8 @@ OUTCOMES = {
     "regret": "DOUBLE",
     "policy_changes": "BIGINT",
     "policy": "VARCHAR",
+    "claim_holds": "BOOLEAN",
+    "failed_events": "VARCHAR",
 }
 CURVES = ("episodes", "lower", "upper", "gap", "regret")
 

@@ -56,12 +56,19 @@ class Tables(NamedTuple):
 
     ``gain`` is e^{βr} and ``lift`` the same for the origin, ``(e^{βr} - 1) origin / unit``; ``cap`` and ``floor`` bound U,
     ``width_cap`` bounds G, ``span`` is the range of Z_{h+1} in the bonus. ``rate`` and ``rate_star`` are α(n)/n and α*(n)/n.
+
+    The constants: ``log_kl``, ``log_bernstein`` and ``dimension`` are those of α and α*, ``linear`` is 5 + 4H (sharp:
+    2H + 3), ``extra`` is H/2 + 2 (sharp alone) and ``slack`` is 1/H.
     """
 
     sign: int
     verified: bool
     log_kl: float
     log_bernstein: float
+    dimension: int
+    linear: float
+    extra: float
+    slack: float
     gain: np.ndarray
     lift: np.ndarray
     cap: np.ndarray
@@ -100,7 +107,7 @@ def _bit(state):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def _refresh(n_states, log_kl, log_bernstein, visits, begin, used, changed, successor, tally, rate, rate_star, reach):  # type: ignore[no-untyped-def]
+def _refresh(dimension, log_kl, log_bernstein, visits, begin, used, changed, successor, tally, rate, rate_star, reach):  # type: ignore[no-untyped-def]
     """Recompute α(n)/n, α*(n)/n and the successors of the rows visited since the last plan."""
     for row in range(visits.size):
         n = visits[row]
@@ -108,7 +115,7 @@ def _refresh(n_states, log_kl, log_bernstein, visits, begin, used, changed, succ
             bits = np.uint64(0)
             if n > 0:
                 log_term = log_8e(n)
-                rate[row] = (log_kl + n_states * log_term) / n
+                rate[row] = (log_kl + dimension * log_term) / n
                 rate_star[row] = (log_bernstein + log_term) / n
                 for j in range(begin[row], begin[row] + used[row]):
                     if tally[j] > 0:
@@ -145,20 +152,20 @@ def _moments(successor, tally, begin, end, n, h, ups, lows, widths, sign):  # ty
 
 @_inlined
 def _bounds(  # type: ignore[no-untyped-def]
-    verified, sign, steps, x, x_star, up, low, width, deviation, gain, lift, cap, floor, width_cap, span
+    verified, sign, linear, extra, slack, x, x_star, up, low, width, deviation, gain, lift, cap, floor, width_cap, span
 ):  # fmt: skip
     """U_up, U_low and the certificate G of one action that was tried."""
     bonus = 2.0 * math.sqrt(2.0 * x_star) * deviation
     if verified:
-        bonus += (5.0 + 4.0 * steps) * span * x
-        width = 3.0 * bonus + (1.0 + 3.0 / steps) * width
+        bonus += linear * span * x
+        width = 3.0 * bonus + (1.0 + 3.0 * slack) * width
     else:
-        bonus += (math.sqrt(5.0 * x * x_star) + (2.0 * steps + 3.0) * x_star) * span
-        width = 2.0 * bonus + (0.5 * steps + 2.0) * span * x + (1.0 + 2.0 / steps) * width
-    slack = bonus + (up - low) / steps
+        bonus += (math.sqrt(5.0 * x * x_star) + linear * x_star) * span
+        width = 2.0 * bonus + extra * span * x + (1.0 + 2.0 * slack) * width
+    room = bonus + slack * (up - low)
     # Each is kept between cap and floor: where they meet, rounding could otherwise leave it outside.
-    u_up = max(floor, min(cap, lift + gain * (up + slack)))
-    u_low = min(cap, max(floor, lift + gain * (low - slack)))
+    u_up = max(floor, min(cap, lift + gain * (up + room)))
+    u_low = min(cap, max(floor, lift + gain * (low - room)))
     width = min(width_cap, gain * width)
     if not verified:
         width = min(width, u_up - floor if sign > 0 else cap - u_low)
@@ -193,10 +200,10 @@ def _plan(frame, tables, ledger, sheet, seed):  # type: ignore[no-untyped-def]
     gain, lift, cap, floor = tables.gain, tables.lift, tables.cap, tables.floor
     width_cap, span, rate, rate_star = tables.width_cap, tables.span, tables.rate, tables.rate_star
     first_state, states, n_actions = frame.first_state, frame.states, frame.n_actions
-    sign, verified, steps = tables.sign, tables.verified, float(frame.steps)
+    sign, verified, linear, extra, slack = tables.sign, tables.verified, tables.linear, tables.extra, tables.slack
     _refresh(
-        frame.n_states, tables.log_kl, tables.log_bernstein, visits, begin, used, changed, successor, tally, rate, rate_star,
-        reach,
+        tables.dimension, tables.log_kl, tables.log_bernstein, visits, begin, used, changed, successor, tally, rate,
+        rate_star, reach,
     )  # fmt: skip
     moved = np.uint64(0)  # the states, as bits, where something changed at the step after
     for h in range(frame.steps - 1, -1, -1):
@@ -220,8 +227,9 @@ def _plan(frame, tables, ledger, sheet, seed):  # type: ignore[no-untyped-def]
                         successor, tally, begin[row], begin[row] + used[row], float(n), h + 1, up, low, width, sign
                     )
                     u_up[h, s, a], u_low[h, s, a], u_width[h, s, a] = _bounds(
-                        verified, sign, steps, rate[row], rate_star[row], mean_up, mean_low, mean_width, deviation,
-                        gain[h, s, a], lift[h, s, a], cap[h, s, a], floor[h, s, a], width_cap[h, s, a], span[h, s, a],
+                        verified, sign, linear, extra, slack, rate[row], rate_star[row], mean_up, mean_low, mean_width,
+                        deviation, gain[h, s, a], lift[h, s, a], cap[h, s, a], floor[h, s, a], width_cap[h, s, a],
+                        span[h, s, a],
                     )  # fmt: skip
             if due:
                 best_up, best_low, chosen = _choose(sign, seed, h, s, actions, u_up, u_low)
@@ -310,6 +318,7 @@ class Bernstein:
         if constants == "verified" and self.beta == 0:
             raise InvalidProblemError("constants='verified' needs beta != 0; constants='sharp' covers beta = 0")
         self.small = exponent < SMALL_EXPONENT
+        self.unit = (abs(self.beta) or 1.0) if self.small else 1.0
         # What the recursion may have lost to rounding, in values; bounds are widened by it.
         size = problem.steps if self.small else 1.0 / abs(self.beta)
         self.pad = 1e-15 * ((problem.steps + 1) * size * self.scale + problem.horizon * abs(self.shift))
@@ -364,24 +373,28 @@ class Bernstein:
 
     def _tables(self) -> Tables:
         problem, beta, steps = self.problem, self.beta, self.problem.steps
-        assert problem.rewards is not None
+        verified = self.constants == "verified"
         pairs = problem.n_states * problem.n_actions
         union = pairs * steps / (problem.delta / 3)
         pooled_union = (pairs + problem.artificial) / (problem.delta / 3) if problem.stationary else union
-        unit, origin = (abs(beta) or 1.0, 1.0) if self.small else (1.0, 0.0)
+        unit, origin = self.unit, 1.0 if self.small else 0.0
         rewards = self._step_rewards()
         gain = np.exp(beta * rewards)
         lift = origin * (np.expm1(beta * rewards) / unit if beta else rewards)
-        if self.constants == "verified":
-            cap, floor, width_cap, span = self._verified_ranges(unit)
+        if verified:
+            cap, floor, width_cap, span = self._verified_ranges()
         else:
-            bottom, top = self._reward_aware_ranges(rewards, unit)
+            bottom, top = self._reward_aware_ranges(rewards)
             cap, floor, width_cap, span = lift + gain * top, lift + gain * bottom, gain * (top - bottom), top - bottom
         return Tables(
             sign=1 if beta >= 0 else -1,
-            verified=self.constants == "verified",
+            verified=verified,
             log_kl=math.log(pooled_union),
             log_bernstein=math.log(union),
+            dimension=problem.n_states,
+            linear=5.0 + 4.0 * steps if verified else 2.0 * steps + 3.0,
+            extra=0.0 if verified else 0.5 * steps + 2.0,
+            slack=1.0 / steps,
             gain=gain,
             lift=lift,
             cap=cap,
@@ -400,31 +413,32 @@ class Bernstein:
         rewards[int(problem.artificial) :] = (problem.rewards - self.shift) / self.scale
         return rewards
 
-    def _verified_ranges(self, unit: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _verified_ranges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Caps and ranges that know only that rewards lie in [0, 1]."""
-        problem = self.problem
+        problem, unit = self.problem, self.unit
         remaining = np.arange(problem.steps, 0, -1)[:, None, None] * np.ones((1, problem.n_states, problem.n_actions))
-        extreme, one = self._transform(remaining, unit), self._transform(np.zeros_like(remaining), unit)
+        extreme, one = self.transform(remaining), self.transform(np.zeros_like(remaining))
         if self.beta > 0:
             return extreme, one, np.exp(self.beta * remaining) / unit, np.exp(self.beta * (remaining - 1)) / unit
         return one, extreme, np.ones_like(remaining) / unit, -np.expm1(self.beta * (remaining - 1)) / unit
 
-    def _reward_aware_ranges(self, rewards: np.ndarray, unit: float) -> tuple[np.ndarray, np.ndarray]:
+    def _reward_aware_ranges(self, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest (Z_{h+1} - origin) / unit over the possible successors of each place."""
         problem, shape = self.problem, rewards.shape
         least, most = np.zeros(problem.n_states), np.zeros(problem.n_states)
         bottom, top = np.empty(shape), np.empty(shape)
         for h in reversed(range(problem.steps)):
             low, high = self._successor_extremes(h, least, most)
-            ends = np.stack([self._transform(low, unit), self._transform(high, unit)])
+            ends = np.stack([self.transform(low), self.transform(high)])
             bottom[h], top[h] = ends.min(axis=0), ends.max(axis=0)
             least, most = (rewards[h] + low).min(axis=1), (rewards[h] + high).max(axis=1)
         return bottom, top
 
-    def _transform(self, value: np.ndarray, unit: float) -> np.ndarray:
+    def transform(self, value: np.ndarray) -> np.ndarray:
+        """(Z - origin) / unit of a rescaled value."""
         if not self.small:
             return np.exp(self.beta * value)
-        return np.expm1(self.beta * value) / unit if self.beta else value
+        return np.expm1(self.beta * value) / self.unit if self.beta else value
 
     def _successor_extremes(self, h: int, least: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         problem, slots = self.problem, self.problem.slots

@@ -45,7 +45,7 @@ from entropic_bpi.methods.rates import mixture_radius
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, reward_step, row_of
 from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
 
-__all__ = ["KL", "at_risk", "places_at_risk", "rows_at_risk"]
+__all__ = ["KL", "at_risk", "places_at_risk", "refresh_radii", "rows_at_risk"]
 
 LARGEST_EXPONENT = 600.0
 SMALLEST_EXPONENT = 1e-5
@@ -107,7 +107,7 @@ class Candidate(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _refresh_radii(rules, ledger):  # type: ignore[no-untyped-def]
+def refresh_radii(rules, ledger):  # type: ignore[no-untyped-def]
     """Recompute the radius of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
         if ledger.changed[row] or rules.planned[row] != ledger.visits[row]:
@@ -342,7 +342,7 @@ def first_kind(round):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type: ignore[no-untyped-def]
     """Plan everything; the claim, which candidate it is about, and which one was evaluated last."""
-    _refresh_radii(rules, ledger)
+    refresh_radii(rules, ledger)
     scratch, pessimistic = np.empty((6, rules.widest)), np.empty(frame.n_actions)
     shared, scores = np.empty(MAX_SHARED, dtype=np.int64), np.empty(MAX_SHARED)
     for h in range(frame.steps - 1, -1, -1):
@@ -525,7 +525,7 @@ class KL:
         self, frame: Any, rules: Any, ledger: Any, optimism: Any, plans: Any, eps: float, seed: int, round: int
     ) -> tuple[Any, ...]:
         """What ``_plan_all`` does, with the states of a step shared among threads."""
-        _refresh_radii(rules, ledger)
+        refresh_radii(rules, ledger)
         for h in reversed(range(frame.steps)):
             _optimistic_parallel(frame, rules, ledger, optimism, seed, h, _CHUNKS)
             _extend(frame, h, optimism.z, rules.sign > 0)

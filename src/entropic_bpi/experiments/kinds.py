@@ -1,0 +1,114 @@
+"""What a run does, by its kind: values for the columns of ``runs``, and arrays for ``curves``.
+
+``identify`` and ``learner`` are the two functions of the library. ``validate`` is an identification that is watched plan
+by plan by somebody who knows the true model. ``ablation`` is one with a factor of its bounds switched off: it tells what
+the factor costs, and certifies nothing, so nothing that it claims is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi.experiments.spec import RunSpec
+from entropic_bpi.mdp import FiniteMDP
+
+__all__ = ["KINDS", "policy_digest"]
+
+Columns = dict[str, Any]
+Curve = dict[str, np.ndarray]
+
+
+def _identify(spec: RunSpec) -> tuple[Columns, Curve]:
+    from entropic_bpi.identify import identify
+
+    result = identify(spec.mdp, beta=spec.beta, method=spec.algorithm, seed=spec.seed, **spec.options)
+    names = ("episodes", "lower", "upper", "gap")
+    return _claimed(spec, result), {name: result.history[name].copy() for name in names}
+
+
+def _learn(spec: RunSpec) -> tuple[Columns, Curve]:
+    from entropic_bpi.learners import run as play
+
+    result = play(spec.algorithm, spec.mdp, beta=spec.beta, seed=spec.seed, **spec.options)
+    columns = {
+        "episodes": int(result.grid[-1]),
+        "true_gap": _true_gap(spec, result.policy),
+        "regret": float(result.regret[-1]),
+        "policy_changes": result.policy_changes,
+        "policy": policy_digest(spec.mdp, result.policy),
+    }
+    return columns, {"episodes": result.grid, "regret": result.regret}
+
+
+def _validate(spec: RunSpec) -> tuple[Columns, Curve]:
+    from entropic_bpi.experiments.referee import Referee
+    from entropic_bpi.identify import start
+
+    loop = start(spec.mdp, beta=spec.beta, method=spec.algorithm, seed=spec.seed, **spec.options)
+    referee = Referee(spec.mdp, loop)
+    loop.go(referee.watch)
+    result = loop.result()
+    judged = {"claim_holds": referee.confirms(result.certificate), "failed_events": " ".join(sorted(referee.failed))}
+    return {**_claimed(spec, result), **judged}, {}
+
+
+def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
+    from entropic_bpi.experiments.ablation import weaken
+    from entropic_bpi.identify import start
+
+    options = dict(spec.options)
+    without = options.pop("without")
+    loop = start(spec.mdp, beta=spec.beta, method=spec.algorithm, seed=spec.seed, **options)
+    weaken(loop, spec.mdp, without)
+    loop.go(lambda plan: None)
+    assert loop.best is not None
+    plan = loop.best[0]
+    stopped = bool(plan.gap <= loop.problem.eps)
+    policy = plan.policy[int(loop.problem.artificial) :]
+    return {"episodes": loop.counts.episodes, "stopped": stopped, "true_gap": _true_gap(spec, policy)}, {}
+
+
+KINDS: Mapping[str, Callable[[RunSpec], tuple[Columns, Curve]]] = {
+    "identify": _identify,
+    "learner": _learn,
+    "validate": _validate,
+    "ablation": _ablate,
+}
+
+
+def _claimed(spec: RunSpec, result: Any) -> Columns:
+    claim = result.certificate
+    return {
+        "episodes": result.episodes,
+        "stopped": result.stopped,
+        "lower": claim.lower,
+        "upper": claim.upper,
+        "gap": claim.gap,
+        "true_gap": _true_gap(spec, result.policy),
+        "policy": policy_digest(spec.mdp, result.policy),
+    }
+
+
+def _true_gap(spec: RunSpec, policy: Any) -> float:
+    """V* - V^π, by the true model."""
+    from entropic_bpi.planning import evaluate, solve
+
+    return max(0.0, solve(spec.mdp, spec.beta).value - evaluate(spec.mdp, policy, spec.beta).value)
+
+
+def policy_digest(mdp: FiniteMDP, policy: np.ndarray) -> str:
+    """A digest of what a policy does where it plays; the same for actions that differ in name only."""
+    states = mdp.start_distribution > 0
+    digest = hashlib.sha256()
+    for h in range(mdp.horizon):
+        reached = np.flatnonzero(states)
+        rows, states = mdp.step_rows(h), np.zeros_like(states)
+        for row in reached * mdp.n_actions + policy[h, reached]:
+            entries = slice(rows.indptr[row], rows.indptr[row + 1])
+            digest.update(rows.indices[entries].tobytes() + rows.probabilities[entries].tobytes())
+            states[rows.indices[entries]] = True
+    return digest.hexdigest()[:12]
