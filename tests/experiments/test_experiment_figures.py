@@ -11,7 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 import entropic_bpi as eb
-from entropic_bpi.experiments import commands, grid, reproduce
+from entropic_bpi.cli import experiments as commands
+from entropic_bpi.experiments import grid, reproduce
 from entropic_bpi.experiments.figures import FIGURES, PAPER, stopping
 from entropic_bpi.experiments.figures import regret as regret_figures
 from entropic_bpi.experiments.figures._figure import FULL, QUICK

@@ -5,11 +5,10 @@ Modules that take time to import are imported inside the commands, so that ``--h
 
 from __future__ import annotations
 
-from entropic_bpi.cli import bounds, compare, identify, solve, spectrum, verify
+from entropic_bpi.cli import bounds, compare, experiments, identify, solve, spectrum, validate, verify
 from entropic_bpi.cli._app import app, main
-from entropic_bpi.experiments import commands as experiments
 
-__all__ = ["app", "bounds", "compare", "identify", "main", "solve", "spectrum", "verify"]
+__all__ = ["app", "bounds", "compare", "experiments", "identify", "main", "solve", "spectrum", "validate", "verify"]
 
 app.command("instances")(solve.instances)
 app.command("solve")(solve.solve)
@@ -20,4 +19,5 @@ app.command("verify")(verify.verify)
 app.command("bounds")(bounds.bounds)
 app.command("reproduce")(experiments.reproduce)
 app.command("sweep")(experiments.sweep)
+app.command("validate")(validate.validate)
 app.command("export")(experiments.export)

@@ -1,8 +1,9 @@
 """Experiments that survive: sweeps as data, results in one file, and the figures of the paper.
 
 ``grid`` writes a sweep, ``run`` carries out what is missing of it on local processes or a Dask cluster, ``load`` reads the
-results, ``export`` writes them as Parquet and CSV, ``read_sweep`` reads a sweep from a TOML file and ``reproduce`` draws
-the figures. Modules load when a name is first used, so that the command line stays quick.
+results, ``export`` writes them as Parquet and CSV, ``read_sweep`` reads a sweep from a TOML file, ``reproduce`` draws
+the figures and ``validate`` measures how often the guarantee fails. Modules load when a name is first used, so that the
+command line stays quick.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from entropic_bpi.experiments.spec import RunSpec, SweepError, grid
     from entropic_bpi.experiments.store import Results, StoreError, export, load
     from entropic_bpi.experiments.sweep_file import Sweep, read_sweep
+    from entropic_bpi.experiments.validation import Case, Validation, validate
 
 _HOME = {
     "reproduce": "figures",
@@ -29,20 +31,26 @@ _HOME = {
     "load": "store",
     "Sweep": "sweep_file",
     "read_sweep": "sweep_file",
+    "Case": "validation",
+    "Validation": "validation",
+    "validate": "validation",
 }
 
 __all__ = [
+    "Case",
     "Results",
     "RunSpec",
     "StoreError",
     "Sweep",
     "SweepError",
+    "Validation",
     "export",
     "grid",
     "load",
     "read_sweep",
     "reproduce",
     "run",
+    "validate",
 ]
 
 

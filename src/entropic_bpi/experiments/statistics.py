@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LEVEL", "line", "summary"]
+__all__ = ["LEVEL", "line", "proportion", "summary"]
 
 LEVEL = 0.95
 
@@ -49,3 +49,20 @@ def line(x: Any, y: Any) -> tuple[float, float]:
     slope, offset = np.polyfit(x, y, 1)
     spread = np.sum((y - y.mean()) ** 2)
     return float(slope), float(1 - np.sum((y - offset - slope * x) ** 2) / spread) if spread > 0 else 1.0
+
+
+def proportion(failures: int, runs: int) -> tuple[float, float, float]:
+    """Observed proportion and the ends of its exact binomial interval, that of Clopper and Pearson.
+
+    Examples
+    --------
+    >>> rate, low, high = proportion(0, 100)
+    >>> rate, low, round(high, 4)
+    (0.0, 0.0, 0.0362)
+    """
+    from scipy.stats import binomtest
+
+    if runs == 0:
+        return 0.0, 0.0, 1.0
+    interval = binomtest(failures, runs).proportion_ci(LEVEL, method="exact")
+    return failures / runs, float(interval.low), float(interval.high)

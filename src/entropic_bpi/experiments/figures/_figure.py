@@ -18,7 +18,7 @@ from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.experiments.spec import RunSpec
 from entropic_bpi.experiments.store import Results
 
-__all__ = ["FULL", "QUICK", "Plot", "Size", "Table", "column", "rows_where", "save"]
+__all__ = ["FULL", "QUICK", "Plot", "Size", "Table", "as_csv", "column", "rows_where", "save", "save_drawing"]
 
 Table = list[dict[str, Any]]
 """Rows of a figure's data; all have the same keys."""
@@ -65,11 +65,16 @@ def save(plot: Plot, name: str, results: Results, size: Size, folder: Path) -> s
     if not good.all():
         text += f" {np.sum(~good)} of {len(good)} runs failed and are left out; results.duckdb has their errors."
     folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(folder / f"{name}.csv", _as_csv(table))
-    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
-        write_atomically(folder / f"{name}.{kind}", partial(figure.savefig, format=kind, metadata=metadata))
+    write_text_atomically(folder / f"{name}.csv", as_csv(table))
+    save_drawing(figure, folder, name)
     write_text_atomically(folder / "README.md", f"# {name}\n\n{text}\n")
     return text
+
+
+def save_drawing(figure: Any, folder: Path, name: str) -> None:
+    """Write a figure as PNG and PDF, the same bytes each time."""
+    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
+        write_atomically(folder / f"{name}.{kind}", partial(figure.savefig, format=kind, metadata=metadata))
 
 
 def column(table: Table, name: str) -> np.ndarray:
@@ -80,7 +85,7 @@ def rows_where(table: Table, **wanted: Any) -> Table:
     return [row for row in table if all(row[name] == value for name, value in wanted.items())]
 
 
-def _as_csv(table: Table) -> str:
+def as_csv(table: Table) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
     writer.writeheader()

@@ -27,6 +27,7 @@ RULES: dict[str, dict[str, Any]] = {
     "KL, successors known": {"method": "kl", "successors": "model"},
     "KL, both": {"method": "kl", "stationary": True, "successors": "model"},
 }
+_RULE_OPTIONS = ("constants", "stationary", "successors")
 LOWER, UPPER = "lower bound, hard instance of this size", "upper bound, paper's rule"
 # The lower bound is about trees of depth 3 for 8 states and needs H >= 9.
 CERTIFY_HORIZON = 9
@@ -65,7 +66,7 @@ def stopping_times(results: Results, keys: Sequence[str] = ("beta", "horizon")) 
 def rule_of(spec: str) -> str:
     """Name in :data:`RULES` of the rule that a recorded run used."""
     fields = json.loads(spec)
-    told = {name: value for name, value in fields["options"].items() if IDENTIFY_DEFAULTS.get(name) != value}
+    told = {name: value for name, value in fields["options"].items() if name in _RULE_OPTIONS}
     wanted = {"method": fields["algorithm"], **told}
     return next(name for name, settings in RULES.items() if settings == wanted)
 

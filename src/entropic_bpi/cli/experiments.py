@@ -1,4 +1,4 @@
-"""The commands ``reproduce``, ``sweep`` and ``export``; the command line registers them."""
+"""The commands ``reproduce``, ``sweep`` and ``export``: sweeps of runs, kept in a results file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from entropic_bpi.experiments.store import Results
 
-__all__ = ["export", "reproduce", "sweep"]
+__all__ = ["OutOption", "ResumeOption", "SchedulerOption", "WorkersOption", "export", "reproduce", "sweep"]
 
 OutOption = Annotated[Path, typer.Option(help="Folder for the results; created if needed.", show_default=False)]
 WorkersOption = Annotated[

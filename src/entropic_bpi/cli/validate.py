@@ -1,0 +1,104 @@
+"""The command ``validate``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from entropic_bpi.cli._app import CLAIM_FAILED
+from entropic_bpi.cli._show import terminal
+from entropic_bpi.cli._sources import HorizonOption, ParamOption, parse_params, resolve_source
+from entropic_bpi.cli.experiments import OutOption, ResumeOption, SchedulerOption, WorkersOption
+from entropic_bpi.errors import InvalidProblemError
+
+if TYPE_CHECKING:
+    from entropic_bpi.experiments import Case, Validation
+
+__all__ = ["validate"]
+
+
+def validate(
+    out: OutOption,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE", help="Models to validate on. Default: nine small ones of every kind.", show_default=False
+        ),
+    ] = None,
+    beta: Annotated[
+        list[float] | None,
+        typer.Option(help="Risk parameter; repeat it for several. Default: 1 and -1.", show_default=False),
+    ] = None,
+    eps: Annotated[
+        float | None,
+        typer.Option(help="Accuracy. Default: a tenth of what the worst policy loses.", show_default=False),
+    ] = None,
+    delta: Annotated[float, typer.Option(help="The probability of failure that is promised.")] = 0.1,
+    horizon: HorizonOption = None,
+    params: ParamOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="24 runs per cell instead of 1100.")] = False,
+    runs: Annotated[int | None, typer.Option(help="Another number of runs per cell.", show_default=False)] = None,
+    workers: WorkersOption = None,
+    scheduler: SchedulerOption = None,
+    resume: ResumeOption = False,
+) -> None:
+    """Measure how often the guarantee fails: play many runs on models that are known, and judge each by the truth.
+
+    A cell is a model at one beta under one rule (the paper's rule with both constants, and the KL method with each
+    assumption that fits the model). Of each cell's runs it counts: policies that are not eps-optimal, certificates that are
+    false in any part, and failures of each concentration event at any plan, with exact binomial intervals.
+
+    Writes rates.csv, cells.csv, validate.png and .pdf, and README.md; the runs are kept in results.duckdb as they finish,
+    and after an interruption --resume does only what is missing. Exit code 1 if an interval lies wholly above its promise.
+
+    Examples:
+
+        entropic-bpi validate --quick --out study
+
+        entropic-bpi validate risky-bridge --horizon 7 --beta 2.5 --eps 0.2 --runs 200 --out bridge
+    """
+    from entropic_bpi import experiments
+
+    cases = None
+    if sources:
+        cases = _cases(sources, horizon, params, beta, eps)
+    elif horizon is not None or params or beta or eps is not None:
+        raise InvalidProblemError("--horizon, --param, --beta and --eps are for the SOURCEs that you name")
+    found = experiments.validate(
+        out, cases, quick=quick, runs=runs, delta=delta, workers=workers, scheduler=scheduler, resume=resume
+    )
+    _show_rates(found)
+    print(f"{out}: {found.text}")
+    if not found.ok:
+        raise typer.Exit(CLAIM_FAILED)
+
+
+def _cases(
+    sources: list[str], horizon: int | None, params: list[str] | None, beta: list[float] | None, eps: float | None
+) -> list[Case]:
+    from entropic_bpi.experiments import Case
+
+    given = parse_params(params)
+    betas = tuple(dict.fromkeys(beta or (1.0, -1.0)))
+    if len(set(sources)) < len(sources):
+        raise InvalidProblemError(f"each SOURCE may be given once, got {', '.join(sources)}")
+    return [Case(source, resolve_source(source, horizon, given), betas, eps, given) for source in sources]
+
+
+def _show_rates(found: Validation) -> None:
+    """Failures over all cases, one column per rule; in brackets the upper end of the interval."""
+    from rich.table import Table
+
+    totals = {(row["claim"], row["rule"]): row for row in found.rates if row["case"] == "all"}
+    rules = list(dict.fromkeys(rule for _, rule in totals))
+    table = Table("failures (at most)", "promised", *rules)
+    for claim in dict.fromkeys(claim for claim, _ in totals):
+        rows = [totals.get((claim, rule)) for rule in rules]
+        promised = next(row["promised"] for row in rows if row)
+        table.add_row(
+            claim, f"{promised:.1%}", *(f"{row['failures']} ({row['high']:.2%})" if row else "" for row in rows)
+        )
+    runs = [max(row["runs"] for (_, name), row in totals.items() if name == rule) for rule in rules]
+    table.add_row("of runs", "", *map(str, runs), style="dim")
+    terminal().print(table)

@@ -1,0 +1,331 @@
+"""The guarantee, measured: how often its events fail, and how often a returned policy is not what it was certified to be.
+
+A *case* is a model with risk parameters and an accuracy; a *cell* is a case at one risk parameter under one rule of
+:data:`~entropic_bpi.experiments.figures.stopping.RULES`. Each cell has many runs, watched plan by plan by a
+:class:`~entropic_bpi.experiments.referee.Referee` who knows the true model. A proportion comes with the exact binomial
+interval of Clopper and Pearson, and it contradicts the theory if that interval lies above what is promised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive, check_probability
+from entropic_bpi._files import write_text_atomically
+from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.experiments.figures._figure import Table, as_csv, column, rows_where, save_drawing
+from entropic_bpi.experiments.figures.stopping import RULES, rule_of
+from entropic_bpi.experiments.referee import EVENTS
+from entropic_bpi.experiments.runner import run
+from entropic_bpi.experiments.spec import RunSpec
+from entropic_bpi.experiments.statistics import LEVEL, proportion
+from entropic_bpi.experiments.store import Results
+from entropic_bpi.mdp import FiniteMDP
+
+__all__ = ["Case", "Validation", "default_cases", "validate"]
+
+NOT_OPTIMAL, FALSE_CLAIM, ALL = "policy not ε-optimal", "certificate false", "all"
+# Runs per cell; the default cases make more than 2000 and more than 100 000 of them.
+QUICK_RUNS, FULL_RUNS = 24, 1100
+DELTA = 0.1
+# Unless given, ε is this share of what the worst policy loses, so that a wrong answer is possible in every cell.
+EPS_SHARE = 0.1
+# Batches grow by this ratio. The fewer plans there are, the quicker a run is; the guarantee is the same for all ratios.
+REPLAN = 0.2
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A model to validate on.
+
+    Attributes
+    ----------
+    name : str
+        What the case is called in the tables.
+    mdp : FiniteMDP
+    betas : tuple of float
+        Risk parameters; positive is risk-seeking.
+    eps : float, optional
+        Accuracy, in the reward's own units; by default 0.1 of what the worst policy loses.
+    """
+
+    name: str
+    mdp: FiniteMDP
+    betas: tuple[float, ...] = (1.0, -1.0)
+    eps: float | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def accuracy(self, beta: float) -> float:
+        from entropic_bpi.planning import solve, worst_value
+
+        if self.eps is not None:
+            return check_positive("eps", self.eps)
+        loss = solve(self.mdp, beta).value - worst_value(self.mdp, beta)
+        if loss < _ROUNDING:
+            raise InvalidProblemError(
+                f"all policies of {self.name} are equally good at beta = {beta:g}: nothing to validate"
+            )
+        return EPS_SHARE * loss
+
+    def rules(self) -> list[str]:
+        """The rules that apply to the model."""
+        fits = {
+            name: (settings["method"] == "kl" or not self.mdp.next_state_rewards)
+            and (self.mdp.stationary or not settings.get("stationary"))
+            for name, settings in RULES.items()
+        }
+        return [name for name, applies in fits.items() if applies]
+
+
+def default_cases() -> list[Case]:
+    """Small models of every kind: chains, trees, garnets, kernels by step, random starts, next-state rewards, a lake."""
+    from entropic_bpi import instances
+
+    rng = np.random.default_rng(7)
+    dense = rng.dirichlet(np.full(4, 0.6), (4, 2))
+    outcomes = rng.dirichlet(np.ones(3), (3, 2, 2))
+    cases = [
+        Case("bridge", instances.risky_bridge(horizon=5)),
+        Case("bridge_slippery", instances.risky_bridge(horizon=4, p_start=0.7)),
+        Case("river", instances.river_swim(4, horizon=5)),
+        Case("garnet", instances.garnet(3, 2, 2, horizon=3, seed=0)),
+        Case("garnet_by_step", instances.garnet(2, 3, 2, horizon=2, seed=1, stationary=False)),
+        Case("random_start", FiniteMDP(dense, rng.random((4, 2)), horizon=3, start=rng.dirichlet(np.ones(4)))),
+        Case("paid_on_arrival", FiniteMDP(outcomes[:, :, 0], 2 * rng.random((3, 2, 3)) - 1, horizon=3)),
+        Case("lake", instances.from_gymnasium("FrozenLake-v1", horizon=6, desc=["SFG", "HFF"])),
+    ]
+    for beta in (1.0, -1.0):
+        tree = instances.hard_instance(6, 2, 6, beta=beta, eps=0.05, special=(1, 5, 1))
+        cases.append(Case("hard", tree, (beta,), params={"beta": beta}))
+    return cases
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """What a study found.
+
+    Attributes
+    ----------
+    rates : list of dict
+        For each rule and claim, over all cases (``case`` is "all") and in each cell: ``failures`` out of ``runs``, the
+        ``rate``, its exact interval ``low`` to ``high``, and what is ``promised``.
+    cells : list of dict
+        For each cell, how large certified and true gaps were and how many episodes it took.
+    text : str
+        The outcome in words.
+    """
+
+    rates: Table
+    cells: Table
+    text: str
+
+    @property
+    def contradictions(self) -> Table:
+        """The rates whose whole interval is above what is promised."""
+        return [row for row in self.rates if row["low"] > row["promised"]]
+
+    @property
+    def ok(self) -> bool:
+        return not self.contradictions
+
+
+def validate(
+    folder: str | os.PathLike[str],
+    cases: Sequence[Case] | None = None,
+    *,
+    rules: Sequence[str] | None = None,
+    quick: bool = False,
+    runs: int | None = None,
+    delta: float = DELTA,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> Validation:
+    """Measure how often the guarantee fails, and write ``rates.csv``, ``cells.csv``, a figure and a summary.
+
+    Parameters
+    ----------
+    folder : path
+        Results go there; the runs are kept in ``results.duckdb``, as those of :func:`~entropic_bpi.experiments.run` are.
+    cases : list of Case, optional
+        The models; by default nine small ones of every kind, with β = 1 and β = -1.
+    rules : list of str, optional
+        Names in :data:`~entropic_bpi.experiments.figures.stopping.RULES`; by default all that apply to a model.
+    quick : bool
+        24 runs per cell instead of 1100.
+    runs : int, optional
+        Another number of runs per cell.
+    delta : float
+        The probability of failure that is promised.
+    workers, scheduler, resume, progress
+        As for :func:`~entropic_bpi.experiments.run`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import entropic_bpi as eb
+    >>> from entropic_bpi.experiments import Case, validate
+    >>> case = Case("bridge", eb.instances.risky_bridge(horizon=4), betas=(-1.0,))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = validate(folder, [case], rules=["KL, successors known"], runs=20, workers=0)
+    >>> found.ok, found.cells[0]["runs"]
+    (True, 20)
+    """
+    count = (QUICK_RUNS if quick else FULL_RUNS) if runs is None else check_integer("runs", runs)
+    chosen = None if rules is None else [check_choice("rule", name, tuple(RULES)) for name in rules]
+    study = default_cases() if cases is None else list(cases)
+    specs = [spec for case in study for spec in _runs_of(case, chosen, count, check_probability("delta", delta))]
+    if not specs:
+        raise InvalidProblemError("none of the rules applies to the cases")
+    results = run(specs, folder, workers=workers, scheduler=scheduler, resume=resume, progress=progress)
+    found = _found(results, delta)
+    _write(found, Path(folder))
+    return found
+
+
+def _runs_of(case: Case, rules: Sequence[str] | None, count: int, delta: float) -> Iterable[RunSpec]:
+    for beta in case.betas:
+        options = {"eps": case.accuracy(check_finite("beta", beta)), "delta": delta, "replan": REPLAN}
+        for rule in case.rules():
+            if rules is not None and rule not in rules:
+                continue
+            settings = dict(RULES[rule])
+            method = settings.pop("method")
+            for seed in range(count):
+                yield RunSpec(case.name, case.params, "validate", method, beta, {**options, **settings}, seed, case.mdp)
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _found(results: Results, delta: float) -> Validation:
+    failed = [error for error in results.runs["error"] if error]
+    if failed:
+        raise EntropicBPIError(f"{len(failed)} runs failed, the first with: {failed[0]}")
+    runs = results.runs
+    settings = [json.loads(spec) for spec in runs["spec"]]
+    rules = np.array([rule_of(spec) for spec in runs["spec"]])
+    eps = np.array([setting["options"]["eps"] for setting in settings])
+    labels = np.array(
+        [f"{rule}|{name}|{beta:g}" for rule, name, beta in zip(rules, runs["instance"], runs["beta"], strict=True)]
+    )
+    rates: Table = []
+    cells: Table = []
+    for rule in [name for name in RULES if name in rules]:
+        mine = rules == rule
+        rates += _rates({"rule": rule, "case": ALL, "beta": ""}, runs, mine, eps, delta)
+        for label in np.unique(labels[mine]):
+            cell = labels == label
+            first = int(np.flatnonzero(cell)[0])
+            where = {"rule": rule, "case": runs["instance"][first], "beta": float(runs["beta"][first])}
+            rates += _rates(where, runs, cell, eps, delta)
+            cells.append({**where, "eps": eps[first], **_sizes(runs, cell)})
+    return Validation(rates, cells, _tell(rates, cells, delta))
+
+
+def _rates(where: dict[str, Any], runs: dict[str, np.ndarray], chosen: np.ndarray, eps: Any, delta: float) -> Table:
+    stopped = chosen & runs["stopped"].astype(bool)
+    counted = {
+        NOT_OPTIMAL: (runs["true_gap"][stopped] > eps[stopped] + _ROUNDING, 1.0),
+        FALSE_CLAIM: (~runs["claim_holds"][chosen].astype(bool), 1.0),
+    }
+    for name, event in EVENTS[RULES[where["rule"]]["method"]].items():
+        counted[name] = (np.array([name in names.split() for names in runs["failed_events"][chosen]]), event.share)
+    table = []
+    for claim, (failures, share) in counted.items():
+        rate, low, high = proportion(int(failures.sum()), len(failures))
+        numbers = {"runs": len(failures), "failures": int(failures.sum()), "rate": rate, "low": low, "high": high}
+        table.append({**where, "claim": claim, "promised": share * delta, **numbers})
+    return table
+
+
+def _sizes(runs: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, Any]:
+    gap, true, episodes = (runs[name][chosen] for name in ("gap", "true_gap", "episodes"))
+    return {
+        "runs": len(gap),
+        "stopped": int(runs["stopped"][chosen].sum()),
+        "certified_gap": float(np.median(gap)),
+        "true_gap_mean": float(true.mean()),
+        "true_gap_largest": float(true.max()),
+        "largest_share": float((true / gap).max()),
+        "episodes_mean": float(episodes.mean()),
+        "episodes_median": float(np.median(episodes)),
+        "episodes_largest": int(episodes.max()),
+    }
+
+
+# -- what it says ----------------------------------------------------------------------------------------------------
+
+
+def _tell(rates: Table, cells: Table, delta: float) -> str:
+    totals = rows_where(rates, case=ALL)
+    above = [row for row in rates if row["low"] > row["promised"]]
+    runs = sum(row["runs"] for row in cells)
+    text = (
+        f"{runs} runs in {len(cells)} cells: {len({row['case'] for row in cells})} models, "
+        f"{len({row['rule'] for row in cells})} rules, δ = {delta:g}. "
+    )
+    for claim in (NOT_OPTIMAL, FALSE_CLAIM):
+        failures = sum(row["failures"] for row in rows_where(totals, claim=claim))
+        text += f"{claim}: {failures} runs. "
+    worst = max(totals, key=lambda row: row["rate"] / row["promised"])
+    text += (
+        f"Of all claims, {worst['claim']} of the rule '{worst['rule']}' came closest to what is promised: "
+        f"{worst['failures']} of {worst['runs']} runs failed, {worst['rate']:.2%} "
+        f"({LEVEL:.0%} interval {worst['low']:.2%} to {worst['high']:.2%}), promised {worst['promised']:.2%}. "
+    )
+    share = max(cells, key=lambda row: row["largest_share"])
+    text += f"The true gap was at most {share['largest_share']:.0%} of the certified one ({share['case']}). "
+    if above:
+        names = ", ".join(f"{row['claim']} ({row['rule']}, {row['case']})" for row in above)
+        return text + f"Rates whose whole interval is above what is promised: {names}."
+    return text + "No interval lies above what is promised."
+
+
+def _write(found: Validation, folder: Path) -> None:
+    write_text_atomically(folder / "rates.csv", as_csv(found.rates))
+    write_text_atomically(folder / "cells.csv", as_csv(found.cells))
+    save_drawing(draw(found.rates, found.cells), folder, "validate")
+    write_text_atomically(folder / "README.md", f"# validate\n\n{found.text}\n")
+
+
+def draw(rates: Table, cells: Table) -> Any:
+    """Failure rates beside what is promised, true gaps beside certified ones, and episodes, by rule."""
+    from entropic_bpi.plots import COLOURS, new_figure, tidy
+
+    rules = [rule for rule in RULES if rows_where(cells, rule=rule)]
+    claims = list(dict.fromkeys(row["claim"] for row in rates))
+    figure = new_figure(10.0, 1.2 + 0.7 * len(rules))
+    left, middle, right = figure.subplots(1, 3, sharey=True, width_ratios=(3, 2, 2))
+    for i, claim in enumerate(claims):
+        table = rows_where(rates, case=ALL, claim=claim)
+        y = np.array([rules.index(row["rule"]) for row in table]) + 0.11 * (i - (len(claims) - 1) / 2)
+        ends = 100 * np.stack([column(table, "low"), column(table, "high")])
+        colour = COLOURS[i % len(COLOURS)]
+        left.hlines(y, *ends, color=colour, lw=2)
+        left.plot(100 * column(table, "rate"), y, ls="", marker="o", ms=3, color=colour, label=claim)
+        left.plot(100 * column(table, "promised"), y, ls="", marker="|", ms=7, color=colour)
+    left.set_xscale("symlog", linthresh=0.1)
+    left.set(xlim=(0, 100), xlabel=f"failures, % of runs\n{LEVEL:.0%} intervals; | is what is promised")
+    left.set_yticks(range(len(rules)), rules)
+    left.invert_yaxis()
+    figure.legend(frameon=False, fontsize="small", loc="outside upper center", ncols=len(claims))
+    for i, rule in enumerate(rules):
+        table = rows_where(cells, rule=rule)
+        y = np.full(len(table), i) + np.linspace(-0.25, 0.25, len(table))
+        middle.plot(column(table, "largest_share"), y, ls="", marker=".", color=COLOURS[0])
+        right.plot(column(table, "episodes_median"), y, ls="", marker=".", color=COLOURS[0])
+    middle.set(xlim=(-0.03, 1.03), xlabel="largest true gap / certified gap\nof each cell")
+    right.set(xscale="log", xlabel="episodes\nmedian of each cell")
+    for axes in (left, middle, right):
+        tidy(axes)
+    return figure

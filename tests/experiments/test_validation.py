@@ -1,0 +1,201 @@
+"""The study of the guarantee: its referee sees what is wrong, and its tables say what happened."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+import entropic_bpi as eb
+from entropic_bpi.cli import app
+from entropic_bpi.events import CountEvent, Event, KLEvent
+from entropic_bpi.experiments import Case, referee, validate
+from entropic_bpi.experiments.referee import EVENTS, Referee
+from entropic_bpi.experiments.statistics import proportion
+from entropic_bpi.experiments.validation import default_cases
+from entropic_bpi.identify import start
+
+BRIDGE = eb.instances.risky_bridge(horizon=4)
+OTHER = eb.instances.risky_bridge(horizon=4, p_start=0.3, p_mid=0.3, p_final=0.7, p_dash=0.3)
+KNOWN = "KL, successors known"
+
+
+def watched(mdp, judge=None, **options):
+    """A finished run and the referee who watched it, with the truth that the referee believes in."""
+    loop = start(mdp, **{"beta": 1.0, "eps": 0.1, "delta": 0.1, "replan": 0.2, "seed": 1} | options)
+    watcher = Referee(judge or mdp, loop)
+    loop.go(watcher.watch)
+    return loop, watcher
+
+
+# -- the referee -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["kl", "bernstein"])
+def test_the_referee_confirms_a_run_on_the_model_that_it_was_played_on(method):
+    loop, judge = watched(BRIDGE, method=method)
+    assert judge.failed == set()
+    assert judge.confirms(loop.result().certificate)
+
+
+@pytest.mark.parametrize("method", ["kl", "bernstein"])
+def test_the_referee_sees_that_the_data_are_not_those_of_another_model(method):
+    loop, judge = watched(BRIDGE, judge=OTHER, method=method)
+    assert judge.failed >= EVENTS[method].keys() - {"E_cnt"}
+    assert not judge.confirms(loop.result().certificate)
+
+
+@pytest.mark.parametrize("part", ["lower", "upper", "gap"])
+def test_every_part_of_a_claim_is_judged(part):
+    loop, judge = watched(BRIDGE)
+    claim = loop.result().certificate
+    best = eb.solve(BRIDGE, 1.0).value
+    assert judge.confirms(claim)
+    assert not judge.confirms(
+        replace(claim, **{part: {"lower": best + 0.01, "upper": best - 0.01, "gap": -0.01}[part]})
+    )
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("start_at", [0, [0.5, 0.3, 0.2]])
+def test_expected_visits_are_those_of_the_policies_that_were_played(stationary, start_at):
+    rng = np.random.default_rng(0)
+    mdp = eb.FiniteMDP(rng.dirichlet(np.ones(3), (3, 2)), rng.random((3, 2)), horizon=3, start=start_at)
+    options = {"method": "bernstein", "constants": "sharp", "stationary": stationary}
+    loop, judge = watched(mdp, eps=0.02, max_episodes=200_000, **options)
+    visits = loop.counts.ledger.visits
+    # After the last plan nothing is played, so every episode is accounted for.
+    assert judge._expected.sum() == pytest.approx(visits.sum())
+    assert np.abs(visits - judge._expected).max() < 6 * np.sqrt(visits.max())
+
+
+def test_the_referee_refuses_loops_whose_plans_it_cannot_see():
+    with pytest.raises(AssertionError, match="every episode"):
+        Referee(BRIDGE, start(BRIDGE, beta=1.0, eps=0.1, delta=0.1, replan="every"))
+
+
+# -- the numbers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("failures", "runs"), [(0, 24), (3, 24), (24, 24), (7, 1100)])
+def test_intervals_are_those_of_clopper_and_pearson(failures, runs):
+    rate, low, high = proportion(failures, runs)
+    assert rate == failures / runs
+    assert low == pytest.approx(stats.beta.ppf(0.025, failures, runs - failures + 1) if failures else 0.0)
+    assert high == pytest.approx(stats.beta.ppf(0.975, failures + 1, runs - failures) if failures < runs else 1.0)
+
+
+def test_nothing_observed_says_nothing():
+    assert proportion(0, 0) == (0.0, 0.0, 1.0)
+
+
+def test_the_default_study_has_every_kind_of_model_and_both_signs():
+    cases = default_cases()
+    assert len({case.name for case in cases}) >= 8
+    assert {beta for case in cases for beta in case.betas} == {1.0, -1.0}
+    models = [case.mdp for case in cases]
+    assert any(mdp.next_state_rewards for mdp in models)
+    assert any(not mdp.stationary for mdp in models)
+    assert any(not isinstance(mdp.start, int) for mdp in models)
+    cells = sum(len(case.rules()) * len(case.betas) for case in cases)
+    assert cells * 24 >= 2000
+    assert cells * 1100 >= 100_000
+
+
+@pytest.mark.parametrize("case", default_cases(), ids=lambda case: f"{case.name}{case.betas}")
+def test_a_wrong_answer_is_possible_in_every_cell(case):
+    """Otherwise the study could not fail there."""
+    from entropic_bpi.planning import worst_value
+
+    for beta in case.betas:
+        assert eb.solve(case.mdp, beta).value - worst_value(case.mdp, beta) > 5 * case.accuracy(beta)
+
+
+def test_the_worst_value_is_that_of_the_worst_policy():
+    rng = np.random.default_rng(1)
+    mdp = eb.FiniteMDP(rng.dirichlet(np.ones(2), (2, 2)), rng.random((2, 2)), horizon=2)
+    from entropic_bpi.planning import worst_value
+
+    policies = np.indices((2,) * 4).reshape(4, -1).T.reshape(-1, 2, 2)
+    for beta in (1.3, -0.7, 0.0):
+        assert worst_value(mdp, beta) == pytest.approx(min(eb.evaluate(mdp, p, beta).value for p in policies))
+
+
+# -- the study -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    case = Case("bridge", BRIDGE)
+    return folder, case, validate(folder, [case], rules=[KNOWN, "paper, sharp constants"], runs=6, workers=0)
+
+
+def test_the_tables_count_every_run(study):
+    folder, _, found = study
+    assert found.ok
+    assert [row["runs"] for row in found.cells] == [6] * 4
+    totals = [row for row in found.rates if row["case"] == "all"]
+    judged = {"paper, sharp constants": EVENTS["bernstein"], KNOWN: EVENTS["kl"]}
+    claims = {rule: {row["claim"] for row in totals if row["rule"] == rule} for rule in judged}
+    assert claims == {rule: {"policy not ε-optimal", "certificate false", *events} for rule, events in judged.items()}
+    assert all(row["runs"] == 12 for row in totals)
+    with (folder / "rates.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(found.rates)
+    assert {"cells.csv", "validate.png", "validate.pdf", "README.md"} <= {path.name for path in folder.iterdir()}
+    assert found.text in (folder / "README.md").read_text()
+
+
+def test_a_study_is_taken_up_where_it_was_left(study, tmp_path):
+    _, case, whole = study
+    options = {"rules": [KNOWN, "paper, sharp constants"], "workers": 0}
+    validate(tmp_path, [case], runs=2, **options)
+    resumed = validate(tmp_path, [case], runs=6, resume=True, **options)
+    assert resumed.rates == whole.rates
+    assert resumed.cells == whole.cells
+
+
+class NeverHolds(Event):
+    """A concentration event whose proof is wrong."""
+
+    def excess(self, mdp, counts):
+        return np.ones(counts.problem.n_rows)
+
+
+def test_a_broken_promise_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setitem(referee.EVENTS["kl"], "E_cat", NeverHolds)
+    arguments = ["validate", "risky-bridge", "--horizon", "4", "--beta", "-1", "--runs", "4", "--workers", "0"]
+    outcome = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
+    assert outcome.exit_code == 1
+    assert "above what is promised: E_cat" in " ".join(outcome.output.split())
+
+
+def test_the_command_says_what_it_found(tmp_path):
+    arguments = ["validate", "risky-bridge", "--horizon", "4", "--beta", "-1", "--eps", "0.2", "--runs", "2"]
+    outcome = CliRunner().invoke(app, [*arguments, "--workers", "0", "--out", str(tmp_path)])
+    assert outcome.exit_code == 0, outcome.output
+    assert "No interval lies above what is promised" in " ".join(outcome.output.split())
+    again = CliRunner().invoke(app, [*arguments, "--workers", "0", "--out", str(tmp_path)])
+    assert again.exit_code == 2
+    assert "resume" in again.output
+
+
+def test_bad_input_is_refused(tmp_path):
+    flat = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.zeros((2, 2)), horizon=2)
+    with pytest.raises(eb.InvalidProblemError, match="equally good"):
+        validate(tmp_path, [Case("flat", flat)], runs=1)
+    with pytest.raises(eb.InvalidProblemError, match="rule"):
+        validate(tmp_path, rules=["magic"], runs=1)
+    paid_on_arrival = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.arange(8.0).reshape(2, 2, 2), horizon=2)
+    with pytest.raises(eb.InvalidProblemError, match="none of the rules applies"):
+        validate(tmp_path, [Case("x", paid_on_arrival)], rules=["paper, sharp constants"], runs=1)
+    outcome = CliRunner().invoke(app, ["validate", "--beta", "1", "--out", str(tmp_path)])
+    assert outcome.exit_code == 2
+    assert "for the SOURCEs that you name" in outcome.output
+
+
+def test_the_shares_of_the_events_add_up_to_delta():
+    assert sum(event.share for event in EVENTS["bernstein"].values()) == pytest.approx(1.0)
+    assert {KLEvent, CountEvent} <= set(EVENTS["bernstein"].values())
