@@ -188,7 +188,7 @@ def test_bad_input_is_refused(tmp_path):
         validate(tmp_path, [Case("flat", flat)], runs=1)
     with pytest.raises(eb.InvalidProblemError, match="rule"):
         validate(tmp_path, rules=["magic"], runs=1)
-    paid_on_arrival = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.arange(8.0).reshape(2, 2, 2), horizon=2)
+    paid_on_arrival = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.arange(8.0).reshape(2, 2, 2), horizon=3)
     with pytest.raises(eb.InvalidProblemError, match="none of the rules applies"):
         validate(tmp_path, [Case("x", paid_on_arrival)], rules=["paper, sharp constants"], runs=1)
     outcome = CliRunner().invoke(app, ["validate", "--beta", "1", "--out", str(tmp_path)])
