@@ -244,14 +244,19 @@ class Counts:
             f"(after {self.episodes} episodes, which are kept)"
         )
 
-    def transitions(self) -> Transitions:
-        """Every transition seen, sorted by row and successor: the counts in their canonical form."""
+    def occupied_slots(self) -> tuple[np.ndarray, np.ndarray]:
+        """The slots of every row that was visited, and their rows."""
         ledger = self.ledger
         rows = np.flatnonzero(ledger.visits)
         used = ledger.used[rows]
         first = np.cumsum(used) - used
-        slots = np.repeat(ledger.begin[rows] - first, used) + np.arange(used.sum())
-        row, successor, times = np.repeat(rows, used), ledger.successor[slots], ledger.tally[slots]
+        return np.repeat(rows, used), np.repeat(ledger.begin[rows] - first, used) + np.arange(used.sum())
+
+    def transitions(self) -> Transitions:
+        """Every transition seen, sorted by row and successor: the counts in their canonical form."""
+        ledger = self.ledger
+        row, slots = self.occupied_slots()
+        successor, times = ledger.successor[slots], ledger.tally[slots]
         rewards = ledger.low[0, slots] if self.problem.black_box_rewards else np.zeros(len(slots))
         order = np.lexsort((rewards, successor, row))
         order = order[times[order] > 0]

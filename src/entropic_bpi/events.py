@@ -167,7 +167,7 @@ class MixtureEvent(Event):
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem, ledger = counts.problem, counts.ledger
-        concerned = at_risk(problem)
+        concerned = _concerned(problem)
         union = math.log(max(int(concerned.sum()), 1) / problem.delta)
         radii = _radii(ledger.begin, ledger.used, ledger.tally, problem.slots.possible)
         divergences = _divergences(_evidence(mdp, counts), ledger.visits)
@@ -191,11 +191,10 @@ class BettingEvent(Event):
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem, n = counts.problem, counts.ledger.visits
-        concerned = at_risk(problem)
-        places = sum(int(concerned[problem.rows_at(h, states)].sum()) for h, states in places_at_risk(problem))
-        union = math.log(max(places, 1) / problem.delta)
+        concerned = _concerned(problem)
+        union = math.log(max(_places(problem), 1) / problem.delta)
         limit = 0.5 * math.log(math.pi) + special.gammaln(n + 1) - special.gammaln(n + 0.5)
-        values, outcomes, seen = _optimal_values(mdp, problem.beta), _Outcomes.of(problem), _evidence(mdp, counts)
+        values, outcomes, seen = _optimal_values(mdp, problem.beta), _outcomes(problem), _evidence(mdp, counts)
         result = np.full(problem.n_rows, -np.inf)
         for step in _steps(problem):
             outcome = values[step[seen.row] + 1, seen.state] + outcomes.rewards(problem, seen, step)
@@ -234,6 +233,7 @@ def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
 
 
 # -- shared parts --------------------------------------------------------------------------------------------
+# What depends on the model and the problem alone is remembered, because a run asks for it at every plan.
 
 
 def _log_union(problem: Problem, pooled: bool) -> float:
@@ -249,8 +249,20 @@ def _log_8e(n: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _optimal_values(mdp: FiniteMDP, beta: float) -> np.ndarray:
-    """V* ``(H + 1, S)``; remembered, because one run asks for it at every plan."""
+    """V* ``(H + 1, S)``."""
     return solve(mdp, beta).values
+
+
+@lru_cache(maxsize=8)
+def _concerned(problem: Problem) -> np.ndarray:
+    return at_risk(problem)
+
+
+@lru_cache(maxsize=8)
+def _places(problem: Problem) -> int:
+    """How many rows at risk there are when each step counts by itself."""
+    concerned = at_risk(problem)
+    return sum(int(concerned[problem.rows_at(h, states)].sum()) for h, states in places_at_risk(problem))
 
 
 class _Evidence(NamedTuple):
@@ -270,8 +282,9 @@ class _Evidence(NamedTuple):
 
     @classmethod
     def of(cls, row: np.ndarray, state: np.ndarray, p: np.ndarray, times: np.ndarray) -> _Evidence:
-        rows, first, group = np.unique(row, return_index=True, return_inverse=True)
-        return cls(row, state, p, times, first, rows, group)
+        begins = np.diff(row, prepend=-1) > 0
+        first = np.flatnonzero(begins)
+        return cls(row, state, p, times, first, row[first], np.cumsum(begins) - 1)
 
     def of_row(self, combine: np.ufunc, entries: np.ndarray) -> np.ndarray:
         """The sum, or the maximum, of the entries of each row."""
@@ -279,18 +292,26 @@ class _Evidence(NamedTuple):
 
 
 def _evidence(mdp: FiniteMDP, counts: Counts) -> _Evidence:
-    problem, seen, n_states = counts.problem, counts.transitions(), counts.problem.n_states
-    true, probabilities = _true_rows(mdp, problem)
-    keys, position = np.unique(np.concatenate([true, seen.rows * n_states + seen.successors]), return_inverse=True)
-    p = np.bincount(position[: len(true)], probabilities, len(keys))
-    times = np.bincount(position[len(true) :], seen.times, len(keys))
+    n_states = counts.problem.n_states
+    keys, p = _true_rows(mdp, counts.problem)
+    row, slot = counts.occupied_slots()
+    seen, times = row * n_states + counts.ledger.successor[slot], counts.ledger.tally[slot]
+    position = np.searchsorted(keys, seen)
+    if (
+        len(keys) == 0 or (keys[np.minimum(position, len(keys) - 1)] != seen)[times > 0].any()
+    ):  # the impossible was seen
+        known = len(keys)
+        keys, position = np.unique(np.concatenate([keys, seen]), return_inverse=True)
+        p, position = np.bincount(position[:known], p, len(keys)), position[known:]
+    total = np.bincount(position[times > 0], times[times > 0], len(keys))
     row, state = np.divmod(keys, n_states)
     visited = counts.ledger.visits[row] > 0
-    return _Evidence.of(row[visited], state[visited], p[visited], times[visited])
+    return _Evidence.of(row[visited], state[visited], p[visited], total[visited])
 
 
+@lru_cache(maxsize=8)
 def _true_rows(mdp: FiniteMDP, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """The possible successors of every row of the counts, as ``row * S + state``, and their probabilities."""
+    """The possible successors of every row of the counts, as sorted ``row * S + state``, and their probabilities."""
     rows, n_rows = mdp.rows, problem.n_rows - problem.artificial
     repeats = n_rows // (len(rows.indptr) - 1)  # the model may be stationary where the counts are not pooled
     keys = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * problem.n_states + rows.indices
@@ -300,7 +321,8 @@ def _true_rows(mdp: FiniteMDP, problem: Problem) -> tuple[np.ndarray, np.ndarray
         states = np.flatnonzero(mdp.start_distribution > 0)
         keys = np.concatenate([keys, n_rows * problem.n_states + states])
         p = np.concatenate([p, mdp.start_distribution[states]])
-    return keys, p
+    order = np.argsort(keys)
+    return keys[order], p[order]
 
 
 def _steps(problem: Problem) -> list[np.ndarray]:
@@ -330,17 +352,6 @@ class _Outcomes(NamedTuple):
     state: np.ndarray
     slot: np.ndarray
 
-    @classmethod
-    def of(cls, problem: Problem) -> _Outcomes:
-        slots, n_states = problem.slots, problem.n_states
-        if slots.successor[0] == n_states:  # "some state not seen yet" may be any
-            row, state = np.divmod(np.arange(problem.n_rows * n_states), n_states)
-            return cls(row, state, np.zeros_like(row))
-        row = np.repeat(np.arange(problem.n_rows), slots.used)
-        slot = np.arange(len(row)) + np.repeat(slots.begin - np.cumsum(slots.used) + slots.used, slots.used)
-        order = np.lexsort((slots.successor[slot], row))
-        return cls(row[order], slots.successor[slot][order], slot[order])
-
     def best(self, problem: Problem, values: np.ndarray, step: np.ndarray) -> np.ndarray:
         """For each row, the largest sum of reward and optimal value."""
         sums = values[step[self.row] + 1, self.state] + self._rewards(problem, self.slot, step[self.row])
@@ -359,6 +370,18 @@ class _Outcomes(NamedTuple):
             return np.zeros(len(slot))
         table = problem.slots.low
         return np.where(step < 0, 0.0, table[0 if len(table) == 1 else np.maximum(step, 0), slot])
+
+
+@lru_cache(maxsize=8)
+def _outcomes(problem: Problem) -> _Outcomes:
+    slots, n_states = problem.slots, problem.n_states
+    if slots.successor[0] == n_states:  # "some state not seen yet" may be any
+        row, state = np.divmod(np.arange(problem.n_rows * n_states), n_states)
+        return _Outcomes(row, state, np.zeros_like(row))
+    row = np.repeat(np.arange(problem.n_rows), slots.used)
+    slot = np.arange(len(row)) + np.repeat(slots.begin - np.cumsum(slots.used) + slots.used, slots.used)
+    order = np.lexsort((slots.successor[slot], row))
+    return _Outcomes(row[order], slots.successor[slot][order], slot[order])
 
 
 def _growth(beta: float, x: np.ndarray) -> np.ndarray:

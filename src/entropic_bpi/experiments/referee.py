@@ -32,7 +32,7 @@ class Referee:
         self.events = EVENTS[loop.options["method"]]
         self.failed: set[str] = set()
         self._expected = np.zeros(loop.problem.n_rows)
-        self._playing: tuple[int, np.ndarray] | None = None
+        self._playing: tuple[int, np.ndarray, np.ndarray] | None = None
 
     def watch(self, plan: Plan) -> None:
         """Check the events for the counts behind ``plan``."""
@@ -49,11 +49,17 @@ class Referee:
         """Add the expected visits of the episodes since the last plan, all under its one policy."""
         problem, episodes = self.loop.problem, self.loop.counts.episodes
         if self._playing is not None:
-            before, policy = self._playing
-            visits = expected_visits(self.mdp, policy)
-            pooled = visits.sum(axis=0) if problem.stationary else visits
-            self._expected += (episodes - before) * np.append(pooled, [1.0] * problem.artificial)
-        self._playing = (episodes, plan.behaviour.greedy[int(problem.artificial) :])
+            before, _, visits = self._playing
+            self._expected += (episodes - before) * visits
+        policy = plan.behaviour.greedy[int(problem.artificial) :]
+        if self._playing is None or not np.array_equal(policy, self._playing[1]):
+            visits = self._visits_of(policy)
+        self._playing = (episodes, policy, visits)
+
+    def _visits_of(self, policy: np.ndarray) -> np.ndarray:
+        """The chance that an episode visits each row, or how often it does where steps are pooled."""
+        problem, visits = self.loop.problem, expected_visits(self.mdp, policy)
+        return np.append(visits.sum(axis=0) if problem.stationary else visits, [1.0] * problem.artificial)
 
     def confirms(self, claim: Certificate) -> bool:
         """Whether every part of the claim is true."""

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ class Outcome:
     error: str | None = None
 
 
+@cache
 def versions() -> str:
     """What a result may depend on besides its spec, the same on every machine with the same installation."""
     used = {"entropic-bpi": __version__, "python": platform.python_version()}
@@ -101,6 +103,7 @@ class Store:
             _check_content(connection, self.path)
         with _translated("open", self.path):
             self.connection = duckdb.connect(str(self.path))
+        self._known = self._hashes("SELECT hash FROM runs")
 
     def __enter__(self) -> Store:
         return self
@@ -118,7 +121,8 @@ class Store:
         return self._hashes("SELECT hash FROM runs WHERE error IS NULL")
 
     def known(self) -> set[str]:
-        return self._hashes("SELECT hash FROM runs")
+        """Hashes of all runs that are recorded."""
+        return set(self._known)
 
     def _hashes(self, query: str) -> set[str]:
         with _translated("read", self.path):
@@ -143,7 +147,7 @@ class Store:
         }
         with _translated("write", self.path):
             self.connection.begin()
-            for table in ("runs", "curves", "timings"):
+            for table in ("runs", "curves", "timings") if spec.hash in self._known else ():
                 self.connection.execute(f"DELETE FROM {table} WHERE hash = ?", [spec.hash])
             marks = ", ".join("?" * len(row))
             self.connection.execute(
@@ -156,6 +160,7 @@ class Store:
                 self.connection.execute(f"INSERT INTO curves (hash, {names}) SELECT ?, {names} FROM fresh", [spec.hash])
                 self.connection.unregister("fresh")
             self.connection.commit()
+        self._known.add(spec.hash)
 
 
 @dataclass(frozen=True, eq=False)

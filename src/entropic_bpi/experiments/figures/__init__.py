@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from entropic_bpi._checks import check_choice
-from entropic_bpi.experiments.figures import chi2, interval, regret, stopping
+from entropic_bpi.experiments.figures import chi2, interval, regret, stopping, tightness
 from entropic_bpi.experiments.figures._figure import FULL, QUICK, Plot, save
 from entropic_bpi.experiments.runner import run
 
@@ -29,6 +29,8 @@ FIGURES: Mapping[str, Plot] = {
     "interval": interval.INTERVAL,
     "chi2": chi2.CHI2,
     "tuned": regret.TUNED,
+    "tight": tightness.TIGHT,
+    "factors": tightness.FACTORS_OFF,
 }
 PAPER = ("fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
 
