@@ -13,7 +13,7 @@ from entropic_bpi.cli.experiments import OutOption, ResumeOption, SchedulerOptio
 from entropic_bpi.errors import InvalidProblemError
 
 if TYPE_CHECKING:
-    from entropic_bpi.experiments import Case, Validation
+    from entropic_bpi.experiments import Case
 
 __all__ = ["validate"]
 
@@ -49,7 +49,7 @@ def validate(
     assumption that fits the model). Of each cell's runs it counts: policies that are not eps-optimal, certificates that are
     false in any part, and failures of each concentration event at any plan, with exact binomial intervals.
 
-    Writes rates.csv, cells.csv, validate.png and .pdf, and README.md; the runs are kept in results.duckdb as they finish,
+    Writes rates.csv, cells.csv, totals.csv, validate.png and .pdf, and README.md; the runs are kept in results.duckdb as they finish,
     and after an interruption --resume does only what is missing. Exit code 1 if an interval lies wholly above its promise.
 
     Examples:
@@ -68,7 +68,7 @@ def validate(
     found = experiments.validate(
         out, cases, quick=quick, runs=runs, delta=delta, workers=workers, scheduler=scheduler, resume=resume
     )
-    _show_rates(found)
+    _show(found.totals)
     print(f"{out}: {found.text}")
     if not found.ok:
         raise typer.Exit(CLAIM_FAILED)
@@ -86,19 +86,10 @@ def _cases(
     return [Case(source, resolve_source(source, horizon, given), betas, eps, given) for source in sources]
 
 
-def _show_rates(found: Validation) -> None:
-    """Failures over all cases, one column per rule; in brackets the upper end of the interval."""
+def _show(totals: list[dict[str, str]]) -> None:
     from rich.table import Table
 
-    totals = {(row["claim"], row["rule"]): row for row in found.rates if row["case"] == "all"}
-    rules = list(dict.fromkeys(rule for _, rule in totals))
-    table = Table("failures (at most)", "promised", *rules)
-    for claim in dict.fromkeys(claim for claim, _ in totals):
-        rows = [totals.get((claim, rule)) for rule in rules]
-        promised = next(row["promised"] for row in rows if row)
-        table.add_row(
-            claim, f"{promised:.1%}", *(f"{row['failures']} ({row['high']:.2%})" if row else "" for row in rows)
-        )
-    runs = [max(row["runs"] for (_, name), row in totals.items() if name == rule) for rule in rules]
-    table.add_row("of runs", "", *map(str, runs), style="dim")
+    table = Table(*totals[0])
+    for row in totals:
+        table.add_row(*row.values())
     terminal().print(table)

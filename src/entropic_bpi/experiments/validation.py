@@ -128,6 +128,20 @@ class Validation:
     text: str
 
     @property
+    def totals(self) -> Table:
+        """One row per claim and one column per rule: failures over all cases, and the upper end of the interval."""
+        rows = {(row["claim"], row["rule"]): row for row in rows_where(self.rates, case=ALL)}
+        rules = list(dict.fromkeys(rule for _, rule in rows))
+        table: Table = []
+        for claim in dict.fromkeys(claim for claim, _ in rows):
+            mine = {rule: rows.get((claim, rule)) for rule in rules}
+            promised = next(row["promised"] for row in mine.values() if row)
+            told = {rule: f"{row['failures']} (≤ {row['high']:.2%})" if row else "" for rule, row in mine.items()}
+            table.append({"failures": claim, "promised": f"{promised:.1%}", **told})
+        runs = {rule: str(max(row["runs"] for (_, name), row in rows.items() if name == rule)) for rule in rules}
+        return [*table, {"failures": "of runs", "promised": "", **runs}]
+
+    @property
     def contradictions(self) -> Table:
         """The rates whose whole interval is above what is promised."""
         return [row for row in self.rates if row["low"] > row["promised"]]
@@ -150,7 +164,7 @@ def validate(
     resume: bool = False,
     progress: bool | None = None,
 ) -> Validation:
-    """Measure how often the guarantee fails, and write ``rates.csv``, ``cells.csv``, a figure and a summary.
+    """Measure how often the guarantee fails, and write ``rates.csv``, ``cells.csv``, ``totals.csv``, a figure and a summary.
 
     Parameters
     ----------
@@ -294,6 +308,7 @@ def _tell(rates: Table, cells: Table, delta: float) -> str:
 def _write(found: Validation, folder: Path) -> None:
     write_text_atomically(folder / "rates.csv", as_csv(found.rates))
     write_text_atomically(folder / "cells.csv", as_csv(found.cells))
+    write_text_atomically(folder / "totals.csv", as_csv(found.totals))
     save_drawing(draw(found.rates, found.cells), folder, "validate")
     write_text_atomically(folder / "README.md", f"# validate\n\n{found.text}\n")
 
