@@ -49,8 +49,9 @@ def validate(
     assumption that fits the model). Of each cell's runs it counts: policies that are not eps-optimal, certificates that are
     false in any part, and failures of each concentration event at any plan, with exact binomial intervals.
 
-    Writes rates.csv, cells.csv, totals.csv, validate.png and .pdf, and README.md; the runs are kept in results.duckdb as they finish,
-    and after an interruption --resume does only what is missing. Exit code 1 if an interval lies wholly above its promise.
+    Writes rates.csv, cells.csv, totals.csv, validate.png and .pdf, and README.md. The runs are kept in results.duckdb as
+    they finish; after an interruption --resume does only what is missing. Exit code 1 if an interval lies wholly above
+    its promise.
 
     Examples:
 
