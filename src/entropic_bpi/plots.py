@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLOURS", "grid", "interval", "new_figure", "plain_numbers", "regret", "save", "spectrum", "tidy"]
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
+#: Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", ":")
 _DPI = 200
