@@ -73,7 +73,7 @@ def test_run_certificate_and_counts_say_the_same(bridge_run):
     counts = Counts(run.certificate.problem)
     counts.add(run.certificate.transitions, run.certificate.episodes)
     for beta in (-2.0, 0.0, 0.7):
-        claims = [eb.certify(source, beta=beta) for source in (run, run.certificate, counts)]
+        claims = [eb.certify(source, beta=beta) for source in (run, run.certificate, counts, run.certificate.counts)]
         for claim in claims[1:]:
             assert (claim.lower, claim.upper, claim.gap) == (claims[0].lower, claims[0].upper, claims[0].gap)
             np.testing.assert_array_equal(claim.policy, claims[0].policy)

@@ -91,3 +91,8 @@ def test_the_grid_shows_an_arrow_and_bounds_in_each_cell_that_was_seen():
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert sum(text in "←→" and text != "" for text in texts) == 3
     assert sum("–" in text for text in texts) == 3
+
+
+@pytest.mark.parametrize(("value", "shown"), [(-1.12e-12, "0"), (0.12345, "0.123"), (-2.0, "-2"), (1e-6, "1e-06")])
+def test_what_rounding_left_of_zero_is_shown_as_zero(value, shown):
+    assert plots.short(value) == shown

@@ -88,6 +88,11 @@ class Certificate:
         return self.problem.successors
 
     @property
+    def counts(self) -> Counts:
+        """The counts behind the claim, as the methods and :mod:`entropic_bpi.events` take them."""
+        return Counts.of(self.problem, self.transitions, self.episodes)
+
+    @property
     def reached(self) -> bool:
         """Whether the policy is certified to be ε-optimal."""
         return self.gap <= self.eps

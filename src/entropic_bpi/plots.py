@@ -41,6 +41,11 @@ def tidy(axes: Any) -> None:
     axes.grid(alpha=0.25, linewidth=0.6)
 
 
+def short(value: float, digits: int = 3) -> str:
+    """A value for people: what rounding left of 0 is 0."""
+    return f"{0.0 if abs(value) < 1e-9 else value:.{digits}g}"
+
+
 def plain_numbers(axis: Any) -> None:
     """0.2 rather than 2 × 10⁻¹ on a short logarithmic axis."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -91,13 +96,11 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     arrows : str
         One character per action.
     """
-    from entropic_bpi.counts import Counts
     from entropic_bpi.methods.kl import KL
 
     problem, first = certificate.problem, int(certificate.problem.artificial)
-    counts = Counts.of(problem, certificate.transitions, certificate.episodes)
     policy = np.concatenate([np.zeros((first, problem.n_states), dtype=np.int64), certificate.policy])
-    lower, upper = (side[first:] for side in KL(problem).value_bounds(counts, policy))
+    lower, upper = (side[first:] for side in KL(problem).value_bounds(certificate.counts, policy))
     figure = new_figure(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8)
     axes = figure.subplots()
     shown, seen = np.full(cells.shape, np.nan), {problem.start, *certificate.transitions.successors.tolist()}
@@ -110,7 +113,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
         h = steps[0]
         shown[place] = lower[h, s]
         axes.text(place[1], place[0] - 0.12, arrows[certificate.policy[h, s]], ha="center", va="center", fontsize=14)
-        axes.text(place[1], place[0] + 0.3, f"{lower[h, s]:.3g} – {upper[h, s]:.3g}", ha="center", fontsize=5.5)
+        axes.text(place[1], place[0] + 0.3, f"{short(lower[h, s])} – {short(upper[h, s])}", ha="center", fontsize=5.5)
     axes.imshow(shown, cmap="Blues", alpha=0.5)
     axes.set(xticks=[], yticks=[])
     axes.set_title(

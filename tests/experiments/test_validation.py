@@ -144,7 +144,9 @@ def test_the_tables_count_every_run(study):
     assert all(row["runs"] == 12 for row in totals)
     with (folder / "rates.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(found.rates)
-    assert {"cells.csv", "totals.csv", "validate.png", "validate.pdf", "README.md"} <= {path.name for path in folder.iterdir()}
+    assert {"cells.csv", "totals.csv", "validate.png", "validate.pdf", "README.md"} <= {
+        path.name for path in folder.iterdir()
+    }
     assert found.text in (folder / "README.md").read_text()
 
 

@@ -122,8 +122,9 @@ def _seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
 
     first = problem.rows_at(0, np.array([0]))
     states = after(first) if problem.start is None else np.array([problem.start])
+    over = problem.n_states - 1 if problem.black_box_rewards else -1  # the state after the end, where nothing is chosen
     for h in range(problem.horizon):
-        yield states.tolist()
+        yield states[states != over].tolist()
         rows = problem.rows_at(h + problem.artificial, states).reshape(len(states), problem.n_actions)
         states = after(rows[np.arange(len(states)), certificate.policy[h, states]])
 

@@ -94,7 +94,7 @@ def identify(
 
         entropic-bpi identify gym:FrozenLake-v1 --horizon 50 --beta -1 --eps 0.1 --delta 0.05 --successors model --out run
 
-        entropic-bpi identify gym:FrozenLake-v1 --horizon 8 --beta 1 --eps 0.5 --delta 0.1 --reward-range 0 1
+        entropic-bpi identify gym:FrozenLake-v1 --horizon 12 --beta -1 --eps 0.3 --delta 0.1 --reward-range 0 1
 
         entropic-bpi identify risky-bridge --beta 0.5 --eps 0.2 --delta 0.1 --method bernstein --constants sharp
 
@@ -133,12 +133,14 @@ def identify(
         raise
     if out is not None:
         _write(out, result)
-        _draw_grid(out, source, param, result)
+        written = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT, *_draw_grid(out, source, param, result)]
     choices = certified_choices(result.certificate)
     if as_json:
         print(json.dumps(_as_json(source, result, choices), indent=2))
     elif not quiet:
-        _show(source, result, choices, out)
+        _show(source, result, choices)
+        if out is not None:
+            print(f"\nwritten  {out}: {', '.join(written)}")
     return 0 if result.stopped else CLAIM_FAILED
 
 
@@ -208,12 +210,12 @@ def _write(out: Path, result: Identification) -> None:
     result.certificate.save(out / CERTIFICATE)
 
 
-def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identification) -> None:
-    """For the grid worlds of Gymnasium, the policy on the grid."""
+def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identification) -> list[str]:
+    """For the grid worlds of Gymnasium, the policy on the grid; the file that was written, if any."""
     name = source.removeprefix("gym:")
     arrows = next((arrows for world, arrows in _GRID_WORLDS.items() if name.startswith(world)), None)
     if arrows is None or name == source or result.certificate.method != "kl":
-        return
+        return []
     import gymnasium
     import numpy as np
 
@@ -226,6 +228,7 @@ def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identifi
         cells = np.full(world.shape, "")
         cells[-1, 1:-1] = "cliff"
     plots.save(plots.grid(result.certificate, cells, arrows), out / GRID)
+    return [GRID]
 
 
 # -- the result --------------------------------------------------------------------------------------------------
@@ -253,7 +256,7 @@ def _as_json(source: str, result: Identification, choices: Sequence[Choice]) -> 
     }
 
 
-def _show(source: str, result: Identification, choices: Sequence[Choice], out: Path | None) -> None:
+def _show(source: str, result: Identification, choices: Sequence[Choice]) -> None:
     from rich.table import Table
 
     claim, console = result.certificate, terminal()
@@ -276,8 +279,6 @@ def _show(source: str, result: Identification, choices: Sequence[Choice], out: P
     facts.add_row("seed", f"{result.seed}")
     for i, assumption in enumerate(claim.assumptions):
         facts.add_row("" if i else "assumed", assumption)
-    if out is not None:
-        facts.add_row("written", f"{out}: {', '.join((CERTIFICATE, HISTORY, PLOT, CHECKPOINT))}")
     console.print(facts)
     console.print("\nThe policy on the states that it was seen to reach (steps count from 0):")
     show_policy(console, choices)

@@ -107,6 +107,8 @@ def _number(policies: list[_Policy]) -> list[int]:
 def _show(run: Certificate, claims: list[Certificate], policies: list[_Policy], numbers: list[int], out: Path) -> None:
     from rich.table import Table
 
+    from entropic_bpi.plots import short
+
     console = terminal()
     console.print(
         f"With probability at least {1 - run.delta:g} all {len(claims)} claims hold at once, for every beta shown and any "
@@ -124,9 +126,9 @@ def _show(run: Certificate, claims: list[Certificate], policies: list[_Policy], 
         table.add_row(
             f"{part[0].beta:g}" if len(part) == 1 else f"{part[0].beta:g} to {part[-1].beta:g}",
             f"{numbers[first]}",
-            f"{min(c.lower for c in part):.6g}",
-            f"{max(c.upper for c in part):.6g}",
-            f"{max(c.gap for c in part):.6g}",
+            short(min(c.lower for c in part), 6),
+            short(max(c.upper for c in part), 6),
+            short(max(c.gap for c in part), 6),
             _difference(policies[first - 1], policies[first]) if first else "",
         )
     console.print(table)

@@ -25,7 +25,8 @@ References
   risk-sensitive reinforcement learning", NeurIPS 2021. Regret
   :math:`\tilde O(\tfrac{e^{|\beta|H}-1}{|\beta|H}\sqrt{H^5SAK})` (recalled).
 
-The pseudocode was written from memory of both papers, not copied.
+Written after the papers' descriptions, not compared with their pseudocode line by line; what is checked is optimism and
+the limits.
 """
 
 from __future__ import annotations
