@@ -1,126 +1,200 @@
-"""The KL method's speed and its episodes to certify: ``python -m benchmarks.kl [seeds]``.
+"""The KL method's pieces: single balls against SciPy and CVXPY, and whole plans as the model grows.
 
-Solves per second on one core, one full plan of a large model (both candidates with their gap certificates), the time
-before a first result, and a table of episodes. Times are the best of several, so that a busy machine matters less.
+A ball is the largest mean of k values within a radius of an empirical distribution. Theirs and ours must agree to 1e-6
+before anything is timed. During a run ours stops at 1e-5 of the interval, on the safe side; a certificate is converged.
 """
 
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-import tempfile
-import time
+from collections.abc import Iterator
 
 import numpy as np
 from numba import njit
 
 import entropic_bpi as eb
+from benchmarks.bench import Bench
+from benchmarks.peer_side.arrays import Balls, balls
+from benchmarks.peers import named
+from benchmarks.references import bernstein, kl_attack
+from benchmarks.references import kl as reference
+from benchmarks.table import Row, as_rates, compared
+from benchmarks.timing import Measure, per_unit, race
 from entropic_bpi.counts import Counts
-from entropic_bpi.methods.kl import KL
+from entropic_bpi.methods.bernstein import Bernstein
+from entropic_bpi.methods.kl import CONVERGED, KL
 from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.simulator import Simulator
 
-
-def best_time(repeats: int, call) -> float:
-    call()
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return min(times)
+PART = "kl"
+SIZE = 100_000
+NUMPY = f"NumPy version of the same ({named('numpy')})"
 
 
 @njit
-def solve_all(tally, f, n, x, tolerance):
-    scratch, total = np.empty((2, f.shape[1])), 0.0
-    for i in range(len(f)):
-        total += kl_extreme(tally[i], f[i], f.shape[1], n[i], x[i], 1.0, tolerance, scratch)
-    return total
+def solve_all(tally, f, n, x, tolerance, values):
+    scratch = np.empty((2, f.shape[1]))
+    for i in range(values.size):
+        values[i] = kl_extreme(tally[i], f[i], f.shape[1], n[i], x[i], 1.0, tolerance, scratch)
 
 
-def solves() -> None:
-    print("KL solves on one core")
+def solved(problems: Balls, tolerance: float) -> np.ndarray:
+    values = np.empty(len(problems.visits))
+    solve_all(*problems, tolerance, values)
+    return values
+
+
+def kl(bench: Bench) -> Iterator[Row]:
     for k in (2, 3, 8):
-        rng, size = np.random.default_rng(0), 100_000
-        n = (10 ** rng.uniform(1, 5, size)).astype(np.int64)
-        tally, f = rng.multinomial(n, rng.dirichlet(np.ones(k), size)), rng.random((size, k))
-        x = (math.log(1000) + 0.5 * k * np.log(n)) / n
-        seconds = best_time(15, lambda args=(tally, f, n, x, TOLERANCE): solve_all(*args))
-        print(f"  k = {k}: {seconds / size * 1e9:5.0f} ns, {size / seconds / 1e6:.1f} million a second")
+        yield from _single_balls(bench, k)
+    yield _small_kl_plan(bench)
+    yield _small_bernstein_plan(bench)
+    yield from _growing_plans(bench)
 
 
-def large_plan() -> None:
-    print("one full plan: S = 2000, A = 4, 3 successors, H = 50, stationary, successors known")
-    mdp = eb.instances.garnet(2000, 4, 3, horizon=50, seed=0)
-    for beta in (0.3, -0.3):
-        problem = Problem.from_mdp(mdp, beta=beta, eps=0.1, delta=0.1, stationary=True, successors="model")
-        method, counts = KL(problem, seed=1), Counts(problem)
-        simulator = Simulator(mdp, problem, np.random.default_rng(0))
-        plan = method.plan(counts, 0)
-        for round in range(1, 31):
-            simulator.play(plan.behaviour, 200 * round, counts)
-            plan = method.plan(counts, round)
-            if round in (3, 30):
-                counts.ledger.changed[:] = True
-                seconds = best_time(5, lambda m=method, c=counts, r=round: m.plan(c, r))
-                print(f"  beta = {beta}: {seconds:.2f} s after {counts.episodes} episodes (gap {plan.gap:.3g})")
+# -- balls ---------------------------------------------------------------------------------------------------
 
 
-def cold_start() -> None:
-    code = (
-        "import time; t = time.perf_counter(); import entropic_bpi as eb; "
-        "eb.identify(eb.instances.risky_bridge(), beta=-1.0, eps=0.2, delta=0.1, successors='model', seed=0); "
-        "print(time.perf_counter() - t)"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        times = [
-            float(
-                subprocess.run(
-                    [sys.executable, "-c", code], env=_cached_in(folder), capture_output=True, check=True
-                ).stdout
+def _single_balls(bench: Bench, k: int) -> Iterator[Row]:
+    problems = balls(SIZE, k)
+    converged = solved(problems, CONVERGED)
+    loose = solved(problems, TOLERANCE)
+    width = problems.values.max(axis=1) - problems.values.min(axis=1)
+    assert np.all((loose >= converged - 1e-12) & (loose <= converged + 1e-5 * width))
+    contestants: dict[str, Measure] = {
+        "ours": per_unit(lambda: solved(problems, CONVERGED), SIZE),
+        "loose": per_unit(lambda: solved(problems, TOLERANCE), SIZE),
+    }
+    peers = {"scipy": ("scipy_balls", bench.pick(500, 200)), "cvxpy": ("cvxpy_balls", bench.pick(100, 30))}
+    if bench.peers is None:
+        peers = {}
+        yield _alone(k, race(bench.rounds, **contestants))
+    for name, (job_name, first) in peers.items():
+        job = bench.peers["solvers"].prepare(job_name, size=SIZE, k=k, first=first)
+        np.testing.assert_allclose(job.answer()["values"], converged[:first], atol=1e-6)
+        contestants[name] = job.measure
+    if peers:
+        times = race(bench.rounds, **contestants)
+        labels = {"scipy": f"brentq on the dual, {named('scipy')}", "cvxpy": f"Clarabel, {named('cvxpy')}"}
+        for name in peers:
+            row = compared(
+                PART, f"ball of k = {k}, converged", times, theirs=name, peer=labels[name], unit="µs per solve"
             )
-            for _ in range(2)
-        ]
-    print(f"first identify of a process: {times[0]:.1f} s with nothing compiled, {times[1]:.2f} s after")
+            yield as_rates(row, "solves per second")
+        row = compared(
+            PART, f"ball of k = {k}, as in a run", times, ours="loose", theirs="scipy", peer=labels["scipy"],
+            unit="µs per solve", note="ours stops within 1e-5 of the interval, safely",
+        )  # fmt: skip
+        yield as_rates(row, "solves per second")
 
 
-def _cached_in(folder: str) -> dict[str, str]:
-    import os
-
-    return {**os.environ, "NUMBA_CACHE_DIR": folder}
+def _alone(k: int, times) -> Row:
+    return Row(PART, f"ball of k = {k}, converged", "solves per second", 1 / times.median("ours"))
 
 
-def episodes_table(seeds: int) -> None:
-    print(f"episodes to certify: risky bridge, H = 7, eps = 0.2, delta = 0.1, {seeds} seeds")
-    bridge = eb.instances.risky_bridge(horizon=7)
-    betas = (-1.0, 0.5, 2.5, 4.5)
-    print("  known                   " + "".join(f"beta = {beta:<12}" for beta in betas))
-    for known, options in (
-        ("nothing", {}),
-        ("successors", {"successors": "model"}),
-        ("successors, stationary", {"successors": "model", "stationary": True}),
-    ):
-        cells = []
-        for beta in betas:
-            runs = [
-                eb.identify(bridge, beta=beta, eps=0.2, delta=0.1, seed=seed, replan=0.02, **options).episodes
-                for seed in range(seeds)
-            ]
-            error = np.std(runs, ddof=1) / math.sqrt(seeds)
-            cells.append(f"{np.mean(runs):.3g} ± {error:.2g}")
-        print(f"  {known:<24}" + "".join(f"{cell:<19}" for cell in cells))
+# -- plans ---------------------------------------------------------------------------------------------------
 
 
-def main() -> None:
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    solves()
-    large_plan()
-    cold_start()
-    episodes_table(seeds)
+def some_counts(method: KL | Bernstein, mdp: eb.FiniteMDP, rounds: int, episodes: int) -> Counts:
+    """Counts as a run has them after some plans."""
+    counts = Counts(method.problem)
+    simulator = Simulator(mdp, method.problem, np.random.default_rng(0))
+    for round in range(rounds):
+        plan = method.plan(counts, round)
+        simulator.play(plan.behaviour, episodes * (round + 1), counts)
+    return counts
 
 
-if __name__ == "__main__":
-    main()
+def full_plan(method: KL | Bernstein, counts: Counts, round: int = 0) -> Measure:
+    """Time a plan that may reuse nothing of the one before."""
+
+    def plan() -> None:
+        counts.ledger.changed[:] = True
+        method.plan(counts, round)
+
+    return per_unit(plan)
+
+
+def _small_kl_plan(bench: Bench) -> Row:
+    """The bridge: bounds, both candidates and their gap certificates, against the plain version of the tests."""
+    bridge, beta, delta = eb.instances.risky_bridge(horizon=7), -1.0, 0.1
+    problem = Problem.from_mdp(bridge, beta=beta, eps=1e-9, delta=delta)
+    method = KL(problem, seed=1)
+    counts = some_counts(method, bridge, 10, 20)
+    tally = np.zeros((problem.n_rows, bridge.n_states), dtype=np.int64)
+    seen = counts.transitions()
+    np.add.at(tally, (seen.rows, seen.successors), seen.times)
+    shape = (bridge.horizon, bridge.n_states, bridge.n_actions, bridge.n_states)
+    rewards = np.broadcast_to(bridge.rewards[None, :, :, None], shape)
+    tables = kl_attack._tables(
+        beta,
+        delta,
+        bridge.horizon,
+        False,
+        np.ones(shape, dtype=bool),
+        None,
+        tally,
+        rewards,
+        rewards,
+        False,
+        bridge.start,
+    )
+    policies = [plan.policy.copy() for plan in method.plans]
+
+    def plain() -> tuple[float, list[float]]:
+        z, u = reference.optimism(tables)
+        found = [reference.candidate(tables, z, u, policy) for policy in policies]
+        return math.log(z[0, bridge.start]) / beta, [math.log(each.rho[0, bridge.start]) / abs(beta) for each in found]
+
+    upper, gaps = plain()
+    for policy, gap in zip(policies, gaps, strict=True):
+        claim = method.claim(counts, policy)
+        np.testing.assert_allclose(claim[1:], [upper, gap], atol=1e-6)
+    times = race(bench.rounds, ours=full_plan(method, counts), NumPy=per_unit(plain))
+    note = "theirs evaluates two given candidates; its balls are compiled, the rest is not"
+    return compared(PART, "KL plan, risky bridge", times, theirs="NumPy", peer=NUMPY, unit="ms", note=note)
+
+
+def _small_bernstein_plan(bench: Bench) -> Row:
+    bridge, beta, delta = eb.instances.risky_bridge(horizon=7), 2.5, 0.1
+    problem = Problem.from_mdp(bridge, beta=beta, eps=1e-9, delta=delta)
+    method = Bernstein(problem, "verified", 1)
+    counts = some_counts(method, bridge, 10, 20)
+    shape = (bridge.horizon, bridge.n_states, bridge.n_actions)
+    dense = np.zeros((*shape, bridge.n_states), dtype=np.int64)
+    seen = counts.transitions()
+    np.add.at(dense.reshape(-1, bridge.n_states), (seen.rows, seen.successors), seen.times)
+    rewards = np.broadcast_to(bridge.rewards, shape)
+
+    def plain() -> bernstein.Result:
+        return bernstein.plan(dense, rewards, beta=beta, delta=delta, constants="verified", start=bridge.start)
+
+    np.testing.assert_allclose(method.plan(counts, 0).upper, plain().upper, rtol=1e-9)
+    times = race(bench.rounds, ours=full_plan(method, counts), NumPy=per_unit(plain))
+    return compared(PART, "Bernstein plan, risky bridge", times, theirs="NumPy", peer=NUMPY, unit="ms")
+
+
+def garnet_method(name: str, n_states: int, n_actions: int = 4, successors: int = 3, horizon: int = 20):
+    """A garnet, and a method for it with successors known; counts are pooled over steps for ``"kl"``."""
+    mdp = eb.instances.garnet(n_states, n_actions, successors, horizon=horizon, seed=0)
+    goal = {"beta": 0.3, "eps": 1e-9, "delta": 0.1, "successors": "model"}
+    if name == "kl":
+        return mdp, KL(Problem.from_mdp(mdp, stationary=True, **goal), seed=1)
+    return mdp, Bernstein(Problem.from_mdp(mdp, **goal), "verified", 1)
+
+
+def _growing_plans(bench: Bench) -> Iterator[Row]:
+    for name, label in (("kl", "KL plan, stationary"), ("bernstein", "Bernstein plan")):
+        for n_states in bench.pick((100, 500, 2000, 5000), (50, 200)):
+            mdp, method = garnet_method(name, n_states, horizon=50)
+            counts = some_counts(method, mdp, 4, 1000)
+            seconds = race(bench.pick(3, 2), ours=full_plan(method, counts)).median("ours")
+            places = len(method.frame.states) * mdp.n_actions
+            note = f"{number_of(places)} places (h, s, a), {1e9 * seconds / places:.0f} ns each; no peer has this job"
+            what = f"{label}, garnet S = {n_states:,}, A = 4, 3 successors, H = 50"
+            yield Row(PART, what, "ms", 1e3 * seconds, note=note)
+
+
+def number_of(count: int) -> str:
+    return f"{count:,}"

@@ -1,129 +1,112 @@
-"""Exact planning beside the plain loop that anyone would write: ``python -m benchmarks.planning``.
+"""Exact planning: values and a policy at every step, against QuantEcon, rlberry and the loop that anyone would write.
 
-Each pair runs in turns in one process, and the ratio is that of the medians. The loops do the same work: values and a
-policy at every step. The memory of the largest model is the peak of a process of its own.
+Both sides plan the same model. Values are compared before anything is timed. The peers know expectations only, which
+is our β = 0; with exponentials and logarithms the plain loop is the only opponent that does the same.
 """
 
 from __future__ import annotations
 
-import resource
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import numpy as np
 from scipy import sparse
 
 import entropic_bpi as eb
+from benchmarks.bench import Bench, as_lists, dense_mdp, sparse_mdp
+from benchmarks.peers import Job, PeerError, named
+from benchmarks.table import Row, compared
+from benchmarks.timing import Measure, per_unit, race
 
+PART = "planning"
 BETA = 0.1
-HORIZON = 50
+NUMPY = f"NumPy loop ({named('numpy')})"
+SCIPY = f"SciPy loop ({named('scipy')})"
+EASIER = "theirs is the easier job: the expectation"
 
 
-def neutral_loop(matrix, rewards: np.ndarray, horizon: int) -> np.ndarray:
-    """Expected returns: one matrix product and one maximum a step."""
+def plain_loop(matrix, rewards: np.ndarray, horizon: int, beta: float) -> np.ndarray:
+    """Backward induction by one matrix product a step; its exponentials are safe for this range of values only."""
     n_states, n_actions = rewards.shape
     values, policy = np.zeros((horizon + 1, n_states)), np.empty((horizon, n_states), dtype=np.int64)
     for h in reversed(range(horizon)):
-        q_values = (matrix @ values[h + 1]).reshape(n_states, n_actions) + rewards
+        if beta == 0:
+            means = matrix @ values[h + 1]
+        else:
+            means = np.log(matrix @ np.exp(beta * values[h + 1])) / beta
+        q_values = means.reshape(n_states, n_actions) + rewards
         policy[h] = q_values.argmax(axis=1)
         values[h] = q_values.max(axis=1)
     return values
 
 
-def entropic_loop(matrix, rewards: np.ndarray, horizon: int) -> np.ndarray:
-    """The same with exponentials and logarithms, safe for this range of values only."""
-    n_states, n_actions = rewards.shape
-    values, policy = np.zeros((horizon + 1, n_states)), np.empty((horizon, n_states), dtype=np.int64)
-    for h in reversed(range(horizon)):
-        means = matrix @ np.exp(BETA * values[h + 1])
-        q_values = (np.log(means) / BETA).reshape(n_states, n_actions) + rewards
-        policy[h] = q_values.argmax(axis=1)
-        values[h] = q_values.max(axis=1)
-    return values
-
-
-def sparse_model(n_states: int, n_actions: int, successors: int, horizon: int) -> eb.FiniteMDP:
-    """Uniformly random successors."""
-    rng = np.random.default_rng(0)
-    rows = n_states * n_actions
-    gaps = rng.integers(1, n_states // successors, size=(rows, successors), dtype=np.int32)
-    indices = np.cumsum(gaps, axis=1, dtype=np.int32) - 1
-    probabilities = rng.random((rows, successors))
-    probabilities /= probabilities.sum(axis=1, keepdims=True)
-    compressed = eb.Rows(np.arange(0, indices.size + 1, successors), indices.ravel(), probabilities.ravel())
-    return eb.FiniteMDP(compressed, rng.random((n_states, n_actions)), horizon=horizon)
-
-
-def medians(repeats: int, *calls: Callable[[], object]) -> list[float]:
-    seconds: list[list[float]] = [[] for _ in calls]
-    for turn in range(repeats + 1):
-        for call, times in zip(calls, seconds, strict=True):
-            begin = time.perf_counter()
-            call()
-            if turn:  # the first turn compiles and warms up
-                times.append(time.perf_counter() - begin)
-    return [statistics.median(times) for times in seconds]
-
-
-def dense(repeats: int = 7) -> None:
-    n_states, n_actions = 1000, 10
-    rng = np.random.default_rng(0)
-    kernel = rng.random((n_states, n_actions, n_states))
-    kernel /= kernel.sum(axis=-1, keepdims=True)
-    mdp = eb.FiniteMDP(kernel, rng.random((n_states, n_actions)), horizon=HORIZON)
-    matrix = mdp.step_kernel(0)
-    ours, averse, neutral = medians(
-        repeats,
-        lambda: eb.solve(mdp, BETA),
-        lambda: eb.solve(mdp, -BETA),
-        lambda: neutral_loop(matrix, mdp.rewards, HORIZON),
-    )
-    print(f"dense S={n_states} A={n_actions} H={HORIZON}: NumPy expectation loop {neutral:.3f} s")
-    print(f"  solve, beta={BETA}:  {ours:.3f} s, {ours / neutral:.2f} times the loop (at most 1.1)")
-    print(f"  solve, beta={-BETA}: {averse:.3f} s, {averse / neutral:.2f} times the loop (at most 1.1)")
-
-
-def thin(repeats: int = 7) -> None:
-    n_states, n_actions, successors = 100_000, 4, 5
-    mdp = sparse_model(n_states, n_actions, successors, HORIZON)
+def as_matrix(mdp: eb.FiniteMDP) -> sparse.csr_array:
     rows = mdp.rows
-    matrix = sparse.csr_array(
-        (rows.probabilities, rows.indices, rows.indptr.astype(np.int32)), shape=(n_states * n_actions, n_states)
-    )
-    ours, neutral, entropic = medians(
-        repeats,
-        lambda: eb.solve(mdp, BETA),
-        lambda: neutral_loop(matrix, mdp.rewards, HORIZON),
-        lambda: entropic_loop(matrix, mdp.rewards, HORIZON),
-    )
-    np.testing.assert_allclose(eb.solve(mdp, BETA).values, entropic_loop(matrix, mdp.rewards, HORIZON), rtol=1e-9)
-    print(f"sparse S={n_states} A={n_actions} successors={successors} H={HORIZON}: solve {ours:.3f} s")
-    print(f"  SciPy entropic loop    {entropic:.3f} s, ours is {entropic / ours:.2f} times faster (at least 2)")
-    print(f"  SciPy expectation loop {neutral:.3f} s, ours is {neutral / ours:.2f} times faster")
+    shape = (mdp.n_states * mdp.n_actions, mdp.n_states)
+    return sparse.csr_array((rows.probabilities, rows.indices, rows.indptr.astype(np.int32)), shape=shape)
 
 
-def memory(horizon: int) -> None:
-    """Hold and plan a million states; meant for a process of its own."""
-    begin = time.perf_counter()
-    mdp = sparse_model(1_000_000, 4, 5, horizon)
-    built = time.perf_counter()
-    value = eb.solve(mdp, BETA).value
-    solved = time.perf_counter()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"sparse S=1000000 A=4 successors=5 H={horizon}: value {value:.6f}, built in {built - begin:.1f} s, "
-        f"solved in {solved - built:.1f} s, peak {peak:.2f} GiB (at most 4)"
-    )
+def planning(bench: Bench) -> Iterator[Row]:
+    bridge = eb.instances.risky_bridge(horizon=7)
+    yield from _against_rlberry(bench, "risky bridge, H = 7", bridge)
+    yield from _against_rlberry(bench, "dense S = 30, A = 4, H = 20", dense_mdp(30, 4, 20))
+    given = list(as_lists(bridge).values())
+    yield from _contest(bench, "risky bridge, H = 7", bridge, NUMPY, unit="µs", repeats=50, given=given)
+    size = bench.pick((1000, 10), (300, 10))
+    yield from _contest(bench, "dense", dense_mdp(*size, 50), NUMPY, dense=size)
+    for states, horizon in bench.pick([(100_000, 50), (1_000_000, 10)], [(20_000, 20)]):
+        shape = (states, 4, 5)
+        yield from _contest(bench, "sparse", sparse_mdp(*shape, horizon), SCIPY, sparse=shape)
 
 
-if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        memory(int(sys.argv[1]))
-    else:
-        dense()
-        thin()
-        for steps in (10, 50):
-            subprocess.run([sys.executable, "-m", "benchmarks.planning", str(steps)], check=True)
+def _contest(
+    bench: Bench, name: str, mdp: eb.FiniteMDP, loop: str, *, unit: str = "ms", repeats: int = 1, **model: object
+) -> Iterator[Row]:
+    """Ours with and without risk, the plain loop with and without risk, and QuantEcon."""
+    if "H =" not in name:
+        name = f"{name} S = {mdp.n_states:,}, A = {mdp.n_actions}, H = {mdp.horizon}"
+    matrix = as_matrix(mdp) if mdp.is_sparse else mdp.step_kernel(0)
+    for beta in (0.0, BETA):
+        plain = plain_loop(matrix, mdp.rewards, mdp.horizon, beta)
+        np.testing.assert_allclose(eb.solve(mdp, beta).values, plain, rtol=1e-9)
+    contestants: dict[str, Measure] = {
+        "ours": per_unit(lambda: eb.solve(mdp, 0.0), repeats=repeats),
+        "risk": per_unit(lambda: eb.solve(mdp, BETA), repeats=repeats),
+        "loop": per_unit(lambda: plain_loop(matrix, mdp.rewards, mdp.horizon, 0.0), repeats=repeats),
+        "risk_loop": per_unit(lambda: plain_loop(matrix, mdp.rewards, mdp.horizon, BETA), repeats=repeats),
+    }
+    refusal = ""
+    if bench.peers is not None:
+        try:
+            job = bench.peers["solvers"].prepare("quantecon_planning", horizon=mdp.horizon, repeats=repeats, **model)
+            _check_values(job, mdp)
+            contestants["quantecon"] = job.measure
+        except PeerError as error:
+            refusal = str(error)
+    times = race(bench.rounds, **contestants)
+    yield compared(PART, f"{name}: expectation", times, theirs="loop", peer=loop, unit=unit)
+    yield compared(PART, f"{name}: β = {BETA}", times, ours="risk", theirs="risk_loop", peer=loop, unit=unit)
+    if "quantecon" in contestants:
+        peer = named("quantecon")
+        yield compared(PART, f"{name}: expectation", times, theirs="quantecon", peer=peer, unit=unit)
+        yield compared(
+            PART, f"{name}: β = {BETA}", times, ours="risk", theirs="quantecon", peer=peer, unit=unit, note=EASIER
+        )
+    elif refusal:
+        ours = 1e3 * times.median("ours")
+        yield Row(PART, f"{name}: expectation", "ms", ours, peer=named("quantecon"), note=f"it cannot: {refusal}")
+
+
+def _check_values(job: Job, mdp: eb.FiniteMDP) -> None:
+    theirs = job.answer()["values"]
+    np.testing.assert_allclose(eb.solve(mdp, 0.0).values[: len(theirs)], theirs, rtol=1e-9)
+
+
+def _against_rlberry(bench: Bench, name: str, mdp: eb.FiniteMDP) -> Iterator[Row]:
+    if bench.peers is None:
+        return
+    job = bench.peers["rlberry"].prepare("rlberry_planning", horizon=mdp.horizon, **as_lists(mdp))
+    _check_values(job, mdp)
+    times = race(bench.rounds, ours=per_unit(lambda: eb.solve(mdp, 0.0), repeats=50), rlberry=job.measure)
+    note = "its loops are plain Python"
+    peer = named("rlberry-scool")
+    yield compared(PART, f"{name}: expectation", times, theirs="rlberry", peer=peer, unit="µs", note=note)
