@@ -176,6 +176,11 @@ def _ratio(sign, optimistic, pessimistic):  # type: ignore[no-untyped-def]
 def _choose_smallest_gap(frame, rules, ledger, optimism, plan, seed, h, s, leader, low, pessimistic, scratch):  # type: ignore[no-untyped-def]
     """The action with the smallest gap bound in this state; ties go to the better pessimistic value."""
     sign, actions = rules.sign, frame.n_actions
+    rivals = 0
+    for a in range(actions):
+        rivals += sign * optimism.u[h, s, a] >= sign * pessimistic[leader]
+    if rivals <= 1:  # only the leader itself: nothing to compare
+        return leader
     chosen, score = -1, np.inf
     for a in range(actions):
         if a != leader and sign * optimism.u[h, s, a] < sign * pessimistic[leader]:
@@ -211,8 +216,31 @@ def _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic):  # type: i
 
 
 @njit(**INNER)
-def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared, scores):  # type: ignore[no-untyped-def]
-    """Choose the candidate's action in one state and bound its value and its gap."""
+def _copied(frame, ledger, plan, twin, h, s, actions):  # type: ignore[no-untyped-def]
+    """Take over the bounds of ``twin``, which plays the same action here, if nothing that they depend on differs."""
+    for a in range(actions):
+        row = row_of(frame, h, s, a)
+        for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+            y = ledger.successor[j]
+            if (
+                plan.z[h + 1, y] != twin.z[h + 1, y]
+                or plan.high[h + 1, y] != twin.high[h + 1, y]
+                or plan.rho[h + 1, y] != twin.rho[h + 1, y]
+            ):
+                return False
+    plan.z[h, s], plan.high[h, s] = twin.z[h, s], twin.high[h, s]
+    plan.rho[h, s], plan.turn[h, s] = twin.rho[h, s], twin.turn[h, s]
+    return True
+
+
+@njit(**INNER)
+def _candidate_state(  # type: ignore[no-untyped-def]
+    frame, rules, ledger, optimism, plan, twin, second, kind, seed, h, s, scratch, pessimistic, shared, scores
+):
+    """Choose the candidate's action in one state and bound its value and its gap.
+
+    ``twin`` is the other candidate, which for the ``second`` one was evaluated before.
+    """
     sign = rules.sign
     actions = 1 if frame.artificial and h == 0 else frame.n_actions
     low, cap = (plan.z, optimism.z) if sign > 0 else (optimism.z, plan.z)
@@ -236,6 +264,8 @@ def _candidate_state(frame, rules, ledger, optimism, plan, kind, seed, h, s, scr
             frame, rules, ledger, optimism, plan, seed, h, s, chosen, low, pessimistic, scratch
         )  # fmt: skip
     plan.policy[h, s] = chosen
+    if second and twin.policy[h, s] == chosen and _copied(frame, ledger, plan, twin, h, s, actions):
+        return
     plan.z[h, s] = pessimistic[chosen]
     plan.high[h, s] = _box_top(frame, rules, ledger, optimism, plan, h, s, actions, chosen, scratch)
     plan.turn[h, s] = -1
@@ -286,7 +316,7 @@ def _box_top(frame, rules, ledger, optimism, plan, h, s, actions, chosen, scratc
     return max(value, optimism.z[h, s])
 
 
-def _candidate_step(frame, rules, ledger, optimism, plan, kind, seed, h, chunks):  # type: ignore[no-untyped-def]
+def _candidate_step(frame, rules, ledger, optimism, plan, twin, second, kind, seed, h, chunks):  # type: ignore[no-untyped-def]
     first, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
     for chunk in prange(chunks):
         scratch = np.empty((6, rules.widest))
@@ -295,7 +325,7 @@ def _candidate_step(frame, rules, ledger, optimism, plan, kind, seed, h, chunks)
         for i in range(first + chunk * count // chunks, first + (chunk + 1) * count // chunks):
             s = frame.states[i]
             _candidate_state(
-                frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared, scores
+                frame, rules, ledger, optimism, plan, twin, second, kind, seed, h, s, scratch, pessimistic, shared, scores
             )  # fmt: skip
 
 
@@ -351,13 +381,14 @@ def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type:
         _extend(frame, h, optimism.z, rules.sign > 0)
     kind = claimed = first_kind(round)
     lower = upper = gap = np.inf
-    for _ in range(2):
-        plan = plans[kind % 2]
+    for turn in range(2):
+        plan, twin = plans[kind % 2], plans[1 - kind % 2]
         for h in range(frame.steps - 1, -1, -1):
             for i in range(frame.first_state[h], frame.first_state[h + 1]):
                 s = frame.states[i]
                 _candidate_state(
-                    frame, rules, ledger, optimism, plan, kind, seed, h, s, scratch, pessimistic, shared, scores
+                    frame, rules, ledger, optimism, plan, twin, turn == 1, kind, seed, h, s, scratch, pessimistic, shared,
+                    scores,
                 )  # fmt: skip
             _extend_candidate(frame, rules.sign, plan, h)
         claim = _claim(frame, rules, optimism, plan)
@@ -533,7 +564,8 @@ class KL:
         claims = []
         for k in (kind, 1 - kind) if kind != GIVEN else (GIVEN,):
             for h in reversed(range(frame.steps)):
-                _candidate_parallel(frame, rules, ledger, optimism, plans[k % 2], k, seed, h, _CHUNKS)
+                pair = plans[k % 2], plans[1 - k % 2]
+                _candidate_parallel(frame, rules, ledger, optimism, *pair, bool(claims), k, seed, h, _CHUNKS)
                 _extend_candidate(frame, rules.sign, plans[k % 2], h)
             claims.append((*_claim(frame, rules, optimism, plans[k % 2]), k))
             if claims[-1][2] <= eps:

@@ -25,6 +25,9 @@ from numba import njit
 
 __all__ = ["kl_extreme"]
 
+# Nothing is allocated here, so reference counting can be off; inside a plan it would cost more than the arithmetic.
+_compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+
 # Past this radius the ball is the whole simplex for all that doubles can tell.
 WHOLE_SIMPLEX = 60.0
 # |sqrt(F/x) - 1| at which to stop: the bound's error is of second order in it, below 1e-5 of the interval.
@@ -36,7 +39,7 @@ TERM_ROUNDING = 2.3e-16
 VALUE_ROUNDING = 1e-15
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _start(p, d, size, x, top, mean):  # type: ignore[no-untyped-def]
     """A first w: the small-radius expansion, or where that is small the larger of it and the small-w asymptote."""
     second, third = top * mean * mean, top * mean * mean * mean
@@ -59,7 +62,7 @@ def _start(p, d, size, x, top, mean):  # type: ignore[no-untyped-def]
     return max(w, math.exp(logs / (1.0 - top)), SMALLEST_W)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _depth(p, d, size, x, top, mean, tolerance):  # type: ignore[no-untyped-def]
     """How far below the top the extreme mean is, in units of D: the maximum of w expm1(Σ p log1p(d/w) - x).
 
@@ -112,7 +115,7 @@ def _depth(p, d, size, x, top, mean, tolerance):  # type: ignore[no-untyped-def]
     return max(0.0, depth - (size + 4) * TERM_ROUNDING * (depth + (depth + w) * logs))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def kl_extreme(tally, f, size, n, x, sign, tolerance, scratch):  # type: ignore[no-untyped-def]
     """Bound on the largest (``sign`` 1) or smallest (``sign`` -1) mean of ``f`` over the ball; never too tight.
 
