@@ -1,6 +1,7 @@
 """Gymnasium environments as black boxes, and models as Gymnasium environments."""
 
 import warnings
+from collections import Counter
 
 import gymnasium
 import numpy as np
@@ -9,7 +10,9 @@ from gymnasium.utils.env_checker import check_env
 from scipy import stats
 
 import entropic_bpi as eb
-from entropic_bpi.sampling.environment import Environment
+from entropic_bpi.counts import Counts
+from entropic_bpi.sampling.environment import Environment, Player, open_environment
+from entropic_bpi.sampling.simulator import Behaviour
 
 BASICS = {"horizon": 3, "reward_range": (0.0, 1.0), "beta": -1.0, "eps": 0.5, "delta": 0.1, "seed": 3}
 
@@ -130,6 +133,127 @@ def test_observations_are_flattened_in_order(space, sizes, observation, index):
     assert opened.index(np.array([9] * len(sizes)) if len(sizes) > 1 else 99) == -1
 
 
+def a_problem(environment, horizon, stationary):
+    goal = {"beta": 1.0, "eps": 0.1, "delta": 0.1}
+    return environment.problem(horizon=horizon, reward_range=(-100.0, 20.0), stationary=stationary, **goal)
+
+
+def random_behaviour(problem, leading):
+    """Any behaviour: the lead is left in one state of three."""
+    rng, shape = np.random.default_rng(5), (problem.steps, problem.n_states)
+    greedy, lead, turn = (rng.integers(problem.n_actions, size=shape) for _ in range(3))
+    return Behaviour(greedy, lead, np.where(rng.random(shape) < 1 / 3, turn, -1), leading)
+
+
+def played(environment, problem, behaviour, episodes, round=4):
+    """What the player hands to the counts, as a list of (row, successor, times, reward)."""
+    handed = []
+
+    class Taker(Counts):
+        def add(self, transitions, episodes):
+            handed.append((transitions, episodes))
+            super().add(transitions, episodes)
+
+    Player(environment, problem, 11).play(behaviour, episodes, Taker(problem), round)
+    [(transitions, recorded)] = handed
+    assert recorded == episodes
+    return list(zip(*(part.tolist() for part in transitions), strict=True))
+
+
+def stepped_by_hand(environment, problem, behaviour, episodes, round=4):
+    """The same by the plainest loop over ``reset`` and ``step``."""
+    env, seed = environment.env, int(np.random.SeedSequence([11, round]).generate_state(1)[0])
+    rows, seen = np.arange(problem.n_rows - 1).reshape(-1, problem.n_states, problem.n_actions), Counter()
+    for episode in range(episodes):
+        observation, _ = env.reset(seed=None if episode else seed)
+        state, leading, h, terminated = environment.index(observation), behaviour.leading, 0, False
+        seen[problem.n_rows - 1, state, problem.reward_range[0]] += 1
+        while h < problem.horizon and not terminated:
+            action = (behaviour.lead if leading else behaviour.greedy)[h + 1, state]
+            if leading and behaviour.turn[h + 1, state] >= 0:
+                action, leading = behaviour.turn[h + 1, state], False
+            observation, reward, terminated, _, _ = env.step(int(action) + environment.first_action)
+            following = problem.n_states - 1 if terminated else environment.index(observation)
+            seen[int(rows[0 if problem.stationary else h, state, action]), following, float(reward)] += 1
+            state, h = following, h + 1
+    return [(row, successor, times, reward) for (row, successor, reward), times in seen.items()]
+
+
+@pytest.mark.parametrize("leading", [False, True])
+@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("name", ["FrozenLake-v1", "Blackjack-v1", "CliffWalkingSlippery-v1"])
+def test_the_player_counts_what_a_plain_loop_sees(name, stationary, leading):
+    environment = open_environment(name, 1)
+    problem = a_problem(environment, 7, stationary)
+    behaviour = random_behaviour(problem, leading)
+    counted = played(environment, problem, behaviour, 50)
+    assert counted == stepped_by_hand(environment, problem, behaviour, 50)
+    environment.close()
+
+
+@pytest.mark.parametrize("leading", [False, True])
+def test_one_copy_counts_what_copies_in_step_count(leading):
+    """A vector of copies goes another way through the player; where nothing is random, it must see the same."""
+    options = {"id": "FrozenLake-v1", "is_slippery": False}
+    alone = Environment(gymnasium.make(**options, disable_env_checker=True))
+    together = Environment(gymnasium.make_vec(**options, num_envs=3, vectorization_mode="sync"))
+    problem = a_problem(alone, 7, False)
+    behaviour = random_behaviour(problem, leading)
+    assert played(alone, problem, behaviour, 10) == played(together, problem, behaviour, 10)
+
+
+class Dressed(gymnasium.Wrapper):
+    """The same environment with other types of observations and rewards."""
+
+    def __init__(self, observation_type, reward_type):
+        super().__init__(Walk())
+        self.observation_type, self.reward_type = observation_type, reward_type
+
+    def reset(self, **options):
+        observation, info = super().reset(**options)
+        return self.observation_type(observation), info
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return self.observation_type(observation), self.reward_type(reward), *rest
+
+
+def in_an_array(value):
+    return np.array([value])
+
+
+@pytest.mark.parametrize("reward_type", [int, np.float64, np.float32, np.array, str])
+@pytest.mark.parametrize("observation_type", [np.int64, np.uint8, float, np.array, in_an_array])
+def test_the_types_of_observations_and_rewards_make_no_difference(observation_type, reward_type):
+    plain, dressed = Environment(Walk()), Environment(Dressed(observation_type, reward_type))
+    problem = a_problem(plain, 5, False)
+    behaviour = random_behaviour(problem, False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # from NumPy, about numbers out of arrays
+        assert played(dressed, problem, behaviour, 40) == played(plain, problem, behaviour, 40)
+
+
+@pytest.mark.parametrize("dress", [lambda value: value, lambda value: (value,), np.array, in_an_array])
+@pytest.mark.parametrize(
+    ("value", "index"),
+    [
+        *((value, -1) for value in (-2, 2, 10**30, 0.5, 1.25, float("nan"), float("inf"), "0", "none", None)),
+        *((value, 1) for value in (0, 0.0, False, np.int64(0), np.uint8(0), np.float32(0), np.False_)),
+    ],
+)
+def test_one_integer_is_read_alike_however_it_comes(value, index, dress):
+    env = Walk()
+    env.observation_space = gymnasium.spaces.Discrete(3, start=-1)
+    assert Environment(env).index(dress(value)) == index
+
+
+@pytest.mark.parametrize("observation", [(0,), (0, 1, 0), (0, 3), (0.5, 1), ("0", 1), 3, None, "01"])
+def test_what_is_no_pair_of_integers_is_outside_a_space_of_pairs(observation):
+    env = Walk()
+    env.observation_space = gymnasium.spaces.MultiDiscrete([2, 3])
+    assert Environment(env).index(observation) == -1
+
+
 # -- environments that misbehave -------------------------------------------------------------------------------
 
 
@@ -172,6 +296,24 @@ def test_a_misbehaving_environment_is_reported_and_nothing_is_lost(message, tmp_
     straight = eb.identify(Walk(), **{**BASICS, "eps": 0.01}, max_episodes=300)
     assert resumed.history.tolist() == straight.history.tolist()
     np.testing.assert_array_equal(resumed.policy, straight.policy)
+
+
+@pytest.mark.parametrize("what", ["reset", "step"])
+def test_an_error_of_our_own_passes_and_any_other_is_named_with_its_cause(what):
+    def fail(error):
+        def call(*args, **options):
+            raise error
+
+        return call
+
+    env = Walk()
+    setattr(env, what, fail(eb.InvalidProblemError("the episode is over")))
+    with pytest.raises(eb.InvalidProblemError, match=r"^the episode is over$"):
+        eb.identify(env, **BASICS)
+    setattr(env, what, fail(KeyError("lost")))
+    with pytest.raises(eb.InvalidProblemError, match=rf"^environment\.{what} raised KeyError: 'lost'$") as caught:
+        eb.identify(env, **BASICS)
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 @pytest.mark.parametrize(

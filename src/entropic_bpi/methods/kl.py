@@ -561,7 +561,7 @@ class KL:
             _optimistic_parallel(frame, rules, ledger, optimism, seed, h, _CHUNKS)
             _extend(frame, h, optimism.z, rules.sign > 0)
         kind = first_kind(round)
-        claims = []
+        claims: list[tuple[Any, ...]] = []
         for k in (kind, 1 - kind) if kind != GIVEN else (GIVEN,):
             for h in reversed(range(frame.steps)):
                 pair = plans[k % 2], plans[1 - k % 2]

@@ -19,6 +19,7 @@ the maximum of :math:`-f`.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -26,7 +27,8 @@ from numba import njit
 __all__ = ["kl_extreme"]
 
 # Nothing is allocated here, so reference counting can be off; inside a plan it would cost more than the arithmetic.
-_compiled = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+_compiled = njit(**_OPTIONS)
 
 # Past this radius the ball is the whole simplex for all that doubles can tell.
 WHOLE_SIMPLEX = 60.0

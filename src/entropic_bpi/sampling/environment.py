@@ -9,10 +9,10 @@ and a step back to the same observation with up to :data:`STAY_REWARDS` (a bump 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from entropic_bpi.sampling.simulator import Behaviour
 __all__ = ["END_REWARDS", "STAY_REWARDS", "Environment", "Player", "check_black_box", "open_environment"]
 
 _MAX_STATES = 100_000
+_INTEGERS = (int, np.integer)
+
+_Tables = tuple[list[int], list[int], list[int]]  # of one step: the greedy actions, the lead and the turns
+_Outcome = tuple[int, int, float]  # row, next state, reward
 
 
 def open_environment(source: Any, num_envs: int) -> Environment:
@@ -116,54 +120,90 @@ class Player:
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""
-        environment = self.environment
+        problem, copies = self.problem, self.environment.copies
         seed: int | None = int(np.random.SeedSequence([self.seed, round]).generate_state(1)[0])
-        log = _Log()
-        greedy, lead, turn = (table.tolist() for table in behaviour[:3])
-        for begun in range(0, episodes, environment.copies):
+        seen: Counter[_Outcome] = Counter()
+        # Lists, because one number is read from them faster than from an array.
+        plan = list(zip(*(table[1:].tolist() for table in behaviour[:3]), strict=True))
+        for begun in range(0, episodes, copies):
             starts = self._reset(seed)[: episodes - begun]
-            self._walk([_Walker(state, behaviour.leading) for state in starts], greedy, lead, turn, log)
+            for state in starts:
+                seen[problem.n_rows - 1, state, problem.reward_range[0]] += 1
+            if copies == 1:
+                seen.update(self._walk_alone(starts[0], behaviour.leading, plan))
+            else:
+                seen.update(self._walk_together([_Walker(state, behaviour.leading) for state in starts], plan))
             seed = None
-        into.add(log.transitions(), episodes)
+        into.add(_transitions(seen), episodes)
 
-    def _walk(self, walkers: list[_Walker], greedy: Any, lead: Any, turn: Any, log: _Log) -> None:
+    def _walk_alone(self, state: int, leading: bool, plan: list[_Tables]) -> list[_Outcome]:
+        """One episode of the only copy: what :meth:`_walk_together` does with one walker, written out.
+
+        A step of a small environment takes a few microseconds; the general way would take as long again.
+        """
+        problem, environment = self.problem, self.environment
+        play, first_action = environment.env.step, environment.first_action
+        end, n_actions, last = problem.n_states - 1, problem.n_actions, problem.horizon - 1
+        stride = 0 if problem.stationary else problem.n_states * n_actions
+        outcomes = []
+        for h, (greedy, lead, turn) in enumerate(plan):
+            if not leading:
+                action = greedy[state]
+            elif turn[state] < 0:
+                action = lead[state]
+            else:
+                action, leading = turn[state], False
+            try:
+                answer = play(action + first_action)
+            except Exception as error:
+                self._refuse_error("step", error)
+            observation, reward, terminated, truncated, _ = answer
+            following = end if terminated else self._state(observation, "step")
+            paid = self._reward(reward, state, action)
+            outcomes.append((h * stride + state * n_actions + action, following, paid))
+            if terminated:
+                break
+            if truncated and h < last:
+                self._refuse_truncation(h + 1)
+            state = following
+        return outcomes
+
+    def _walk_together(self, walkers: list[_Walker], plan: list[_Tables]) -> list[_Outcome]:
         """One episode of each walker, step by step together; one that has ended waits for the others."""
         problem = self.problem
         n_states, n_actions = problem.n_states, problem.n_actions
-        for walker in walkers:
-            log.add(problem.n_rows - 1, walker.state, problem.reward_range[0])
-        for h in range(problem.horizon):
+        outcomes = []
+        for h, tables in enumerate(plan):
             for walker in walkers:
-                walker.choose(greedy[h + 1], lead[h + 1], turn[h + 1])
-            outcomes = self._step([walker.action for walker in walkers])
+                walker.choose(*tables)
+            answers = self._step([walker.action for walker in walkers])
             step = 0 if problem.stationary else h
-            for walker, (observation, reward, terminated, truncated) in zip(walkers, outcomes, strict=True):
+            for walker, (observation, reward, terminated, truncated) in zip(walkers, answers, strict=True):
                 if walker.done:
                     continue
                 state, action = walker.state, walker.action
                 walker.state = n_states - 1 if terminated else self._state(observation, "step")
                 walker.done = terminated
                 paid = self._reward(reward, state, action)
-                log.add((step * n_states + state) * n_actions + action, walker.state, paid)
+                outcomes.append(((step * n_states + state) * n_actions + action, walker.state, paid))
                 if truncated and not terminated and h + 1 < problem.horizon:
                     self._refuse_truncation(h + 1)
             if all(walker.done for walker in walkers):
-                return
+                break
+        return outcomes
 
     def _reset(self, seed: int | None) -> list[int]:
         """The first state of each copy."""
-        observation, _ = self._guard("reset", partial(self.environment.env.reset, seed=seed))
+        observation, _ = self._guard("reset", self.environment.env.reset, seed=seed)
         return [self._state(single, "reset") for single in self._singles(observation)]
 
     def _step(self, actions: list[int]) -> list[tuple[Any, Any, bool, bool]]:
         """What the copies answer to one action each; copies without a walker repeat the first one's."""
-        env, copies = self.environment.env, self.environment.copies
-        played = [action + self.environment.first_action for action in actions]
-        if copies == 1:
-            observation, reward, terminated, truncated, _ = self._guard("step", partial(env.step, played[0]))
-            return [(observation, reward, bool(terminated), bool(truncated))]
-        played += played[:1] * (copies - len(played))
-        observation, rewards, terminated, truncated, _ = self._guard("step", partial(env.step, np.array(played)))
+        environment = self.environment
+        played = [action + environment.first_action for action in actions]
+        played += played[:1] * (environment.copies - len(played))
+        answer = self._guard("step", environment.env.step, np.array(played))
+        observation, rewards, terminated, truncated, _ = answer
         each = zip(self._singles(observation), rewards.tolist(), terminated.tolist(), truncated.tolist(), strict=True)
         return list(each)[: len(actions)]
 
@@ -173,7 +213,7 @@ class Player:
             return [observation]
         return list(zip(*observation, strict=True)) if isinstance(observation, tuple) else list(observation)
 
-    def _refuse_truncation(self, steps: int) -> None:
+    def _refuse_truncation(self, steps: int) -> NoReturn:
         limit = self.environment.time_limit
         raise InvalidProblemError(
             f"{self.environment.name} was truncated after {steps} steps, before the horizon {self.problem.horizon}"
@@ -181,15 +221,16 @@ class Player:
             + ": choose a smaller horizon or make the environment with a larger max_episode_steps"
         )
 
-    def _guard(self, what: str, call: Callable[[], Any]) -> Any:
+    def _guard(self, what: str, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
         try:
-            return call()
-        except EntropicBPIError:
-            raise
+            return call(*args, **options)
         except Exception as error:
-            raise InvalidProblemError(
-                f"{self.environment.name}.{what} raised {type(error).__name__}: {error}"
-            ) from error
+            self._refuse_error(what, error)
+
+    def _refuse_error(self, what: str, error: Exception) -> NoReturn:
+        if isinstance(error, EntropicBPIError):
+            raise error
+        raise InvalidProblemError(f"{self.environment.name}.{what} raised {type(error).__name__}: {error}") from error
 
     def _state(self, observation: Any, what: str) -> int:
         state = self.environment.index(observation)
@@ -200,13 +241,21 @@ class Player:
         return state
 
     def _reward(self, reward: Any, state: int, action: int) -> float:
-        value = check_finite(f"the reward in state {self.problem.state_names[state]}, action {action}", reward)
+        try:
+            value = float(reward)
+        except (TypeError, ValueError, OverflowError):
+            value = math.nan
         if not self.low <= value <= self.high:
-            raise InvalidProblemError(
-                f"{self.environment.name} paid reward {value} in state {self.problem.state_names[state]}, action {action}, "
-                f"outside the declared reward_range ({self.low}, {self.high})"
-            )
+            self._refuse_reward(reward, state, action)
         return value
+
+    def _refuse_reward(self, reward: Any, state: int, action: int) -> NoReturn:
+        place = f"in state {self.problem.state_names[state]}, action {action}"
+        value = check_finite(f"the reward {place}", reward)
+        raise InvalidProblemError(
+            f"{self.environment.name} paid reward {value} {place}, "
+            f"outside the declared reward_range ({self.low}, {self.high})"
+        )
 
 
 @dataclass
@@ -225,21 +274,10 @@ class _Walker:
             self.action = (lead if self.leading else greedy)[self.state]
 
 
-class _Log:
-    """Outcomes of a batch, in the order they were seen."""
-
-    def __init__(self) -> None:
-        self.outcomes: dict[tuple[int, int, float], int] = {}
-
-    def add(self, row: int, successor: int, reward: float) -> None:
-        key = (row, successor, reward)
-        self.outcomes[key] = self.outcomes.get(key, 0) + 1
-
-    def transitions(self) -> Transitions:
-        rows, successors, rewards = zip(*self.outcomes, strict=True)
-        return Transitions(
-            np.array(rows), np.array(successors), np.array(list(self.outcomes.values())), np.array(rewards)
-        )
+def _transitions(seen: Counter[_Outcome]) -> Transitions:
+    """What was seen and how often, in the order of first sight."""
+    rows, successors, rewards = zip(*seen, strict=True)
+    return Transitions(np.array(rows), np.array(successors), np.array(list(seen.values())), np.array(rewards))
 
 
 def _action_count(space: Any) -> tuple[int, int]:
@@ -268,21 +306,28 @@ def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int]]:
     sizes = tuple(n for n, _ in parts)
 
     def index(observation: Any) -> int:
-        values = (observation,) if len(parts) == 1 and np.ndim(observation) == 0 else tuple(observation)
-        if len(values) != len(parts):
-            return -1
         flat = 0
-        for value, (n, start) in zip(values, parts, strict=True):
-            try:
+        try:
+            for value, (n, start) in zip(observation, parts, strict=True):
                 place = int(value) - start
-            except (TypeError, ValueError):
-                return -1
-            if place != value - start or not 0 <= place < n:
-                return -1
-            flat = flat * n + place
+                if place + start != value or not 0 <= place < n:
+                    return -1
+                flat = flat * n + place
+        except (TypeError, ValueError, OverflowError):  # not a number, or not as many as there are parts
+            return -1
         return flat
 
-    return sizes, index
+    if len(parts) != 1:
+        return sizes, index
+    size, first = parts[0]
+
+    def index_of_one(observation: Any) -> int:
+        if isinstance(observation, _INTEGERS):  # the same without the loop: it is what most environments return
+            place = int(observation) - first
+            return place if 0 <= place < size else -1
+        return index((observation,) if np.ndim(observation) == 0 else observation)
+
+    return sizes, index_of_one
 
 
 def check_black_box(horizon: Any, reward_range: Any, successors: Any) -> tuple[int, tuple[float, float]]:
