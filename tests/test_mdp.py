@@ -17,6 +17,7 @@ from scipy import sparse
 
 import entropic_bpi as eb
 from entropic_bpi import FiniteMDP, InvalidModelError, Rows
+from entropic_bpi import mdp as mdp_module
 
 H, S, A = 4, 5, 3
 
@@ -393,12 +394,19 @@ def test_a_missing_member_of_the_archive_is_an_error(saved, tmp_path):
 # -- bad input -----------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=[1, 3, mdp_module._PIECE])
+def piece(request, monkeypatch):
+    """Large arrays are checked a piece at a time: the place in a message does not depend on where a piece ends."""
+    monkeypatch.setattr(mdp_module, "_PIECE", request.param)
+
+
 def changed(array: np.ndarray, index, value) -> np.ndarray:
     result = array.copy()
     result[index] = value
     return result
 
 
+@pytest.mark.usefixtures("piece")
 @pytest.mark.parametrize("form", [np.asarray, sparse_form])
 @pytest.mark.parametrize(
     ("per_step", "index", "value", "message"),
@@ -489,6 +497,7 @@ def test_three_equal_axes_of_rewards_are_per_step_with_rows_which_take_no_other(
         FiniteMDP(sparse_form(kernel), given_rewards, horizon=3)
 
 
+@pytest.mark.usefixtures("piece")
 @pytest.mark.parametrize(
     ("shape", "index", "where"),
     [
@@ -586,10 +595,54 @@ def test_sparse_matrices_that_do_not_fit_are_an_error(matrices, message):
         ({"rewards": [1.0, 2.0, np.nan]}, r"row rewards\[s=1, a=0\] is nan"),
     ],
 )
+@pytest.mark.usefixtures("piece")
 def test_rows_that_do_not_fit_are_an_error(change, message):
     fields = {"indptr": [0, 1, 3], "indices": [0, 0, 1], "probabilities": [1.0, 0.5, 0.5], "rewards": [0.0, 0.0, 1.0]}
     with pytest.raises(InvalidModelError, match=message):
         FiniteMDP(Rows(**(fields | change)), (2, 1), horizon=5)
+
+
+@pytest.mark.usefixtures("piece")
+def test_every_misplaced_entry_is_found_where_it_is():
+    rows = FiniteMDP(transitions(per_step=True), rewards(), horizon=H).rows
+    for row, (begin, end) in enumerate(zip(rows.indptr, rows.indptr[1:], strict=False)):
+        place = rf"\[h={row // (S * A)}, s={row // A % S}, a={row % A}\]"
+        for entry in range(begin, end):
+            bad = changed(rows.indices, entry, S)
+            with pytest.raises(InvalidModelError, match=rf"{place} goes to state {S}"):
+                FiniteMDP(replace(rows, indices=bad), rewards(), horizon=H)
+        for entry in range(begin + 1, end):
+            bad = changed(rows.indices, entry, rows.indices[entry - 1])
+            with pytest.raises(InvalidModelError, match=rf"{place}: next states must be increasing"):
+                FiniteMDP(replace(rows, indices=bad), rewards(), horizon=H)
+
+
+@every_kind
+def test_checking_in_pieces_changes_nothing(mdp, monkeypatch):
+    off = replace(mdp.rows, probabilities=mdp.rows.probabilities * (1 + 1e-10), rewards=None)
+    whole = FiniteMDP(off, rewards(), horizon=H) if mdp.horizon == H else None
+    for size in (1, 2, 7):
+        monkeypatch.setattr(mdp_module, "_PIECE", size)
+        assert pickle.loads(pickle.dumps(mdp)) == mdp
+        assert whole is None or FiniteMDP(off, rewards(), horizon=H) == whole
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.int64, np.uint64])
+def test_rows_of_any_integer_and_float_type_and_stride_are_copied(dtype):
+    rows = FiniteMDP(transitions(), rewards(), horizon=H).rows
+    strided = np.empty((len(rows.indices), 2), dtype=dtype)
+    strided[:, 0] = rows.indices
+    probabilities = np.repeat(rows.probabilities, 2)[::2]
+    given = Rows(rows.indptr.astype(dtype)[::-1].copy()[::-1], strided[:, 0], probabilities)
+    model = FiniteMDP(given, rewards(), horizon=H)
+    strided[:], probabilities[:] = 0, 0
+    np.testing.assert_array_equal(model.rows.indices, rows.indices)
+    np.testing.assert_array_equal(model.rows.probabilities, rows.probabilities)
+    np.testing.assert_array_equal(model.rows.indptr, rows.indptr)
+    assert (model.rows.indptr.dtype, model.rows.indices.dtype) == (np.int64, np.int32)
+    for array in (model.rows.indptr, model.rows.indices, model.rows.probabilities):
+        assert array.flags.c_contiguous
+        assert not array.flags.writeable
 
 
 def test_rewards_of_per_step_rows_have_one_axis_of_entries():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,14 @@ from scipy import optimize
 
 import entropic_bpi as eb
 from entropic_bpi import planning
+
+
+@pytest.fixture(scope="module", params=["in one call", "by steps"], autouse=True)
+def way(request):
+    """Tiny models are planned in one compiled call, larger ones step by step: every claim holds for both ways."""
+    pairs = planning._FEW_PAIRS if request.param == "in one call" else 0
+    with mock.patch.object(planning, "_FEW_PAIRS", pairs):
+        yield
 
 
 @st.composite
@@ -111,15 +120,60 @@ def large_model() -> eb.FiniteMDP:
     return eb.FiniteMDP(rows, rng.normal(size=(n_states, n_actions)), horizon=6)
 
 
+@given(draws(), BETAS, st.data())
+def test_in_one_call_or_by_steps_the_numbers_are_the_same(drawn, beta, data):
+    mdp = drawn.mdp
+    policy = data.draw(policies_for(mdp))
+    with mock.patch.object(planning, "_FEW_PAIRS", 10**9):
+        solution, evaluation = eb.solve(mdp, beta), eb.evaluate(mdp, policy, beta)
+    near = {"rtol": 1e-13, "atol": 1e-13 * max(map(abs, mdp.reward_range))}
+    with mock.patch.object(planning, "_FEW_PAIRS", 0):
+        np.testing.assert_allclose(solution.values, eb.solve(mdp, beta).values, **near)
+        np.testing.assert_allclose(solution.values, eb.evaluate(mdp, solution.policy, beta).values, **near)
+        np.testing.assert_allclose(evaluation.values, eb.evaluate(mdp, policy, beta).values, **near)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse_form])
+@pytest.mark.parametrize("beta", [-1.0, 1.0])
+def test_a_tiny_model_that_one_call_cannot_do_is_planned_by_steps(form, beta):
+    # State 0 never reaches the extreme that beta looks at, a million away: no scale serves it and state 2.
+    rewards = np.array([[0.0], [1.0], [1e6 * np.sign(beta)]])
+    transitions = np.array([[[0.5, 0.5, 0.0]], [[0.0, 1.0, 0.0]], [[0.0, 0.0, 1.0]]])
+    mdp = eb.FiniteMDP(form(transitions), rewards, horizon=2)
+    values, policy = np.zeros((3, 3)), np.zeros((2, 3), dtype=np.int64)
+    assert not planning._plan_in_one_call(mdp, beta, values, policy, improve=True)
+    expected = np.log((1 + np.exp(beta)) / 2) / beta
+    assert eb.solve(mdp, beta).value == pytest.approx(expected, rel=1e-14)
+    assert eb.evaluate(mdp, policy, beta).value == pytest.approx(expected, rel=1e-14)
+
+
+def test_evaluate_leaves_the_policy_alone():
+    bridge = eb.instances.risky_bridge(horizon=7)
+    policy = np.ones((7, 8), dtype=np.int64)
+    policy.flags.writeable = False
+    eb.evaluate(bridge, policy, 0.1)
+    assert (policy == 1).all()
+
+
 @pytest.mark.parametrize("beta", [-30.0, 0.0, 0.7])
-def test_serial_and_parallel_kernels_agree_to_the_last_bit(monkeypatch, beta):
+@pytest.mark.parametrize("threads", [2, 5])
+def test_one_thread_or_many_agree_to_the_last_bit(monkeypatch, beta, threads):
     mdp = large_model()
-    assert mdp.n_states * mdp.n_actions >= planning._PARALLEL_ROWS
-    parallel = eb.solve(mdp, beta)
-    monkeypatch.setattr(planning, "_PARALLEL_ROWS", 10**9)
     serial = eb.solve(mdp, beta)
+    monkeypatch.setattr(planning, "_PARALLEL_ROWS", 1)
+    monkeypatch.setattr(planning, "get_num_threads", lambda: threads)
+    parallel = eb.solve(mdp, beta)
     np.testing.assert_array_equal(parallel.values, serial.values)
     np.testing.assert_array_equal(parallel.policy, serial.policy)
+
+
+def test_more_threads_than_states_do_no_harm(monkeypatch):
+    mdp = eb.FiniteMDP(sparse_form(np.full((2, 3, 2), 0.5)), np.arange(6.0).reshape(2, 3), horizon=4)
+    expected = eb.solve(mdp, 0.3).values
+    monkeypatch.setattr(planning, "_FEW_PAIRS", 0)
+    monkeypatch.setattr(planning, "_PARALLEL_ROWS", 1)
+    monkeypatch.setattr(planning, "get_num_threads", lambda: 8)
+    np.testing.assert_allclose(eb.solve(mdp, 0.3).values, expected, rtol=1e-14)
 
 
 FORK = """
@@ -127,6 +181,9 @@ import multiprocessing, sys
 sys.path.insert(0, sys.argv[1])
 from test_planning import large_model
 import entropic_bpi as eb
+from entropic_bpi import planning
+
+planning._PARALLEL_ROWS = 1
 
 def value_of(mdp):
     return eb.solve(mdp, 0.7).value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,12 +14,21 @@ from reference.brute_force import Model
 from reference.models import BETAS, draws, policies_for, sparse_form
 
 import entropic_bpi as eb
+from entropic_bpi import planning
 
 TINY = [0.0, 5e-324, 1e-300, -1e-300, 1e-17, -1e-12, 1e-12]
 MODERATE = [-3.0, -0.1, 0.1, 3.0]
 HUGE = [-1000.0, 1000.0]  # |β| H = 1e4 below
 EVERY_BETA = TINY + MODERATE + HUGE
 FORMS = {"dense": np.asarray, "sparse": sparse_form}
+
+
+@pytest.fixture(scope="module", params=["in one call", "by steps"], autouse=True)
+def way(request):
+    """Tiny models are planned in one compiled call, larger ones step by step: both must be exact."""
+    pairs = planning._FEW_PAIRS if request.param == "in one call" else 0
+    with mock.patch.object(planning, "_FEW_PAIRS", pairs):
+        yield
 
 
 def assert_accurate(transitions, rewards, horizon, beta, *, start=0, rel=1e-10):

@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 __all__ = [
-    "backup_best_parallel",
-    "backup_best_serial",
+    "backup_best",
+    "backward_induction",
     "lottery_risk",
     "reference",
     "risk_of_rows",
@@ -41,8 +41,6 @@ SMALLEST_SUM = 1e-290
 TIE = 1e-14
 # Actions whose exponentiated values differ relatively by less are compared by their values instead.
 DOUBT = 1e-9
-# States that a thread takes at a time.
-BLOCK = 1024
 
 
 @njit(cache=True, nogil=True)
@@ -120,8 +118,8 @@ def _far_risk(indptr, indices, probabilities, values, far, top, beta, row):  # t
     return lottery_risk(probabilities[begin:end], values[indices[begin:end]], beta)
 
 
-# The choice of the form stands twice below: as a function, which may allocate, it would count references at every row and
-# take four times as long.
+# The choice of the form stands three times below: as a function, which may allocate, it would count references at every
+# row and take four times as long.
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -165,8 +163,8 @@ def _backup_with_care(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def backup_best_serial(
-    indptr, indices, probabilities, rewards, growth, values, near, far, centre, top, beta, first, last, best, policy
+def backup_best(
+    indptr, indices, probabilities, rewards, growth, values, near, far, centre, top, beta, best, policy, first, last
 ):  # type: ignore[no-untyped-def]
     """One step of sparse backward induction: ``best`` and ``policy`` of the states from ``first`` to before ``last``.
 
@@ -199,28 +197,50 @@ def backup_best_serial(
     )
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
-def backup_best_parallel(
-    indptr, indices, probabilities, rewards, growth, values, near, far, centre, top, beta, first, last, best, policy
-):  # type: ignore[no-untyped-def]
-    """The same on all cores."""
-    for block in prange((last - first + BLOCK - 1) // BLOCK):
-        begin = first + block * BLOCK
-        end = min(begin + BLOCK, last)
-        backup_best_serial(
-            indptr,
-            indices,
-            probabilities,
-            rewards,
-            growth,
-            values,
-            near,
-            far,
-            centre,
-            top,
-            beta,
-            begin,
-            end,
-            best,
-            policy,
-        )
+@njit(cache=True, nogil=True, error_model="numpy")
+def backward_induction(indptr, indices, probabilities, rewards, beta, improve, values, policy, terms):  # type: ignore[no-untyped-def]
+    """All steps in one call, for models so small that a call a step is what takes the time.
+
+    Fills in ``values`` ``(H + 1, S)`` up from its last row, and ``policy`` ``(H, S)`` if it is to ``improve``. The rows
+    are those of all steps, ``rewards`` ``(1 or H, S, A)``, and ``terms`` ``(2, S)`` is scratch. False, with the work half
+    done, if a row needs its own scale. One function without slices, since a first call waits for its compilation.
+    """
+    horizon, n_states = policy.shape
+    n_actions = rewards.shape[2]
+    for h in range(horizon - 1, -1, -1):
+        low = high = values[h + 1, 0]
+        for s in range(n_states):
+            low = min(low, values[h + 1, s])
+            high = max(high, values[h + 1, s])
+        centre, top = min(max(0.0, low), high), high if beta > 0.0 else low
+        linear = abs(beta) * max(high - centre, centre - low) < LINEAR_EXPONENT
+        in_range = beta * (top - centre) <= LARGEST_EXPONENT
+        for s in range(n_states):
+            above = values[h + 1, s] - centre
+            terms[0, s] = above if linear else math.expm1(beta * above) if in_range else -1.0
+            terms[1, s] = math.exp(beta * (values[h + 1, s] - top))
+        row = h * n_states * n_actions % (indptr.size - 1)
+        for s in range(n_states):
+            threshold = -np.inf
+            for a in range(n_actions):
+                if improve or a == policy[h, s]:
+                    total = 0.0
+                    for j in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+                        total += probabilities[j] * terms[0, np.uint64(indices[j])]
+                    if linear:
+                        value = centre + total
+                    elif total > SMALLEST_ARGUMENT - 1.0:
+                        value = centre + math.log1p(total) / beta
+                    else:
+                        total = 0.0
+                        for j in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+                            total += probabilities[j] * terms[1, np.uint64(indices[j])]
+                        if total <= SMALLEST_SUM:
+                            return False
+                        value = top + math.log(total) / beta
+                    value += rewards[h % len(rewards), s, a]
+                    if value > threshold:
+                        values[h, s], policy[h, s] = value, a
+                        threshold = value + TIE * abs(value)
+                row += 1
+    return True

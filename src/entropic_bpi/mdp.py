@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,8 @@ _LARGEST_RETURN = 1e307
 _FILE_FORMAT = "entropic-bpi model"
 _FILE_VERSION = 1
 _JSON_MAX_ENTRIES = 200_000
+# Numbers that are checked at a time, so that a check needs little memory beside a large model.
+_PIECE = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,12 +152,12 @@ class FiniteMDP:
         if n_states == 0:
             raise InvalidModelError("transitions must be sparse (S, S) matrices with S of at least 1, got S = 0")
         self._set_sizes(len(matrices), n_states, n_actions, has_step_axis=per_step)
-        self._set_rows(Rows(*_interleave(matrices, n_states, n_actions, "transitions")))
+        self._set_rows(Rows(*_interleave(matrices, n_states, n_actions, "transitions")), copy=False)
 
     def _read_rows(self, rows: Rows, rewards: Any) -> None:
         """Take compressed rows as they are; the number of states and actions follows from the rewards."""
         if rows.rewards is None:
-            shape = _as_floats("rewards", rewards).shape
+            shape = _checked("rewards", rewards, *_REALS).shape
             if len(shape) not in (2, 3):
                 raise InvalidModelError(f"with Rows, rewards must have shape (S, A) or (H, S, A), got {shape}")
             n_states, n_actions = shape[-2:]
@@ -165,7 +167,7 @@ class FiniteMDP:
         if pairs <= 0 or n_rows not in (pairs, pairs * self._horizon):
             raise InvalidModelError(f"{n_rows} rows do not fit {n_states} states and {n_actions} actions")
         self._set_sizes(n_rows // pairs, n_states, n_actions, has_step_axis=n_rows != pairs)
-        self._set_rows(rows)
+        self._set_rows(rows, copy=True)
 
     @staticmethod
     def _sizes_of_rows(rewards: Any) -> tuple[int, int]:
@@ -179,28 +181,29 @@ class FiniteMDP:
         self._n_states, self._n_actions = n_states, n_actions
         self._stationary = steps == 1
 
-    def _set_rows(self, rows: Rows) -> None:
-        indptr, indices = _as_integers("indptr", rows.indptr), _as_integers("indices", rows.indices)
-        probabilities = _as_floats("probabilities", rows.probabilities)
-        lengths = np.diff(indptr)
+    def _set_rows(self, rows: Rows, *, copy: bool) -> None:
+        indptr = _as_integers("indptr", rows.indptr).astype(np.int64, order="C", copy=copy)
+        indices = _as_integers("indices", rows.indices)
+        probabilities = _as_floats("probabilities", rows.probabilities, copy=copy)
+        starts, ends, n_rows = indptr[:-1], indptr[1:], len(indptr) - 1
         if (
             indptr[0] != 0
             or indices.shape != (indptr[-1],)
             or probabilities.shape != indices.shape
-            or lengths.min() < 0
+            or _first(n_rows, lambda piece: ends[piece] < starts[piece]) is not None
         ):
             raise InvalidModelError("rows are inconsistent: indptr does not partition the entries")
-        if lengths.min() == 0:
-            raise InvalidModelError(f"{self._place(int(np.argmin(lengths)))} sums to 0, expected 1")
-        outside = (indices < 0) | (indices >= self._n_states)
-        if outside.any():
-            entry = int(np.argmax(outside))
-            place = self._place(_row_of(entry, indptr))
-            raise InvalidModelError(f"{place} goes to state {indices[entry]}, expected 0 to {self._n_states - 1}")
-        disordered = np.diff(indices) <= 0
-        disordered[indptr[1:-1] - 1] = False
-        if disordered.any():
-            place = self._place(_row_of(int(np.argmax(disordered)), indptr))
+        empty = _first(n_rows, lambda piece: ends[piece] == starts[piece])
+        if empty is not None:
+            raise InvalidModelError(f"{self._place(empty)} sums to 0, expected 1")
+        outside = _first(len(indices), lambda piece: (indices[piece] < 0) | (indices[piece] >= self._n_states))
+        if outside is not None:
+            place = self._place(_row_of(outside, indptr))
+            raise InvalidModelError(f"{place} goes to state {indices[outside]}, expected 0 to {self._n_states - 1}")
+        indices = indices.astype(np.int32, order="C", copy=copy)
+        disordered = _first(len(indices) - 1, lambda piece: _disordered(indices, indptr, piece))
+        if disordered is not None:
+            place = self._place(_row_of(disordered, indptr))
             raise InvalidModelError(f"{place}: next states must be increasing, without repeats")
         self._normalise(probabilities, indptr)
         rewards = None
@@ -210,13 +213,12 @@ class FiniteMDP:
             if rewards.shape not in [(step, len(indices)) for step in steps]:
                 raise InvalidModelError(f"row rewards must align with the {len(indices)} entries, got {rewards.shape}")
             self._check_rewards(rewards, lambda index: self._place(_row_of(index[1], indptr), label="row rewards"))
-        possible = probabilities > 0
-        if not possible.all():
+        if not probabilities.all():
+            possible = probabilities > 0
             indptr = np.concatenate([[0], np.cumsum(np.add.reduceat(possible, indptr[:-1], dtype=np.int64))])
             indices, probabilities = indices[possible], probabilities[possible]
             rewards = None if rewards is None else rewards[:, possible]
         frozen_rewards = None if rewards is None else _frozen(rewards)
-        indices = indices.astype(np.int32)
         self._sparse_rows = Rows(_frozen(indptr), _frozen(indices), _frozen(probabilities), frozen_rewards)
 
     def _normalise(self, values: np.ndarray, indptr: np.ndarray) -> None:
@@ -224,22 +226,23 @@ class FiniteMDP:
 
         The exact sum decides, so that dense and sparse forms of a model agree to the last bit.
         """
-        bad = ~((values >= 0) & (values < np.inf))
-        if bad.any():
-            entry = int(np.argmax(bad))
-            place = self._place(_row_of(entry, indptr))
-            raise InvalidModelError(f"{place} holds {values[entry]}, expected probabilities of at least 0")
-        with np.errstate(over="ignore"):
-            sums = np.add.reduceat(values, indptr[:-1])
-        off = np.abs(sums - 1)
-        if off.max() > SUM_TOLERANCE:
-            worst = int(np.argmax(off > SUM_TOLERANCE))
-            raise InvalidModelError(f"{self._place(worst)} sums to {sums[worst]:.10g}, expected 1")
-        for row in np.flatnonzero(off > _SUM_ROUNDING / 2):
-            entries = values[indptr[row] : indptr[row + 1]]
-            total = math.fsum(entries)
-            if abs(total - 1) > _SUM_ROUNDING:
-                entries /= total
+        bad = _first(len(values), lambda piece: ~((values[piece] >= 0) & (values[piece] < np.inf)))
+        if bad is not None:
+            place = self._place(_row_of(bad, indptr))
+            raise InvalidModelError(f"{place} holds {values[bad]}, expected probabilities of at least 0")
+        for rows in _pieces(len(indptr) - 1):
+            starts = indptr[rows]
+            with np.errstate(over="ignore"):
+                sums = np.add.reduceat(values[starts[0] : indptr[rows.stop]], starts - starts[0])
+            off = np.abs(sums - 1)
+            if off.max() > SUM_TOLERANCE:
+                worst = int(np.argmax(off > SUM_TOLERANCE))
+                raise InvalidModelError(f"{self._place(rows.start + worst)} sums to {sums[worst]:.10g}, expected 1")
+            for row in rows.start + np.flatnonzero(off > _SUM_ROUNDING / 2):
+                entries = values[indptr[row] : indptr[row + 1]]
+                total = math.fsum(entries)
+                if abs(total - 1) > _SUM_ROUNDING:
+                    entries /= total
 
     def _place(
         self, row: int, *, label: str = "transitions", step: int | None = None, successor: int | None = None
@@ -289,10 +292,10 @@ class FiniteMDP:
         return array[None] if stationary else array
 
     def _check_rewards(self, rewards: np.ndarray, place: Callable[[tuple[int, ...]], str]) -> None:
-        size = np.abs(rewards)
-        bad = ~(size <= _LARGEST_RETURN / self._horizon)
-        if bad.any():
-            index = tuple(int(i) for i in np.argwhere(bad)[0])
+        flat, largest = rewards.reshape(-1), _LARGEST_RETURN / self._horizon
+        bad = _first(len(flat), lambda piece: ~(np.abs(flat[piece]) <= largest))
+        if bad is not None:
+            index = tuple(int(i) for i in np.unravel_index(bad, rewards.shape))
             expected = "a finite number" if not np.isfinite(rewards[index]) else "a sum over the horizon within doubles"
             raise InvalidModelError(f"{place(index)} is {rewards[index]}, expected {expected}")
 
@@ -434,10 +437,10 @@ class FiniteMDP:
         if self._sparse_rows is not None:
             return self._sparse_rows
         assert self._kernel is not None
-        matrix = sparse.csr_array(self._kernel.reshape(-1, self._n_states))
-        matrix.eliminate_zeros()
-        indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
-        rows = Rows(_frozen(indptr), _frozen(indices), _frozen(matrix.data))
+        possible = np.flatnonzero(self._kernel)
+        indptr = np.searchsorted(possible, np.arange(0, self._kernel.size + 1, self._n_states))
+        indices = (possible % self._n_states).astype(np.int32)
+        rows = Rows(_frozen(indptr), _frozen(indices), _frozen(self._kernel.reshape(-1)[possible]))
         if self._rewards is not None and self._rewards.ndim == 4:
             rows = replace(rows, rewards=_frozen(self._rewards_of_entries(rows, self._rewards)))
         return rows
@@ -610,27 +613,54 @@ def _is_sparse_sequence(value: Any) -> bool:
     return bool(sparse.issparse(first))
 
 
-def _as_floats(name: str, value: Any) -> np.ndarray:
-    """A new contiguous float64 array with the content of ``value``."""
-    return _as_array(name, value, "biuf", "real numbers").astype(np.float64, copy=False)
+_REALS = ("biuf", "real numbers")
+_INTEGERS = ("iu", "integers")
+
+
+def _as_floats(name: str, value: Any, *, copy: bool = True) -> np.ndarray:
+    """A contiguous float64 array with the content of ``value``, a new one unless ``copy`` is False."""
+    return _checked(name, value, *_REALS).astype(np.float64, order="C", copy=copy)
 
 
 def _as_integers(name: str, value: Any) -> np.ndarray:
-    """A new int64 array with the content of ``value``, which has one axis."""
-    array = _as_array(name, value, "iu", "integers")
+    """``value`` as an array of integers with one axis, not copied."""
+    array = _checked(name, value, *_INTEGERS)
     if array.ndim != 1:
         raise InvalidModelError(f"{name} must have one axis, got shape {array.shape}")
-    return array.astype(np.int64, copy=False)
+    return array
 
 
-def _as_array(name: str, value: Any, kinds: str, content: str) -> np.ndarray:
+def _checked(name: str, value: Any, kinds: str, content: str) -> np.ndarray:
+    """``value`` as an array, not copied."""
     try:
-        array = np.array(value, order="C")
+        array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise InvalidModelError(f"{name} must be an array of {content}: {error}") from None
     if array.dtype.kind not in kinds:
         raise InvalidModelError(f"{name} must be an array of {content}, got dtype {array.dtype}")
     return array
+
+
+def _pieces(size: int) -> Iterator[slice]:
+    for begin in range(0, size, _PIECE):
+        yield slice(begin, min(begin + _PIECE, size))
+
+
+def _first(size: int, test: Callable[[slice], np.ndarray]) -> int | None:
+    """The first of ``size`` positions that fails, where ``test`` says for a piece of them which do."""
+    for piece in _pieces(size):
+        failed = test(piece)
+        if failed.any():
+            return piece.start + int(np.argmax(failed))
+    return None
+
+
+def _disordered(indices: np.ndarray, indptr: np.ndarray, piece: slice) -> np.ndarray:
+    """Which entries of a piece are not below the next one of their row."""
+    result = indices[piece] >= indices[piece.start + 1 : piece.stop + 1]
+    first, last = np.searchsorted(indptr, [piece.start + 1, piece.stop + 1])
+    result[indptr[first:last] - 1 - piece.start] = False  # the next one belongs to another row
+    return np.asarray(result)
 
 
 def _row_of(entry: int, indptr: np.ndarray) -> int:

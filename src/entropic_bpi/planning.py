@@ -20,13 +20,14 @@ Values, not exponentials, are carried from step to step, so nothing overflows ho
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import get_num_threads
 from scipy import optimize
 
 from entropic_bpi import _entropic
@@ -49,10 +50,16 @@ __all__ = [
 ]
 
 MAX_SUPPORT = 2_000_000
-# From this many rows on, starting the threads costs less than they save.
-_PARALLEL_ROWS = 20_000
-# A forked child must not start threads: GNU OpenMP would abort it.
-_PROCESS = os.getpid()
+# Up to this many pairs of a state and an action, one compiled call for all steps is faster than a call a step, ...
+_FEW_PAIRS = 1000
+# ... for dense models while the matrix of a step is so small that the library's products cost more to call than to do.
+_SMALL_MATRIX = 16_384
+# From this many rows on, a step takes more than 2 ms, and to hand threads their share 0.12 ms: they pay even on two
+# processors. They wait for each other asleep, since the spinning barrier of a parallel kernel of Numba's takes 10 to 15 ms
+# a step where other programs keep the processors busy.
+_PARALLEL_ROWS = 200_000
+# More blocks than threads, so that nobody waits for one thread that was held up.
+_BLOCKS_PER_THREAD = 4
 # Pairs (state, return so far) that are expanded before equal ones are merged; bounds the memory of a return law.
 _EXPANDED_AT_ONCE = 4_000_000
 _NO_GROWTH = np.empty((0, 0))
@@ -118,15 +125,10 @@ def solve(mdp: FiniteMDP, beta: float) -> Solution:
     beta = check_finite("beta", beta)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
     policy = np.empty((mdp.horizon, mdp.n_states), dtype=np.int64)
-    if mdp.is_sparse and not mdp.next_state_rewards:
-        _solve_sparse(mdp, beta, values, policy)
-    else:
-        states = np.arange(mdp.n_states)
-        for h in reversed(range(mdp.horizon)):
-            q_values = _step_q_values(mdp, h, values[h + 1], beta)
-            best = q_values.max(axis=1, keepdims=True)
-            policy[h] = (q_values >= best - _entropic.TIE * np.abs(best)).argmax(axis=1)
-            values[h] = q_values[states, policy[h]]
+    pairs = mdp.n_states * mdp.n_actions
+    is_tiny = pairs <= _FEW_PAIRS and (mdp.is_sparse or pairs * mdp.n_states <= _SMALL_MATRIX)
+    if not (is_tiny and _plan_in_one_call(mdp, beta, values, policy, improve=True)):
+        _solve_by_steps(mdp, beta, values, policy)
     return Solution(mdp, beta, policy, values, _start_risk(mdp, values[0], beta))
 
 
@@ -144,11 +146,9 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float) -> Evaluation:
     beta = check_finite("beta", beta)
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
-    states = np.arange(mdp.n_states)
-    for h in reversed(range(mdp.horizon)):
-        values[h] = _risk_of_rows(mdp, h, values[h + 1], beta, states * mdp.n_actions + policy[h])
-        if not mdp.next_state_rewards:
-            values[h] += mdp.step_rewards(h)[states, policy[h]]
+    is_tiny = mdp.n_states * mdp.n_actions <= _FEW_PAIRS  # whatever its form, so that both give the same bits
+    if not (is_tiny and _plan_in_one_call(mdp, beta, values, policy, improve=False)):
+        _evaluate_by_steps(mdp, beta, values, policy)
     return Evaluation(values, _start_risk(mdp, values[0], beta))
 
 
@@ -161,6 +161,37 @@ def worst_value(mdp: FiniteMDP, beta: float) -> float:
 
 
 # -- backups ---------------------------------------------------------------------------------------------
+
+
+def _plan_in_one_call(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray, *, improve: bool) -> bool:
+    """Fill in ``values``, and ``policy`` if it is to ``improve``; False if the model is not of the kind that this can do."""
+    if mdp.next_state_rewards:
+        return False
+    rows, rewards = mdp.rows, mdp.rewards
+    assert rewards is not None
+    transitions = (rows.indptr, rows.indices, rows.probabilities)
+    rewards = rewards.reshape(-1, mdp.n_states, mdp.n_actions)
+    scratch = np.empty((2, mdp.n_states))
+    return bool(_entropic.backward_induction(*transitions, rewards, beta, improve, values, policy, scratch))
+
+
+def _solve_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
+    if mdp.is_sparse and not mdp.next_state_rewards:
+        return _solve_sparse(mdp, beta, values, policy)
+    states = np.arange(mdp.n_states)
+    for h in reversed(range(mdp.horizon)):
+        q_values = _step_q_values(mdp, h, values[h + 1], beta)
+        best = q_values.max(axis=1, keepdims=True)
+        policy[h] = (q_values >= best - _entropic.TIE * np.abs(best)).argmax(axis=1)
+        values[h] = q_values[states, policy[h]]
+
+
+def _evaluate_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
+    states = np.arange(mdp.n_states)
+    for h in reversed(range(mdp.horizon)):
+        values[h] = _risk_of_rows(mdp, h, values[h + 1], beta, states * mdp.n_actions + policy[h])
+        if not mdp.next_state_rewards:
+            values[h] += mdp.step_rewards(h)[states, policy[h]]
 
 
 def _step_q_values(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
@@ -229,24 +260,28 @@ def _dense_risks(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.
 
 def _solve_sparse(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
     """Fill in ``values`` and ``policy`` backwards, without forming the ``(S, A)`` table of any step."""
-    parallel = mdp.n_states * mdp.n_actions >= _PARALLEL_ROWS and os.getpid() == _PROCESS
-    backup = _entropic.backup_best_parallel if parallel else _entropic.backup_best_serial
+    threads = get_num_threads() if mdp.n_states * mdp.n_actions >= _PARALLEL_ROWS else 1
+    blocks = threads * _BLOCKS_PER_THREAD if threads > 1 else 1
+    bounds = [mdp.n_states * block // blocks for block in range(blocks + 1)]
     assert mdp.rewards is not None
-    for h in reversed(range(mdp.horizon)):
-        rows, rewards, after = mdp.step_rows(h), mdp.step_rewards(h), values[h + 1]
-        if h == mdp.horizon - 1 or mdp.rewards.ndim == 3:
-            growth, largest = _growth(rewards, beta)
-        scale = _scale(after, beta)
-        climb = beta * (scale.top - scale.centre)
-        in_range = scale.beta != 0 and climb + largest <= _entropic.LARGEST_EXPONENT
-        transitions = (rows.indptr, rows.indices, rows.probabilities)
-        payoffs = (rewards, growth if in_range else _NO_GROWTH, after)
-        backup(*transitions, *payoffs, *scale, 0, mdp.n_states, values[h], policy[h])
+    with ThreadPoolExecutor(threads) as pool:
+        each = pool.map if threads > 1 else map
+        for h in reversed(range(mdp.horizon)):
+            rows, rewards, after = mdp.step_rows(h), mdp.step_rewards(h), values[h + 1]
+            if h == mdp.horizon - 1 or mdp.rewards.ndim == 3:
+                growth, largest = _growth(rewards, beta)
+            scale = _scale(after, beta)
+            climb = beta * (scale.top - scale.centre)
+            in_range = scale.beta != 0 and climb + largest <= _entropic.LARGEST_EXPONENT
+            transitions = (rows.indptr, rows.indices, rows.probabilities)
+            payoffs = (rewards, growth if in_range else _NO_GROWTH, after)
+            backup = partial(_entropic.backup_best, *transitions, *payoffs, *scale, values[h], policy[h])
+            list(each(backup, bounds[:-1], bounds[1:]))
 
 
 def _growth(rewards: np.ndarray, beta: float) -> tuple[np.ndarray, float]:
     """``exp(beta * rewards)`` and the largest exponent in it; empty where it would overflow."""
-    largest = abs(beta) * float(np.abs(rewards).max())
+    largest = abs(beta) * max(float(rewards.max()), -float(rewards.min()))
     return np.exp(beta * rewards) if largest <= _entropic.LARGEST_EXPONENT else _NO_GROWTH, largest
 
 
