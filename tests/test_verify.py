@@ -627,3 +627,15 @@ def test_the_command_reports_a_missing_file_as_bad_input(capsys):
         cli.main(["verify", "nothing.json"])
     assert stopped.value.code == 2
     assert capsys.readouterr().err == "entropic-bpi: no such file: nothing.json\n"
+
+
+@pytest.mark.parametrize("beta", [1e-9, -1e-9, 1e-12, 1e-4, -1e-4])
+def test_small_risk_with_the_machine_checked_constants(beta):
+    """Z = 1 + O(β) has no digits left there; learner and verifier carry (Z - 1)/|β|."""
+    mdp = eb.FiniteMDP([[[1.0], [1.0]]], [[0.0, 0.0]], horizon=2)
+    result = eb.identify(
+        mdp, beta=beta, eps=0.05, delta=0.1, max_episodes=1, seed=0, method="bernstein", constants="verified"
+    )
+    check = eb.verify(result.certificate)
+    assert check.ok, check.problems
+    assert check.upper == pytest.approx(result.certificate.upper, abs=1e-9)

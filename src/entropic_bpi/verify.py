@@ -1005,7 +1005,8 @@ class _Bernstein:
         exponent = self.strength.high * claim.steps
         if exponent > _LARGEST_EXPONENT * (1.0 + 1e-9):
             raise _Rejected(f"|beta| times horizon and reward range is {exponent:.6g}, beyond {_LARGEST_EXPONENT:g}")
-        self.small = not self.verified and exponent < _SMALL_EXPONENT
+        self.small = exponent < _SMALL_EXPONENT
+        self.unit = self.strength if self.small and not self.flat else _Interval.of(1.0)
         pairs, steps = claim.n_states * claim.n_actions, claim.steps
         rows = pairs + claim.random_start if claim.stationary else pairs * steps
         self.log_kl = (_Interval.of(3.0 * rows) / claim.delta).log()
@@ -1023,7 +1024,7 @@ class _Bernstein:
         """e^{β value}, as (Z - origin) / unit."""
         if not self.small:
             return (self.beta * value).exp()
-        return value if self.flat else (self.beta * value).expm1() / self.strength
+        return value if self.flat else (self.beta * value).expm1() / self.unit
 
     def lift(self, reward: _Interval, inner: _Interval) -> _Interval:
         """e^{βr} Z for Z = origin + unit·inner, again as (Z - origin) / unit."""
@@ -1073,11 +1074,14 @@ class _Bernstein:
     ) -> _Width:
         """U_up, U_low and G of one action."""
         claim, steps, left = self.claim, float(self.claim.steps), float(self.claim.steps - h)
-        one = _Interval.of(1.0)
         if self.verified:
-            extreme, after = (self.beta * left).exp(), (self.beta * (left - 1.0)).exp()
-            cap, floor = (extreme, one) if self.sign > 0 else (one, extreme)
-            widest, span = cap, after if self.sign > 0 else -(self.beta * (left - 1.0)).expm1()
+            extreme, one = self.transform(_Interval.of(left)), self.transform(_Interval.of(0.0))
+            if self.sign > 0:
+                cap, floor = extreme, one
+                widest, span = (self.beta * left).exp() / self.unit, (self.beta * (left - 1.0)).exp() / self.unit
+            else:
+                cap, floor = one, extreme
+                widest, span = _Interval.of(1.0) / self.unit, -(self.beta * (left - 1.0)).expm1() / self.unit
         else:
             ends = (self.transform(least), self.transform(most))
             bottom, top = _least(*ends), _most(*ends)
