@@ -8,7 +8,15 @@ from scipy import stats
 
 import entropic_bpi as eb
 from entropic_bpi.counts import Counts, Transitions
-from entropic_bpi.events import BernsteinEvent, BettingEvent, CountEvent, KLEvent, MixtureEvent, expected_visits
+from entropic_bpi.events import (
+    BernsteinEvent,
+    BettingEvent,
+    CountEvent,
+    KLEvent,
+    MixtureEvent,
+    _places,
+    expected_visits,
+)
 from entropic_bpi.methods.bernstein import Bernstein
 from entropic_bpi.methods.kl import KL, rows_at_risk
 from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
@@ -172,6 +180,45 @@ def test_the_count_event_is_its_formula():
     assert not CountEvent(3 * expected.ravel() + 1).holds(GARNET, counts)
     with pytest.raises(eb.InvalidProblemError, match="one entry per row, 40"):
         CountEvent(expected).excess(GARNET, counts)
+
+
+def test_pooled_counts_have_no_count_event():
+    """With visits that come in runs, half of the expected ones is too much to ask: here of a state that is never left."""
+    kernel = [[[0, 0.02, 0.98]], [[0, 1, 0]], [[0, 0, 1]]]
+    mdp = eb.FiniteMDP(kernel, [[0.0], [1.0], [0.0]], horizon=60)
+    problem, policy = problem_of(mdp, stationary=True), np.zeros((60, 3), dtype=int)
+    visits = expected_visits(mdp, policy).sum(axis=0).ravel()
+    failed = 0
+    for seed in range(40):
+        counts, simulator = Counts(problem), Simulator(mdp, problem, np.random.default_rng(seed))
+        short = False
+        while counts.episodes < 50:
+            simulator.play(Behaviour(policy, policy, policy, False), 1, counts)
+            short |= (counts.ledger.visits < counts.episodes * visits / 2 - math.log(3 * 180 / 0.1)).any()
+        failed += short
+    assert failed > 20  # of 40, where a third of δ = 0.1 would be promised
+    with pytest.raises(eb.InvalidProblemError, match="not for pooled ones"):
+        CountEvent(50 * visits).holds(mdp, counts)
+
+
+@pytest.mark.parametrize("start", [0, np.full(5, 0.2)])
+@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("successors", [None, "model"])
+def test_the_betting_event_claims_no_more_than_it_pays_for(stationary, successors, start):
+    """P counts (step, row); a pooled row is claimed about at the steps at which its state can be occupied."""
+    mdp = garnet(4, start=start)
+    problem = problem_of(mdp, stationary=stationary, successors=successors)
+    claims = [
+        set(zip(step[rows].tolist(), np.flatnonzero(rows).tolist(), strict=True)) for step, rows in _places(problem)
+    ]
+    assert sum(map(len, claims)) == len(set().union(*claims))  # each is paid for once
+    for step, row in set().union(*claims):
+        if step >= 0:
+            states = problem.frame.states
+            first, last = problem.frame.first_state[step + problem.artificial : step + problem.artificial + 2]
+            assert row // mdp.n_actions % mdp.n_states in states[first:last]
+    if not problem.stationary:
+        assert len(claims[0]) == rows_at_risk(problem)
 
 
 def test_expected_visits_are_the_average_of_many_episodes():

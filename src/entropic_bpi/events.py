@@ -137,7 +137,9 @@ class BernsteinEvent(Event):
 
 @dataclass(frozen=True, eq=False)
 class CountEvent(Event):
-    r"""E_cnt: :math:`n\ge\tfrac12\bar n-L` for every row.
+    r"""E_cnt: :math:`n\ge\tfrac12\bar n-L` for every row (h, s, a).
+
+    The proof needs a row to be visited at most once in an episode, so there is no such event for pooled counts.
 
     Parameters
     ----------
@@ -150,6 +152,8 @@ class CountEvent(Event):
     share: ClassVar[float] = 1 / 3
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
+        if counts.problem.stationary:
+            raise InvalidProblemError("the count event is for counts of each step, not for pooled ones")
         expected = np.asarray(self.expected, dtype=float)
         if expected.shape != counts.ledger.visits.shape:
             raise InvalidProblemError(
@@ -191,18 +195,17 @@ class BettingEvent(Event):
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem, n = counts.problem, counts.ledger.visits
-        concerned = _concerned(problem)
-        union = math.log(max(_places(problem), 1) / problem.delta)
+        union = math.log(max(sum(int(places.sum()) for _, places in _places(problem)), 1) / problem.delta)
         limit = 0.5 * math.log(math.pi) + special.gammaln(n + 1) - special.gammaln(n + 0.5)
         values, outcomes, seen = _optimal_values(mdp, problem.beta), _outcomes(problem), _evidence(mdp, counts)
         result = np.full(problem.n_rows, -np.inf)
-        for step in _steps(problem):
+        for step, claimed in _places(problem):
             outcome = values[step[seen.row] + 1, seen.state] + outcomes.rewards(problem, seen, step)
             distance = -_growth(problem.beta, outcome - outcomes.best(problem, values, step)[seen.row])
             mean = seen.of_row(np.add, seen.p * distance)
             ratio = distance / np.where(mean > 0, mean, 1.0)[seen.group]
             wealth = _largest_wealth(seen.first, seen.times, ratio)
-            told = concerned[seen.rows] & (mean > 0)
+            told = claimed[seen.rows] & (mean > 0)
             excess = np.where(told, wealth - union - limit[seen.rows], -np.inf)
             result[seen.rows] = np.maximum(result[seen.rows], excess)
         return result
@@ -259,10 +262,18 @@ def _concerned(problem: Problem) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def _places(problem: Problem) -> int:
-    """How many rows at risk there are when each step counts by itself."""
-    concerned = at_risk(problem)
-    return sum(int(concerned[problem.rows_at(h, states)].sum()) for h, states in places_at_risk(problem))
+def _places(problem: Problem) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Each of :func:`_steps` with the rows about which something is claimed there: those at risk at that very step."""
+    places = dict(places_at_risk(problem))
+    result: list[tuple[np.ndarray, np.ndarray]] = []
+    for step in _steps(problem):
+        claimed = np.zeros(problem.n_rows, dtype=bool)
+        for h in set(step.tolist()):
+            planned = h + problem.artificial
+            if planned in places and not (h < 0 and result):  # the artificial row has one step, whatever is pooled
+                claimed[problem.rows_at(planned, places[planned])] = True
+        result.append((step, claimed & at_risk(problem)))
+    return result
 
 
 class _Evidence(NamedTuple):
@@ -295,15 +306,15 @@ def _evidence(mdp: FiniteMDP, counts: Counts) -> _Evidence:
     n_states = counts.problem.n_states
     keys, p = _true_rows(mdp, counts.problem)
     row, slot = counts.occupied_slots()
+    observed = counts.ledger.tally[slot] > 0
+    row, slot = row[observed], slot[observed]
     seen, times = row * n_states + counts.ledger.successor[slot], counts.ledger.tally[slot]
     position = np.searchsorted(keys, seen)
-    if (
-        len(keys) == 0 or (keys[np.minimum(position, len(keys) - 1)] != seen)[times > 0].any()
-    ):  # the impossible was seen
+    if len(keys) == 0 or (keys[np.minimum(position, len(keys) - 1)] != seen).any():  # the impossible was seen
         known = len(keys)
         keys, position = np.unique(np.concatenate([keys, seen]), return_inverse=True)
         p, position = np.bincount(position[:known], p, len(keys)), position[known:]
-    total = np.bincount(position[times > 0], times[times > 0], len(keys))
+    total = np.bincount(position, times, len(keys))
     row, state = np.divmod(keys, n_states)
     visited = counts.ledger.visits[row] > 0
     return _Evidence.of(row[visited], state[visited], p[visited], total[visited])

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 import entropic_bpi as eb
 from entropic_bpi.cli import app
 from entropic_bpi.events import CountEvent, Event, KLEvent
-from entropic_bpi.experiments import Case, referee, validate
+from entropic_bpi.experiments import Case, Validation, referee, validate, validation
+from entropic_bpi.experiments.figures.stopping import RULES
 from entropic_bpi.experiments.referee import EVENTS, Referee
 from entropic_bpi.experiments.statistics import proportion
 from entropic_bpi.experiments.validation import default_cases
@@ -58,17 +59,20 @@ def test_every_part_of_a_claim_is_judged(part):
     )
 
 
-@pytest.mark.parametrize("stationary", [False, True])
 @pytest.mark.parametrize("start_at", [0, [0.5, 0.3, 0.2]])
-def test_expected_visits_are_those_of_the_policies_that_were_played(stationary, start_at):
+def test_expected_visits_are_those_of_the_policies_that_were_played(start_at):
     rng = np.random.default_rng(0)
     mdp = eb.FiniteMDP(rng.dirichlet(np.ones(3), (3, 2)), rng.random((3, 2)), horizon=3, start=start_at)
-    options = {"method": "bernstein", "constants": "sharp", "stationary": stationary}
-    loop, judge = watched(mdp, eps=0.02, max_episodes=200_000, **options)
+    loop, judge = watched(mdp, eps=0.02, max_episodes=200_000, method="bernstein", constants="sharp")
     visits = loop.counts.ledger.visits
     # After the last plan nothing is played, so every episode is accounted for.
     assert judge._expected.sum() == pytest.approx(visits.sum())
     assert np.abs(visits - judge._expected).max() < 6 * np.sqrt(visits.max())
+
+
+def test_pooled_counts_have_no_count_event():
+    _, judge = watched(BRIDGE, method="bernstein", constants="sharp", stationary=True)
+    assert set(judge.events) == {"E_KL", "E_Z"}
 
 
 def test_the_referee_refuses_loops_whose_plans_it_cannot_see():
@@ -99,7 +103,7 @@ def test_the_default_study_has_every_kind_of_model_and_both_signs():
     assert any(mdp.next_state_rewards for mdp in models)
     assert any(not mdp.stationary for mdp in models)
     assert any(not isinstance(mdp.start, int) for mdp in models)
-    cells = sum(len(case.rules()) * len(case.betas) for case in cases)
+    cells = sum(len(case.rules(beta)) for case in cases for beta in case.betas)
     assert cells * 24 >= 2000
     assert cells * 1100 >= 100_000
 
@@ -171,14 +175,14 @@ def test_a_broken_promise_is_reported(tmp_path, monkeypatch):
     arguments = ["validate", "risky-bridge", "--horizon", "4", "--beta", "-1", "--runs", "4", "--workers", "0"]
     outcome = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
     assert outcome.exit_code == 1
-    assert "above what is promised: E_cat" in " ".join(outcome.output.split())
+    assert "More failures than promised, beyond chance: E_cat" in " ".join(outcome.output.split())
 
 
 def test_the_command_says_what_it_found(tmp_path):
-    arguments = ["validate", "risky-bridge", "--horizon", "4", "--beta", "-1", "--eps", "0.2", "--runs", "2"]
+    arguments = ["validate", "risky-bridge", "--horizon", "4", "--beta", "-1", "--eps", "0.01", "--runs", "2"]
     outcome = CliRunner().invoke(app, [*arguments, "--workers", "0", "--out", str(tmp_path)])
     assert outcome.exit_code == 0, outcome.output
-    assert "No interval lies above what is promised" in " ".join(outcome.output.split())
+    assert "rates is above what is promised, beyond chance" in " ".join(outcome.output.split())
     again = CliRunner().invoke(app, [*arguments, "--workers", "0", "--out", str(tmp_path)])
     assert again.exit_code == 2
     assert "resume" in again.output
@@ -193,6 +197,13 @@ def test_bad_input_is_refused(tmp_path):
     paid_on_arrival = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.arange(8.0).reshape(2, 2, 2), horizon=3)
     with pytest.raises(eb.InvalidProblemError, match="none of the rules applies"):
         validate(tmp_path, [Case("x", paid_on_arrival)], rules=["paper, sharp constants"], runs=1)
+    for cases, message in (
+        ([Case("x", BRIDGE), Case("x", OTHER)], "two cases are called 'x'"),
+        ([Case("all", BRIDGE)], "no case may be called 'all'"),
+        ([Case("x", BRIDGE, eps=50.0)], "every policy of x is eps-optimal"),
+    ):
+        with pytest.raises(eb.InvalidProblemError, match=message):
+            validate(tmp_path, cases, runs=1)
     outcome = CliRunner().invoke(app, ["validate", "--beta", "1", "--out", str(tmp_path)])
     assert outcome.exit_code == 2
     assert "for the SOURCEs that you name" in outcome.output
@@ -201,3 +212,32 @@ def test_bad_input_is_refused(tmp_path):
 def test_the_shares_of_the_events_add_up_to_delta():
     assert sum(event.share for event in EVENTS["bernstein"].values()) == pytest.approx(1.0)
     assert {KLEvent, CountEvent} <= set(EVENTS["bernstein"].values())
+
+
+def test_cells_have_seeds_of_their_own():
+    """With common seeds the failures of two cells would come together, and their sum would not be binomial."""
+    specs = [spec for case in default_cases() for spec in validation._runs_of(case, None, 3, 0.1)]
+    assert len({spec.seed for spec in specs}) == len(specs)
+
+
+def test_the_expectation_can_be_validated_too(tmp_path):
+    found = validate(tmp_path, [Case("bridge", BRIDGE, betas=(0.0,))], runs=1, workers=0)
+    assert {row["rule"] for row in found.cells} == set(RULES) - {"paper, verified constants"}
+
+
+def test_runs_that_end_with_an_error_are_told(tmp_path, monkeypatch):
+    class Breaks(Event):
+        def excess(self, mdp, counts):
+            raise eb.InvalidProblemError("no such event")
+
+    monkeypatch.setitem(referee.EVENTS["bernstein"], "E_Z", Breaks)
+    rules = [KNOWN, "paper, sharp constants"]
+    found = validate(tmp_path, [Case("bridge", BRIDGE)], rules=rules, runs=2, workers=0)
+    assert {row["rule"] for row in found.cells} == {KNOWN}
+    assert "4 runs ended with an error and are left out; the first: InvalidProblemError: no such event" in found.text
+
+
+def test_a_contradiction_is_judged_by_the_number_of_rates():
+    row = {"rule": KNOWN, "case": "all", "claim": "E_cat", "promised": 0.1, "low": 0.11}
+    assert Validation([row | {"p_value": 0.004}], [], "").contradictions
+    assert not Validation([row | {"p_value": 0.004}] * 3, [], "").contradictions

@@ -37,6 +37,10 @@ def validate(
     delta: Annotated[float, typer.Option(help="The probability of failure that is promised.")] = 0.1,
     horizon: HorizonOption = None,
     params: ParamOption = None,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option("--rule", help="A rule, such as 'KL, both'; repeat it for several. Default: all that fit."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="24 runs per cell instead of 1100.")] = False,
     runs: Annotated[int | None, typer.Option(help="Another number of runs per cell.", show_default=False)] = None,
     workers: WorkersOption = None,
@@ -50,8 +54,8 @@ def validate(
     false in any part, and failures of each concentration event at any plan, with exact binomial intervals.
 
     Writes rates.csv, cells.csv, totals.csv, validate.png and .pdf, and README.md. The runs are kept in results.duckdb as
-    they finish; after an interruption --resume does only what is missing. Exit code 1 if an interval lies wholly above
-    its promise.
+    they finish; after an interruption --resume does only what is missing. Exit code 1 if a rate is above its promise
+    beyond chance.
 
     Examples:
 
@@ -67,7 +71,15 @@ def validate(
     elif horizon is not None or params or beta or eps is not None:
         raise InvalidProblemError("--horizon, --param, --beta and --eps are for the SOURCEs that you name")
     found = experiments.validate(
-        out, cases, quick=quick, runs=runs, delta=delta, workers=workers, scheduler=scheduler, resume=resume
+        out,
+        cases,
+        rules=rules,
+        quick=quick,
+        runs=runs,
+        delta=delta,
+        workers=workers,
+        scheduler=scheduler,
+        resume=resume,
     )
     _show(found.totals)
     print(f"{out}: {found.text}")
@@ -79,12 +91,11 @@ def _cases(
     sources: list[str], horizon: int | None, params: list[str] | None, beta: list[float] | None, eps: float | None
 ) -> list[Case]:
     from entropic_bpi.experiments import Case
+    from entropic_bpi.experiments.spec import label_of
 
     given = parse_params(params)
     betas = tuple(dict.fromkeys(beta or (1.0, -1.0)))
-    if len(set(sources)) < len(sources):
-        raise InvalidProblemError(f"each SOURCE may be given once, got {', '.join(sources)}")
-    return [Case(source, resolve_source(source, horizon, given), betas, eps, given) for source in sources]
+    return [Case(label_of(source), resolve_source(source, horizon, given), betas, eps, given) for source in sources]
 
 
 def _show(totals: list[dict[str, str]]) -> None:

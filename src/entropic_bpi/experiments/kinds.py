@@ -100,6 +100,12 @@ def _true_gap(spec: RunSpec, policy: Any) -> float:
     return max(0.0, solve(spec.mdp, spec.beta).value - evaluate(spec.mdp, policy, spec.beta).value)
 
 
+def _paid(mdp: FiniteMDP, rows: Any, h: int, row: int, entries: slice) -> bytes:
+    """The rewards of a row."""
+    rewards = rows.rewards[entries] if mdp.next_state_rewards else mdp.step_rewards(h).ravel()[row : row + 1]
+    return np.asarray(rewards, dtype=float).tobytes()
+
+
 def policy_digest(mdp: FiniteMDP, policy: np.ndarray) -> str:
     """A digest of what a policy does where it plays; the same for actions that differ in name only."""
     states = mdp.start_distribution > 0
@@ -110,5 +116,6 @@ def policy_digest(mdp: FiniteMDP, policy: np.ndarray) -> str:
         for row in reached * mdp.n_actions + policy[h, reached]:
             entries = slice(rows.indptr[row], rows.indptr[row + 1])
             digest.update(rows.indices[entries].tobytes() + rows.probabilities[entries].tobytes())
+            digest.update(_paid(mdp, rows, h, int(row), entries))
             states[rows.indices[entries]] = True
     return digest.hexdigest()[:12]

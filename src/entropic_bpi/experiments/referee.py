@@ -29,7 +29,9 @@ class Referee:
     def __init__(self, mdp: FiniteMDP, loop: Loop) -> None:
         assert loop.options["replan"] > 0, "after every episode, not every plan would be seen"
         self.mdp, self.loop = mdp, loop
-        self.events = EVENTS[loop.options["method"]]
+        self.events = dict(EVENTS[loop.options["method"]])
+        if loop.problem.stationary:
+            self.events.pop("E_cnt", None)  # there is none for pooled counts
         self.failed: set[str] = set()
         self._expected = np.zeros(loop.problem.n_rows)
         self._playing: tuple[int, np.ndarray, np.ndarray] | None = None
@@ -53,13 +55,8 @@ class Referee:
             self._expected += (episodes - before) * visits
         policy = plan.behaviour.greedy[int(problem.artificial) :]
         if self._playing is None or not np.array_equal(policy, self._playing[1]):
-            visits = self._visits_of(policy)
+            visits = np.append(expected_visits(self.mdp, policy), [1.0] * problem.artificial)
         self._playing = (episodes, policy, visits)
-
-    def _visits_of(self, policy: np.ndarray) -> np.ndarray:
-        """The chance that an episode visits each row, or how often it does where steps are pooled."""
-        problem, visits = self.loop.problem, expected_visits(self.mdp, policy)
-        return np.append(visits.sum(axis=0) if problem.stationary else visits, [1.0] * problem.artificial)
 
     def confirms(self, claim: Certificate) -> bool:
         """Whether every part of the claim is true."""

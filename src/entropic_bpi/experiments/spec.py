@@ -23,7 +23,7 @@ from entropic_bpi._checks import check_choice, check_finite, check_integer, chec
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 
-__all__ = ["RunSpec", "SweepError", "grid"]
+__all__ = ["RunSpec", "SweepError", "grid", "label_of"]
 
 METHODS = ("kl", "bernstein")
 IDENTIFY_DEFAULTS: dict[str, Any] = {"eps": 0.2, "delta": 0.1}
@@ -179,7 +179,7 @@ def grid(
         for steps in _axis(horizon)
         for values in itertools.product(*map(_axis, (params or {}).values()))
     ]
-    built = [(_label(instance), given, _build(instance, steps, given, Path(folder))) for given, steps in models]
+    built = [(label_of(instance), given, _build(instance, steps, given, Path(folder))) for given, steps in models]
     return [
         RunSpec(name, given, kind, algorithm, value, dict(zip(axes, chosen, strict=True)), seed, mdp)
         for name, given, mdp in built
@@ -266,7 +266,7 @@ def _check_learner_parameter(algorithms: list[str], name: str) -> None:
 # -- models ----------------------------------------------------------------------------------------------------------
 
 
-def _label(instance: str) -> str:
+def label_of(instance: str) -> str:
     """How the model is called in ids: the same on every machine."""
     if not isinstance(instance, str):
         raise SweepError(f"instance must be a name, a file or gym:ENV_ID; got {instance!r}", "instance")

@@ -59,7 +59,7 @@ _SCHEMA = f"""
     CREATE TABLE curves (hash VARCHAR, episodes BIGINT, lower DOUBLE, upper DOUBLE, gap DOUBLE, regret DOUBLE);
     CREATE TABLE timings (hash VARCHAR PRIMARY KEY, seconds DOUBLE);
 """
-_ORDER = "ORDER BY instance, horizon, kind, algorithm, beta, id"
+_ORDER = "ORDER BY instance, horizon, kind, algorithm, beta, id, hash"
 _CURVES = f"""
     SELECT run, {", ".join(f"curves.{name}" for name in CURVES)}
     FROM curves JOIN (SELECT hash, row_number() OVER ({_ORDER}) - 1 AS run FROM runs) USING (hash)
