@@ -11,6 +11,9 @@ from typing import Any
 
 Measure = Callable[[], float]
 
+# Threads of linear algebra libraries spin for a while after their work; the next contestant must not pay for it.
+REST_SECONDS = 0.1
+
 
 def per_unit(call: Callable[[], Any], units: int = 1, repeats: int = 1) -> Measure:
     """A measurement: the seconds that ``call`` takes for each of its ``units``, over ``repeats`` calls in a row."""
@@ -48,6 +51,7 @@ def race(rounds: int, **contestants: Measure) -> Race:
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(rounds + 1):
         for name, measure in contestants.items():
+            time.sleep(REST_SECONDS)
             taken = measure()
             if turn:
                 seconds[name].append(taken)

@@ -11,13 +11,16 @@ from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.methods.plan import Plan
 from entropic_bpi.planning import evaluate, solve
 
-__all__ = ["EVENTS", "Referee"]
+__all__ = ["EVENTS", "PROOFS", "Referee"]
 
 EVENTS: dict[str, dict[str, type[Event]]] = {
     "bernstein": {"E_KL": KLEvent, "E_Z": BernsteinEvent, "E_cnt": CountEvent},
     "kl": {"E_cat": MixtureEvent, "E_bet": BettingEvent},
 }
 """The events that are watched for each method: those of its proof and, for ``"kl"``, the one without S beside it."""
+
+PROOFS = {"bernstein": {"E_KL", "E_Z"}, "kl": {"E_cat"}}
+"""The events on which every claim of a method is true: if they held and a claim is false, the proof or the code is wrong."""
 
 # Rounding of the judge's own values.
 _ROUNDING = 1e-9
