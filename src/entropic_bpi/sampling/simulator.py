@@ -111,10 +111,14 @@ def play_episode(kernel, frame, behaviour, ledger, rng):  # type: ignore[no-unty
     return -1, -1
 
 
+# Loops rather than assignments to slices, which take seconds to compile.
+
+
 @njit(cache=True, nogil=True)
 def _grown(array):  # type: ignore[no-untyped-def]
     bigger = np.empty(2 * array.size, dtype=array.dtype)
-    bigger[: array.size] = array
+    for i in range(array.size):
+        bigger[i] = array[i]
     return bigger
 
 
@@ -129,7 +133,9 @@ def _split_episodes(kernel, frame, behaviour, episodes, rng):  # type: ignore[no
     there = np.zeros((2, frame.n_states), dtype=np.int64)
     here[int(behaviour.leading), frame.start] = episodes
     for h in range(frame.steps):
-        there[:] = 0
+        for mode in range(2):
+            for s in range(frame.n_states):
+                there[mode, s] = 0
         for mode in range(2):
             for s in range(frame.n_states):
                 visitors = here[mode, s]
