@@ -320,7 +320,7 @@ def _tell(rates: Table, cells: Table, delta: float) -> str:
     )
     for claim in (NOT_OPTIMAL, FALSE_CLAIM, DISPROOF):
         failures = sum(row["failures"] for row in rows_where(totals, claim=claim))
-        text += f"{claim.capitalize()}: {failures} runs. "
+        text += f"{claim.capitalize()}: {failures} of {runs}. "
     worst = max((row for row in totals if row["promised"] > 0), key=lambda row: row["rate"] / row["promised"])
     text += (
         f"Of all claims, {worst['claim']} of the rule '{worst['rule']}' came closest to what is promised: "
