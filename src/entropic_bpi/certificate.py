@@ -14,7 +14,7 @@ import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,31 @@ from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, Slots
 
-__all__ = ["Certificate", "certify"]
+__all__ = ["Certificate", "Circumstances", "certify"]
 
 _FORMAT = "entropic-bpi certificate"
-_VERSION = 1
+_VERSION = 2
+
+
+class Circumstances(NamedTuple):
+    """How the episodes behind a claim came about, as far as the claim depends on it.
+
+    Attributes
+    ----------
+    batches : bool
+        Whether plans and tests came in batches, not after every episode.
+    ignored : tuple of str
+        Declarations that were given and that the method does not use: ``"stationary"``, ``"successors"``.
+    errors : int
+        How often the environment raised an error and the run went on; the episodes of that moment are lost.
+    announcement : str or None
+        Digest of the commitment that was published before the first episode.
+    """
+
+    batches: bool = True
+    ignored: tuple[str, ...] = ()
+    errors: int = 0
+    announcement: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +68,12 @@ class Certificate:
         ``"kl"`` or ``"bernstein"``.
     constants : str or None
         ``"verified"`` or ``"sharp"`` for ``"bernstein"``.
-    assumptions : tuple of str
-        What the claim rests on, in words.
     problem : Problem
         Sizes, rewards, risk parameter and what was declared.
     transitions : Transitions
         The counts, in their canonical order.
+    circumstances : Circumstances
+        How the counts came about.
     """
 
     policy: np.ndarray
@@ -62,9 +83,15 @@ class Certificate:
     gap: float
     method: str
     constants: str | None
-    assumptions: tuple[str, ...]
     problem: Problem
     transitions: Transitions
+    circumstances: Circumstances
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the claim rests on, in words."""
+        notes = _verified_notes(self.problem, self.circumstances) if self.constants == "verified" else ()
+        return assumptions_of(self.problem) + notes + _lost_episodes(self.circumstances)
 
     @property
     def beta(self) -> float:
@@ -138,6 +165,7 @@ class Certificate:
             },
             "method": self.method,
             "constants": self.constants,
+            "circumstances": {**self.circumstances._asdict(), "ignored": list(self.circumstances.ignored)},
             "assumptions": list(self.assumptions),
             "policy": self.policy.tolist(),
             "counts": {
@@ -205,13 +233,15 @@ def _from_content(content: dict[str, Any], path: str | Path) -> Certificate:
             **content["claim"],
             method=content["method"],
             constants=content["constants"],
-            assumptions=tuple(content["assumptions"]),
             problem=problem,
             transitions=Transitions(
                 rows=np.array(counts["rows"], dtype=np.int64),
                 successors=np.array(counts["successors"], dtype=np.int64),
                 times=np.array(counts["times"], dtype=np.int64),
                 rewards=np.array(counts["rewards"], dtype=float),
+            ),
+            circumstances=Circumstances(
+                **{**content["circumstances"], "ignored": tuple(content["circumstances"]["ignored"])}
             ),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -244,6 +274,34 @@ def assumptions_of(problem: Problem) -> tuple[str, ...]:
     )
 
 
+def _verified_notes(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:
+    """How a run with the machine-checked constants differs from the statement that is machine-checked."""
+    low, high = problem.reward_range
+    differs = [
+        ("plans and tests in batches", circumstances.batches),
+        ("rewards are rescaled to [0, 1]", low < 0 or high > 1),
+        ("the start is random", problem.artificial),
+    ]
+    notes = []
+    if circumstances.ignored:
+        notes.append(f"constants='verified' ignores {' and '.join(circumstances.ignored)}")
+    parts = [words for words, holds in differs if holds]
+    if parts:
+        notes.append(
+            f"the machine-checked theorem is about the run without: {', '.join(parts)}; "
+            "here the guarantee rests on the proof on paper"
+        )
+    return tuple(notes)
+
+
+def _lost_episodes(circumstances: Circumstances) -> tuple[str, ...]:
+    times = circumstances.errors
+    if not times:
+        return ()
+    often = "once" if times == 1 else f"{times} times"
+    return (f"the environment raised an error {often} and the run went on: the episodes lost then were not selected",)
+
+
 def certify(source: Any, *, beta: float, eps: float | None = None, delta: float | None = None) -> Certificate:
     r"""Certify another risk level from data that was already collected.
 
@@ -269,6 +327,7 @@ def certify(source: Any, *, beta: float, eps: float | None = None, delta: float 
     >>> bool(other.lower <= eb.solve(bridge, -2.0).value <= other.upper)
     True
     """
+    circumstances = Circumstances()
     if isinstance(source, Counts):
         problem, transitions, episodes = source.problem, source.transitions(), source.episodes
     else:
@@ -278,6 +337,7 @@ def certify(source: Any, *, beta: float, eps: float | None = None, delta: float 
                 f"certify needs the result of identify, a certificate or counts; got {type(source).__name__}"
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
+        circumstances = certificate.circumstances._replace(ignored=())
     problem = replace(
         problem,
         beta=check_finite("beta", beta),
@@ -295,9 +355,9 @@ def certify(source: Any, *, beta: float, eps: float | None = None, delta: float 
         gap=gap,
         method="kl",
         constants=None,
-        assumptions=assumptions_of(problem),
         problem=problem,
         transitions=transitions,
+        circumstances=circumstances,
     )
 
 

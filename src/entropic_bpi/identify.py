@@ -31,7 +31,7 @@ from entropic_bpi._checks import check_choice, check_finite, check_integer
 from entropic_bpi._files import write_atomically
 from entropic_bpi._interrupts import deferred_interrupt
 from entropic_bpi._progress import Progress
-from entropic_bpi.certificate import Certificate, assumptions_of, finite_gap
+from entropic_bpi.certificate import Certificate, Circumstances, finite_gap
 from entropic_bpi.counts import Counts, Transitions
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
@@ -219,21 +219,22 @@ def start(
     check_choice("ties", ties, ("random", "lowest"))
     budget = None if max_episodes is None else check_integer("max_episodes", max_episodes)
     pooled = _check_stationary(stationary, default=not isinstance(source, FiniteMDP))
-    notes: tuple[str, ...] = ()
+    circumstances = Circumstances(batches=ratio > 0)
     goal: dict[str, Any] = {"beta": beta, "eps": eps, "delta": delta}
     if isinstance(source, FiniteMDP):
         _check_model(source, horizon, reward_range)
         problem = Problem.from_mdp(source, **goal, stationary=pooled, successors=successors)
         if constants == "verified":
-            notes = _verified_notes(source, ratio, pooled, successors)
-            if pooled or successors is not None:
+            given = {"stationary": pooled, "successors": successors is not None}
+            circumstances = circumstances._replace(ignored=tuple(name for name in given if given[name]))
+            if circumstances.ignored:
                 problem = Problem.from_mdp(source, **goal)
     else:
         steps, rewards = check_black_box(horizon, reward_range, successors)
         source = open_environment(source, check_integer("num_envs", num_envs))
         problem = source.problem(horizon=steps, reward_range=rewards, stationary=pooled, **goal)
     options = {"method": method, "constants": constants, "replan": ratio, "sampling": sampling, "ties": ties}
-    return Loop(source, problem, options, budget, _check_seed(seed), notes)
+    return Loop(source, problem, options, budget, _check_seed(seed), circumstances)
 
 
 # -- arguments -----------------------------------------------------------------------------------------------
@@ -287,27 +288,6 @@ def _check_seed(seed: int | None) -> int:
     return check_integer("seed", seed, at_least=0)
 
 
-def _verified_notes(mdp: FiniteMDP, ratio: float, pooled: bool, successors: Any) -> tuple[str, ...]:
-    """How this run differs from the statement that is machine-checked."""
-    low, high = (0.0, 1.0) if mdp.next_state_rewards else mdp.reward_range
-    ignored = [name for name, given in (("stationary", pooled), ("successors", successors is not None)) if given]
-    differs = [
-        ("plans and tests in batches", ratio > 0),
-        ("rewards are rescaled to [0, 1]", low < 0 or high > 1),
-        ("the start is random", not isinstance(mdp.start, int)),
-    ]
-    notes = []
-    if ignored:
-        notes.append(f"constants='verified' ignores {' and '.join(ignored)}")
-    parts = [words for words, holds in differs if holds]
-    if parts:
-        notes.append(
-            f"the machine-checked theorem is about the run without: {', '.join(parts)}; "
-            "here the guarantee rests on the proof on paper"
-        )
-    return tuple(notes)
-
-
 # -- the loop ------------------------------------------------------------------------------------------------
 
 
@@ -320,7 +300,7 @@ class Loop:
     options: dict[str, Any]
     budget: int | None
     seed: int
-    notes: tuple[str, ...]
+    circumstances: Circumstances
     round: int = 0
     seconds: float = 0.0
     history: list[np.ndarray] = field(default_factory=list)
@@ -421,9 +401,9 @@ class Loop:
             gap=gap,
             method=self.options["method"],
             constants=self.options["constants"],
-            assumptions=assumptions_of(self.problem) + self.notes,
             problem=self.problem,
             transitions=transitions,
+            circumstances=self.circumstances,
         )
         return Identification(
             policy=certificate.policy,

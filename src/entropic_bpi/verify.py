@@ -39,7 +39,7 @@ from entropic_bpi.errors import InvalidProblemError
 
 __all__ = ["Verification", "verify"]
 
-_FORMAT, _VERSION = "entropic-bpi certificate", 1
+_FORMAT, _VERSION = "entropic-bpi certificate", 2
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
 _LARGEST_EXPONENT = 600.0  # of e^{βr}, which must stay a float
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range in the KL method; below, a nearby β is used and the claim widened
