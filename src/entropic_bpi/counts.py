@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from entropic_bpi._compile import compiled
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 
@@ -54,7 +54,7 @@ class Transitions(NamedTuple):
     rewards: np.ndarray = _KNOWN
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _move(ledger, row, room):  # type: ignore[no-untyped-def]
     """Give ``row`` a place of its own with ``room`` slots at the end of the pool; False if the pool is full."""
     old, new = ledger.begin[row], ledger.end[0]
@@ -72,7 +72,7 @@ def _move(ledger, row, room):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def record(ledger, n_states, row, successor, times):  # type: ignore[no-untyped-def]
     """Add ``times`` visits of ``row`` that went to ``successor``; the slot, or a negative code and nothing changed."""
     open_ended = ledger.successor[ledger.begin[row]] == n_states
@@ -97,7 +97,7 @@ def record(ledger, n_states, row, successor, times):  # type: ignore[no-untyped-
     return _add(ledger, row, slot, times)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _record_outcome(ledger, n_states, row, successor, reward, times, kinds):  # type: ignore[no-untyped-def]
     """The same where the reward is part of what was seen; ``kinds`` different ones are possible for this successor."""
     if ledger.visits[row] == 0 and not _move(ledger, row, max(4, ledger.used[row])):
@@ -120,7 +120,7 @@ def _record_outcome(ledger, n_states, row, successor, reward, times, kinds):  # 
     return _add(ledger, row, slot, times)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _add(ledger, row, slot, times):  # type: ignore[no-untyped-def]
     ledger.tally[slot] += times
     ledger.visits[row] += times
@@ -128,7 +128,7 @@ def _add(ledger, row, slot, times):  # type: ignore[no-untyped-def]
     return slot
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _record_outcomes(ledger, n_states, n_actions, transitions, first):  # type: ignore[no-untyped-def]
     """``_record_all`` where rewards are learned."""
     for i in range(first, transitions.rows.size):
@@ -144,7 +144,7 @@ def _record_outcomes(ledger, n_states, n_actions, transitions, first):  # type: 
     return transitions.rows.size, 0
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _record_all(ledger, n_states, transitions, first):  # type: ignore[no-untyped-def]
     """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
     for i in range(first, transitions.rows.size):

@@ -28,10 +28,10 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy import special
 
 from entropic_bpi._checks import check_policy
+from entropic_bpi._compile import compiled
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
@@ -400,7 +400,7 @@ def _growth(beta: float, x: np.ndarray) -> np.ndarray:
     return x if beta == 0 else np.expm1(beta * x) / beta
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _radii(begin, used, tally, possible):  # type: ignore[no-untyped-def]
     """R_mix of every row."""
     radii = np.empty(begin.size)
@@ -409,7 +409,7 @@ def _radii(begin, used, tally, possible):  # type: ignore[no-untyped-def]
     return radii
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _largest_wealth(first, times, ratio):  # type: ignore[no-untyped-def]
     """For each row, max over θ in [0, 1] of Σ N log(1 - θ + θ w): concave, so bisection on its slope."""
     largest = np.zeros(first.size)
@@ -430,7 +430,7 @@ def _largest_wealth(first, times, ratio):  # type: ignore[no-untyped-def]
     return largest
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _slope(first, end, times, ratio, theta):  # type: ignore[no-untyped-def]
     slope = 0.0
     for j in range(first, end):

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from entropic_bpi._checks import check_finite, check_positive, check_probability
+from entropic_bpi._compile import compiled
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
     states: np.ndarray
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def row_of(frame, h, s, a):  # type: ignore[no-untyped-def]
     """The row whose counts govern action ``a`` in state ``s`` at planned step ``h``."""
     pairs = frame.n_states * frame.n_actions
@@ -56,7 +56,7 @@ def row_of(frame, h, s, a):  # type: ignore[no-untyped-def]
     return ((h - frame.artificial) * frame.n_states + s) * frame.n_actions + a
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def reward_step(frame, table, h):  # type: ignore[no-untyped-def]
     """Index along the step axis of ``table`` (of length 1 or H) at planned step ``h``."""
     return 0 if table.shape[0] == 1 else h - frame.artificial

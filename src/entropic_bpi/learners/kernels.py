@@ -31,8 +31,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
-from numba import njit
 
+from entropic_bpi import _compile
 from entropic_bpi._entropic import LARGEST_EXPONENT, lottery_risk
 
 __all__ = [
@@ -59,17 +59,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Kernels allocate nothing: all memory is passed in. That lets ``_nrt=False`` switch reference counting off, which
 # would cost more than the arithmetic in loops as short as these.
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 
 
 def compiled(function: Function) -> Function:
     """Compile at the first call, cache on disk, release the interpreter lock."""
-    return cast(Function, njit(**_OPTIONS)(function))
+    return cast(Function, _compile.compiled(**_OPTIONS)(function))
 
 
 def inlined(function: Function) -> Function:
     """The same for a small helper, merged into its callers: a call would cost more than its body."""
-    return cast(Function, njit(forceinline=True, **_OPTIONS)(function))
+    return cast(Function, _compile.compiled(forceinline=True, **_OPTIONS)(function))
 
 
 class Model(NamedTuple):

@@ -30,8 +30,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from entropic_bpi._compile import compiled, inlined
 from entropic_bpi.counts import Counts, spare_slots
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.plan import History, Plan, tie_priority
@@ -98,15 +98,14 @@ class Sheet(NamedTuple):
 
 # The kernels take arrays and numbers, not the tuples that hold them: taking an array out of a tuple costs a reference
 # count, which in these loops would be most of the work. For the same reason they are inlined and never raise.
-_inlined = njit(cache=True, nogil=True, forceinline=True, error_model="numpy")
 
 
-@_inlined
+@inlined()
 def _bit(state):  # type: ignore[no-untyped-def]
     return np.uint64(1) << np.uint64(state & 63)
 
 
-@_inlined
+@inlined()
 def _refresh(dimension, log_kl, log_bernstein, visits, begin, used, changed, successor, tally, rate, rate_star, reach):  # type: ignore[no-untyped-def]
     """Recompute α(n)/n, α*(n)/n and the successors of the rows visited since the last plan."""
     for row in range(visits.size):
@@ -123,7 +122,7 @@ def _refresh(dimension, log_kl, log_bernstein, visits, begin, used, changed, suc
             reach[row] = bits
 
 
-@_inlined
+@inlined()
 def _moments(successor, tally, begin, end, n, h, ups, lows, widths, sign):  # type: ignore[no-untyped-def]
     """p̂Z_up, p̂Z_low, p̂G and the standard deviation of the optimistic side, all at step ``h``."""
     up = low = width = 0.0
@@ -150,7 +149,7 @@ def _moments(successor, tally, begin, end, n, h, ups, lows, widths, sign):  # ty
     return up, low, width, largest * math.sqrt(total)
 
 
-@_inlined
+@inlined()
 def _bounds(  # type: ignore[no-untyped-def]
     verified, sign, linear, extra, slack, x, x_star, up, low, width, deviation, gain, lift, cap, floor, width_cap, span
 ):  # fmt: skip
@@ -172,7 +171,7 @@ def _bounds(  # type: ignore[no-untyped-def]
     return u_up, u_low, width
 
 
-@_inlined
+@inlined()
 def _choose(sign, seed, h, s, actions, u_up, u_low):  # type: ignore[no-untyped-def]
     """Z_up, Z_low and the greedy action of one state from the bounds of its actions."""
     best_up, best_low, chosen = u_up[h, s, 0], u_low[h, s, 0], 0
@@ -187,7 +186,7 @@ def _choose(sign, seed, h, s, actions, u_up, u_low):  # type: ignore[no-untyped-
     return best_up, best_low, chosen
 
 
-@_inlined
+@inlined()
 def _plan(frame, tables, ledger, sheet, seed):  # type: ignore[no-untyped-def]
     """Backward induction over the reachable states; Z_up, Z_low and G at the start.
 
@@ -244,7 +243,7 @@ def _plan(frame, tables, ledger, sheet, seed):  # type: ignore[no-untyped-def]
     return up[0, frame.start], low[0, frame.start], width[0, frame.start]
 
 
-@_inlined
+@inlined()
 def _claim(beta, small, verified, up, low, width):  # type: ignore[no-untyped-def]
     """Lower bound of the policy's value, upper bound of the optimal value, and the gap; -inf and inf say nothing.
 
@@ -271,7 +270,7 @@ def _claim(beta, small, verified, up, low, width):  # type: ignore[no-untyped-de
     return value - gap if beta > 0 else lower, value, gap
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _run_every(kernel, frame, tables, ledger, sheet, beta, small, eps, seed, episodes, spare, rng, history):  # type: ignore[no-untyped-def]
     """Play an episode of the current policy, plan, test; up to ``episodes`` times or until the test passes.
 

@@ -20,24 +20,13 @@ uses that successors which both share have one and the same :math:`z`, by enumer
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numba import njit
 
+from entropic_bpi._compile import inner
 from entropic_bpi.methods.kl_ball import WHOLE_SIMPLEX, kl_extreme
 
-__all__ = ["INNER", "MAX_SHARED", "SAME_TOLERANCE", "deviation_ratio", "row_extreme", "same_ratio", "slot_weight"]
-
-# For functions that only compiled code calls: without the parts that Python needs, compilation is much shorter. They
-# allocate nothing, so reference counting is off: counting the arrays taken out of tuples would be half of the work.
-INNER: dict[str, Any] = {
-    "nogil": True,
-    "error_model": "numpy",
-    "_nrt": False,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-}
+__all__ = ["MAX_SHARED", "SAME_TOLERANCE", "deviation_ratio", "row_extreme", "same_ratio", "slot_weight"]
 
 MAX_SHARED = 3
 # Relative precision of the search for `same`, and its length at most; its upper end is kept, so a coarse one is safe.
@@ -47,7 +36,7 @@ SAME_ITERATIONS = 100
 NEGLIGIBLE = 1e-12
 
 
-@njit(**INNER)
+@inner
 def slot_weight(rules, ledger, step, slot, upper):  # type: ignore[no-untyped-def]
     """e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of what the reward may be."""
     if ledger.low.shape[0] == 0:
@@ -57,7 +46,7 @@ def slot_weight(rules, ledger, step, slot, upper):  # type: ignore[no-untyped-de
     return math.exp(rules.beta * (reward - rules.shift))
 
 
-@njit(**INNER)
+@inner
 def row_extreme(rules, ledger, row, f, sign, scratch):  # type: ignore[no-untyped-def]
     """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
     begin, size = ledger.begin[row], ledger.used[row]
@@ -65,7 +54,7 @@ def row_extreme(rules, ledger, row, f, sign, scratch):  # type: ignore[no-untype
     return kl_extreme(tally, f, size, ledger.visits[row], rules.radius[row], sign, rules.tolerance, scratch)
 
 
-@njit(**INNER)
+@inner
 def _tilted_excess(rules, ledger, row, lam, scratch):  # type: ignore[no-untyped-def]
     """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere."""
     size = ledger.used[row]
@@ -76,7 +65,7 @@ def _tilted_excess(rules, ledger, row, lam, scratch):  # type: ignore[no-untyped
     return row_extreme(rules, ledger, row, f, 1.0, scratch)
 
 
-@njit(**INNER)
+@inner
 def same_ratio(rules, ledger, row, step, rho, low, high, floor, ceiling, scratch):  # type: ignore[no-untyped-def]
     """Largest average of the next ``rho`` under weights q w, w within the box [``low``, ``high``] of Z times e^{βr}.
 
@@ -118,7 +107,7 @@ def same_ratio(rules, ledger, row, step, rho, low, high, floor, ceiling, scratch
     return right
 
 
-@njit(**INNER)
+@inner
 def _tally_of(ledger, row, y):  # type: ignore[no-untyped-def]
     """Visits of ``row`` that went to state ``y``, over all of its slots."""
     total = 0
@@ -128,7 +117,7 @@ def _tally_of(ledger, row, y):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(**INNER)
+@inner
 def _share_states(ledger, top_row, bottom_row, elsewhere, shared, scores):  # type: ignore[no-untyped-def]
     """The states that both rows were seen to reach, at most ``MAX_SHARED``: the likeliest first, then the lowest.
 
@@ -150,7 +139,7 @@ def _share_states(ledger, top_row, bottom_row, elsewhere, shared, scores):  # ty
     return count
 
 
-@njit(**INNER)
+@inner
 def _insert(shared, scores, count, y, score):  # type: ignore[no-untyped-def]
     """Keep the states with the largest scores, of equal ones the lowest; the new count."""
     place = count
@@ -165,7 +154,7 @@ def _insert(shared, scores, count, y, score):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(**INNER)
+@inner
 def _set_corner(rules, ledger, top_row, bottom_row, step, y, z, value, above, below):  # type: ignore[no-untyped-def]
     """Give state ``y`` the value ``z`` below and ``value`` above, in all of its slots."""
     begin = ledger.begin[top_row]
@@ -178,7 +167,7 @@ def _set_corner(rules, ledger, top_row, bottom_row, step, y, z, value, above, be
             below[j] = slot_weight(rules, ledger, step, begin + j, False) * z
 
 
-@njit(**INNER)
+@inner
 def deviation_ratio(  # type: ignore[no-untyped-def]
     rules, ledger, top_row, bottom_row, step, gain_ratio, rho, low, high, cap, limit, scratch, shared, scores
 ):

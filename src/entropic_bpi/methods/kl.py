@@ -26,12 +26,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from entropic_bpi._compile import compiled, inner, parallel
 from entropic_bpi.counts import Counts, spare_slots
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.gap import (
-    INNER,
     MAX_SHARED,
     SAME_TOLERANCE,
     deviation_ratio,
@@ -106,7 +106,7 @@ class Candidate(NamedTuple):
     turn: np.ndarray
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def refresh_radii(rules, ledger):  # type: ignore[no-untyped-def]
     """Recompute the radius of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
@@ -120,7 +120,7 @@ def refresh_radii(rules, ledger):  # type: ignore[no-untyped-def]
                 rules.radius[row] = (rules.log_union + mixture_radius(tally, possible)) / n
 
 
-@njit(**INNER)
+@inner
 def _gain(frame, rules, h, s, a):  # type: ignore[no-untyped-def]
     """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
     if rules.gain.size == 0 or (frame.artificial and h == 0):
@@ -128,7 +128,7 @@ def _gain(frame, rules, h, s, a):  # type: ignore[no-untyped-def]
     return rules.gain[reward_step(frame, rules.gain, h), s, a]
 
 
-@njit(**INNER)
+@inner
 def _backup(frame, rules, ledger, h, s, a, values, sign, upper, scratch):  # type: ignore[no-untyped-def]
     """Extreme mean of e^{βr} ``values`` over the ball of (h, s, a); ``upper`` picks the end of unknown rewards."""
     row = row_of(frame, h, s, a)
@@ -140,7 +140,7 @@ def _backup(frame, rules, ledger, h, s, a, values, sign, upper, scratch):  # typ
     return _gain(frame, rules, h, s, a) * row_extreme(rules, ledger, row, f, sign, scratch)
 
 
-@njit(**INNER)
+@inner
 def _optimistic_state(frame, rules, ledger, optimism, seed, h, s, scratch):  # type: ignore[no-untyped-def]
     sign = rules.sign
     actions = 1 if frame.artificial and h == 0 else frame.n_actions
@@ -166,13 +166,13 @@ def _optimistic_step(frame, rules, ledger, optimism, seed, h, chunks):  # type: 
             _optimistic_state(frame, rules, ledger, optimism, seed, h, frame.states[i], scratch)
 
 
-@njit(**INNER)
+@inner
 def _ratio(sign, optimistic, pessimistic):  # type: ignore[no-untyped-def]
     """Optimistic over pessimistic value in units of Z, at least 1 when they are in order."""
     return optimistic / pessimistic if sign > 0 else pessimistic / optimistic
 
 
-@njit(**INNER)
+@inner
 def _choose_smallest_gap(frame, rules, ledger, optimism, plan, seed, h, s, leader, low, pessimistic, scratch):  # type: ignore[no-untyped-def]
     """The action with the smallest gap bound in this state; ties go to the better pessimistic value."""
     sign, actions = rules.sign, frame.n_actions
@@ -205,7 +205,7 @@ def _choose_smallest_gap(frame, rules, ledger, optimism, plan, seed, h, s, leade
     return chosen
 
 
-@njit(**INNER)
+@inner
 def _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic):  # type: ignore[no-untyped-def]
     chosen = 0
     for a in range(1, actions):
@@ -215,7 +215,7 @@ def _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic):  # type: i
     return chosen
 
 
-@njit(**INNER)
+@inner
 def _copied(frame, ledger, plan, twin, h, s, actions):  # type: ignore[no-untyped-def]
     """Take over the bounds of ``twin``, which plays the same action here, if nothing that they depend on differs."""
     for a in range(actions):
@@ -233,7 +233,7 @@ def _copied(frame, ledger, plan, twin, h, s, actions):  # type: ignore[no-untype
     return True
 
 
-@njit(**INNER)
+@inner
 def _candidate_state(  # type: ignore[no-untyped-def]
     frame, rules, ledger, optimism, plan, twin, second, kind, seed, h, s, scratch, pessimistic, shared, scores
 ):
@@ -304,7 +304,7 @@ def _candidate_state(  # type: ignore[no-untyped-def]
     plan.rho[h, s] = max(1.0, min(plain, worst) * (1.0 + ROUNDING))
 
 
-@njit(**INNER)
+@inner
 def _box_top(frame, rules, ledger, optimism, plan, h, s, actions, chosen, scratch):  # type: ignore[no-untyped-def]
     """Upper end of the box: the candidate's optimistic value for β > 0, an upper bound of Z* for β < 0."""
     if rules.sign > 0:
@@ -329,12 +329,11 @@ def _candidate_step(frame, rules, ledger, optimism, plan, twin, second, kind, se
             )  # fmt: skip
 
 
-_PARALLEL: dict[str, Any] = {"cache": True, "nogil": True, "parallel": True}
-_optimistic_parallel = njit(**_PARALLEL)(_optimistic_step)
-_candidate_parallel = njit(**_PARALLEL)(_candidate_step)
+_optimistic_parallel = parallel(_optimistic_step)
+_candidate_parallel = parallel(_candidate_step)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _extend(frame, h, values, largest):  # type: ignore[no-untyped-def]
     """Fill the column "elsewhere" of step ``h`` with the extreme over the reachable states."""
     extreme = -np.inf if largest else np.inf
@@ -344,14 +343,14 @@ def _extend(frame, h, values, largest):  # type: ignore[no-untyped-def]
     values[h, -1] = extreme
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _extend_candidate(frame, sign, plan, h):  # type: ignore[no-untyped-def]
     _extend(frame, h, plan.z, sign < 0)
     _extend(frame, h, plan.high, True)
     _extend(frame, h, plan.rho, True)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _claim(frame, rules, optimism, plan):  # type: ignore[no-untyped-def]
     """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards."""
     pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
@@ -361,7 +360,7 @@ def _claim(frame, rules, optimism, plan):  # type: ignore[no-untyped-def]
     return lower, upper, min(gap, upper - lower)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def first_kind(round):  # type: ignore[no-untyped-def]
     """Which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
     if round == FINAL_ROUND:
@@ -369,7 +368,7 @@ def first_kind(round):  # type: ignore[no-untyped-def]
     return SMALLEST_GAP if round // 2 % 2 else PESSIMISTIC_BEST
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type: ignore[no-untyped-def]
     """Plan everything; the claim, which candidate it is about, and which one was evaluated last."""
     refresh_radii(rules, ledger)
@@ -401,7 +400,7 @@ def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type:
     return lower, upper, gap, claimed, kind if gap <= eps else 1 - kind
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _run_every(  # type: ignore[no-untyped-def]
     kernel, frame, rules, ledger, optimism, plans, last, eps, seed, round, challenge, episodes, spare, rng, history
 ):

@@ -19,16 +19,12 @@ the maximum of :math:`-f`.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numba import njit
+
+from entropic_bpi._compile import compiled
 
 __all__ = ["kl_extreme"]
-
-# Nothing is allocated here, so reference counting can be off; inside a plan it would cost more than the arithmetic.
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-_compiled = njit(**_OPTIONS)
 
 # Past this radius the ball is the whole simplex for all that doubles can tell.
 WHOLE_SIMPLEX = 60.0
@@ -41,7 +37,8 @@ TERM_ROUNDING = 2.3e-16
 VALUE_ROUNDING = 1e-15
 
 
-@_compiled
+# Nothing is allocated here, so reference counting can be off; inside a plan it would cost more than the arithmetic.
+@compiled(error_model="numpy", _nrt=False)
 def _start(p, d, size, x, top, mean):  # type: ignore[no-untyped-def]
     """A first w: the small-radius expansion, or where that is small the larger of it and the small-w asymptote."""
     second, third = top * mean * mean, top * mean * mean * mean
@@ -64,7 +61,7 @@ def _start(p, d, size, x, top, mean):  # type: ignore[no-untyped-def]
     return max(w, math.exp(logs / (1.0 - top)), SMALLEST_W)
 
 
-@_compiled
+@compiled(error_model="numpy", _nrt=False)
 def _depth(p, d, size, x, top, mean, tolerance):  # type: ignore[no-untyped-def]
     """How far below the top the extreme mean is, in units of D: the maximum of w expm1(Σ p log1p(d/w) - x).
 
@@ -117,7 +114,7 @@ def _depth(p, d, size, x, top, mean, tolerance):  # type: ignore[no-untyped-def]
     return max(0.0, depth - (size + 4) * TERM_ROUNDING * (depth + (depth + w) * logs))
 
 
-@_compiled
+@compiled(error_model="numpy", _nrt=False)
 def kl_extreme(tally, f, size, n, x, sign, tolerance, scratch):  # type: ignore[no-untyped-def]
     """Bound on the largest (``sign`` 1) or smallest (``sign`` -1) mean of ``f`` over the ball; never too tight.
 

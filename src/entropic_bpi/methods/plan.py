@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from entropic_bpi._compile import compiled
 from entropic_bpi.sampling.simulator import Behaviour
 
 __all__ = ["History", "Plan", "tie_priority"]
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     behaviour: Behaviour
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _mix(number):  # type: ignore[no-untyped-def]
     """SplitMix64: a well-mixed 64-bit number."""
     mixed = np.uint64(number) + np.uint64(0x9E3779B97F4A7C15)
@@ -51,7 +51,7 @@ def _mix(number):  # type: ignore[no-untyped-def]
     return mixed ^ (mixed >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def tie_priority(seed, h, s, a):  # type: ignore[no-untyped-def]
     """Of two tied actions the one with the larger priority is taken; the lowest one for seed 0.
 

@@ -20,7 +20,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from entropic_bpi._compile import compiled
 
 __all__ = ["log_8e", "mixture_radius"]
 
@@ -29,13 +30,13 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 ROUNDING = 2e-15
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def log_8e(n):  # type: ignore[no-untyped-def]
     """log(8e(n + 1))."""
     return 1.0 + math.log(8.0 * (n + 1.0))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _log_rising(n, a):  # type: ignore[no-untyped-def]
     """ln Γ(n + a) - ln Γ(a) - n ln n + n, whose terms of size n ln n are cancelled by hand for large n.
 
@@ -51,7 +52,7 @@ def _log_rising(n, a):  # type: ignore[no-untyped-def]
     return n * math.log1p(a / n) + (a - 0.5) * math.log(x) - a + HALF_LOG_TWO_PI + series - math.lgamma(a)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def mixture_radius(tally, possible):  # type: ignore[no-untyped-def]
     """R_mix of the counts ``tally`` (zeros allowed) on ``possible`` values, rounded up past its own error.
 

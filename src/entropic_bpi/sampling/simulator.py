@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from entropic_bpi._compile import compiled, inlined
 from entropic_bpi.counts import Counts, Transitions, record
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.problem import Problem, row_of
@@ -44,7 +44,7 @@ class Kernel(NamedTuple):
     per_step: int
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _choose(behaviour, leading, h, s):  # type: ignore[no-untyped-def]
     """The action at step ``h`` in state ``s``, and whether the lead still goes on."""
     if not leading:
@@ -54,7 +54,7 @@ def _choose(behaviour, leading, h, s):  # type: ignore[no-untyped-def]
     return behaviour.lead[h, s], True
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _kernel_row(kernel, frame, h, s, a):  # type: ignore[no-untyped-def]
     if frame.artificial and h == 0:
         return kernel.indptr.size - 2
@@ -62,7 +62,7 @@ def _kernel_row(kernel, frame, h, s, a):  # type: ignore[no-untyped-def]
     return (step * frame.n_states + s) * frame.n_actions + a
 
 
-@njit(cache=True, nogil=True, forceinline=True, error_model="numpy")
+@inlined()
 def play_episode(kernel, frame, behaviour, ledger, rng):  # type: ignore[no-untyped-def]
     """Play one episode into the ledger; (-1, -1), or the row and successor that were declared impossible.
 
@@ -114,7 +114,7 @@ def play_episode(kernel, frame, behaviour, ledger, rng):  # type: ignore[no-unty
 # Loops rather than assignments to slices, which take seconds to compile.
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _grown(array):  # type: ignore[no-untyped-def]
     bigger = np.empty(2 * array.size, dtype=array.dtype)
     for i in range(array.size):
@@ -122,7 +122,7 @@ def _grown(array):  # type: ignore[no-untyped-def]
     return bigger
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _split_episodes(kernel, frame, behaviour, episodes, rng):  # type: ignore[no-untyped-def]
     """The transitions of ``episodes`` episodes by multinomial splitting, per (step, mode, state)."""
     rows = np.empty(256, dtype=np.int64)
@@ -162,7 +162,7 @@ def _split_episodes(kernel, frame, behaviour, episodes, rng):  # type: ignore[no
     return rows[:size], successors[:size], times[:size]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _shares(indptr, probabilities):  # type: ignore[no-untyped-def]
     shares = np.ones_like(probabilities)
     for row in range(indptr.size - 1):

@@ -1,0 +1,93 @@
+"""A cache of compiled code that fails costs time, never a run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[1] / "src"
+JOB = """
+import sys, warnings
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    from entropic_bpi._compile import compiled
+
+    @compiled()
+    def double(x):
+        return 2 * x
+
+    @compiled()
+    def triple(x):
+        return 3 * x
+
+    assert double(21) == 42 and triple(14) == 42
+print(len(told), *(str(warning.message) for warning in told), sep="|")
+"""
+
+
+def run(folder, **more):
+    job = folder / "job.py"
+    if not job.exists():
+        job.write_text(JOB)
+    path = os.pathsep.join(filter(None, [str(SOURCES) if SOURCES.is_dir() else "", os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": path, **more}
+    result = subprocess.run([sys.executable, str(job)], capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_a_writable_cache_is_used_in_silence(tmp_path):
+    cache = tmp_path / "cache"
+    assert run(tmp_path, NUMBA_CACHE_DIR=str(cache)) == "0"
+    kept = sorted(cache.rglob("*.nbc"))
+    assert len(kept) == 2
+    before = [file.stat().st_mtime_ns for file in kept]
+    assert run(tmp_path, NUMBA_CACHE_DIR=str(cache)) == "0"
+    assert [file.stat().st_mtime_ns for file in kept] == before
+
+
+def test_no_folder_for_the_cache_costs_one_warning(tmp_path):
+    """A file where every folder would have to be: root may write anywhere else."""
+    blocked = tmp_path / "file"
+    blocked.touch()
+    (tmp_path / "__pycache__").touch()
+    told = run(tmp_path, NUMBA_CACHE_DIR=str(blocked / "cache"), XDG_CACHE_HOME=str(blocked), HOME=str(blocked))
+    assert told.startswith("1|compiled code cannot be kept")
+    assert "NUMBA_CACHE_DIR" in told
+
+
+@pytest.mark.parametrize("kind", ["*.nbi", "*.nbc"])
+@pytest.mark.parametrize("damage", [b"", b"\x80\x05garbage", None])
+def test_a_damaged_cache_is_made_anew(tmp_path, kind, damage):
+    cache = tmp_path / "cache"
+    run(tmp_path, NUMBA_CACHE_DIR=str(cache))
+    files = list(cache.rglob(kind))
+    assert files
+    for file in files:
+        file.write_bytes(file.read_bytes()[:40] if damage is None else damage)
+    run(tmp_path, NUMBA_CACHE_DIR=str(cache))
+    assert run(tmp_path, NUMBA_CACHE_DIR=str(cache)) == "0"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs resource limits")
+def test_a_full_disk_costs_one_warning(tmp_path):
+    job = tmp_path / "job.py"
+    job.write_text(
+        "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        + JOB.replace(
+            "import sys, warnings",
+            "import sys, warnings\nimport numba\nresource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))",
+        )
+    )
+    told = run(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert told.startswith("1|compiled code cannot be kept")
+
+
+def test_no_other_module_calls_numba_directly():
+    import entropic_bpi
+
+    package = Path(entropic_bpi.__file__).parent
+    calling = [file.name for file in package.rglob("*.py") if "njit" in file.read_text() and file.name != "_compile.py"]
+    assert calling == []
