@@ -662,8 +662,8 @@ class _Ball:
         return sum(count for z, count in zip(self.successors, self.tallies, strict=True) if z == y)
 
 
-# The dual is flat at its minimum, and a smaller w than this changes nothing.
-_SMALLEST_W = 1e-30
+# The best w can be as small as the values are far apart; below this it changes nothing that doubles can tell.
+_SMALLEST_W = 1e-150
 
 
 def _good_w(shares: list[float], depths: list[float], x: float) -> float:
@@ -681,7 +681,7 @@ def _good_w(shares: list[float], depths: list[float], x: float) -> float:
         logs = sum(p * math.log(d) for p, d in zip(shares, depths, strict=True))
         if logs + math.log(sum(p / d for p, d in zip(shares, depths, strict=True))) <= x:
             return 0.0
-    for _ in range(80):
+    for _ in range(200):
         logs = loss = rest = square = 0.0
         for p, d in zip(shares, depths, strict=True):
             ratio = d / w
@@ -694,7 +694,7 @@ def _good_w(shares: list[float], depths: list[float], x: float) -> float:
             low = w
         else:
             high = w
-        if abs(value - x) <= 1e-8 * x:
+        if abs(value - x) <= 1e-13 * x:
             break
         slope = (loss * loss - square) / rest
         if value > 0.0 and slope < 0.0:
@@ -711,7 +711,10 @@ def _good_w(shares: list[float], depths: list[float], x: float) -> float:
 
 
 def _highest_mean(ball: _Ball, f: list[float]) -> tuple[float, float | None]:
-    """No mean of ``f`` over the ball exceeds the first number. The second is the w behind it; None: the bound is max f."""
+    """No mean of ``f`` over the ball exceeds the first number. The second is the w behind it, in units of the largest depth.
+
+    None: the bound is max f.
+    """
     top = max(f)
     if not ball.visits or len(f) == 1:
         return top, None
@@ -719,7 +722,9 @@ def _highest_mean(ball: _Ball, f: list[float]) -> tuple[float, float | None]:
     depth = max(depths)
     if not depth > 0.0:
         return top, None
-    w = depth * _good_w(ball.shares, [d / depth for d in depths], ball.radius)
+    # In units of the largest depth; each rounded down, which only lowers the gain.
+    depths = [max(0.0, _down(d / depth)) if d < depth else 1.0 for d in depths]
+    w = _good_w(ball.shares, depths, ball.radius)
     counts = [ball.tallies[i] for i in ball.seen]
     # Sums of nonnegative terms: division 1, logarithm 8, product 1 half unit of error, one for every addition, and a few.
     error = (len(depths) + 14) * 2.0**-53
@@ -727,8 +732,9 @@ def _highest_mean(ball: _Ball, f: list[float]) -> tuple[float, float | None]:
         mean = sum(c * math.log1p(d / w) for c, d in zip(counts, depths, strict=True)) / ball.visits * (1.0 - error)
         gain = _down(w * _below(math.expm1(_down(mean - ball.radius))))
     else:
-        mean = sum(c * -math.log(d / depth) for c, d in zip(counts, depths, strict=True)) / ball.visits * (1.0 + error)
-        gain = _down(depth * _below(math.exp(-_up(mean + ball.radius))))
+        mean = sum(c * -math.log(d) for c, d in zip(counts, depths, strict=True)) / ball.visits * (1.0 + error)
+        gain = _down(_below(math.exp(-_up(mean + ball.radius))))
+    gain = _down(depth * gain)
     return (min(top, _up(top - gain)) if gain > 0.0 else top), w
 
 
@@ -743,6 +749,7 @@ def _tilted_mean(ball: _Ball, g: list[float], rho: list[float], weights: list[fl
     q = [0.0] * len(g)
     if w is not None:
         depths = [top - g[i] for i in ball.seen]
+        depths = [d / max(depths) for d in depths]
         logs = sum(p * math.log(d + w) for p, d in zip(ball.shares, depths, strict=True)) - ball.radius
         for i, p, d in zip(ball.seen, ball.shares, depths, strict=True):
             q[i] = p / (d + w) * math.exp(logs)

@@ -77,6 +77,45 @@ def test_no_kernel_in_the_balls_escapes_bounds_or_gap(shape):
     attack_many(range(170), shape)
 
 
+# A random start and few visits: many of these were certified wrongly when a product overflowed.
+STEEP = [
+    Shape(exponents=(200.0, 599.0), sign=1),
+    Shape(exponents=(200.0, 599.0), sign=-1),
+    Shape(exponents=(350.0, 599.0), random_start=True, visits=(0, 1, 2, 3, 10)),
+]
+STEEP_NAMES = ["seeking", "averse", "few visits"]
+
+
+@pytest.mark.parametrize("shape", STEEP, ids=STEEP_NAMES)
+def test_no_kernel_in_the_balls_escapes_where_exponents_are_large(shape):
+    """β times the range of the return up to where bounds are refused: weights and ratios fill the range of doubles."""
+    attack_many(range(200), shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", STEEP, ids=STEEP_NAMES)
+def test_no_kernel_in_the_balls_escapes_where_exponents_are_large_in_2e4_cases(shape):
+    attack_many(range(20_000, 28_000), shape)
+
+
+@pytest.mark.parametrize("beta", [356.0, 600.0])
+def test_a_rare_jackpot_is_not_certified_away_by_an_overflow(beta):
+    """(ρ - λ) times e^{βr} leaves the range of doubles: the chord was inf/inf, and comparing with NaN dropped it."""
+    kernel = np.zeros((2, 2, 2))
+    kernel[..., 0] = 1.0
+    kernel[1, 1] = 0.5
+    rewards = np.zeros((2, 2, 2))
+    rewards[1, :, 1] = 1.0
+    mask = np.ones((2, 2, 2), dtype=bool)
+    mask[0, :, 1] = False
+    mdp = eb.FiniteMDP(kernel, rewards, horizon=1, start=[0.5, 0.5])
+    best = eb.solve(mdp, beta).value
+    for seed in range(50):
+        options = {"beta": beta, "eps": 0.05, "delta": 0.01, "successors": mask, "max_episodes": 300}
+        result = eb.identify(mdp, **options, seed=seed)
+        assert best - eb.evaluate(mdp, result.policy, beta).value <= result.certificate.gap
+
+
 @pytest.mark.slow
 def test_no_kernel_in_the_balls_escapes_bounds_or_gap_in_1e5_cases():
     attack_many(range(10_000, 110_000), Shape())

@@ -84,6 +84,18 @@ def test_value_is_never_below_sixty_digits_and_close_above(n, k):
         assert 0 <= slack <= 1e-12 * (1 + n * math.log(n + 1) + k)
 
 
+@pytest.mark.parametrize("k", [10**3, 10**5, 10**8, 10**9])
+def test_many_possible_values_lose_no_digits(k):
+    """Γ(n + k) and Γ(k) nearly cancel: the radius must not fall below its value by what that loses."""
+    rng = np.random.default_rng(k)
+    for n in (1, 2, 5, 8, 9, 17, 31, 32, 33, 100, 999, 10**5, 10**7):
+        for parts in (1, 2, 7):
+            tally = rng.multinomial(n, rng.dirichlet(np.ones(parts)))
+            exact = mixture_radius_mpmath([int(c) for c in tally if c], k)
+            slack = float(mixture_radius(tally, k) - exact)
+            assert 0 <= slack <= 1e-13 * (100 * parts + float(exact) + n)
+
+
 def test_only_the_seen_values_need_to_be_listed():
     assert mixture_radius(np.array([3, 9]), 40) == mixture_radius(np.array([0, 3, 0, 0, 9, 0]), 40)
 

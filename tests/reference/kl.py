@@ -42,7 +42,7 @@ def ball_max_mpmath(tally, f, x) -> mpf:
         return top + w - mp.exp(sum(p * mp.log(d + w) for p, d in seen) - x)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def ball_max(p, f, allowed, x, q):
     """max of q f over the ball, by bisection; a maximiser inside the ball is left in ``q``."""
     size = len(f)

@@ -54,6 +54,8 @@ class Shape:
     horizons: tuple[int, ...] = (1, 2, 3)
     visits: tuple[int, ...] = VISITS
     integer_rewards: bool | None = None
+    exponents: tuple[float, float] | None = None
+    """Between what |β| times the range of the return is drawn; None: β is one of a few ordinary numbers."""
 
 
 ANY = Shape()
@@ -96,6 +98,9 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
         width = rng.random((len(rewards), *size)) * (rng.random((len(rewards), *size)) < 0.6)
         low = low - width
         problem = _with_intervals(problem, low)
+    if shape.exponents is not None and problem.return_range > 0:
+        beta = sign * rng.uniform(*shape.exponents) / problem.return_range
+        problem = dataclasses.replace(problem, beta=beta)
     allowed = np.ones_like(mask) if successors == "unknown" else mask
     start_allowed = None
     if random_start:
@@ -149,7 +154,7 @@ def _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high
     wide[first:] = allowed
     per_step = np.stack([tally[: S * A].reshape(S, A, S)] * H) if stationary else tally[: H * S * A].reshape(H, S, A, S)
     counts[first:] = per_step
-    ends = np.exp(beta * (np.stack([low, high]) - shift))
+    ends = np.exp(np.minimum(beta * (np.stack([low, high]) - shift), 700.0))  # more only where nobody can go
     e[:, first:] = np.sort(ends, axis=0)
     reachable = np.zeros((T, S), dtype=bool)
     if first:
@@ -179,7 +184,7 @@ def _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high
 # -- the adversary ---------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _evaluate(kernel, gain, actions, reachable, sign, policy):
     """Z* and its policy, and Z of ``policy``, under one kernel."""
     T, S, _, _ = kernel.shape
@@ -200,7 +205,7 @@ def _evaluate(kernel, gain, actions, reachable, sign, policy):
     return best, mine, greedy
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
     """One pass of exact row steps that raise Z^top/Z^bottom at (h0, s0); ``up``: the rival is on top."""
     shares, allowed, radius, e_low, e_high, actions, reachable = tables
@@ -235,10 +240,13 @@ def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
                 for _ in range(4):
                     lam = total[0] / total[1]
                     for y in range(S):
-                        value = upper * z[0, h + 1, y] - lam * lower * z[1, h + 1, y]
+                        # in units of total[0], where it cannot overflow
+                        value = upper * z[0, h + 1, y] / total[0] - lower * z[1, h + 1, y] / total[1]
                         gain[h, s, a, y] = e_high[h, s, a, y] if value > 0 else e_low[h, s, a, y]
                         f[y] = gain[h, s, a, y] * value
                     ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
+                    if not np.isfinite(q).all():  # values too far apart for this adversary: it leaves the row alone
+                        break
                     kernel[h, s, a] = q
                     if upper > 0.0:
                         new = np.sum(q * gain[h, s, a] * z[0, h + 1])
@@ -252,7 +260,7 @@ def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
                         break
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, sweeps):
     """Smallest slack found, in logs: of the gap, of the optimum, of the candidate's value, and of the box's top."""
     shares, allowed, radius, e_low, e_high, actions, reachable = tables
@@ -273,7 +281,7 @@ def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, swee
                         gain[h, s, a, y] = e_high[h, s, a, y] if end > 0.5 else e_low[h, s, a, y]
                         f[y] *= gain[h, s, a, y]
                     ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
-                    kernel[h, s, a] = q
+                    kernel[h, s, a] = q if np.isfinite(q).all() else shares[h, s, a]
         h0 = 0 if start == 0 else rng.integers(0, T)
         s0 = rng.integers(0, S)
         while not reachable[h0, s0]:

@@ -48,6 +48,7 @@ SMALL_EXPONENT = 1.0
 ZERO_BETA = 1e-200
 # What rounding can do to G / Z.
 ROUNDING = 1e-13
+ULPS = 1e-15
 
 
 class Tables(NamedTuple):
@@ -153,7 +154,10 @@ def _moments(successor, tally, begin, end, n, h, ups, lows, widths, sign):  # ty
 def _bounds(  # type: ignore[no-untyped-def]
     verified, sign, linear, extra, slack, x, x_star, up, low, width, deviation, gain, lift, cap, floor, width_cap, span
 ):  # fmt: skip
-    """U_up, U_low and the certificate G of one action that was tried."""
+    """U_up, U_low and the certificate G of one action that was tried.
+
+    ``min`` and ``max`` keep their first argument when the second is not a number: cap, floor and the widest G are safe.
+    """
     bonus = 2.0 * math.sqrt(2.0 * x_star) * deviation
     if verified:
         bonus += linear * span * x
@@ -260,7 +264,7 @@ def _claim(beta, small, verified, up, low, width):  # type: ignore[no-untyped-de
     else:
         value = math.log(z) / beta
     g = unit * width / z
-    lower = value - math.log1p(g) / strength
+    lower = value - math.log1p(g) / strength if g < np.inf else -np.inf
     if beta < 0 and not verified:
         return lower, value, value - lower
     # Near 1 the complement of g has lost its digits.
@@ -320,7 +324,7 @@ class Bernstein:
         self.unit = (abs(self.beta) or 1.0) if self.small else 1.0
         # What the recursion may have lost to rounding, in values; bounds are widened by it.
         size = problem.steps if self.small else 1.0 / abs(self.beta)
-        self.pad = 1e-15 * ((problem.steps + 1) * size * self.scale + problem.horizon * abs(self.shift))
+        self.pad = ULPS * ((problem.steps + 1) * size * self.scale + problem.horizon * abs(self.shift))
         self.eps -= self.pad / self.scale
         self.frame: Frame = problem.frame
         self.tables = self._tables()
@@ -367,6 +371,7 @@ class Bernstein:
     def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> tuple[Any, Any, Any]:
         offset = self.problem.horizon * self.shift
         worst = offset if self.shift else self.problem.horizon * min(self.problem.reward_range[0], 0.0)
+        worst -= ULPS * abs(worst)
         lower, upper = offset + self.scale * lower - self.pad, offset + self.scale * upper + self.pad
         return np.maximum(worst, lower), upper, self.scale * gap + self.pad
 

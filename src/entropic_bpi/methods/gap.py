@@ -15,6 +15,9 @@ false as soon as rewards depend on the next state.)
 *dev*: it is another action :math:`a`. dev1 divides the optimistic value of one by the pessimistic value of the other; dev2
 uses that successors which both share have one and the same :math:`z`, by enumerating the corners
 :math:`z_y\in\{lo_y,\kappa_y\}` of up to three shared successors.
+
+**Never a NaN.** A bound on a ratio that could not be computed is infinite: comparisons are written so that anything that is
+not a number falls there, and nothing is dropped by a ``>`` that a NaN fails.
 """
 
 from __future__ import annotations
@@ -79,11 +82,18 @@ def same_ratio(rules, ledger, row, step, rho, low, high, floor, ceiling, scratch
         return floor
     if largest < 1.0 + NEGLIGIBLE or size == 1 or ledger.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX:
         return min(largest, ceiling)
+    heaviest = 0.0
     for j in range(size):
         y = ledger.successor[begin + j]
         scratch[2, j] = rho[y]
         scratch[3, j] = slot_weight(rules, ledger, step, begin + j, True) * high[y]
         scratch[4, j] = slot_weight(rules, ledger, step, begin + j, False) * low[y]
+        heaviest = max(heaviest, scratch[3, j])
+    # Only quotients of weights matter: near 1 their products with ρ cannot overflow. A power of two rounds nothing.
+    unit = math.ldexp(1.0, -math.frexp(heaviest)[1])
+    for j in range(size):
+        scratch[3, j] *= unit
+        scratch[4, j] *= unit
     left, right = floor, min(largest, ceiling)
     left_value = _tilted_excess(rules, ledger, row, left, scratch)
     if left_value <= 0.0:
@@ -96,7 +106,7 @@ def same_ratio(rules, ledger, row, step, rho, low, high, floor, ceiling, scratch
     for iteration in range(SAME_ITERATIONS):
         if right - left <= rules.same_tolerance * (right - 1.0):
             break
-        chord = iteration % 2 == 0 and right_value < 0.0
+        chord = iteration % 2 == 0 and right_value < 0.0 and left_value < np.inf
         share = left_value / (left_value - right_value) if chord else 0.5
         lam = left + (right - left) * min(max(share, 1e-3), 0.999)
         value = _tilted_excess(rules, ledger, row, lam, scratch)
@@ -198,7 +208,8 @@ def deviation_ratio(  # type: ignore[no-untyped-def]
             continue
         top = row_extreme(rules, ledger, top_row, above, 1.0, scratch)
         bottom = row_extreme(rules, ledger, bottom_row, below, -1.0, scratch)
-        worst = max(worst, gain_ratio * top / bottom if bottom > 0.0 else np.inf)
-        if not worst < limit:
+        ratio = gain_ratio * top / bottom if bottom > 0.0 else np.inf
+        if not ratio < limit:
             return limit
+        worst = max(worst, ratio)
     return worst

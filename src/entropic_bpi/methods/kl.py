@@ -130,14 +130,18 @@ def _gain(frame, rules, h, s, a):  # type: ignore[no-untyped-def]
 
 @inner
 def _backup(frame, rules, ledger, h, s, a, values, sign, upper, scratch):  # type: ignore[no-untyped-def]
-    """Extreme mean of e^{βr} ``values`` over the ball of (h, s, a); ``upper`` picks the end of unknown rewards."""
+    """Extreme mean of e^{βr} ``values`` over the ball of (h, s, a); ``upper`` picks the end of unknown rewards.
+
+    Never a NaN: what cannot be computed is infinite, on the safe side.
+    """
     row = row_of(frame, h, s, a)
     begin, size = ledger.begin[row], ledger.used[row]
     f = scratch[2]
     for j in range(size):
         weight = slot_weight(rules, ledger, h - frame.artificial, begin + j, upper)
         f[j] = weight * values[ledger.successor[begin + j]]
-    return _gain(frame, rules, h, s, a) * row_extreme(rules, ledger, row, f, sign, scratch)
+    value = _gain(frame, rules, h, s, a) * row_extreme(rules, ledger, row, f, sign, scratch)
+    return value if abs(value) < np.inf else sign * np.inf
 
 
 @inner
@@ -168,8 +172,9 @@ def _optimistic_step(frame, rules, ledger, optimism, seed, h, chunks):  # type: 
 
 @inner
 def _ratio(sign, optimistic, pessimistic):  # type: ignore[no-untyped-def]
-    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order."""
-    return optimistic / pessimistic if sign > 0 else pessimistic / optimistic
+    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing."""
+    top, bottom = (optimistic, pessimistic) if sign > 0 else (pessimistic, optimistic)
+    return top / bottom if bottom > 0.0 and top < np.inf else np.inf
 
 
 @inner
@@ -283,7 +288,7 @@ def _candidate_state(  # type: ignore[no-untyped-def]
                 rules, ledger, row, h - frame.artificial, plan.rho[h + 1], low[h + 1],
                 plan.high[h + 1], worst, plain, scratch,
             )  # fmt: skip
-            if same > worst:
+            if not same <= worst:
                 worst = same
                 plan.turn[h, s] = -1
         if a == chosen or (i >= 0 and a == greedy):
@@ -298,10 +303,11 @@ def _candidate_state(  # type: ignore[no-untyped-def]
             rules, ledger, top, bottom, h - frame.artificial, gains if sign > 0 else 1.0 / gains, plan.rho[h + 1],
             low[h + 1], plan.high[h + 1], cap[h + 1], deviation, scratch, shared, scores,
         )  # fmt: skip
-        if deviation > worst:
+        if not deviation <= worst:
             worst = deviation
             plan.turn[h, s] = a
-    plan.rho[h, s] = max(1.0, min(plain, worst) * (1.0 + ROUNDING))
+    bound = worst if worst < plain else plain
+    plan.rho[h, s] = max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf
 
 
 @inner
@@ -352,11 +358,12 @@ def _extend_candidate(frame, sign, plan, h):  # type: ignore[no-untyped-def]
 
 @compiled()
 def _claim(frame, rules, optimism, plan):  # type: ignore[no-untyped-def]
-    """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards."""
+    """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards; infinite: none."""
     pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
-    upper = math.log(optimism.z[0, frame.start]) / rules.beta + pad
-    lower = math.log(plan.z[0, frame.start]) / rules.beta - pad
-    gap = math.log(plan.rho[0, frame.start]) / abs(rules.beta) + pad
+    best, worst, ratio = optimism.z[0, frame.start], plan.z[0, frame.start], plan.rho[0, frame.start]
+    upper = math.log(best) / rules.beta + pad if 0.0 < best < np.inf else np.inf
+    lower = math.log(worst) / rules.beta - pad if 0.0 < worst < np.inf else -np.inf
+    gap = math.log(ratio) / abs(rules.beta) + pad if 1.0 <= ratio < np.inf else np.inf
     return lower, upper, min(gap, upper - lower)
 
 
@@ -379,7 +386,7 @@ def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type:
             _optimistic_state(frame, rules, ledger, optimism, seed, h, frame.states[i], scratch)
         _extend(frame, h, optimism.z, rules.sign > 0)
     kind = claimed = first_kind(round)
-    lower = upper = gap = np.inf
+    lower, upper, gap = -np.inf, np.inf, np.inf
     for turn in range(2):
         plan, twin = plans[kind % 2], plans[1 - kind % 2]
         for h in range(frame.steps - 1, -1, -1):

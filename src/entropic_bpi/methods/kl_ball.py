@@ -118,6 +118,8 @@ def _depth(p, d, size, x, top, mean, tolerance):  # type: ignore[no-untyped-def]
 def kl_extreme(tally, f, size, n, x, sign, tolerance, scratch):  # type: ignore[no-untyped-def]
     """Bound on the largest (``sign`` 1) or smallest (``sign`` -1) mean of ``f`` over the ball; never too tight.
 
+    If a value is not finite, neither is the bound: it is infinite, on the safe side.
+
     Parameters
     ----------
     tally : int array
@@ -128,13 +130,16 @@ def kl_extreme(tally, f, size, n, x, sign, tolerance, scratch):  # type: ignore[
         Radius of the ball ``KL(tally / n, q) <= x``; ``n = 0`` means no information.
     scratch : float array ``(2, at least size)``
     """
-    top_value, seen_low, total = -np.inf, np.inf, 0.0
+    top_value, seen_low, total, sum_of_all = -np.inf, np.inf, 0.0, 0.0
     for i in range(size):
         g = sign * f[i]
+        sum_of_all += g
         top_value = max(top_value, g)
         if tally[i] > 0:
             seen_low = min(seen_low, g)
             total += tally[i] * g
+    if not abs(sum_of_all) < np.inf:  # max and min pass over a NaN in silence
+        return sign * np.inf
     width = top_value - seen_low
     if n == 0 or size == 1 or not x < WHOLE_SIMPLEX or not width > 0.0:
         return sign * top_value

@@ -37,19 +37,30 @@ def log_8e(n):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def _log_rising(n, a):  # type: ignore[no-untyped-def]
-    """ln Γ(n + a) - ln Γ(a) - n ln n + n, whose terms of size n ln n are cancelled by hand for large n.
+def _stirling_series(x):  # type: ignore[no-untyped-def]
+    """ln Γ(x) - (x - 1/2) ln x + x - ln(2π)/2 for x >= 32: what is left after the fourth correction is below 1e-16."""
+    y = 1.0 / (x * x)
+    return (1.0 / 12.0 - y * (1.0 / 360.0 - y * (1.0 / 1260.0 - y / 1680.0))) / x
 
-    Stirling's series of ln Γ(x), x = n + a >= 32, leaves less than 1e-16 after its fourth correction.
-    """
+
+@compiled()
+def _log_rising(n, a):  # type: ignore[no-untyped-def]
+    """ln Γ(n + a) - ln Γ(a) - n ln n + n, by a form whose terms do not cancel, whatever the sizes of n and a."""
     if n == 0.0:
         return 0.0
     if n < 32.0:
-        return math.lgamma(n + a) - math.lgamma(a) - n * math.log(n) + n
+        # The logarithm of a (a + 1) ... (a + n - 1), eight factors at a time: few logarithms, and no overflow.
+        logs, product = 0.0, 1.0
+        for i in range(int(n)):
+            product *= a + i
+            if i % 8 == 7:
+                logs += math.log(product)
+                product = 1.0
+        return logs + math.log(product) - n * math.log(n) + n
     x = n + a
-    y = 1.0 / (x * x)
-    series = (1.0 / 12.0 - y * (1.0 / 360.0 - y * (1.0 / 1260.0 - y / 1680.0))) / x
-    return n * math.log1p(a / n) + (a - 0.5) * math.log(x) - a + HALF_LOG_TWO_PI + series - math.lgamma(a)
+    if a > n:
+        return (x - 0.5) * math.log1p(n / a) - n * math.log(n / a) + _stirling_series(x) - _stirling_series(a)
+    return n * math.log1p(a / n) + (a - 0.5) * math.log(x) - a + HALF_LOG_TWO_PI + _stirling_series(x) - math.lgamma(a)
 
 
 @compiled()
