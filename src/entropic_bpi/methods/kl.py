@@ -509,7 +509,7 @@ class KL:
         self.plans[GIVEN % 2].policy[:] = policy
         lower, upper, gap = self._in_reward_units(*self._plan(rules, counts, FINAL_ROUND)[:3])
         # Room for whoever checks it with other, equally careful roundings.
-        room = CLAIM_ROUNDING * (upper - lower)
+        room = CLAIM_ROUNDING * self.problem.return_range
         return float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room)
 
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
