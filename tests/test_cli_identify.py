@@ -18,7 +18,7 @@ from entropic_bpi import cli
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "entropic-bpi")
 BRIDGE = ["risky-bridge", "--beta", "-1", "--eps", "0.5", "--delta", "0.1", "--successors", "model", "--seed", "1"]
-FILES = {"certificate.json", "checkpoint.npz", "history.csv", "interval.png"}
+FILES = {"certificate.json", "checkpoint.bin", "history.csv", "interval.png"}
 
 
 def invoke(*words):
@@ -137,6 +137,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["risky-bridge", "--beta", "-2", "--eps", "0.1", "--delta", "0.2", "--method", "bernstein"],
         *["--constants", "sharp", "--stationary", "--successors", tmp_path / "mask.npy", "--replan", "0.5"],
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
+        *["--accept-errors", "--announce", "run.json"],
     )
     assert given.pop("successors").shape == (8, 2, 8)
     assert given == {
@@ -151,6 +152,8 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "max_episodes": 7,
         "seed": 3,
         "ties": "lowest",
+        "accept_errors": True,
+        "announce": Path("run.json"),
         "checkpoint": None,
         "progress": False,
     }
@@ -186,10 +189,10 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path):
     assert other.exit_code == 2
     assert "belongs to another run" in other.output
     assert contents(tmp_path / "run") == before
-    (tmp_path / "run" / "checkpoint.npz").unlink()
+    (tmp_path / "run" / "checkpoint.bin").unlink()
     lost = invoke(*BRIDGE, *out, "--resume")
     assert lost.exit_code == 2
-    assert "without checkpoint.npz the run cannot go on" in lost.output
+    assert "without checkpoint.bin the run cannot go on" in lost.output
 
 
 def test_a_finished_run_prints_its_result_again(tmp_path):
@@ -218,7 +221,7 @@ def test_killed_and_resumed_is_bit_for_bit_the_uninterrupted_run(tmp_path):
     words += ["--successors", "model", "--seed", "5", "--quiet", "--out"]
     with subprocess.Popen([sys.executable, "-c", code, *words, "killed"], cwd=tmp_path) as process:
         deadline = time.monotonic() + 120
-        while not (tmp_path / "killed" / "checkpoint.npz").exists():
+        while not (tmp_path / "killed" / "checkpoint.bin").exists():
             assert time.monotonic() < deadline
             time.sleep(0.005)
         process.kill()
@@ -233,7 +236,7 @@ def test_killed_and_resumed_is_bit_for_bit_the_uninterrupted_run(tmp_path):
 @pytest.mark.parametrize(
     ("saved", "out", "advice"),
     [
-        (True, True, "checkpoint.npz; the same command with --resume goes on"),
+        (True, True, "checkpoint.bin; the same command with --resume goes on"),
         (False, True, "nothing was saved yet; start again with the same command"),
         (False, False, "nothing was saved; a run with --out can be resumed"),
     ],

@@ -184,7 +184,9 @@ def test_a_run_on_a_wrong_mask_keeps_whole_episodes_and_fails_again_when_resumed
     counts = Checkpoint(path, loop.facts(), 1).read(loop.problem).counts
     assert counts.episodes > 0
     assert f"after {counts.episodes} episodes" in str(first.value)
-    assert counts.ledger.visits.sum() == counts.seen().times.sum() == 3 * counts.episodes  # no part of the one that failed
+    assert (
+        counts.ledger.visits.sum() == counts.seen().times.sum() == 3 * counts.episodes
+    )  # no part of the one that failed
     # Going on would discard what contradicts the assumption: the run must fail again, at the same place.
     with pytest.raises(eb.InvalidProblemError, match="went to state '2'") as second:
         eb.identify(mdp, **run, **options)

@@ -289,7 +289,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("message", FAULTS)
 def test_a_misbehaving_environment_is_reported_and_nothing_is_lost(message, tmp_path):
-    path = tmp_path / "checkpoint.npz"
+    path = tmp_path / "checkpoint.bin"
     with pytest.raises(eb.InvalidProblemError, match=message):
         eb.identify(misbehaving(60, **FAULTS[message]), **{**BASICS, "eps": 0.01}, checkpoint=path)
     resumed = eb.identify(Walk(), **{**BASICS, "eps": 0.01}, checkpoint=path, max_episodes=300)
