@@ -11,6 +11,7 @@ import inspect
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ def source_digest(things: Iterable[Any]) -> str:
     return _digest("\n".join(_source(thing) for thing in things).encode("utf-8", "replace"))
 
 
+@cache
 def _source(thing: Any) -> str:
     try:
         return inspect.getsource(thing)
