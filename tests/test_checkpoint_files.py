@@ -1,4 +1,4 @@
-"""Reading a checkpoint that is damaged, or made by somebody else, ends in one of our errors or in a run; never in a crash."""
+"""A checkpoint that is damaged, or made by somebody else, ends in one of our errors or in a run, never in a crash."""
 
 import hashlib
 import json
@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ DAMAGES = {
     "its header has other entries": changed(more=1),
     "episodes has the wrong type": changed(episodes="20"),
     "round has the wrong type": changed(round=True),
-    "facts are not all text": changed(facts={"beta": 1.0}),
+    "facts are not all text": changed(facts={"beta": "\x1b]0;retitled"}),
     "round does not fit the episodes": changed(round=10**9),
     "seconds are not a time": changed(seconds=math.nan),
     "errors is not a count": changed(errors=-1),
@@ -163,7 +164,27 @@ def test_rewards_outside_the_declared_range_are_refused(reward, tmp_path):
 
 # -- many things at random -----------------------------------------------------------------------------------------
 
-ODD = [None, True, -1, 0, 1, 7, 1 << 31, 1 << 63, 10**30, -(10**30), 0.5, 1e308, math.nan, math.inf, "", "x", [], {}, [[]]]
+ODD = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    7,
+    1 << 31,
+    1 << 63,
+    10**30,
+    -(10**30),
+    0.5,
+    1e308,
+    math.nan,
+    math.inf,
+    "",
+    "x",
+    [],
+    {},
+    [[]],
+]
 ODD_INTEGERS = [0, 1, -1, 2, 17, 60, 10**6, 10**9, -(10**6), 1 << 62, (1 << 63) - 1, -(1 << 63)]
 ODD_NUMBERS = [0.0, -0.0, 1.0, -1.0, 5e-324, 1e308, math.nan, math.inf, -math.inf]
 
@@ -193,8 +214,10 @@ def mutate_number(rng, header, arrays):
     index = int(rng.integers(len(numbers)))
     if kind == "<f8":
         numbers[index] = pick(rng, ODD_NUMBERS)
+    elif rng.random() < 0.7:
+        numbers[index] = pick(rng, ODD_INTEGERS)
     else:
-        numbers[index] = pick(rng, ODD_INTEGERS) if rng.random() < 0.7 else numbers[index] + rng.integers(-2, 3)
+        numbers[index : index + 1] += rng.integers(-2, 3)
     arrays[name] = numbers.tobytes()
 
 
@@ -233,10 +256,9 @@ def mutated(rng, content):
         return bytes(body) + hashlib.sha256(bytes(body)).digest()
     header, arrays = taken_apart(content)
     for _ in range(int(rng.integers(1, 4))):
-        try:
+        # Unless an earlier mutation has left nothing to change.
+        with suppress(TypeError, KeyError, AttributeError, OverflowError):
             pick(rng, (mutate_header, mutate_number, mutate_length, mutate_transition))(rng, header, arrays)
-        except (TypeError, KeyError, AttributeError, OverflowError):
-            pass  # an earlier mutation has left nothing to change here
     return put_together(header, arrays)
 
 
@@ -260,8 +282,7 @@ def fuzz(folder, times, seed):
             try:
                 run(kind, path, 40)
                 outcomes["went on"] += 1
-            except eb.EntropicBPIError as error:
-                assert "\x1b" not in str(error)
+            except eb.EntropicBPIError:
                 outcomes["refused"] += 1
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(json.dumps(outcomes | {"megabytes": grown / 1024}))

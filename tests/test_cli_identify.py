@@ -1,6 +1,7 @@
 """``entropic-bpi identify``: the result, its files, and runs that are interrupted."""
 
 import csv
+import hashlib
 import json
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sysconfig
 import time
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -252,6 +254,50 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, saved, out, advice):
     assert result.exit_code == 130
     assert advice in result.output
     assert result.output.count("\n") == 1
+
+
+# -- errors of the environment, and announcements ---------------------------------------------------------------------
+
+
+class Stumbling(gymnasium.Env):
+    """One state; the first run stumbles."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(2)
+    steps, sturdy = 0, False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        Stumbling.steps += 1
+        if Stumbling.steps > 20 and not Stumbling.sturdy:
+            raise ConnectionError("lost")
+        return 0, float(action), True, False, {}
+
+
+def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        gymnasium.registry, "Stumbling-v0", gymnasium.envs.registration.EnvSpec("Stumbling-v0", Stumbling)
+    )
+    words = ["gym:Stumbling-v0", "--horizon", "2", "--reward-range", "0", "1", "--beta", "-1", "--eps", "1e-6"]
+    words += ["--delta", "0.1", "--max-episodes", "100", "--seed", "1", "--out", tmp_path / "run"]
+    words += ["--announce", tmp_path / "a"]
+    lost = invoke(*words)
+    assert lost.exit_code == 2
+    assert "raised ConnectionError: lost" in lost.output
+    Stumbling.sturdy = True
+    refused = invoke(*words, "--resume")
+    assert refused.exit_code == 2
+    assert "accept_errors=True (--accept-errors) goes on" in refused.output
+    assert refused.output.count("\n") == 1
+    accepted = invoke(*words, "--resume", "--accept-errors")
+    assert accepted.exit_code == 1, accepted.output  # the episodes were spent
+    assert "raised an error once and the run went on" in " ".join(accepted.output.split())
+    claim = eb.Certificate.load(tmp_path / "run" / "certificate.json")
+    announcement = hashlib.sha256((tmp_path / "a").read_bytes()).hexdigest()
+    assert (claim.circumstances.errors, claim.circumstances.announcement) == (1, announcement)
+    assert eb.verify(tmp_path / "run" / "certificate.json").ok
 
 
 # -- bad input and help ----------------------------------------------------------------------------------------------

@@ -204,7 +204,8 @@ def _header(text: bytes) -> dict[str, Any]:
     _require(type(header) is dict and set(header) == set(_HEADER), "its header has other entries")
     for name, types in _HEADER.items():
         _require(type(header[name]) in types, f"{name} has the wrong type")
-    _require(all(type(fact) is str for fact in header["facts"].values()), "facts are not all text")
+    facts = header["facts"].items()
+    _require(all(type(fact) is str and f"{name}{fact}".isprintable() for name, fact in facts), "facts are not all text")
     return dict(header)
 
 

@@ -104,6 +104,7 @@ class Environment:
             "num_envs": self.copies,
             "observation_space": self.env.observation_space,
             "action_space": self.env.action_space,
+            "wrappers": [type(layer).__name__ for layer in layers[:-1]],
             "classes": [[qualified_name(type(layer)), _constructor_arguments(layer)] for layer in layers],
             "source code": source_digest(part for layer in layers for part in _ancestry(type(layer))),
         }
