@@ -56,6 +56,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(repr, value))
     if isinstance(value, (list, tuple)):
         return [_plain(part) for part in value]
     if isinstance(value, (np.ndarray, np.generic)):

@@ -1,8 +1,8 @@
 """Checkpoints: a run in one file, from which it goes on to exactly the result that it would have had uninterrupted.
 
-The file is a line with the name of the format, a line of JSON, the arrays as raw numbers, and the SHA-256 of all that. It
-holds no sizes but its own, and everything is checked against the problem before any compiled code sees it. What cannot be
-checked is that the counts were really played: take up your own checkpoints only.
+The file is a line with the name of the format, a line of JSON, the arrays as raw numbers, and the SHA-256 of all that. The
+lengths of the arrays must add up to that of the file, and every number is checked against the problem before any compiled
+code sees it. What cannot be checked is that the counts were really played: take up your own checkpoints only.
 """
 
 from __future__ import annotations

@@ -433,7 +433,8 @@ class Loop:
     def facts(self) -> dict[str, str]:
         """All that makes the run the one that it is, except its seed and its budget."""
         environment = self.source.facts() if isinstance(self.source, Environment) else {}
-        return facts_of({**self.options, **problem_facts(self.problem), **environment})
+        ignored = {"ignored": self.circumstances.ignored}
+        return facts_of({**self.options, **ignored, **problem_facts(self.problem), **environment})
 
     def state(self) -> State:
         history = np.concatenate(self.history) if self.history else np.empty(0, dtype=HISTORY)
@@ -459,7 +460,7 @@ class Loop:
                 f"this run ended because the environment contradicted what is assumed of it ({saved.contradiction!r}): "
                 "to go on would be to discard the contradiction; start another run"
             )
-        if saved.error is not None and not accept_errors:
+        if saved.error is not None and accept_errors is not True:
             raise InvalidProblemError(
                 f"this run ended in an error of the environment ({saved.error!r}), which lost the episodes of that "
                 "moment: accept_errors=True (--accept-errors) goes on, and the certificate will say so"
