@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import resource
 import subprocess
 import sys
 import warnings
@@ -162,6 +161,25 @@ def test_rewards_outside_the_declared_range_are_refused(reward, tmp_path):
         run("black box", path, 40)
 
 
+def test_reading_takes_a_few_times_the_size_of_the_file(tmp_path):
+    path, times = tmp_path / "run.ckpt", 2_000_000
+    run("kl", path, 20)
+    header, arrays = taken_apart(path.read_bytes())
+    arrays |= {f"seen_{name}": np.zeros(times, "<i8").tobytes() for name in ("rows", "successors", "times")}
+    header["lengths"] |= {f"seen_{name}": times for name in ("rows", "successors", "times")}
+    path.write_bytes(put_together(header, arrays))
+    code = (
+        "import test_checkpoint_files as tests\n"
+        "before = tests.peak_megabytes()\n"
+        f"try: tests.run('kl', {str(path)!r}, 40)\n"
+        "except tests.eb.InvalidProblemError as error: print(tests.peak_megabytes() - before, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent)
+    grown, message = done.stdout.split(" ", 1)
+    assert "seen_times are out of range" in message
+    assert float(grown) < 5 * path.stat().st_size / 2**20
+
+
 # -- many things at random -----------------------------------------------------------------------------------------
 
 ODD = [
@@ -262,6 +280,13 @@ def mutated(rng, content):
     return put_together(header, arrays)
 
 
+def peak_megabytes():
+    """The most memory that this process has had; where Linux does not tell, nothing is compared."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return sum(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
 def fuzz(folder, times, seed):
     """Take up mutated files of every kind; how many ended in our errors and how many went on, and the memory it took."""
     rng, path = np.random.default_rng(seed), Path(folder) / "run.ckpt"
@@ -272,7 +297,7 @@ def fuzz(folder, times, seed):
         run(kind, path, 40)  # compiles what going on needs
         path.unlink()
     module.write_atomically = lambda path, write: None
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_megabytes()
     outcomes = {"refused": 0, "went on": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -284,8 +309,7 @@ def fuzz(folder, times, seed):
                 outcomes["went on"] += 1
             except eb.EntropicBPIError:
                 outcomes["refused"] += 1
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(json.dumps(outcomes | {"megabytes": grown / 1024}))
+    print(json.dumps(outcomes | {"megabytes": peak_megabytes() - before}))
 
 
 def fuzz_in_a_process_of_its_own(folder, times, seed):
