@@ -1,6 +1,7 @@
 """A run that is killed at any moment and taken up again ends exactly as if nothing had happened."""
 
-import importlib
+import errno
+import importlib.util
 import multiprocessing
 import os
 import signal
@@ -8,14 +9,18 @@ import subprocess
 import sys
 import time
 
+import gymnasium
 import numpy as np
 import pytest
 
 import entropic_bpi as eb
+from entropic_bpi import checkpoint
 
 MODULE = importlib.import_module("entropic_bpi.identify")
 GARNET = eb.instances.garnet(2, 2, 2, horizon=2, seed=0)
 BRIDGE = eb.instances.risky_bridge(horizon=7)
+MANY = eb.instances.garnet(80, 2, 3, horizon=3, seed=2)  # so many that rows list only the successors seen
+LAKE = {"horizon": 4, "reward_range": (0, 1), "beta": -1.0}
 RUNS = {
     "bernstein": (BRIDGE, {"method": "bernstein", "beta": 2.5, "eps": 0.2}),
     "bernstein, budget": (BRIDGE, {"method": "bernstein", "beta": -1.0, "eps": 0.2, "max_episodes": 5_000_000}),
@@ -34,6 +39,8 @@ RUNS = {
     "kl": (BRIDGE, {"beta": 2.5, "eps": 0.2, "successors": "model"}),
     "kl, budget": (BRIDGE, {"beta": -1.0, "eps": 0.01, "max_episodes": 6_000}),
     "kl, every, budget": (GARNET, {"beta": 1.0, "eps": 1e-4, "replan": "every", "max_episodes": 9_000}),
+    "kl, many states": (MANY, {"beta": -1.0, "eps": 0.2, "max_episodes": 800}),
+    "kl, black box": ("FrozenLake-v1", {**LAKE, "eps": 0.1, "max_episodes": 300, "replan": 0.05}),
 }
 # A copy of the running process, so that each victim starts with everything compiled.
 needs_fork = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
@@ -191,22 +198,23 @@ def test_without_a_seed_the_file_decides(tmp_path):
 
 
 CHANGES = {
-    "model": {"mdp": eb.instances.risky_bridge(horizon=7, p_start=0.9)},
-    "beta": {"beta": 2.4},
-    "eps": {"eps": 0.1},
-    "delta": {"delta": 0.2},
-    "seed": {"seed": 12},
-    "method": {"method": "bernstein"},
-    "replan": {"replan": 0.02},
-    "sampling": {"sampling": "optimistic"},
-    "ties": {"ties": "lowest"},
-    "stationary": {"stationary": True},
-    "successors": {"successors": None},
+    "source_hash was": {"mdp": eb.instances.risky_bridge(horizon=7, p_start=0.9)},
+    "horizon was 7, is 9": {"mdp": eb.instances.risky_bridge(horizon=9)},
+    "beta was 2.5, is 2.4": {"beta": 2.4},
+    "eps was 0.2, is 0.1": {"eps": 0.1},
+    "delta was 0.1, is 0.2": {"delta": 0.2},
+    "seed was 11, is 12": {"seed": 12},
+    'method was "kl", is "bernstein"': {"method": "bernstein"},
+    "replan was 0.01, is 0.02": {"replan": 0.02},
+    'sampling was "challenger", is "optimistic"': {"sampling": "optimistic"},
+    'ties was "random", is "lowest"': {"ties": "lowest"},
+    "stationary was false, is true": {"stationary": True},
+    'successors was "model", is "unknown"': {"successors": None},
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_another_run_is_refused_and_the_file_kept(change, tmp_path):
+@pytest.mark.parametrize("difference", CHANGES)
+def test_another_run_is_refused_by_name_and_the_file_kept(difference, tmp_path):
     path = tmp_path / "run.ckpt"
     options = {"mdp": BRIDGE, "delta": 0.1, "seed": 11, "max_episodes": 50, **RUNS["kl"][1]}
 
@@ -215,33 +223,148 @@ def test_another_run_is_refused_and_the_file_kept(change, tmp_path):
 
     start(**options)
     before = path.read_bytes()
-    with pytest.raises(eb.InvalidProblemError, match=r"run.ckpt belongs to another run"):
-        start(**{**options, **CHANGES[change]})
+    with pytest.raises(eb.InvalidProblemError, match=rf"run.ckpt belongs to another run: .*{difference}"):
+        start(**{**options, **CHANGES[difference]})
     assert path.read_bytes() == before
+
+
+def test_a_mask_with_one_more_successor_is_another_run(tmp_path):
+    path = tmp_path / "run.ckpt"
+    mask = np.zeros((2, 2, 2), dtype=bool)
+    mask[:, :, 0] = mask[:, 0, 1] = True
+    model = eb.FiniteMDP(np.array([[[0.5, 0.5], [1, 0]], [[0.5, 0.5], [1, 0]]]), np.eye(2), horizon=2)
+    options = {"beta": 1.0, "eps": 0.1, "delta": 0.1, "seed": 1, "max_episodes": 5, "checkpoint": path}
+    eb.identify(model, successors=mask, **options)
+    with pytest.raises(eb.InvalidProblemError, match=r"another run: slots\.begin was .*slots\.possible was"):
+        eb.identify(model, successors=np.ones((2, 2, 2), dtype=bool), **options)
+
+
+# -- environments: all that can be seen of them is compared --------------------------------------------------------
+
+
+def play(env, path, **change):
+    return eb.identify(
+        env, **{**LAKE, "eps": 0.1, "delta": 0.1, "seed": 1, "max_episodes": 40, **change}, checkpoint=path
+    )
+
+
+def lake(**options):
+    return gymnasium.make("FrozenLake-v1", **options)
+
+
+class Halved(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return reward / 2
+
+
+OTHER_ENVIRONMENTS = {
+    r"environment\.is_slippery was not given, is false": lambda: (lake(is_slippery=False), {}),
+    r"max_episode_steps was 100, is 50": lambda: (lake(max_episode_steps=50), {}),
+    r"reward_range was \[0\.0, 1\.0\], is \[0\.0, 3\.0\]": lambda: (lake(), {"reward_range": (0, 3)}),
+    "horizon was 4, is 5": lambda: (lake(), {"horizon": 5}),
+    "num_envs was 1, is 2": lambda: ("FrozenLake-v1", {"num_envs": 2}),
+    r"wrappers was \[\"TimeLimit\".*, is \[\"Halved\"": lambda: (Halved(lake()), {}),
+    r'environment was "FrozenLake-v1", is "FrozenLake8x8-v1"': lambda: ("FrozenLake8x8-v1", {}),
+}
+
+
+@pytest.mark.parametrize("difference", OTHER_ENVIRONMENTS)
+def test_another_environment_is_refused_by_name(difference, tmp_path):
+    path = tmp_path / "run.ckpt"
+    play(lake(), path)
+    before = path.read_bytes()
+    env, change = OTHER_ENVIRONMENTS[difference]()
+    with pytest.raises(eb.InvalidProblemError, match=rf"run.ckpt belongs to another run: .*{difference}"):
+        play(env, path, **change)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("wrap", [gymnasium.wrappers.TransformReward, lambda env, how: how and Halved(env)])
+def test_the_same_environment_made_again_is_the_same_run(wrap, tmp_path):
+    path = tmp_path / "run.ckpt"
+    for _ in range(2):
+        result = play(wrap(lake(), lambda reward: reward / 2), path)
+    assert result.episodes == 40
+
+
+def test_a_wrapper_with_another_function_is_another_run(tmp_path):
+    path = tmp_path / "run.ckpt"
+    play(gymnasium.wrappers.TransformReward(lake(), lambda reward: reward / 2), path)
+    with pytest.raises(eb.InvalidProblemError, match="belongs to another run: classes was"):
+        play(gymnasium.wrappers.TransformReward(lake(), lambda reward: reward / 3), path)
+
+
+def test_an_environment_of_another_model_is_another_run(tmp_path):
+    path = tmp_path / "run.ckpt"
+    play(eb.as_gymnasium(eb.instances.risky_bridge(horizon=4)), path)
+    with pytest.raises(eb.InvalidProblemError, match="belongs to another run: classes was"):
+        play(eb.as_gymnasium(eb.instances.risky_bridge(horizon=4, p_start=0.5)), path)
+
+
+WALK = """
+import gymnasium
+
+class Place(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(3)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return 0, {}
+
+class Walk(Place):
+    def step(self, action):
+        self.place += int(action == 1 and self.np_random.random() < CHANCE)
+        return self.place, float(self.place == 2), self.place == 2, False, {}
+"""
+
+
+def a_walk(folder, monkeypatch, chance, text=WALK):
+    """The environment class of a module that is written and imported anew."""
+    file = folder / "walking.py"
+    file.write_text(text.replace("CHANCE", chance))
+    spec = importlib.util.spec_from_file_location("walking", file)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "walking", module)
+    spec.loader.exec_module(module)
+    return module.Walk()
+
+
+@pytest.mark.parametrize("other", [WALK.replace("CHANCE", "0.75"), WALK.replace("self.place = 0", "self.place = 1")])
+def test_a_class_whose_source_changed_is_another_run(other, tmp_path, monkeypatch):
+    path = tmp_path / "run.ckpt"
+    for _ in range(2):  # the same source is the same run
+        play(a_walk(tmp_path, monkeypatch, "0.7"), path)
+    with pytest.raises(eb.InvalidProblemError, match='belongs to another run: source code was "sha256:'):
+        play(a_walk(tmp_path, monkeypatch, "0.7", other), path)
+
+
+def test_an_environment_without_readable_source_can_be_taken_up(tmp_path):
+    space = {}
+    exec(WALK.replace("CHANCE", "0.7"), space)
+    for _ in range(2):
+        assert play(space["Walk"](), tmp_path / "run.ckpt").episodes == 40
+
+
+# -- files that are no checkpoints ---------------------------------------------------------------------------------
 
 
 def foreign_files(tmp_path, good):
     yield "empty", b""
     yield "text", b"episodes,gap\n1,2\n"
+    yield "first line", good[: good.index(b"\n") + 1]
     yield "truncated", good[: len(good) // 2]
-    middle = good.index(b"counts_visits") + 200
+    middle = len(good) // 2
     yield "flipped", good[:middle] + bytes(255 - byte for byte in good[middle : middle + 64]) + good[middle + 64 :]
-    for name, arrays in {
-        "no header": {"a": np.zeros(3)},
-        "other header": {"header": "{}"},
-        "list header": {"header": "[1, 2]"},
-        "number header": {"header": np.zeros(2)},
-        "not json": {"header": "{"},
-    }.items():
-        np.savez(tmp_path / "other.npz", **arrays)
-        yield name, (tmp_path / "other.npz").read_bytes()
-    np.save(tmp_path / "other.npy", np.zeros(3))
-    yield "npy", (tmp_path / "other.npy").read_bytes()
+    np.savez(tmp_path / "other.npz", header="{}")
+    yield "npz", (tmp_path / "other.npz").read_bytes()
 
 
 def test_a_file_that_is_no_checkpoint_is_refused_and_kept(tmp_path):
     path = tmp_path / "run.ckpt"
     identify("kl", path, max_episodes=50)
+    assert path.read_bytes().startswith(b"entropic-bpi checkpoint")
     for name, content in foreign_files(tmp_path, path.read_bytes()):
         path.write_bytes(content)
         with pytest.raises(eb.InvalidProblemError, match=r"run.ckpt is not a checkpoint of entropic-bpi"):
@@ -258,3 +381,47 @@ def test_saving_leaves_no_other_file_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(MODULE, "CHECKPOINT_SECONDS", 0.0)
     identify("kl", tmp_path / "run.ckpt", max_episodes=50)
     assert [file.name for file in tmp_path.iterdir()] == ["run.ckpt"]
+
+
+# -- a disk that is full -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    def refuse(path, write):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("entropic_bpi.checkpoint.write_atomically", refuse)
+
+
+def test_a_result_survives_a_checkpoint_that_cannot_be_written(tmp_path, full_disk):
+    with pytest.warns(UserWarning, match=r"run.ckpt could not be written: .*No space left on device"):
+        result = identify("kl", tmp_path / "run.ckpt")
+    assert_same(result, identify("kl"), tmp_path)
+
+
+def test_a_run_warns_once_and_goes_on_while_it_cannot_be_saved(tmp_path, full_disk, monkeypatch):
+    monkeypatch.setattr(MODULE, "CHECKPOINT_SECONDS", 0.0)
+    with pytest.warns(UserWarning, match="could not be written") as caught:
+        result = identify("kl", tmp_path / "run.ckpt", max_episodes=300)
+    assert len(caught) == 1
+    assert len(result.history) > 10
+
+
+def test_a_disk_with_room_again_is_used_again(tmp_path, monkeypatch):
+    """Full for the first three saves: the run is saved at its end, and the warning is the only trace."""
+    write, calls = checkpoint.write_atomically, []
+
+    def sometimes(path, contents):
+        calls.append(path)
+        if len(calls) <= 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, contents)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", sometimes)
+    monkeypatch.setattr(MODULE, "CHECKPOINT_SECONDS", 0.0)
+    with pytest.warns(UserWarning, match="could not be written") as caught:
+        first = identify("kl", tmp_path / "run.ckpt", max_episodes=300)
+    assert len(caught) == 1
+    assert len(calls) > 4
+    assert_same(identify("kl", tmp_path / "run.ckpt", max_episodes=300), first, tmp_path)

@@ -1,6 +1,7 @@
 """``entropic-bpi identify``: the result, its files, and runs that are interrupted."""
 
 import csv
+import hashlib
 import json
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sysconfig
 import time
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +20,7 @@ from entropic_bpi import cli
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "entropic-bpi")
 BRIDGE = ["risky-bridge", "--beta", "-1", "--eps", "0.5", "--delta", "0.1", "--successors", "model", "--seed", "1"]
-FILES = {"certificate.json", "checkpoint.npz", "history.csv", "interval.png"}
+FILES = {"certificate.json", "checkpoint.bin", "history.csv", "interval.png"}
 
 
 def invoke(*words):
@@ -137,6 +139,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["risky-bridge", "--beta", "-2", "--eps", "0.1", "--delta", "0.2", "--method", "bernstein"],
         *["--constants", "sharp", "--stationary", "--successors", tmp_path / "mask.npy", "--replan", "0.5"],
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
+        *["--accept-errors", "--announce", "run.json"],
     )
     assert given.pop("successors").shape == (8, 2, 8)
     assert given == {
@@ -151,6 +154,8 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "max_episodes": 7,
         "seed": 3,
         "ties": "lowest",
+        "accept_errors": True,
+        "announce": Path("run.json"),
         "checkpoint": None,
         "progress": False,
     }
@@ -186,10 +191,10 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path):
     assert other.exit_code == 2
     assert "belongs to another run" in other.output
     assert contents(tmp_path / "run") == before
-    (tmp_path / "run" / "checkpoint.npz").unlink()
+    (tmp_path / "run" / "checkpoint.bin").unlink()
     lost = invoke(*BRIDGE, *out, "--resume")
     assert lost.exit_code == 2
-    assert "without checkpoint.npz the run cannot go on" in lost.output
+    assert "without checkpoint.bin the run cannot go on" in lost.output
 
 
 def test_a_finished_run_prints_its_result_again(tmp_path):
@@ -218,7 +223,7 @@ def test_killed_and_resumed_is_bit_for_bit_the_uninterrupted_run(tmp_path):
     words += ["--successors", "model", "--seed", "5", "--quiet", "--out"]
     with subprocess.Popen([sys.executable, "-c", code, *words, "killed"], cwd=tmp_path) as process:
         deadline = time.monotonic() + 120
-        while not (tmp_path / "killed" / "checkpoint.npz").exists():
+        while not (tmp_path / "killed" / "checkpoint.bin").exists():
             assert time.monotonic() < deadline
             time.sleep(0.005)
         process.kill()
@@ -233,7 +238,7 @@ def test_killed_and_resumed_is_bit_for_bit_the_uninterrupted_run(tmp_path):
 @pytest.mark.parametrize(
     ("saved", "out", "advice"),
     [
-        (True, True, "checkpoint.npz; the same command with --resume goes on"),
+        (True, True, "checkpoint.bin; the same command with --resume goes on"),
         (False, True, "nothing was saved yet; start again with the same command"),
         (False, False, "nothing was saved; a run with --out can be resumed"),
     ],
@@ -249,6 +254,50 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, saved, out, advice):
     assert result.exit_code == 130
     assert advice in result.output
     assert result.output.count("\n") == 1
+
+
+# -- errors of the environment, and announcements ---------------------------------------------------------------------
+
+
+class Stumbling(gymnasium.Env):
+    """One state; the first run stumbles."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(2)
+    steps, sturdy = 0, False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        Stumbling.steps += 1
+        if Stumbling.steps > 20 and not Stumbling.sturdy:
+            raise ConnectionError("lost")
+        return 0, float(action), True, False, {}
+
+
+def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        gymnasium.registry, "Stumbling-v0", gymnasium.envs.registration.EnvSpec("Stumbling-v0", Stumbling)
+    )
+    words = ["gym:Stumbling-v0", "--horizon", "2", "--reward-range", "0", "1", "--beta", "-1", "--eps", "1e-6"]
+    words += ["--delta", "0.1", "--max-episodes", "100", "--seed", "1", "--out", tmp_path / "run"]
+    words += ["--announce", tmp_path / "a"]
+    lost = invoke(*words)
+    assert lost.exit_code == 2
+    assert "raised ConnectionError: lost" in lost.output
+    Stumbling.sturdy = True
+    refused = invoke(*words, "--resume")
+    assert refused.exit_code == 2
+    assert "accept_errors=True (--accept-errors) goes on" in refused.output
+    assert refused.output.count("\n") == 1
+    accepted = invoke(*words, "--resume", "--accept-errors")
+    assert accepted.exit_code == 0, accepted.output
+    assert "raised an error once and the run went on" in " ".join(accepted.output.split())
+    claim = eb.Certificate.load(tmp_path / "run" / "certificate.json")
+    announcement = hashlib.sha256((tmp_path / "a").read_bytes()).hexdigest()
+    assert (claim.circumstances.errors, claim.circumstances.announcement) == (1, announcement)
+    assert eb.verify(tmp_path / "run" / "certificate.json").ok
 
 
 # -- bad input and help ----------------------------------------------------------------------------------------------

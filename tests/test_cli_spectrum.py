@@ -115,7 +115,7 @@ def test_bad_levels_are_one_line_and_exit_code_2(run, tmp_path, beta, message):
 def test_a_run_that_has_not_finished_or_is_not_there(tmp_path):
     words = ["--beta", "0:1:1", "--out", tmp_path / "out"]
     assert "no such file" in invoke("spectrum", tmp_path, *words).output
-    (tmp_path / "checkpoint.npz").touch()
+    (tmp_path / "checkpoint.bin").touch()
     result = invoke("spectrum", tmp_path, *words)
     assert result.exit_code == 2
     assert "has not finished: go on with identify" in result.output

@@ -1,7 +1,10 @@
 """The loop: what it accepts, what it reports, that it repeats, and that its two engines are one learner."""
 
+import hashlib
 import json
 import math
+import sys
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -68,6 +71,8 @@ BAD = [
     ({"ties": "first"}, "ties must be one of random, lowest; got 'first'"),
     ({"checkpoint": 7}, "checkpoint must be a path, got 7"),
     ({"checkpoint": "no/such/folder/file"}, "no/such/folder is not an existing folder"),
+    ({"announce": 7}, "announce must be a path, got 7"),
+    ({"announce": "no/such/folder/file"}, "announce: no/such/folder/file cannot be written"),
     ({"mdp": PER_STEP, "stationary": True}, "the model's changes by step"),
     ({"mdp": NEXT, "method": "bernstein"}, "method='bernstein' needs rewards that depend on .* Use method='kl'"),
     ({"mdp": NEXT, "method": "bernstein", "constants": "sharp"}, "Use method='kl'"),
@@ -274,6 +279,91 @@ def test_rewards_in_other_units_give_the_same_run_in_those_units():
         np.testing.assert_array_equal(ours.policy, theirs.policy)
         np.testing.assert_allclose(ours.history["upper"], offset + scale * theirs.history["upper"], rtol=1e-9)
         np.testing.assert_allclose(ours.history["gap"], scale * theirs.history["gap"], rtol=1e-9)
+
+
+# -- a run that is announced -----------------------------------------------------------------------------------
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_an_announcement_commits_to_the_run_before_its_first_episode(tmp_path, monkeypatch):
+    path, seen = tmp_path / "announcement.json", []
+
+    def play(self, *arguments):
+        seen.append(path.read_bytes())
+        return original(self, *arguments)
+
+    original = Simulator.play
+    monkeypatch.setattr(Simulator, "play", play)
+    before = datetime.now(UTC).replace(microsecond=0)
+    result = run(announce=path)
+    assert len(set(seen)) == 1
+    assert result.certificate.circumstances.announcement == digest(seen[0]) == digest(path.read_bytes())
+    content = json.loads(seen[0])
+    assert content["format"] == "entropic-bpi announcement"
+    assert content["library"] == eb.__version__
+    assert before <= datetime.fromisoformat(content["time"]) <= datetime.now(UTC)
+    assert content["seed_sha256"] == digest(str(result.seed).encode())
+    assert content["max_episodes"] == 300
+    settings = {"beta": "1.0", "eps": "0.5", "delta": "0.1", "method": '"kl"', "horizon": "3", "n_states": "3"}
+    assert settings.items() <= content["run"].items()
+    assert content["run"]["source_hash"] == f'"{GARNET.content_hash}"'
+    np.testing.assert_array_equal(result.history, run().history)  # it changes nothing
+    result.certificate.save(tmp_path / "claim.json")
+    loaded = eb.Certificate.load(tmp_path / "claim.json")
+    assert loaded.circumstances.announcement == digest(seen[0])
+    assert eb.verify(loaded).ok
+
+
+def test_an_announcement_that_exists_is_never_replaced(tmp_path):
+    path = tmp_path / "announcement.json"
+    run(announce=path)
+    before = path.read_bytes()
+    for change in (
+        {"beta": 2.0},
+        {},
+    ):  # the same run again may have another result if the environment's luck is its own
+        with pytest.raises(eb.InvalidProblemError, match=r"announcement\.json exists and announces another run"):
+            run(announce=path, **change)
+    assert path.read_bytes() == before
+
+
+def test_a_run_that_is_taken_up_keeps_its_announcement(tmp_path):
+    path, saved = tmp_path / "announcement.json", tmp_path / "run.ckpt"
+    first = run(announce=path, checkpoint=saved, max_episodes=20, seed=None)
+    for announce in (path, None):
+        resumed = run(announce=announce, checkpoint=saved, max_episodes=200, seed=None)
+        assert resumed.episodes > 20
+        assert resumed.certificate.circumstances == first.certificate.circumstances
+    path.write_bytes(path.read_bytes().replace(b"0.5", b"0.4"))
+    with pytest.raises(eb.InvalidProblemError, match="is not the announcement with which this run began"):
+        run(announce=path, checkpoint=saved, seed=None)
+    path.unlink()
+    with pytest.raises(eb.InvalidProblemError, match=r"announcement\.json cannot be read"):
+        run(announce=path, checkpoint=saved, seed=None)
+
+
+def test_a_run_that_has_begun_cannot_be_announced(tmp_path):
+    path, saved = tmp_path / "announcement.json", tmp_path / "run.ckpt"
+    run(checkpoint=saved, max_episodes=20)
+    with pytest.raises(eb.InvalidProblemError, match="begun without an announcement"):
+        run(announce=path, checkpoint=saved)
+    assert not path.exists()
+
+
+def test_an_announced_run_can_be_taken_up_from_its_first_moment(tmp_path, monkeypatch):
+    path, saved = tmp_path / "announcement.json", tmp_path / "run.ckpt"
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["entropic_bpi.identify"], "_watch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(announce=path, checkpoint=saved)
+    assert run(announce=path, checkpoint=saved).certificate.circumstances.announcement == digest(path.read_bytes())
 
 
 # -- what it may know ------------------------------------------------------------------------------------------

@@ -252,16 +252,21 @@ class Counts:
         first = np.cumsum(used) - used
         return np.repeat(rows, used), np.repeat(ledger.begin[rows] - first, used) + np.arange(used.sum())
 
+    def seen(self) -> Transitions:
+        """Every transition seen, row by row in the order of the slots: added to new counts, they get the same slots."""
+        ledger = self.ledger
+        rows, slots = self.occupied_slots()
+        times = ledger.tally[slots]
+        rows, slots, times = rows[times > 0], slots[times > 0], times[times > 0]
+        rewards = ledger.low[0, slots] if self.problem.black_box_rewards else _KNOWN
+        return Transitions(rows, ledger.successor[slots], times, rewards)
+
     def transitions(self) -> Transitions:
         """Every transition seen, sorted by row and successor: the counts in their canonical form."""
-        ledger = self.ledger
-        row, slots = self.occupied_slots()
-        successor, times = ledger.successor[slots], ledger.tally[slots]
-        rewards = ledger.low[0, slots] if self.problem.black_box_rewards else np.zeros(len(slots))
-        order = np.lexsort((rewards, successor, row))
-        order = order[times[order] > 0]
-        known = _KNOWN if not self.problem.black_box_rewards else rewards[order]
-        return Transitions(row[order], successor[order], times[order], known)
+        seen = self.seen()
+        learned = (seen.rewards,) if self.problem.black_box_rewards else ()
+        order = np.lexsort((*learned, seen.successors, seen.rows))
+        return Transitions(*(array[order] if array.size else array for array in seen))
 
     def state(self) -> dict[str, Any]:
         """A copy of everything, from which :meth:`restore` goes on."""

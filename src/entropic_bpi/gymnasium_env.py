@@ -16,7 +16,7 @@ from entropic_bpi.mdp import FiniteMDP
 __all__ = ["MDPEnv", "as_gymnasium"]
 
 
-class MDPEnv(gymnasium.Env[Any, Any]):
+class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
     """An episode of ``mdp``: observations are states, and the episode is truncated after its horizon.
 
     Of a model that is not stationary the observation does not tell the step; ``info["step"]`` does.
@@ -25,6 +25,7 @@ class MDPEnv(gymnasium.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it so
 
     def __init__(self, mdp: FiniteMDP) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, mdp=mdp, _disable_deepcopy=True)
         self.mdp = mdp
         self.observation_space = gymnasium.spaces.Discrete(mdp.n_states)
         self.action_space = gymnasium.spaces.Discrete(mdp.n_actions)

@@ -15,31 +15,38 @@ a stale policy may revisit an under-sampled pair for a whole batch.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import time
-import zipfile
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from entropic_bpi._checks import check_choice, check_finite, check_integer
-from entropic_bpi._files import write_atomically
+from entropic_bpi._facts import facts_of, problem_facts
 from entropic_bpi._interrupts import deferred_interrupt
 from entropic_bpi._progress import Progress
+from entropic_bpi.announcement import announce as announce_run
+from entropic_bpi.announcement import check_announced
 from entropic_bpi.certificate import Certificate, Circumstances, finite_gap
+from entropic_bpi.checkpoint import HISTORY, Checkpoint, State
 from entropic_bpi.counts import Counts, Transitions
-from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.methods.bernstein import Bernstein
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.methods.plan import Plan
 from entropic_bpi.problem import Problem
-from entropic_bpi.sampling.environment import Environment, Player, check_black_box, open_environment
+from entropic_bpi.sampling.environment import (
+    Environment,
+    EnvironmentRaised,
+    Player,
+    check_black_box,
+    open_environment,
+)
 from entropic_bpi.sampling.simulator import Simulator
 
 __all__ = ["Identification", "identify"]
@@ -48,9 +55,10 @@ DEFAULT_REPLAN = 0.01
 CHECKPOINT_SECONDS = 2.0
 # Episodes that the compiled plan-test-play loop handles before it returns to Python.
 EVERY_CHUNK = 2_000
+# What a checkpoint keeps of an error's message.
+LONGEST_MESSAGE = 300
 # Beyond this many plans, replan="every" keeps only one in about a thousandth of the episodes so far.
 FULL_HISTORY = 10_000
-HISTORY_DTYPE = np.dtype([("episodes", np.int64), ("lower", float), ("upper", float), ("gap", float)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +118,8 @@ def identify(
     seed: int | None = None,
     ties: str = "random",
     checkpoint: str | Path | None = None,
+    accept_errors: bool = False,
+    announce: str | Path | None = None,
     progress: bool = False,
     num_envs: int = 1,
 ) -> Identification:
@@ -151,7 +161,16 @@ def identify(
         Between equally good actions: a preference drawn once per run and place, or the lowest index.
     checkpoint : path, optional
         Save the state there every few seconds; if the file exists the run goes on from it, to exactly the result that
-        it would have had uninterrupted.
+        it would have had uninterrupted. The file of a run with other arguments, another model or environment is refused;
+        only ``max_episodes`` may change.
+    accept_errors : bool
+        Go on with a run that ended because the environment's ``reset`` or ``step`` raised an error. The episodes of that
+        moment are lost, and if such errors are likelier in bad episodes than in good ones the rest is a selection: the
+        certificate counts the errors and states the assumption that it is none.
+    announce : path, optional
+        Write a commitment to this run there before its first episode: all settings, a digest of the seed, the time. The
+        certificate carries the file's SHA-256. An existing file is refused, unless the run goes on from a checkpoint
+        and began with it. See :mod:`entropic_bpi.announcement`.
     progress : bool
         Show a progress line on stderr.
     num_envs : int
@@ -173,24 +192,39 @@ def identify(
         stationary=stationary, successors=successors, replan=replan, sampling=sampling, reward_range=reward_range,
         max_episodes=max_episodes, seed=seed, ties=ties, num_envs=num_envs,
     )  # fmt: skip
-    path = _check_checkpoint(checkpoint)
-    store = None if path is None else _Checkpoint(path, loop, seeded=seed is not None)
+    path, announced = _check_path("checkpoint", checkpoint), _check_path("announce", announce)
+    with closing(loop):
+        facts = loop.facts() if path or announced else {}
+        store = None if path is None else Checkpoint(path, facts, seed)
+        saved = None if store is None else store.read(loop.problem)
+        if saved is not None:
+            loop = loop.resumed(saved, accept_errors=accept_errors)
+        if announced is not None and saved is not None:
+            check_announced(announced, saved.announcement)
+        elif announced is not None:
+            digest = announce_run(announced, facts, seed=loop.seed, max_episodes=loop.budget)
+            loop.circumstances = loop.circumstances._replace(announcement=digest)
+            if store is not None:
+                store.save(loop.state())  # from now on it can be taken up, whatever happens
+        _watch(loop, store, progress)
+        return loop.result()
+
+
+def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
+    """Let the loop go to its end; show it and save it on the way."""
     with Progress(progress, loop.problem.eps) as line, deferred_interrupt() as check_interrupt:
 
         def observe(plan: Plan) -> None:
             line.update(loop.counts.episodes, plan.gap)
-            if store is not None:
-                store.save_if_due()
+            if store is not None and store.age() >= CHECKPOINT_SECONDS:
+                store.save(loop.state())
             check_interrupt()
 
         try:
             loop.go(observe)
         finally:
             if store is not None:
-                store.save()
-            if isinstance(loop.source, Environment):
-                loop.source.close()
-    return loop.result()
+                store.save(loop.state())
 
 
 def start(
@@ -276,10 +310,10 @@ def _check_stationary(stationary: Any, *, default: bool) -> bool:
     return bool(stationary)
 
 
-def _check_checkpoint(checkpoint: Any) -> Path | None:
-    if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
-        raise InvalidProblemError(f"checkpoint must be a path, got {checkpoint!r}")
-    return None if checkpoint is None else Path(checkpoint)
+def _check_path(name: str, path: Any) -> Path | None:
+    if path is not None and not isinstance(path, (str, os.PathLike)):
+        raise InvalidProblemError(f"{name} must be a path, got {path!r}")
+    return None if path is None else Path(path)
 
 
 def _check_seed(seed: int | None) -> int:
@@ -305,6 +339,8 @@ class Loop:
     seconds: float = 0.0
     history: list[np.ndarray] = field(default_factory=list)
     best: tuple[Plan, int, Transitions] | None = None
+    error: str | None = None
+    contradiction: str | None = None
 
     def __post_init__(self) -> None:
         draws, ties = np.random.SeedSequence(self.seed).spawn(2)
@@ -348,6 +384,8 @@ class Loop:
             reached = self.counts.episodes
             self.counts.restore(before)
             self.rng.bit_generator.state, self.round = rng, round
+            if isinstance(self.source, Environment) and not isinstance(error, KeyboardInterrupt):
+                self._mark(error)
             # The whole episodes before one that contradicts the problem are kept: play them again.
             while isinstance(error, InvalidProblemError) and self.counts.episodes < reached:
                 assert isinstance(self.sampler, Simulator)
@@ -355,6 +393,14 @@ class Loop:
                 self.method.play_every(plan, self.counts, self.sampler, self.round, left)
                 self.round = round + self.counts.episodes - int(before["episodes"])
             raise
+
+    def _mark(self, error: BaseException) -> None:
+        """Remember that the environment lost episodes: who goes on must know."""
+        message = str(error)[:LONGEST_MESSAGE]
+        if isinstance(error, InvalidProblemError) and not isinstance(error, EnvironmentRaised):
+            self.contradiction = message
+        else:
+            self.error = message
 
     def _play_batch(self, plan: Plan) -> None:
         batch = max(1, math.ceil(self.options["replan"] * self.counts.episodes))
@@ -369,7 +415,7 @@ class Loop:
             bounds = self.method.play_every(plan, self.counts, simulator, self.round, last - before)
             played = self.counts.episodes - before
             self.round += played
-            rows = np.empty(played, dtype=HISTORY_DTYPE)
+            rows = np.empty(played, dtype=HISTORY)
             rows["episodes"] = before + 1 + np.arange(played)
             rows["lower"], rows["upper"], rows["gap"] = bounds
             if self.counts.episodes == last or (played and rows["gap"][-1] <= self.problem.eps):
@@ -379,10 +425,63 @@ class Loop:
             plan = self.method.plan(self.counts, self.round)
 
     def _note(self, plan: Plan) -> None:
-        self.history.append(np.array([(self.counts.episodes, plan.lower, plan.upper, plan.gap)], dtype=HISTORY_DTYPE))
+        self.history.append(np.array([(self.counts.episodes, plan.lower, plan.upper, plan.gap)], dtype=HISTORY))
         passed = plan.gap <= self.problem.eps
         if passed or (self.budget is not None and (self.best is None or _claimed(plan) < _claimed(self.best[0]))):
             self.best = (plan, self.counts.episodes, self.counts.transitions())
+
+    def facts(self) -> dict[str, str]:
+        """All that makes the run the one that it is, except its seed and its budget."""
+        environment = self.source.facts() if isinstance(self.source, Environment) else {}
+        ignored = {"ignored": self.circumstances.ignored}
+        return facts_of({**self.options, **ignored, **problem_facts(self.problem), **environment})
+
+    def state(self) -> State:
+        history = np.concatenate(self.history) if self.history else np.empty(0, dtype=HISTORY)
+        return State(
+            seed=self.seed,
+            round=self.round,
+            seconds=self.elapsed(),
+            rng=dict(self.rng.bit_generator.state),
+            counts=self.counts,
+            # The row of the plan that comes next is noted when the run goes on.
+            history=history[history["episodes"] < self.counts.episodes],
+            best=self.best,
+            errors=self.circumstances.errors,
+            error=self.error,
+            contradiction=self.contradiction,
+            announcement=self.circumstances.announcement,
+        )
+
+    def resumed(self, saved: State, *, accept_errors: bool) -> Loop:
+        """The run that was saved, ready to go on."""
+        if saved.contradiction is not None:
+            raise InvalidProblemError(
+                f"this run ended because the environment contradicted what is assumed of it ({saved.contradiction!r}): "
+                "to go on would be to discard the contradiction; start another run"
+            )
+        if saved.error is not None and accept_errors is not True:
+            raise InvalidProblemError(
+                f"this run ended in an error of the environment ({saved.error!r}), which lost the episodes of that "
+                "moment: accept_errors=True (--accept-errors) goes on, and the certificate will say so"
+            )
+        loop = replace(
+            self,
+            seed=saved.seed,
+            round=saved.round,
+            seconds=saved.seconds,
+            history=[saved.history],
+            best=None if self.budget is None else saved.best,
+            circumstances=self.circumstances._replace(
+                errors=saved.errors + (saved.error is not None), announcement=saved.announcement
+            ),
+        )
+        loop.counts, loop.rng.bit_generator.state = saved.counts, saved.rng
+        return loop
+
+    def close(self) -> None:
+        if isinstance(self.source, Environment):
+            self.source.close()
 
     def elapsed(self) -> float:
         return self.seconds + time.perf_counter() - self.began
@@ -426,96 +525,3 @@ def _thinned(rows: np.ndarray) -> np.ndarray:
     late = episodes > FULL_HISTORY
     passed = np.floor(1000 * np.log(episodes)) > np.floor(1000 * np.log(np.maximum(episodes - 1, 1)))
     return rows[~late | passed]
-
-
-# -- checkpoints ---------------------------------------------------------------------------------------------
-
-
-class _Checkpoint:
-    """Saves the state of a run between plans, and takes it up again if the file is there."""
-
-    def __init__(self, path: Path, run: Loop, *, seeded: bool) -> None:
-        if not path.parent.is_dir():
-            raise InvalidProblemError(f"checkpoint: {path.parent} is not an existing folder")
-        self.path, self.run, self.saved = path, run, time.monotonic()
-        self.identity = self._identity()
-        if path.exists():
-            self._resume(seeded)
-
-    def _identity(self) -> str:
-        """What must be the same for a run to go on: the problem and the options, but not the budget."""
-        problem = self.run.problem
-        digest = hashlib.sha256()
-        numbers = [
-            problem.beta,
-            problem.eps,
-            problem.delta,
-            problem.stationary,
-            problem.successors,
-            problem.source_hash,
-        ]
-        digest.update(json.dumps([numbers, self.run.options]).encode())
-        for array in (problem.slots.begin, problem.slots.successor):
-            digest.update(array.tobytes())
-        return digest.hexdigest()
-
-    def save_if_due(self) -> None:
-        if time.monotonic() - self.saved >= CHECKPOINT_SECONDS:
-            self.save()
-
-    def save(self) -> None:
-        run = self.run
-        header = {
-            "identity": self.identity,
-            "seed": run.seed,
-            "round": run.round,
-            "seconds": run.elapsed(),
-            "rng": run.rng.bit_generator.state,
-            "best": None if run.best is None else [*map(float, run.best[0][1:4]), run.best[1]],
-        }
-        arrays = {f"counts_{name}": value for name, value in run.counts.state().items()}
-        if run.best is not None:
-            arrays["best_policy"] = run.best[0].policy
-            arrays |= {f"best_{name}": value for name, value in run.best[2]._asdict().items()}
-        history = np.concatenate(run.history) if run.history else np.empty(0, dtype=HISTORY_DTYPE)
-        # The row of the plan that comes next is noted when the run goes on.
-        history = history[history["episodes"] < run.counts.episodes]
-        write_atomically(self.path, lambda file: np.savez(file, header=json.dumps(header), history=history, **arrays))
-        self.saved = time.monotonic()
-
-    def _resume(self, seeded: bool) -> None:
-        run = self.run
-        try:
-            with self.path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                arrays = dict(file)
-            header = json.loads(str(arrays["header"]))
-            identity, seed = header["identity"], header["seed"]
-        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise InvalidProblemError(f"{self.path} is not a checkpoint of entropic-bpi: {error}") from None
-        if identity != self.identity or (seeded and seed != run.seed):
-            raise InvalidProblemError(
-                f"{self.path} belongs to another run (another model, problem, option or seed): "
-                "remove it or give another checkpoint"
-            )
-        if seed != run.seed:
-            run.seed = seed
-            run.__post_init__()
-        run.counts.restore({name: arrays[f"counts_{name}"] for name in run.counts.state()})
-        run.rng.bit_generator.state = header["rng"]
-        run.round, run.seconds = header["round"], header["seconds"]
-        run.history = [arrays["history"]]
-        if header["best"] is not None and run.budget is not None:
-            lower, upper, gap, episodes = header["best"]
-            policy = arrays["best_policy"]
-            transitions = Transitions(*(arrays[f"best_{name}"] for name in Transitions._fields))
-            run.best = (Plan(policy, lower, upper, gap, None), int(episodes), transitions)  # type: ignore[arg-type]
-
-
-def remove_checkpoint(path: str | Path) -> None:
-    """Delete a checkpoint that is no longer needed."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise EntropicBPIError(f"cannot remove {path}: {error}") from None

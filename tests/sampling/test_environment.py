@@ -277,25 +277,92 @@ def misbehaving(after, **faults):
     return Faulty()
 
 
-FAULTS = {
+CONTRADICTIONS = {
     "observation 7, outside": {"observation": 7},
     "must be a finite real number": {"reward": float("nan")},
     "outside the declared reward_range": {"reward": 5.0},
     "changed": {"observation": 1, "reward": 0.25, "terminated": False},
-    "raised RuntimeError: out of order": {"error": RuntimeError("out of order")},
     "before the horizon 3": {"truncated": True, "terminated": False},
 }
+LONG = {**BASICS, "eps": 0.01, "max_episodes": 300}
 
 
-@pytest.mark.parametrize("message", FAULTS)
-def test_a_misbehaving_environment_is_reported_and_nothing_is_lost(message, tmp_path):
-    path = tmp_path / "checkpoint.npz"
+@pytest.mark.parametrize("message", CONTRADICTIONS)
+def test_a_contradiction_is_reported_and_can_never_be_discarded(message, tmp_path):
+    path = tmp_path / "run.ckpt"
     with pytest.raises(eb.InvalidProblemError, match=message):
-        eb.identify(misbehaving(60, **FAULTS[message]), **{**BASICS, "eps": 0.01}, checkpoint=path)
-    resumed = eb.identify(Walk(), **{**BASICS, "eps": 0.01}, checkpoint=path, max_episodes=300)
-    straight = eb.identify(Walk(), **{**BASICS, "eps": 0.01}, max_episodes=300)
-    assert resumed.history.tolist() == straight.history.tolist()
-    np.testing.assert_array_equal(resumed.policy, straight.policy)
+        eb.identify(misbehaving(60, **CONTRADICTIONS[message]), **LONG, checkpoint=path)
+    kept = path.read_bytes()
+    for accept_errors in (False, True):
+        with pytest.raises(
+            eb.InvalidProblemError, match=rf"contradicted what is assumed of it .*{message}.*another run"
+        ):
+            eb.identify(misbehaving(10**9), **LONG, checkpoint=path, accept_errors=accept_errors)
+    assert path.read_bytes() == kept
+
+
+def test_after_an_error_of_the_environment_a_run_goes_on_only_if_told_and_the_certificate_says_so(tmp_path):
+    path = tmp_path / "run.ckpt"
+    with pytest.raises(eb.InvalidProblemError, match=r"^environment\.step raised RuntimeError: out of order$"):
+        eb.identify(misbehaving(60, error=RuntimeError("out of order")), **LONG, checkpoint=path)
+    kept = path.read_bytes()
+    for answer in (False, "no"):
+        with pytest.raises(
+            eb.InvalidProblemError, match=r"ended in an error of the environment .*out of order.*--accept-errors"
+        ) as refused:
+            eb.identify(misbehaving(10**9), **LONG, checkpoint=path, accept_errors=answer)
+        assert "\n" not in str(refused.value)
+    assert path.read_bytes() == kept
+    resumed = eb.identify(misbehaving(10**9), **LONG, checkpoint=path, accept_errors=True)
+    straight = eb.identify(Walk(), **LONG)
+    assert resumed.history.tolist() == straight.history.tolist()  # nothing else was lost
+    assert resumed.certificate.circumstances.errors == 1
+    assert any("raised an error once and the run went on" in line for line in resumed.certificate.assumptions)
+    assert eb.verify(resumed.certificate).ok
+    resumed.certificate.save(tmp_path / "claim.json")
+    assert eb.Certificate.load(tmp_path / "claim.json").circumstances.errors == 1
+    # The finished run can be looked at again, and the error is not forgotten.
+    again = eb.identify(misbehaving(10**9), **LONG, checkpoint=path)
+    assert again.certificate.circumstances.errors == 1
+
+
+def test_every_error_that_was_accepted_is_counted(tmp_path):
+    """An environment with luck of its own that raises on a bad event: without a count, only good events would be left."""
+    luck = np.random.default_rng(1)
+
+    class Selective(Walk):
+        def step(self, action):
+            if luck.random() < 0.02:
+                raise ConnectionError("the robot fell over")
+            return super().step(action)
+
+    path, errors = tmp_path / "run.ckpt", 0
+    while True:
+        try:
+            result = eb.identify(Selective(), **LONG, checkpoint=path, accept_errors=True)
+            break
+        except eb.InvalidProblemError as error:
+            errors += "fell over" in str(error)
+    assert errors > 3
+    assert result.certificate.circumstances.errors == errors
+    assert any(f"raised an error {errors} times" in line for line in result.certificate.assumptions)
+
+
+def test_a_run_that_exits_inside_the_environment_is_marked_too(tmp_path):
+    path = tmp_path / "run.ckpt"
+    with pytest.raises(SystemExit):
+        eb.identify(misbehaving(60, error=SystemExit("gone")), **LONG, checkpoint=path)
+    with pytest.raises(eb.InvalidProblemError, match=r"ended in an error of the environment \('gone'\)"):
+        eb.identify(misbehaving(10**9), **LONG, checkpoint=path)
+
+
+def test_an_interruption_is_no_error(tmp_path):
+    path = tmp_path / "run.ckpt"
+    with pytest.raises(KeyboardInterrupt):
+        eb.identify(misbehaving(60, error=KeyboardInterrupt()), **LONG, checkpoint=path)
+    resumed = eb.identify(misbehaving(10**9), **LONG, checkpoint=path)
+    assert resumed.history.tolist() == eb.identify(Walk(), **LONG).history.tolist()
+    assert resumed.certificate.circumstances.errors == 0
 
 
 @pytest.mark.parametrize("what", ["reset", "step"])
@@ -338,6 +405,61 @@ def test_an_unknown_source_is_named():
         eb.identify("NoSuchLake-v0", **BASICS)
     with pytest.raises(eb.InvalidProblemError, match="FiniteMDP"):
         eb.identify(17, **BASICS)
+
+
+# -- vector environments that reset themselves -----------------------------------------------------------------------
+
+
+has_modes = pytest.mark.skipif(
+    not hasattr(gymnasium.vector, "AutoresetMode"), reason="Gymnasium 1.0 knows one mode only"
+)
+
+
+class Unmarked(gymnasium.vector.SyncVectorEnv):
+    """A vector environment that does not say how it resets its copies."""
+
+    def __init__(self, num_envs):
+        super().__init__([Walk] * num_envs)
+        self.metadata = {}
+
+
+@pytest.fixture
+def registered():
+    """Register an environment for the time of a test."""
+    names = []
+
+    def register(**options):
+        names.append(f"Walk{len(names)}-v0")
+        gymnasium.register(names[-1], entry_point=Walk, **options)
+        return names[-1]
+
+    yield register
+    for name in names:
+        del gymnasium.registry[name]
+
+
+@has_modes
+@pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
+def test_vector_environments_that_do_not_reset_at_the_next_step_are_refused(mode, registered):
+    mode = gymnasium.vector.AutoresetMode[mode]
+    name = registered(kwargs={"vector_kwargs": {"autoreset_mode": mode}})
+    with pytest.raises(eb.InvalidProblemError, match=rf"autoreset_mode'\] = {mode}, expected AutoresetMode.NEXT_STEP"):
+        eb.identify(name, **BASICS, num_envs=2)
+
+
+@has_modes
+def test_vector_environments_that_do_not_say_how_they_reset_are_refused(registered):
+    name = registered(kwargs={"vectorization_mode": "vector_entry_point"}, vector_entry_point=Unmarked)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # from Gymnasium, which misses the mode, too
+        with pytest.raises(eb.InvalidProblemError, match=r"autoreset_mode'\] = None"):
+            eb.identify(name, **BASICS, num_envs=2)
+
+
+@has_modes
+def test_a_vector_environment_that_resets_at_the_next_step_is_played(registered):
+    name = registered(kwargs={"vector_kwargs": {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}})
+    assert eb.identify(name, **BASICS, num_envs=2).stopped
 
 
 # -- models as environments --------------------------------------------------------------------------------------

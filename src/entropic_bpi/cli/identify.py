@@ -26,7 +26,7 @@ from entropic_bpi.errors import InvalidProblemError
 if TYPE_CHECKING:
     from entropic_bpi.identify import Identification
 
-CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.npz", "history.csv", "interval.png"
+CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "history.csv", "interval.png"
 GRID = "grid.png"
 # Arrows of the actions, in their order.
 _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
@@ -79,6 +79,14 @@ def identify(
         Path | None, typer.Option(metavar="DIR", help="Folder for certificate, history, plot and checkpoint.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    accept_errors: Annotated[
+        bool,
+        typer.Option("--accept-errors", help="Go on after an error of the environment; the certificate says so."),
+    ] = False,
+    announce: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Commit to this run in a new file, before its first episode."),
+    ] = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table; the exit code tells.")] = False,
 ) -> int:
@@ -103,6 +111,10 @@ def identify(
     With --out the run can be interrupted at any time: the same command with --resume goes on to the same result, bit for
     bit. It also takes a larger --max-episodes. Without --resume a folder that holds a run is left alone.
 
+    An error that the environment raises ends the run, and the episodes of that moment are lost: --accept-errors goes on, and
+    the certificate says so. --announce writes what the run will be before it begins, to be given away at once: a reader of
+    the certificate, which names the file by its SHA-256, then knows that the run was not chosen among many.
+
     Exit codes: 0 certified; 1 the episodes were spent before eps was reached (the certificate then states the gap that is
     certified); 2 bad input.
     """
@@ -123,6 +135,8 @@ def identify(
         "max_episodes": max_episodes,
         "seed": seed,
         "ties": ties,
+        "accept_errors": accept_errors,
+        "announce": announce,
     }
     _check_folder(out, resume)
     checkpoint = None if out is None else out / CHECKPOINT

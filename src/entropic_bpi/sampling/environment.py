@@ -9,6 +9,7 @@ and a step back to the same observation with up to :data:`STAY_REWARDS` (a bump 
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,18 +18,31 @@ from typing import Any, NoReturn
 import numpy as np
 
 from entropic_bpi._checks import check_finite, check_integer
+from entropic_bpi._facts import qualified_name, source_digest
 from entropic_bpi.counts import Counts, Transitions
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 from entropic_bpi.sampling.simulator import Behaviour
 
-__all__ = ["END_REWARDS", "STAY_REWARDS", "Environment", "Player", "check_black_box", "open_environment"]
+__all__ = [
+    "END_REWARDS",
+    "STAY_REWARDS",
+    "Environment",
+    "EnvironmentRaised",
+    "Player",
+    "check_black_box",
+    "open_environment",
+]
 
 _MAX_STATES = 100_000
 _INTEGERS = (int, np.integer)
 
 _Tables = tuple[list[int], list[int], list[int]]  # of one step: the greedy actions, the lead and the turns
 _Outcome = tuple[int, int, float]  # row, next state, reward
+
+
+class EnvironmentRaised(InvalidProblemError):
+    """``reset`` or ``step`` raised an error of its own: what it would have answered is not known."""
 
 
 def open_environment(source: Any, num_envs: int) -> Environment:
@@ -64,6 +78,7 @@ class Environment:
         self.copies = int(env.num_envs) if hasattr(env, "single_observation_space") else 1
         observations, actions = env.observation_space, env.action_space
         if self.copies > 1:
+            _check_autoreset(env)
             observations, actions = env.single_observation_space, env.single_action_space
         self.sizes, self.index = _flattener(observations)
         self.n_observations = int(np.prod(self.sizes))
@@ -80,6 +95,23 @@ class Environment:
         """Close the environment if it was opened here; one that was handed in stays open."""
         if self.ours:
             self.env.close()
+
+    def facts(self) -> dict[str, Any]:
+        """All that can be seen of the environment's law from outside: its options, its classes and their source."""
+        spec, layers = self.env.spec, _layers(self.env)
+        facts = {
+            "environment": self.name,
+            "num_envs": self.copies,
+            "observation_space": self.env.observation_space,
+            "action_space": self.env.action_space,
+            "wrappers": [type(layer).__name__ for layer in layers[:-1]],
+            "classes": [[qualified_name(type(layer)), _constructor_arguments(layer)] for layer in layers],
+            "source code": source_digest(part for layer in layers for part in _ancestry(type(layer))),
+        }
+        if spec is not None:
+            facts |= {"entry_point": spec.entry_point, "max_episode_steps": spec.max_episode_steps}
+            facts |= {f"environment.{name}": value for name, value in spec.kwargs.items()}
+        return facts
 
     def problem(
         self,
@@ -230,7 +262,7 @@ class Player:
     def _refuse_error(self, what: str, error: Exception) -> NoReturn:
         if isinstance(error, EntropicBPIError):
             raise error
-        raise InvalidProblemError(f"{self.environment.name}.{what} raised {type(error).__name__}: {error}") from error
+        raise EnvironmentRaised(f"{self.environment.name}.{what} raised {type(error).__name__}: {error}") from error
 
     def _state(self, observation: Any, what: str) -> int:
         state = self.environment.index(observation)
@@ -278,6 +310,44 @@ def _transitions(seen: Counter[_Outcome]) -> Transitions:
     """What was seen and how often, in the order of first sight."""
     rows, successors, rewards = zip(*seen, strict=True)
     return Transitions(np.array(rows), np.array(successors), np.array(list(seen.values())), np.array(rewards))
+
+
+def _check_autoreset(env: Any) -> None:
+    """Refuse a vector environment whose answer to an episode's last step is the first observation of the next episode."""
+    import gymnasium
+
+    modes = getattr(gymnasium.vector, "AutoresetMode", None)
+    if modes is None:  # Gymnasium 1.0, where all of them reset at the next step
+        return
+    mode = env.metadata.get("autoreset_mode")
+    if mode is not modes.NEXT_STEP:
+        raise InvalidProblemError(
+            f"the vector environment has metadata['autoreset_mode'] = {mode}, expected {modes.NEXT_STEP}: "
+            "with any other the observation at the end of an episode may be one of the next episode"
+        )
+
+
+def _layers(env: Any) -> list[Any]:
+    """The environment and what it wraps, outermost first; of a vector of copies, the first copy."""
+    from gymnasium import Wrapper
+    from gymnasium.vector import SyncVectorEnv, VectorWrapper
+
+    layers = [env]
+    while isinstance(layers[-1], (Wrapper, VectorWrapper, SyncVectorEnv)):
+        outer = layers[-1]
+        layers.append(outer.envs[0] if isinstance(outer, SyncVectorEnv) else outer.env)
+    return layers
+
+
+def _constructor_arguments(env: Any) -> Any:
+    """What the environment was made with, where it records that in Gymnasium's way."""
+    arguments = getattr(env, "_saved_kwargs", None)
+    return arguments and {name: value for name, value in arguments.items() if name != "env"}
+
+
+def _ancestry(cls: type) -> list[type]:
+    """The class and all that it inherits from, except what is Python's own."""
+    return [part for part in cls.__mro__ if part.__module__.split(".")[0] not in sys.stdlib_module_names]
 
 
 def _action_count(space: Any) -> tuple[int, int]:

@@ -1,0 +1,305 @@
+"""Checkpoints: a run in one file, from which it goes on to exactly the result that it would have had uninterrupted.
+
+The file is a line with the name of the format, a line of JSON, the arrays as raw numbers, and the SHA-256 of all that. The
+lengths of the arrays must add up to that of the file, and every number is checked against the problem before any compiled
+code sees it. What cannot be checked is that the counts were really played: take up your own checkpoints only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import time
+import warnings
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from entropic_bpi._checks import check_policy
+from entropic_bpi._facts import differences
+from entropic_bpi._files import write_atomically
+from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.plan import Plan
+from entropic_bpi.problem import Problem
+
+__all__ = ["HISTORY", "Checkpoint", "State"]
+
+_FORMAT = b"entropic-bpi checkpoint 2\n"
+_LONGEST_HEADER = 1 << 20
+_MOST_VISITS = 1 << 62
+
+_INTEGERS, _NUMBERS = np.dtype("<i8"), np.dtype("<f8")
+HISTORY = np.dtype([("episodes", _INTEGERS), ("lower", _NUMBERS), ("upper", _NUMBERS), ("gap", _NUMBERS)])
+_TRANSITIONS = {"rows": _INTEGERS, "successors": _INTEGERS, "times": _INTEGERS, "rewards": _NUMBERS}
+_ARRAYS = {
+    "history": HISTORY,
+    **{f"seen_{name}": dtype for name, dtype in _TRANSITIONS.items()},
+    **{f"best_{name}": dtype for name, dtype in _TRANSITIONS.items()},
+    "best_policy": _INTEGERS,
+}
+_NOTHING: type = type(None)
+_HEADER: dict[str, tuple[type, ...]] = {
+    "facts": (dict,),
+    "seed": (int,),
+    "round": (int,),
+    "seconds": (float,),
+    "rng": (dict,),
+    "episodes": (int,),
+    "best": (list, _NOTHING),
+    "errors": (int,),
+    "error": (str, _NOTHING),
+    "contradiction": (str, _NOTHING),
+    "announcement": (str, _NOTHING),
+    "lengths": (dict,),
+}
+
+
+class State(NamedTuple):
+    """All that a run needs to go on.
+
+    Attributes
+    ----------
+    seed, round : int
+        The run's seed and the number of times that something was played.
+    seconds : float
+    rng : dict
+        State of the run's generator, a PCG64.
+    counts : Counts
+    history : structured array :data:`HISTORY`
+        The plans before the one that comes next.
+    best : (Plan, int, Transitions) or None
+        The plan with the smallest gap, its number of episodes and its counts; only kept for a run with a budget.
+    errors : int
+        How often the environment raised an error and the run went on.
+    error, contradiction : str or None
+        If the run ended because the environment raised an error, or contradicted what is assumed of it: the message.
+    announcement : str or None
+        Digest of the run's announcement.
+    """
+
+    seed: int
+    round: int
+    seconds: float
+    rng: dict[str, Any]
+    counts: Counts
+    history: np.ndarray
+    best: tuple[Plan, int, Transitions] | None
+    errors: int
+    error: str | None
+    contradiction: str | None
+    announcement: str | None
+
+
+class Checkpoint:
+    """The file of one run, whose ``facts`` must be the same whenever it is taken up; ``seed`` is None for any."""
+
+    def __init__(self, path: Path, facts: dict[str, str], seed: int | None) -> None:
+        if not path.parent.is_dir():
+            raise InvalidProblemError(f"checkpoint: {path.parent} is not an existing folder")
+        self.path, self.facts, self.seed = path, facts, seed
+        self.saved, self.warned = time.monotonic(), False
+
+    def read(self, problem: Problem) -> State | None:
+        """The state that was saved, or None if there is no file yet."""
+        if not self.path.exists():
+            return None
+        try:
+            header, arrays = _parse(self.path)
+            self._check_facts(header["facts"], header["seed"])
+            return _checked_state(header, arrays, problem)
+        except (OSError, _Damaged) as error:
+            raise InvalidProblemError(f"{self.path} is not a checkpoint of entropic-bpi: {error}") from None
+
+    def _check_facts(self, then: dict[str, str], seed: int) -> None:
+        given = seed if self.seed is None else self.seed
+        changed = differences({"seed": str(seed), **then}, {"seed": str(given), **self.facts})
+        if changed:
+            raise InvalidProblemError(
+                f"{self.path} belongs to another run: {changed}. Remove it or give another checkpoint"
+            )
+
+    def age(self) -> float:
+        """Seconds since the file was last written, or since the run began."""
+        return time.monotonic() - self.saved
+
+    def save(self, state: State) -> None:
+        """Write the file; a run that cannot be saved is told so once and goes on."""
+        header = {
+            "facts": self.facts,
+            "seed": state.seed,
+            "round": state.round,
+            "seconds": float(state.seconds),
+            "rng": state.rng,
+            "episodes": state.counts.episodes,
+            "best": None if state.best is None else [*map(float, state.best[0][1:4]), state.best[1]],
+            "errors": state.errors,
+            "error": state.error,
+            "contradiction": state.contradiction,
+            "announcement": state.announcement,
+        }
+        arrays = {"history": state.history, **_named("seen", state.counts.seen())}
+        if state.best is not None:
+            arrays |= {"best_policy": state.best[0].policy, **_named("best", state.best[2])}
+        self.saved = time.monotonic()
+        try:
+            write_atomically(self.path, lambda file: _write(file, header, arrays))
+            self.warned = False
+        except OSError as error:
+            if not self.warned:
+                warnings.warn(f"the checkpoint {self.path} could not be written: {error}", stacklevel=2)
+            self.warned = True
+
+
+def _named(prefix: str, transitions: Transitions) -> dict[str, np.ndarray]:
+    return {f"{prefix}_{name}": array for name, array in transitions._asdict().items()}
+
+
+def _write(file: BinaryIO, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    flat = {name: np.asarray(arrays.get(name, ()), dtype).ravel() for name, dtype in _ARRAYS.items()}
+    text = json.dumps({**header, "lengths": {name: array.size for name, array in flat.items()}})
+    digest = hashlib.sha256()
+    for part in (_FORMAT, text.encode(), b"\n", *(array.tobytes() for array in flat.values())):
+        digest.update(part)
+        file.write(part)
+    file.write(digest.digest())
+
+
+# -- reading: from bytes to a state that nothing can trip over -----------------------------------------------------
+
+
+class _Damaged(Exception):
+    """Why a file is no checkpoint."""
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise _Damaged(otherwise)
+
+
+def _parse(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header, of the right keys and types, and the arrays, of the right dtypes."""
+    _require(path.is_file(), "it is not a file")
+    with path.open("rb") as file:
+        _require(file.read(len(_FORMAT)) == _FORMAT, "it starts in another way")
+        content = file.read()
+    body = memoryview(content)[: -hashlib.sha256().digest_size]
+    complete = hashlib.sha256(_FORMAT)
+    complete.update(body)
+    _require(content.endswith(complete.digest()), "it is incomplete or was changed")
+    end = content.find(b"\n", 0, _LONGEST_HEADER)
+    _require(end >= 0, "it has no header")
+    header = _header(content[:end])
+    return header, _arrays(header["lengths"], body[end + 1 :])
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _Damaged("its header is not JSON") from None
+    _require(type(header) is dict and set(header) == set(_HEADER), "its header has other entries")
+    for name, types in _HEADER.items():
+        _require(type(header[name]) in types, f"{name} has the wrong type")
+    facts = header["facts"].items()
+    _require(all(type(fact) is str and f"{name}{fact}".isprintable() for name, fact in facts), "facts are not all text")
+    return dict(header)
+
+
+def _arrays(lengths: dict[str, Any], content: memoryview) -> dict[str, np.ndarray]:
+    _require(set(lengths) == set(_ARRAYS), "it has other arrays")
+    _require(
+        all(type(length) is int and length >= 0 for length in lengths.values()), "a length is not a natural number"
+    )
+    total = sum(lengths[name] * dtype.itemsize for name, dtype in _ARRAYS.items())
+    _require(total == len(content), "its arrays have other lengths")
+    arrays, begin = {}, 0
+    for name, dtype in _ARRAYS.items():
+        arrays[name] = np.frombuffer(content, dtype, lengths[name], begin).astype(dtype.newbyteorder("="))
+        begin += arrays[name].nbytes
+    return arrays
+
+
+def _checked_state(header: dict[str, Any], arrays: dict[str, np.ndarray], problem: Problem) -> State:
+    _require(header["seed"] >= 0, "seed is negative")
+    _require(0 <= header["round"] <= header["episodes"], "round does not fit the episodes")
+    _require(0 <= header["seconds"] < math.inf, "seconds are not a time")
+    _require(0 <= header["errors"] <= _MOST_VISITS, "errors is not a count")
+    announcement = header["announcement"]
+    _require(
+        announcement is None or re.fullmatch("[0-9a-f]{64}", announcement) is not None, "announcement is no digest"
+    )
+    _check_generator(header["rng"])
+    planned = arrays["history"]["episodes"]
+    in_order = bool(np.all(planned[1:] > planned[:-1])) and _within(planned, 0, header["episodes"] - 1)
+    _require(in_order, "history is not in order")
+    return State(
+        seed=header["seed"],
+        round=header["round"],
+        seconds=header["seconds"],
+        rng=header["rng"],
+        counts=_counts("seen", arrays, header["episodes"], problem),
+        history=arrays["history"],
+        best=_best(header["best"], arrays, header["episodes"], problem),
+        errors=header["errors"],
+        error=header["error"],
+        contradiction=header["contradiction"],
+        announcement=announcement,
+    )
+
+
+def _check_generator(state: dict[str, Any]) -> None:
+    """NumPy takes the state of a generator as it is."""
+    _require(set(state) == {"bit_generator", "state", "has_uint32", "uinteger"}, "rng has other entries")
+    _require(state["bit_generator"] == "PCG64", "rng is not a PCG64")
+    inner = state["state"]
+    _require(type(inner) is dict and set(inner) == {"state", "inc"}, "rng has other entries")
+    sizes = [(inner["state"], 128), (inner["inc"], 128), (state["uinteger"], 32), (state["has_uint32"], 1)]
+    _require(all(type(part) is int and 0 <= part < 1 << bits for part, bits in sizes), "rng is out of range")
+    _require(inner["inc"] % 2 == 1, "rng is out of range")
+
+
+def _best(
+    given: list[Any] | None, arrays: dict[str, np.ndarray], played: int, problem: Problem
+) -> tuple[Plan, int, Transitions] | None:
+    if given is None:
+        return None
+    _require(len(given) == 4 and all(type(bound) is float for bound in given[:3]), "best is no plan")
+    _require(not any(map(math.isnan, given[:3])), "best is no plan")
+    _require(type(given[3]) is int and 0 <= given[3] <= played, "best does not fit the episodes")
+    counts = _counts("best", arrays, given[3], problem)
+    _require(arrays["best_policy"].size == problem.steps * problem.n_states, "best_policy has another length")
+    try:
+        policy = arrays["best_policy"].reshape(problem.steps, problem.n_states)
+        policy = check_policy(policy, *policy.shape, problem.n_actions)
+    except InvalidProblemError as error:
+        raise _Damaged(str(error)) from None
+    lower, upper, gap, episodes = given
+    return Plan(policy, lower, upper, gap, None), episodes, counts.transitions()  # type: ignore[arg-type]
+
+
+def _counts(prefix: str, arrays: dict[str, np.ndarray], episodes: int, problem: Problem) -> Counts:
+    """Counts of whole episodes of the problem, from transitions that are each possible in it."""
+    rows, successors, times, rewards = seen = Transitions(*(arrays[f"{prefix}_{name}"] for name in _TRANSITIONS))
+    learned = rows.size if problem.black_box_rewards else 0
+    lengths = (successors.size, times.size, rewards.size)
+    _require(lengths == (rows.size, rows.size, learned), f"{prefix} has arrays of different lengths")
+    _require(_within(rows, 0, problem.n_rows - 1), f"{prefix}_rows are out of range")
+    _require(_within(successors, 0, problem.n_states - 1), f"{prefix}_successors are out of range")
+    _require(_within(times, 1, _MOST_VISITS), f"{prefix}_times are out of range")
+    _require(_within(rewards, *problem.reward_range), f"{prefix}_rewards are out of range")
+    # First as floats, which do not wrap around.
+    visits = int(times.sum()) if times.sum(dtype=float) < _MOST_VISITS else -1
+    fewest, most = episodes * (1 if problem.black_box_rewards else problem.steps), episodes * problem.steps
+    _require(0 <= fewest <= visits <= most, f"{prefix}_times are not those of {episodes} episodes")
+    try:
+        return Counts.of(problem, seen, episodes)
+    except InvalidProblemError as error:
+        raise _Damaged(str(error)) from None
+
+
+def _within(array: np.ndarray, low: float, high: float) -> bool:
+    return bool(np.all((low <= array) & (array <= high)))
