@@ -28,6 +28,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -887,7 +888,8 @@ class _KL:
         """The optimal action is the policy's: the largest average of the next ρ under weights q e^{βr} z.
 
         That is the smallest λ for which no q makes Σ q w (ρ - λ) positive, w at its top where ρ > λ and at its bottom
-        elsewhere. Newton's method (Dinkelbach's) climbs to it from 1; the answer is then checked, rounded up.
+        elsewhere. That excess is convex and decreasing in λ. Newton's method (Dinkelbach's) climbs to its root from 1; a λ
+        is returned only if its own excess, rounded up, is not positive, and is searched for if Newton's is not such.
         """
         ball, (bottom, top, _) = self.ball(h, s, a), self._box(later)
         step = h - self.claim.random_start
@@ -903,6 +905,9 @@ class _KL:
         def excess(level: float) -> list[float]:
             return [_up(_up(r - level) * (u if r > level else d)) for r, u, d in zip(rho, high, low, strict=True)]
 
+        def bound(level: float) -> float:
+            return _highest_mean(ball, excess(level))[0]
+
         level = 1.0
         for _ in range(60):
             weights = [u if r > level else d for r, u, d in zip(rho, high, low, strict=True)]
@@ -910,10 +915,10 @@ class _KL:
             if not higher > level * (1.0 + 4e-16):
                 break
             level = min(higher, largest)
-        bump = 2.0**-52
-        while level < largest and _highest_mean(ball, excess(level))[0] > 0.0:
-            level, bump = level * (1.0 + bump), 2.0 * bump
-        return min(level, largest)
+        level = min(level * (1.0 + 4e-16), largest)
+        if not bound(level) > 0.0:
+            return level
+        return _root(bound, level, largest)
 
     def _deviation(self, later: _Sheet, h: int, s: int, a: int, chosen: int, limit: float) -> float:
         """The optimal action is another one: the largest ratio of the two values, for one and the same z.
@@ -945,6 +950,23 @@ class _KL:
             if not worst < limit:
                 return limit
         return worst
+
+
+def _root(excess: Callable[[float], float], left: float, right: float) -> float:
+    """Just above the root of a convex decreasing function that is positive at ``left`` and not at ``right``."""
+    left_value, right_value = excess(left), excess(right)
+    for i in range(200):
+        if right - left <= 1e-15 * right + 1e-10 * (right - 1.0):
+            break
+        # The root of the chord is not below that of the function; half of the steps halve the bracket.
+        share = left_value / (left_value - right_value) if i % 2 == 0 and right_value < 0.0 else 0.5
+        middle = left + (right - left) * min(max(share, 1e-6), 1.0 - 1e-6)
+        value = excess(middle)
+        if value <= 0.0:
+            right, right_value = middle, value
+        else:
+            left, left_value = middle, value
+    return right
 
 
 def _shared(above: _Ball, below: _Ball, elsewhere: int) -> list[int]:
