@@ -21,10 +21,10 @@ import numpy as np
 from entropic_bpi._checks import check_policy
 from entropic_bpi._facts import differences
 from entropic_bpi._files import write_atomically
-from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.plan import Plan
 from entropic_bpi.problem import Problem
+from entropic_bpi.types import Bounds, Plan, Transitions
 
 __all__ = ["HISTORY", "Checkpoint", "State"]
 
@@ -135,7 +135,7 @@ class Checkpoint:
             "seconds": float(state.seconds),
             "rng": state.rng,
             "episodes": state.counts.episodes,
-            "best": None if state.best is None else [*map(float, state.best[0][1:4]), state.best[1]],
+            "best": None if state.best is None else [*map(float, state.best[0].bounds), state.best[1]],
             "errors": state.errors,
             "error": state.error,
             "contradiction": state.contradiction,
@@ -278,7 +278,7 @@ def _best(
     except InvalidProblemError as error:
         raise _Damaged(str(error)) from None
     lower, upper, gap, episodes = given
-    return Plan(policy, lower, upper, gap, None), episodes, counts.transitions()  # type: ignore[arg-type]
+    return Plan(policy, Bounds(lower, upper, gap), None), episodes, counts.transitions()  # type: ignore[arg-type]
 
 
 def _counts(prefix: str, arrays: dict[str, np.ndarray], episodes: int, problem: Problem) -> Counts:

@@ -14,13 +14,13 @@ import numpy as np
 from entropic_bpi._compile import compiled
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
+from entropic_bpi.types import Transitions
 
-__all__ = ["Counts", "Ledger", "Transitions", "record", "spare_slots"]
+__all__ = ["Counts", "Ledger", "record", "spare_slots"]
 
 _FORBIDDEN = -1
 _FULL = -2
 _CONTRADICTED = -3
-_KNOWN = np.empty(0)
 
 
 class Ledger(NamedTuple):
@@ -40,18 +40,6 @@ class Ledger(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     end: np.ndarray
-
-
-class Transitions(NamedTuple):
-    """Observed transitions: ``times[i]`` visits of row ``rows[i]`` that went to ``successors[i]``.
-
-    ``rewards[i]`` is what they paid where rewards are learned, and empty where they are known.
-    """
-
-    rows: np.ndarray
-    successors: np.ndarray
-    times: np.ndarray
-    rewards: np.ndarray = _KNOWN
 
 
 @compiled()
@@ -258,7 +246,7 @@ class Counts:
         rows, slots = self.occupied_slots()
         times = ledger.tally[slots]
         rows, slots, times = rows[times > 0], slots[times > 0], times[times > 0]
-        rewards = ledger.low[0, slots] if self.problem.black_box_rewards else _KNOWN
+        rewards = ledger.low[0, slots] if self.problem.black_box_rewards else np.empty(0)
         return Transitions(rows, ledger.successor[slots], times, rewards)
 
     def transitions(self) -> Transitions:

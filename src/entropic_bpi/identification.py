@@ -15,89 +15,31 @@ a stale policy may revisit an under-sampled pair for a whole batch.
 
 from __future__ import annotations
 
-import math
 import os
-import time
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from entropic_bpi._checks import check_choice, check_finite, check_integer
-from entropic_bpi._facts import facts_of, problem_facts
+from entropic_bpi import methods
 from entropic_bpi._interrupts import deferred_interrupt
 from entropic_bpi._progress import Progress
 from entropic_bpi.announcement import announce as announce_run
 from entropic_bpi.announcement import check_announced
-from entropic_bpi.certificate import Certificate, Circumstances, finite_gap
-from entropic_bpi.checkpoint import HISTORY, Checkpoint, State
-from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.certificate import Circumstances
+from entropic_bpi.checkpoint import Checkpoint
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.loop import Identification, Loop
 from entropic_bpi.mdp import FiniteMDP
-from entropic_bpi.methods.bernstein import Bernstein
-from entropic_bpi.methods.kl import KL
-from entropic_bpi.methods.plan import Plan
 from entropic_bpi.problem import Problem
-from entropic_bpi.sampling.environment import (
-    Environment,
-    EnvironmentRaised,
-    Player,
-    check_black_box,
-    open_environment,
-)
-from entropic_bpi.sampling.simulator import Simulator
+from entropic_bpi.sampling.environment import check_black_box, open_environment
+from entropic_bpi.settings import EVERY, Settings
+from entropic_bpi.types import Plan
 
-__all__ = ["Identification", "identify"]
+__all__ = ["identify", "start"]
 
-DEFAULT_REPLAN = 0.01
 CHECKPOINT_SECONDS = 2.0
-# Episodes that the compiled plan-test-play loop handles before it returns to Python.
-EVERY_CHUNK = 2_000
-# What a checkpoint keeps of an error's message.
-LONGEST_MESSAGE = 300
-# Beyond this many plans, replan="every" keeps only one in about a thousandth of the episodes so far.
-FULL_HISTORY = 10_000
-
-
-@dataclass(frozen=True, eq=False)
-class Identification:
-    """The outcome of :func:`identify`.
-
-    Attributes
-    ----------
-    policy : int array ``(H, S)``
-        The certified policy.
-    episodes : int
-        Episodes played.
-    stopped : bool
-        Whether the gap of ε was reached (otherwise the budget was spent).
-    certificate : Certificate
-        The claim about ``policy`` and the counts it follows from: those at the stop or, when the budget was spent, those
-        of the plan with the smallest gap.
-    history : structured array ``episodes, lower, upper, gap``
-        One row per plan (thinned beyond ten thousand plans with ``replan="every"``).
-    seconds : float
-        Time spent, over all parts of a resumed run.
-    seed : int
-        The seed; passing it again repeats the run.
-    """
-
-    policy: np.ndarray
-    episodes: int
-    stopped: bool
-    certificate: Certificate
-    history: np.ndarray
-    seconds: float
-    seed: int
-
-    def __repr__(self) -> str:
-        claim = self.certificate
-        return (
-            f"Identification(stopped={self.stopped}, episodes={self.episodes}, gap={claim.gap:.6g}, "
-            f"lower={claim.lower:.6g}, upper={claim.upper:.6g}, seconds={self.seconds:.2f})"
-        )
 
 
 def identify(
@@ -187,22 +129,23 @@ def identify(
     >>> bool(true_gap <= result.certificate.gap)
     True
     """
-    loop = start(
-        source, beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
-        stationary=stationary, successors=successors, replan=replan, sampling=sampling, reward_range=reward_range,
-        max_episodes=max_episodes, seed=seed, ties=ties, num_envs=num_envs,
+    settings = Settings.of(
+        beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon, stationary=stationary,
+        successors=successors, replan=replan, sampling=sampling, reward_range=reward_range, max_episodes=max_episodes,
+        seed=seed, ties=ties, num_envs=num_envs,
     )  # fmt: skip
+    loop = start(source, settings)
     path, announced = _check_path("checkpoint", checkpoint), _check_path("announce", announce)
     with closing(loop):
         facts = loop.facts() if path or announced else {}
-        store = None if path is None else Checkpoint(path, facts, seed)
+        store = None if path is None else Checkpoint(path, facts, settings.seed)
         saved = None if store is None else store.read(loop.problem)
         if saved is not None:
             loop = loop.resumed(saved, accept_errors=accept_errors)
         if announced is not None and saved is not None:
             check_announced(announced, saved.announcement)
         elif announced is not None:
-            digest = announce_run(announced, facts, seed=loop.seed, max_episodes=loop.budget)
+            digest = announce_run(announced, facts, seed=loop.seed, max_episodes=settings.max_episodes)
             loop.circumstances = loop.circumstances._replace(announcement=digest)
             if store is not None:
                 store.save(loop.state())  # from now on it can be taken up, whatever happens
@@ -215,7 +158,7 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
     with Progress(progress, loop.problem.eps) as line, deferred_interrupt() as check_interrupt:
 
         def observe(plan: Plan) -> None:
-            line.update(loop.counts.episodes, plan.gap)
+            line.update(loop.counts.episodes, plan.bounds.gap)
             if store is not None and store.age() >= CHECKPOINT_SECONDS:
                 store.save(loop.state())
             check_interrupt()
@@ -227,301 +170,51 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
                 store.save(loop.state())
 
 
-def start(
-    source: Any,
-    *,
-    beta: float,
-    eps: float,
-    delta: float,
-    method: str = "kl",
-    constants: str | None = None,
-    horizon: int | None = None,
-    stationary: bool | None = None,
-    successors: Any = None,
-    replan: str | float | None = None,
-    sampling: str | None = None,
-    reward_range: tuple[float, float] | None = None,
-    max_episodes: int | None = None,
-    seed: int | None = None,
-    ties: str = "random",
-    num_envs: int = 1,
-) -> Loop:
+def start(source: Any, settings: Settings) -> Loop:
     """The loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
-    method = check_choice("method", method, ("kl", "bernstein"))
-    constants, sampling = _check_options(method, constants, sampling)
-    ratio = _check_replan(replan)
-    check_choice("ties", ties, ("random", "lowest"))
-    budget = None if max_episodes is None else check_integer("max_episodes", max_episodes)
-    pooled = _check_stationary(stationary, default=not isinstance(source, FiniteMDP))
-    circumstances = Circumstances(batches=ratio > 0)
-    goal: dict[str, Any] = {"beta": beta, "eps": eps, "delta": delta}
-    if isinstance(source, FiniteMDP):
-        _check_model(source, horizon, reward_range)
-        problem = Problem.from_mdp(source, **goal, stationary=pooled, successors=successors)
-        if constants == "verified":
-            given = {"stationary": pooled, "successors": successors is not None}
-            circumstances = circumstances._replace(ignored=tuple(name for name in given if given[name]))
-            if circumstances.ignored:
-                problem = Problem.from_mdp(source, **goal)
-    else:
-        steps, rewards = check_black_box(horizon, reward_range, successors)
-        source = open_environment(source, check_integer("num_envs", num_envs))
-        problem = source.problem(horizon=steps, reward_range=rewards, stationary=pooled, **goal)
-    options = {"method": method, "constants": constants, "replan": ratio, "sampling": sampling, "ties": ties}
-    return Loop(source, problem, options, budget, _check_seed(seed), circumstances)
+    seed = _fresh_seed() if settings.seed is None else settings.seed
+    circumstances = Circumstances(batches=settings.replan != EVERY)
+    if not isinstance(source, FiniteMDP):
+        opened, problem = _open_black_box(source, settings)
+        return Loop(opened, problem, settings, seed, circumstances)
+    problem, ignored = _problem_of(source, settings)
+    return Loop(source, problem, settings, seed, circumstances._replace(ignored=ignored))
 
 
-# -- arguments -----------------------------------------------------------------------------------------------
-
-
-def _check_model(source: FiniteMDP, horizon: int | None, reward_range: Any) -> None:
-    if horizon is not None and horizon != source.horizon:
-        raise InvalidProblemError(f"horizon is {horizon}, but the model's is {source.horizon}")
-    if reward_range is not None:
+def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str, ...]]:
+    """The problem of a model, and which declarations the method does not use."""
+    if settings.horizon is not None and settings.horizon != mdp.horizon:
+        raise InvalidProblemError(f"horizon is {settings.horizon}, but the model's is {mdp.horizon}")
+    if settings.reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
+    declared = {"stationary": bool(settings.stationary), "successors": settings.successors}
+    problem = Problem.from_mdp(mdp, **settings.goal._asdict(), **declared)
+    unused = methods.find(settings.method).unused
+    ignored = [
+        name
+        for choice in settings.options.values()
+        for name in unused.get(choice, ())
+        if declared[name] is not None and declared[name] is not False
+    ]
+    if ignored:
+        problem = Problem.from_mdp(mdp, **settings.goal._asdict())
+    return problem, tuple(ignored)
 
 
-def _check_options(method: str, constants: str | None, sampling: str | None) -> tuple[str | None, str]:
-    if method == "bernstein":
-        constants = check_choice("constants", constants or "verified", ("verified", "sharp"))
-        return constants, check_choice("sampling for method='bernstein'", sampling or "optimistic", ("optimistic",))
-    if constants is not None:
-        raise InvalidProblemError(f"constants={constants!r} belongs to method='bernstein'; method='kl' has none")
-    return None, check_choice("sampling", sampling or "challenger", ("challenger", "optimistic"))
+def _open_black_box(source: Any, settings: Settings) -> tuple[Any, Problem]:
+    horizon, rewards = check_black_box(settings.horizon, settings.reward_range, settings.successors)
+    pooled = settings.stationary is not False
+    environment = open_environment(source, settings.num_envs)
+    return environment, environment.problem(
+        horizon=horizon, reward_range=rewards, stationary=pooled, **settings.goal._asdict()
+    )
 
 
-def _check_replan(replan: Any) -> float:
-    """The batch ratio; 0 means after every episode."""
-    if replan == "every":
-        return 0.0
-    if isinstance(replan, str):
-        raise InvalidProblemError(f"replan must be 'every' or a positive ratio such as 0.01, got {replan!r}")
-    ratio = DEFAULT_REPLAN if replan is None else check_finite("replan", replan)
-    if not 0 < ratio <= 1:
-        raise InvalidProblemError(f"replan must be 'every' or a ratio in (0, 1], got {ratio}")
-    return ratio
-
-
-def _check_stationary(stationary: Any, *, default: bool) -> bool:
-    if stationary is None:
-        return default
-    if not isinstance(stationary, (bool, np.bool_)):
-        raise InvalidProblemError(f"stationary must be True, False or None, got {stationary!r}")
-    return bool(stationary)
+def _fresh_seed() -> int:
+    return int(np.random.SeedSequence().generate_state(1, np.uint64)[0]) >> 1
 
 
 def _check_path(name: str, path: Any) -> Path | None:
     if path is not None and not isinstance(path, (str, os.PathLike)):
         raise InvalidProblemError(f"{name} must be a path, got {path!r}")
     return None if path is None else Path(path)
-
-
-def _check_seed(seed: int | None) -> int:
-    if seed is None:
-        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
-    return check_integer("seed", seed, at_least=0)
-
-
-# -- the loop ------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Loop:
-    """One run: its state, and the loop that advances it."""
-
-    source: FiniteMDP | Environment
-    problem: Problem
-    options: dict[str, Any]
-    budget: int | None
-    seed: int
-    circumstances: Circumstances
-    round: int = 0
-    seconds: float = 0.0
-    history: list[np.ndarray] = field(default_factory=list)
-    best: tuple[Plan, int, Transitions] | None = None
-    error: str | None = None
-    contradiction: str | None = None
-
-    def __post_init__(self) -> None:
-        draws, ties = np.random.SeedSequence(self.seed).spawn(2)
-        self.rng = np.random.Generator(np.random.PCG64(draws))
-        # A positive 63-bit number; 0 stands for "lowest index".
-        tie_seed = int(ties.generate_state(1, np.uint64)[0] >> 2) + 1 if self.options["ties"] == "random" else 0
-        if self.options["method"] == "kl":
-            self.method: KL | Bernstein = KL(self.problem, self.options["sampling"], tie_seed)
-        else:
-            self.method = Bernstein(self.problem, self.options["constants"], tie_seed)
-        self.counts = Counts(self.problem)
-        self.sampler: Simulator | Player
-        if isinstance(self.source, FiniteMDP):
-            self.sampler = Simulator(self.source, self.problem, self.rng)
-        else:
-            self.sampler = Player(self.source, self.problem, self.seed)
-        self.began = time.perf_counter()
-
-    def go(self, observe: Any) -> None:
-        """Plan, test, play. ``observe`` is told of every plan; it changes nothing."""
-        while True:
-            plan = self.method.plan(self.counts, self.round)
-            self._note(plan)
-            observe(plan)
-            if plan.gap <= self.problem.eps or self._left() <= 0:
-                return
-            self._play(plan)
-
-    def _left(self) -> float:
-        return math.inf if self.budget is None else self.budget - self.counts.episodes
-
-    def _play(self, plan: Plan) -> None:
-        """Play what the plan asks for, wholly or, when interrupted, not at all."""
-        before, rng, round = self.counts.state(), self.rng.bit_generator.state, self.round
-        try:
-            if self.options["replan"] == 0 and isinstance(self.sampler, Simulator):
-                self._play_chunk(plan, self.sampler)
-            else:
-                self._play_batch(plan)
-        except BaseException as error:
-            reached = self.counts.episodes
-            self.counts.restore(before)
-            self.rng.bit_generator.state, self.round = rng, round
-            if isinstance(self.source, Environment) and not isinstance(error, KeyboardInterrupt):
-                self._mark(error)
-            # The whole episodes before one that contradicts the problem are kept: play them again.
-            while isinstance(error, InvalidProblemError) and self.counts.episodes < reached:
-                assert isinstance(self.sampler, Simulator)
-                plan, left = self.method.plan(self.counts, self.round), reached - self.counts.episodes
-                self.method.play_every(plan, self.counts, self.sampler, self.round, left)
-                self.round = round + self.counts.episodes - int(before["episodes"])
-            raise
-
-    def _mark(self, error: BaseException) -> None:
-        """Remember that the environment lost episodes: who goes on must know."""
-        message = str(error)[:LONGEST_MESSAGE]
-        if isinstance(error, InvalidProblemError) and not isinstance(error, EnvironmentRaised):
-            self.contradiction = message
-        else:
-            self.error = message
-
-    def _play_batch(self, plan: Plan) -> None:
-        batch = max(1, math.ceil(self.options["replan"] * self.counts.episodes))
-        self.sampler.play(plan.behaviour, int(min(batch, self._left())), self.counts, self.round)
-        self.round += 1
-
-    def _play_chunk(self, plan: Plan, simulator: Simulator) -> None:
-        """Plan, test and play after each episode; the same episodes whatever room the counts have left."""
-        last = self.counts.episodes + int(min(EVERY_CHUNK, self._left()))
-        while True:
-            before = self.counts.episodes
-            bounds = self.method.play_every(plan, self.counts, simulator, self.round, last - before)
-            played = self.counts.episodes - before
-            self.round += played
-            rows = np.empty(played, dtype=HISTORY)
-            rows["episodes"] = before + 1 + np.arange(played)
-            rows["lower"], rows["upper"], rows["gap"] = bounds
-            if self.counts.episodes == last or (played and rows["gap"][-1] <= self.problem.eps):
-                self.history.append(_thinned(rows[:-1]))  # the last one is planned again, and noted then
-                return
-            self.history.append(_thinned(rows))
-            plan = self.method.plan(self.counts, self.round)
-
-    def _note(self, plan: Plan) -> None:
-        self.history.append(np.array([(self.counts.episodes, plan.lower, plan.upper, plan.gap)], dtype=HISTORY))
-        passed = plan.gap <= self.problem.eps
-        if passed or (self.budget is not None and (self.best is None or _claimed(plan) < _claimed(self.best[0]))):
-            self.best = (plan, self.counts.episodes, self.counts.transitions())
-
-    def facts(self) -> dict[str, str]:
-        """All that makes the run the one that it is, except its seed and its budget."""
-        environment = self.source.facts() if isinstance(self.source, Environment) else {}
-        ignored = {"ignored": self.circumstances.ignored}
-        return facts_of({**self.options, **ignored, **problem_facts(self.problem), **environment})
-
-    def state(self) -> State:
-        history = np.concatenate(self.history) if self.history else np.empty(0, dtype=HISTORY)
-        return State(
-            seed=self.seed,
-            round=self.round,
-            seconds=self.elapsed(),
-            rng=dict(self.rng.bit_generator.state),
-            counts=self.counts,
-            # The row of the plan that comes next is noted when the run goes on.
-            history=history[history["episodes"] < self.counts.episodes],
-            best=self.best,
-            errors=self.circumstances.errors,
-            error=self.error,
-            contradiction=self.contradiction,
-            announcement=self.circumstances.announcement,
-        )
-
-    def resumed(self, saved: State, *, accept_errors: bool) -> Loop:
-        """The run that was saved, ready to go on."""
-        if saved.contradiction is not None:
-            raise InvalidProblemError(
-                f"this run ended because the environment contradicted what is assumed of it ({saved.contradiction!r}): "
-                "to go on would be to discard the contradiction; start another run"
-            )
-        if saved.error is not None and accept_errors is not True:
-            raise InvalidProblemError(
-                f"this run ended in an error of the environment ({saved.error!r}), which lost the episodes of that "
-                "moment: accept_errors=True (--accept-errors) goes on, and the certificate will say so"
-            )
-        loop = replace(
-            self,
-            seed=saved.seed,
-            round=saved.round,
-            seconds=saved.seconds,
-            history=[saved.history],
-            best=None if self.budget is None else saved.best,
-            circumstances=self.circumstances._replace(
-                errors=saved.errors + (saved.error is not None), announcement=saved.announcement
-            ),
-        )
-        loop.counts, loop.rng.bit_generator.state = saved.counts, saved.rng
-        return loop
-
-    def close(self) -> None:
-        if isinstance(self.source, Environment):
-            self.source.close()
-
-    def elapsed(self) -> float:
-        return self.seconds + time.perf_counter() - self.began
-
-    def result(self) -> Identification:
-        assert self.best is not None
-        plan, episodes, transitions = self.best
-        lower, upper, gap = float(plan.lower), float(plan.upper), float(_claimed(plan))
-        if isinstance(self.method, KL):
-            lower, upper, gap = self.method.claim(Counts.of(self.problem, transitions, episodes), plan.policy)
-        certificate = Certificate(
-            policy=plan.policy[int(self.problem.artificial) :],
-            episodes=episodes,
-            lower=lower,
-            upper=upper,
-            gap=gap,
-            method=self.options["method"],
-            constants=self.options["constants"],
-            problem=self.problem,
-            transitions=transitions,
-            circumstances=self.circumstances,
-        )
-        return Identification(
-            policy=certificate.policy,
-            episodes=self.counts.episodes,
-            stopped=bool(plan.gap <= self.problem.eps),
-            certificate=certificate,
-            history=np.concatenate(self.history),
-            seconds=self.elapsed(),
-            seed=self.seed,
-        )
-
-
-def _claimed(plan: Plan) -> float:
-    return finite_gap(plan.lower, plan.upper, plan.gap)
-
-
-def _thinned(rows: np.ndarray) -> np.ndarray:
-    """Every plan at first; later those that pass another thousandth of the episodes."""
-    episodes = rows["episodes"]
-    late = episodes > FULL_HISTORY
-    passed = np.floor(1000 * np.log(episodes)) > np.floor(1000 * np.log(np.maximum(episodes - 1, 1)))
-    return rows[~late | passed]

@@ -17,6 +17,7 @@ from entropic_bpi._checks import check_finite, check_positive, check_probability
 from entropic_bpi._compile import compiled
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.types import Goal
 
 __all__ = ["Frame", "Problem", "Slots", "reward_step", "row_of"]
 
@@ -116,6 +117,10 @@ class Problem:
     state_names: tuple[str, ...]
     action_names: tuple[str, ...]
     source_hash: str
+
+    @property
+    def goal(self) -> Goal:
+        return Goal(self.beta, self.eps, self.delta)
 
     @property
     def artificial(self) -> bool:

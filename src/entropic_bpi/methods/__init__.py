@@ -1,1 +1,96 @@
-"""Ways to turn counts into bounds: each has ``plan(counts) -> Plan`` and ``run_every`` for its compiled loop."""
+"""Methods: ways to turn counts into bounds. Each is one class; this page says what it must have, and knows them by name.
+
+A method of your own is registered as a learner is; see the page "Write your own certificate".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, ClassVar, Protocol
+
+from entropic_bpi._checks import check_choice
+from entropic_bpi.counts import Counts
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem import Problem
+from entropic_bpi.types import Bounds, Plan
+
+__all__ = ["Method", "check_options", "find", "make", "names", "register"]
+
+_BUILT_IN = {"kl": "KL", "bernstein": "Bernstein"}
+_REGISTERED: dict[str, type[Method]] = {}
+
+
+class Method(Protocol):
+    """Bounds from counts, and what to play to make them tighter. It is made as ``kind(problem, seed=…, **options)``.
+
+    Attributes
+    ----------
+    options : dict
+        The choices of each option, ``constants`` or ``sampling``, the default first.
+    events : tuple of str
+        Names in :data:`entropic_bpi.events.EVENTS` of what a referee watches.
+    proof : tuple of str
+        Those on which every claim is true: if they held and a claim is false, the proof or the code is wrong.
+    unused : dict
+        For a choice of an option, the declarations (``"stationary"``, ``"successors"``) that it does not use.
+    """
+
+    options: ClassVar[Mapping[str, tuple[str, ...]]]
+    events: ClassVar[tuple[str, ...]]
+    proof: ClassVar[tuple[str, ...]]
+    unused: ClassVar[Mapping[str, tuple[str, ...]]]
+
+    def plan(self, counts: Counts, round: int) -> Plan:
+        """Bounds, candidate and what to play next; ``round`` counts how often something was played."""
+
+    def claim(self, counts: Counts, plan: Plan) -> Bounds:
+        """What a certificate states about the candidate of a plan that was made from these counts."""
+
+
+def names() -> list[str]:
+    """Names of the methods that :func:`entropic_bpi.identify` accepts.
+
+    Examples
+    --------
+    >>> from entropic_bpi import methods
+    >>> methods.names()
+    ['kl', 'bernstein']
+    """
+    return [*_BUILT_IN, *_REGISTERED]
+
+
+def register(name: str, method: type[Any]) -> None:
+    """Make a method available to :func:`entropic_bpi.identify` as ``name``; see the page "Write your own certificate"."""
+    if name in _BUILT_IN:
+        raise InvalidProblemError(f"{name!r} is the name of a built-in method")
+    _REGISTERED[name] = method
+
+
+def find(name: str) -> type[Method]:
+    """The class behind a name."""
+    check_choice("method", name, names())
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    found: type[Method] = getattr(import_module(f"entropic_bpi.methods.{name}"), _BUILT_IN[name])
+    return found
+
+
+def check_options(name: str, given: Mapping[str, Any]) -> dict[str, str]:
+    """The options of a method with their defaults; None stands for the default."""
+    known = find(name).options
+    for option, value in given.items():
+        if value is not None and option not in known:
+            owners = " or ".join(repr(other) for other in names() if option in find(other).options)
+            raise InvalidProblemError(f"{option}={value!r} belongs to method {owners}; method={name!r} has none")
+    return {
+        option: check_choice(f"{option} of method={name!r}", given.get(option) or choices[0], choices)
+        for option, choices in known.items()
+    }
+
+
+def make(name: str, problem: Problem, options: Mapping[str, str], seed: int) -> Method:
+    """The method, ready for counts of ``problem``; ``seed`` breaks ties, 0 in favour of the lowest action."""
+    kind: Any = find(name)
+    method: Method = kind(problem, seed=seed, **options)
+    return method

@@ -27,17 +27,18 @@ Rewards outside [0, 1] are rescaled: :math:`r'=(r-lo)/(hi-lo)`, :math:`\beta'=\b
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from entropic_bpi._compile import compiled, inlined
 from entropic_bpi.counts import Counts, spare_slots
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.plan import History, Plan, tie_priority
+from entropic_bpi.methods.plan import tie_priority
 from entropic_bpi.methods.rates import log_8e
 from entropic_bpi.problem import Frame, Problem, row_of
-from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
+from entropic_bpi.sampling.simulator import Simulator, play_episode
+from entropic_bpi.types import Behaviour, Bounds, Plan
 
 __all__ = ["Bernstein"]
 
@@ -297,9 +298,14 @@ def _run_every(kernel, frame, tables, ledger, sheet, beta, small, eps, seed, epi
 class Bernstein:
     """The paper's method with ``constants`` ``"verified"`` or ``"sharp"``; see the module's docstring."""
 
-    name = "bernstein"
+    options: ClassVar = {"constants": ("verified", "sharp"), "sampling": ("optimistic",)}
+    events: ClassVar = ("E_KL", "E_Z", "E_cnt")
+    proof: ClassVar = ("E_KL", "E_Z")
+    unused: ClassVar = {"verified": ("stationary", "successors")}
 
-    def __init__(self, problem: Problem, constants: str, seed: int) -> None:
+    def __init__(
+        self, problem: Problem, constants: str = "verified", seed: int = 0, sampling: str = "optimistic"
+    ) -> None:
         if problem.rewards is None:
             raise InvalidProblemError(
                 "method='bernstein' needs rewards that depend on (s, a) only: no proof covers rewards that depend on the "
@@ -348,11 +354,15 @@ class Bernstein:
             counts.ledger.changed[:] = True  # nothing of another set of counts may be reused
             self._planned = counts
         bounds = _plan(self.frame, self.tables, counts.ledger, self.sheet, self.seed)
-        lower, upper, gap = self._in_reward_units(*_claim(self.beta, self.small, self.constants == "verified", *bounds))
+        claim = self._in_reward_units(*_claim(self.beta, self.small, self.constants == "verified", *bounds))
         policy = self.sheet.policy.copy()
-        return Plan(policy, lower, upper, gap, Behaviour(policy, policy, policy, False))
+        return Plan(policy, claim, Behaviour(policy, policy, policy, False))
 
-    def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> History:
+    def claim(self, counts: Counts, plan: Plan) -> Bounds:
+        """What the plan says already: its bounds are about the policy that it chose, and no other."""
+        return Bounds(*map(float, plan.bounds.certified))
+
+    def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
         history = np.empty((episodes, 3))
         spare = spare_slots(self.problem)
@@ -365,15 +375,14 @@ class Bernstein:
         counts.episodes += played
         if row >= 0:
             counts.refuse(row, successor)
-        lower, upper, gap = self._in_reward_units(*history[:played].T)
-        return History(lower, upper, gap)
+        return self._in_reward_units(*history[:played].T)
 
-    def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> tuple[Any, Any, Any]:
+    def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
         offset = self.problem.horizon * self.shift
         worst = offset if self.shift else self.problem.horizon * min(self.problem.reward_range[0], 0.0)
         worst -= ULPS * abs(worst)
         lower, upper = offset + self.scale * lower - self.pad, offset + self.scale * upper + self.pad
-        return np.maximum(worst, lower), upper, self.scale * gap + self.pad
+        return Bounds(np.maximum(worst, lower), upper, self.scale * gap + self.pad)
 
     def _tables(self) -> Tables:
         problem, beta, steps = self.problem, self.beta, self.problem.steps

@@ -23,7 +23,7 @@ are computed at that β and widened by the difference; at :math:`\beta=0` this c
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import prange
@@ -40,10 +40,11 @@ from entropic_bpi.methods.gap import (
     slot_weight,
 )
 from entropic_bpi.methods.kl_ball import TOLERANCE
-from entropic_bpi.methods.plan import History, Plan, tie_priority
+from entropic_bpi.methods.plan import tie_priority
 from entropic_bpi.methods.rates import mixture_radius
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, reward_step, row_of
-from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
+from entropic_bpi.sampling.simulator import Simulator, play_episode
+from entropic_bpi.types import Behaviour, Bounds, Plan
 
 __all__ = ["KL", "at_risk", "places_at_risk", "refresh_radii", "rows_at_risk"]
 
@@ -462,8 +463,10 @@ class KL:
         For ties; 0 prefers the lowest action.
     """
 
-    name = "kl"
-    constants = None
+    options: ClassVar = {"sampling": ("challenger", "optimistic")}
+    events: ClassVar = ("E_cat", "E_bet")
+    proof: ClassVar = ("E_cat",)
+    unused: ClassVar = {}
 
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
         self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
@@ -497,27 +500,31 @@ class KL:
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
         lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
-        lower, upper, gap = self._in_reward_units(lower, upper, gap)
+        bounds = self._in_reward_units(lower, upper, gap)
         leading = self.challenge and round % 2 == 1
         last = self.plans[self.last]
         behaviour = Behaviour(self.optimism.policy.copy(), last.policy.copy(), last.turn.copy(), leading)
-        return Plan(self.plans[kind].policy.copy(), lower, upper, gap, behaviour)
+        return Plan(self.plans[kind].policy.copy(), bounds, behaviour)
 
-    def claim(self, counts: Counts, policy: np.ndarray) -> tuple[float, float, float]:
-        """Lower, upper and gap of one policy ``(steps, S)`` with all solvers converged: what a certificate states."""
+    def claim(self, counts: Counts, plan: Plan) -> Bounds:
+        """The bounds of the candidate with all solvers converged."""
+        return self.bounds_of(counts, plan.policy)
+
+    def bounds_of(self, counts: Counts, policy: np.ndarray) -> Bounds:
+        """What is certified about any policy ``(steps, S)``, with all solvers converged."""
         rules = self.rules._replace(tolerance=CONVERGED, same_tolerance=SAME_CONVERGED)
         self.plans[GIVEN % 2].policy[:] = policy
         lower, upper, gap = self._in_reward_units(*self._plan(rules, counts, FINAL_ROUND)[:3])
         # Room for whoever checks it with other, equally careful roundings.
         room = CLAIM_ROUNDING * self.problem.return_range
-        return float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room)
+        return Bounds(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room))
 
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
 
         All of them hold together with the claim.
         """
-        self.claim(counts, policy)
+        self.bounds_of(counts, policy)
         problem, frame, beta = self.problem, self.frame, self.rules.beta
         bounds = np.full((2, problem.steps, problem.n_states), np.nan)
         for h in range(problem.steps):
@@ -536,7 +543,7 @@ class KL:
         eps = self.problem.eps - self.bias
         return plan(self.frame, rules, counts.ledger, self.optimism, self.plans, eps, self.seed, round)
 
-    def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> History:
+    def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
         history = np.empty((episodes, 3))
         spare = spare_slots(self.problem)
@@ -548,15 +555,15 @@ class KL:
         counts.episodes += played
         if row >= 0:
             counts.refuse(row, successor)
-        return History(*self._in_reward_units(*history[:played].T))
+        return self._in_reward_units(*history[:played].T)
 
-    def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> tuple[Any, Any, Any]:
+    def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
         """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost."""
         offset = self.problem.horizon * self.rules.shift
         risen = self.rules.beta > self.problem.beta
         lower, upper = offset + lower - self.bias * risen, offset + upper + self.bias * (not risen)
         lower, upper = lower - ULPS * (abs(offset) + abs(lower)), upper + ULPS * (abs(offset) + abs(upper))
-        return lower, upper, (gap + self.bias) * (1 + ULPS)
+        return Bounds(lower, upper, (gap + self.bias) * (1 + ULPS))
 
     def _plan_large(
         self, frame: Any, rules: Any, ledger: Any, optimism: Any, plans: Any, eps: float, seed: int, round: int

@@ -19,10 +19,10 @@ import numpy as np
 
 from entropic_bpi._checks import check_finite, check_integer
 from entropic_bpi._facts import qualified_name, source_digest
-from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.counts import Counts
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
-from entropic_bpi.sampling.simulator import Behaviour
+from entropic_bpi.types import Behaviour, Transitions
 
 __all__ = [
     "END_REWARDS",
@@ -146,9 +146,17 @@ class Player:
     a run can be taken up again between batches.
     """
 
+    fragile = True
+
     def __init__(self, environment: Environment, problem: Problem, seed: int) -> None:
         self.environment, self.problem, self.seed = environment, problem, seed
         self.low, self.high = float(problem.slots.low[0, 0]), float(problem.slots.high[0, 0])
+
+    def facts(self) -> dict[str, Any]:
+        return self.environment.facts()
+
+    def close(self) -> None:
+        self.environment.close()
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""

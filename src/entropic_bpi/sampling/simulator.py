@@ -10,25 +10,17 @@ each are multinomial. Splitting the visitors step by step therefore draws the co
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi._compile import compiled, inlined
-from entropic_bpi.counts import Counts, Transitions, record
+from entropic_bpi.counts import Counts, record
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.problem import Problem, row_of
+from entropic_bpi.types import Behaviour, Transitions
 
-__all__ = ["Behaviour", "Kernel", "Simulator", "play_episode"]
-
-
-class Behaviour(NamedTuple):
-    """What to play: arrays ``(steps, S)`` of actions; ``turn`` is -1 where the lead goes on."""
-
-    greedy: np.ndarray
-    lead: np.ndarray
-    turn: np.ndarray
-    leading: bool
+__all__ = ["Kernel", "Simulator", "play_episode"]
 
 
 class Kernel(NamedTuple):
@@ -176,6 +168,8 @@ def _shares(indptr, probabilities):  # type: ignore[no-untyped-def]
 class Simulator:
     """Draws transitions of ``mdp`` with ``rng``; the only part of a run that knows the probabilities."""
 
+    fragile = False
+
     def __init__(self, mdp: FiniteMDP, problem: Problem, rng: np.random.Generator) -> None:
         self.rng = rng
         rows, start = mdp.rows, mdp.start_distribution
@@ -190,6 +184,12 @@ class Simulator:
             int(not mdp.stationary),
         )
         self.frame = problem.frame
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        """There is nothing to give back."""
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int = 0) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts; the generator knows the round."""

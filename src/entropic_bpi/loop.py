@@ -1,0 +1,262 @@
+"""One run: its state, and the loop that advances it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi import methods
+from entropic_bpi._facts import facts_of, problem_facts
+from entropic_bpi.certificate import Certificate, Circumstances
+from entropic_bpi.checkpoint import HISTORY, State
+from entropic_bpi.counts import Counts
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem import Problem
+from entropic_bpi.sampling import open_sampler
+from entropic_bpi.sampling.environment import EnvironmentRaised
+from entropic_bpi.sampling.simulator import Simulator
+from entropic_bpi.settings import EVERY, Settings
+from entropic_bpi.types import Plan, Transitions
+
+__all__ = ["Identification", "Loop"]
+
+# Episodes that the compiled plan-test-play loop handles before it returns to Python.
+EVERY_CHUNK = 2_000
+# What a checkpoint keeps of an error's message.
+LONGEST_MESSAGE = 300
+# Beyond this many plans, replan="every" keeps only one in about a thousandth of the episodes so far.
+FULL_HISTORY = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Identification:
+    """The outcome of :func:`identify`.
+
+    Attributes
+    ----------
+    policy : int array ``(H, S)``
+        The certified policy.
+    episodes : int
+        Episodes played.
+    stopped : bool
+        Whether the gap of ε was reached (otherwise the budget was spent).
+    certificate : Certificate
+        The claim about ``policy`` and the counts it follows from: those at the stop or, when the budget was spent, those
+        of the plan with the smallest gap.
+    history : structured array ``episodes, lower, upper, gap``
+        One row per plan (thinned beyond ten thousand plans with ``replan="every"``).
+    seconds : float
+        Time spent, over all parts of a resumed run.
+    seed : int
+        The seed; passing it again repeats the run.
+    """
+
+    policy: np.ndarray
+    episodes: int
+    stopped: bool
+    certificate: Certificate
+    history: np.ndarray
+    seconds: float
+    seed: int
+
+    def __repr__(self) -> str:
+        claim = self.certificate
+        return (
+            f"Identification(stopped={self.stopped}, episodes={self.episodes}, gap={claim.gap:.6g}, "
+            f"lower={claim.lower:.6g}, upper={claim.upper:.6g}, seconds={self.seconds:.2f})"
+        )
+
+
+@dataclass
+class Loop:
+    """A run of ``settings`` on ``problem``, whose transitions come from ``source``."""
+
+    source: Any
+    problem: Problem
+    settings: Settings
+    seed: int
+    circumstances: Circumstances
+    round: int = 0
+    seconds: float = 0.0
+    history: list[np.ndarray] = field(default_factory=list)
+    best: tuple[Plan, int, Transitions] | None = None
+    error: str | None = None
+    contradiction: str | None = None
+
+    def __post_init__(self) -> None:
+        draws, ties = np.random.SeedSequence(self.seed).spawn(2)
+        self.rng = np.random.Generator(np.random.PCG64(draws))
+        # A positive 63-bit number; 0 stands for "lowest index".
+        tie_seed = (int(ties.generate_state(1, np.uint64)[0]) >> 2) + 1 if self.settings.ties == "random" else 0
+        self.method: Any = methods.make(self.settings.method, self.problem, self.settings.options, tie_seed)
+        self.counts = Counts(self.problem)
+        self.sampler = open_sampler(self.source, self.problem, self.rng, self.seed)
+        self.began = time.perf_counter()
+
+    def go(self, observe: Callable[[Plan], object]) -> None:
+        """Plan, test, play. ``observe`` is told of every plan; it changes nothing."""
+        while True:
+            plan = self.method.plan(self.counts, self.round)
+            self._note(plan)
+            observe(plan)
+            if plan.bounds.reached(self.problem.goal) or self._left() <= 0:
+                return
+            self._play(plan)
+
+    def _left(self) -> float:
+        budget = self.settings.max_episodes
+        return math.inf if budget is None else budget - self.counts.episodes
+
+    def _play(self, plan: Plan) -> None:
+        """Play what the plan asks for, wholly or, when interrupted, not at all."""
+        before, rng, round = self.counts.state(), self.rng.bit_generator.state, self.round
+        try:
+            if self._compiled():
+                self._play_chunk(plan)
+            else:
+                self._play_batch(plan)
+        except BaseException as error:
+            reached = self.counts.episodes
+            self.counts.restore(before)
+            self.rng.bit_generator.state, self.round = rng, round
+            if self.sampler.fragile and not isinstance(error, KeyboardInterrupt):
+                self._mark(error)
+            # The whole episodes before one that contradicts the problem are kept: play them again.
+            while isinstance(error, InvalidProblemError) and self.counts.episodes < reached:
+                plan, left = self.method.plan(self.counts, self.round), reached - self.counts.episodes
+                self.method.play_every(plan, self.counts, self.sampler, self.round, left)
+                self.round = round + self.counts.episodes - int(before["episodes"])
+            raise
+
+    def _compiled(self) -> bool:
+        """Whether a single compiled loop plans, tests and plays after every episode."""
+        simulated = isinstance(self.sampler, Simulator) and hasattr(self.method, "play_every")
+        return self.settings.replan == EVERY and simulated
+
+    def _mark(self, error: BaseException) -> None:
+        """Remember that the environment lost episodes: who goes on must know."""
+        message = str(error)[:LONGEST_MESSAGE]
+        if isinstance(error, InvalidProblemError) and not isinstance(error, EnvironmentRaised):
+            self.contradiction = message
+        else:
+            self.error = message
+
+    def _play_batch(self, plan: Plan) -> None:
+        batch = max(1, math.ceil(self.settings.replan * self.counts.episodes))
+        self.sampler.play(plan.behaviour, int(min(batch, self._left())), self.counts, self.round)
+        self.round += 1
+
+    def _play_chunk(self, plan: Plan) -> None:
+        """Plan, test and play after each episode; the same episodes whatever room the counts have left."""
+        last = self.counts.episodes + int(min(EVERY_CHUNK, self._left()))
+        while True:
+            before = self.counts.episodes
+            bounds = self.method.play_every(plan, self.counts, self.sampler, self.round, last - before)
+            played = self.counts.episodes - before
+            self.round += played
+            rows = np.empty(played, dtype=HISTORY)
+            rows["episodes"] = before + 1 + np.arange(played)
+            rows["lower"], rows["upper"], rows["gap"] = bounds
+            if self.counts.episodes == last or (played and bounds.last.reached(self.problem.goal)):
+                self.history.append(_thinned(rows[:-1]))  # the last one is planned again, and noted then
+                return
+            self.history.append(_thinned(rows))
+            plan = self.method.plan(self.counts, self.round)
+
+    def _note(self, plan: Plan) -> None:
+        bounds, limited = plan.bounds, self.settings.max_episodes is not None
+        self.history.append(np.array([(self.counts.episodes, *bounds)], dtype=HISTORY))
+        better = self.best is None or bounds.certified.gap < self.best[0].bounds.certified.gap
+        if bounds.reached(self.problem.goal) or (limited and better):
+            self.best = (plan, self.counts.episodes, self.counts.transitions())
+
+    def facts(self) -> dict[str, str]:
+        """All that makes the run the one that it is, except its seed and its budget."""
+        ignored = {"ignored": self.circumstances.ignored}
+        return facts_of({**self.settings.facts(), **ignored, **problem_facts(self.problem), **self.sampler.facts()})
+
+    def state(self) -> State:
+        history = np.concatenate(self.history) if self.history else np.empty(0, dtype=HISTORY)
+        return State(
+            seed=self.seed,
+            round=self.round,
+            seconds=self.elapsed(),
+            rng=dict(self.rng.bit_generator.state),
+            counts=self.counts,
+            # The row of the plan that comes next is noted when the run goes on.
+            history=history[history["episodes"] < self.counts.episodes],
+            best=self.best,
+            errors=self.circumstances.errors,
+            error=self.error,
+            contradiction=self.contradiction,
+            announcement=self.circumstances.announcement,
+        )
+
+    def resumed(self, saved: State, *, accept_errors: bool) -> Loop:
+        """The run that was saved, ready to go on."""
+        if saved.contradiction is not None:
+            raise InvalidProblemError(
+                f"this run ended because the environment contradicted what is assumed of it ({saved.contradiction!r}): "
+                "to go on would be to discard the contradiction; start another run"
+            )
+        if saved.error is not None and accept_errors is not True:
+            raise InvalidProblemError(
+                f"this run ended in an error of the environment ({saved.error!r}), which lost the episodes of that "
+                "moment: accept_errors=True (--accept-errors) goes on, and the certificate will say so"
+            )
+        loop = replace(
+            self,
+            seed=saved.seed,
+            round=saved.round,
+            seconds=saved.seconds,
+            history=[saved.history],
+            best=None if self.settings.max_episodes is None else saved.best,
+            circumstances=self.circumstances._replace(
+                errors=saved.errors + (saved.error is not None), announcement=saved.announcement
+            ),
+        )
+        loop.counts, loop.rng.bit_generator.state = saved.counts, saved.rng
+        return loop
+
+    def close(self) -> None:
+        self.sampler.close()
+
+    def elapsed(self) -> float:
+        return self.seconds + time.perf_counter() - self.began
+
+    def result(self) -> Identification:
+        assert self.best is not None
+        plan, episodes, transitions = self.best
+        claim = self.method.claim(Counts.of(self.problem, transitions, episodes), plan)
+        certificate = Certificate(
+            policy=plan.policy[int(self.problem.artificial) :],
+            episodes=episodes,
+            **claim._asdict(),
+            method=self.settings.method,
+            constants=self.settings.options.get("constants"),
+            problem=self.problem,
+            transitions=transitions,
+            circumstances=self.circumstances,
+        )
+        return Identification(
+            policy=certificate.policy,
+            episodes=self.counts.episodes,
+            stopped=plan.bounds.reached(self.problem.goal),
+            certificate=certificate,
+            history=np.concatenate(self.history),
+            seconds=self.elapsed(),
+            seed=self.seed,
+        )
+
+
+def _thinned(rows: np.ndarray) -> np.ndarray:
+    """Every plan at first; later those that pass another thousandth of the episodes."""
+    episodes = rows["episodes"]
+    late = episodes > FULL_HISTORY
+    passed = np.floor(1000 * np.log(episodes)) > np.floor(1000 * np.log(np.maximum(episodes - 1, 1)))
+    return rows[~late | passed]

@@ -1,0 +1,89 @@
+"""The words that all parts of the library share. This module imports nothing of the rest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Behaviour", "Bounds", "Goal", "Plan", "Transitions"]
+
+
+class Goal(NamedTuple):
+    """What is asked: accuracy ``eps`` with probability ``1 - delta`` at risk parameter ``beta``, in the reward's units.
+
+    Positive ``beta`` is risk-seeking.
+    """
+
+    beta: float
+    eps: float
+    delta: float
+
+
+class Bounds(NamedTuple):
+    """A claim about one policy: ``lower`` ≤ V^π, V* ≤ ``upper`` and V* - V^π ≤ ``gap``; infinite ones say nothing.
+
+    Numbers or, for the successive plans of a run, arrays of them.
+    """
+
+    lower: Any
+    upper: Any
+    gap: Any
+
+    def reached(self, goal: Goal) -> bool:
+        """Whether the policy is certified to be ε-optimal: the test that ends a run. A NaN never is."""
+        return bool(self.gap <= goal.eps)
+
+    @property
+    def last(self) -> Bounds:
+        """Of a sequence of plans, those of the last."""
+        return Bounds(*(side[-1] for side in self))
+
+    @property
+    def certified(self) -> Bounds:
+        """The same with the gap that the interval certifies, where that is smaller than the method's own."""
+        width = self.upper - self.lower
+        return self._replace(gap=min(self.gap, width)) if math.isfinite(self.lower) else self
+
+
+class Behaviour(NamedTuple):
+    """What to play: arrays ``(steps, S)`` of actions; ``turn`` is -1 where the lead goes on.
+
+    Follow ``lead`` until the first place where ``turn`` names an action, play it, and follow ``greedy`` from there on; or,
+    unless ``leading``, follow ``greedy`` from the start.
+    """
+
+    greedy: np.ndarray
+    lead: np.ndarray
+    turn: np.ndarray
+    leading: bool
+
+
+class Plan(NamedTuple):
+    """What a method makes of its counts: a candidate, what is certified about it, and what to play next.
+
+    Attributes
+    ----------
+    policy : int array ``(steps, S)``
+        The candidate, the artificial first step of a random start included.
+    bounds : Bounds
+        Of the candidate.
+    behaviour : Behaviour
+    """
+
+    policy: np.ndarray
+    bounds: Bounds
+    behaviour: Behaviour
+
+
+class Transitions(NamedTuple):
+    """Observed transitions: ``times[i]`` visits of row ``rows[i]`` that went to ``successors[i]``.
+
+    ``rewards[i]`` is what they paid where rewards are learned, and empty where they are known.
+    """
+
+    rows: np.ndarray
+    successors: np.ndarray
+    times: np.ndarray
+    rewards: np.ndarray = np.empty(0)
