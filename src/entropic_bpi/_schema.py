@@ -215,4 +215,11 @@ def _lists_successors(problem: Problem) -> bool:
     else:
         known = listed
     possible = np.where(open_ended, n, slots.used)
-    return bool(known.all()) and np.array_equal(slots.possible, possible) and np.array_equal(slots.low, slots.high)
+    # The artificial step of a random start pays nothing, which is written as the smallest reward.
+    paid_at_start = slots.low[:, slots.begin[-1] : last[-1] + 1] if problem.artificial else slots.low[:0]
+    return (
+        bool(known.all())
+        and np.array_equal(slots.possible, possible)
+        and np.array_equal(slots.low, slots.high)
+        and bool((paid_at_start == slots.low.min(initial=np.inf)).all())
+    )
