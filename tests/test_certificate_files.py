@@ -269,5 +269,56 @@ def test_no_file_ends_the_process_or_raises_an_error_that_is_not_ours(many, tmp_
     assert told["needed"] <= 20 * told["largest"] + 64 * MEBIBYTE
 
 
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_brackets_is_refused_before_it_fills_the_memory(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_bytes(b"[" + b"[]," * 10**6 + b"[]]")
+    assert "in memory" in eb.verify(path).problems[0]
+    with pytest.raises(eb.CertificateError, match="in memory"):
+        eb.Certificate.load(path)
+
+
+def test_a_small_file_about_a_huge_problem_is_refused(tmp_path):
+    """Pooled counts of one state: the file grows with actions plus steps, planning with their product."""
+    single = eb.FiniteMDP([[[1.0]]], [[0.0]], horizon=1)
+    content = eb.identify(single, beta=1.0, eps=1.0, delta=0.1, stationary=True, seed=0).certificate._content()
+    actions, horizon = 20_000, 20_000
+    content["policy"] = [[0]] * horizon
+    content["problem"].update(n_actions=actions, horizon=horizon, rewards=[[[0.0] * actions]])
+    content["problem"]["action_names"] = [str(a) for a in range(actions)]
+    content["problem"]["slots"].update(begin=[0] * actions, used=[1] * actions, possible=[1] * actions)
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(digested(content)))
+    with pytest.raises(eb.CertificateError, match="planning would take 3200000000 bytes of memory"):
+        eb.Certificate.load(path)
+
+
+def growth(path):
+    """How much memory reading a large file takes, after a small one was read."""
+    small = Path(path).with_name("small.json")
+    read_in_every_way(small, 0.5)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert read_in_every_way(path, 0.5)
+    print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stationary", [False, True])
+def test_a_large_file_takes_memory_in_proportion(stationary, tmp_path):
+    options = {"beta": -0.1, "eps": 0.01, "delta": 0.1, "replan": 0.9, "seed": 1, "successors": "model"}
+    for name, n_states, horizon in (("small", 20, 3), ("large", 500, 20)):
+        garnet = eb.instances.garnet(n_states, 4, 3, horizon=horizon, seed=4)
+        run = eb.identify(garnet, **options, stationary=stationary, max_episodes=20_000)
+        run.certificate.save(tmp_path / f"{name}.json")
+    path = tmp_path / "large.json"
+    done = subprocess.run([sys.executable, __file__, str(path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 20 * path.stat().st_size
+
+
 if __name__ == "__main__":
-    fuzz(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    if len(sys.argv) == 2:
+        growth(sys.argv[1])
+    else:
+        fuzz(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

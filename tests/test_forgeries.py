@@ -663,10 +663,10 @@ def pooled_environment(n_observations, horizon, episodes, moves):
         (3, {0: 2}, {(0, 0): 6, (1, 1): 1}, "1 moves in state 1, but 0 visits"),
         (2, {0: 2}, {(0, 1): 1, (1, 2): 1, (2, 2): 1, (0, 0): 1}, "1 moves in state 2, but 1 visits"),
         (3, {0: 3}, {(0, 0): 4, (0, 1): 1, (1, 1): 4}, "4 moves in state 1, but 1 visits"),
-        (3, {0: 3}, {(0, 0): 4, (0, 1): 1, (1, 2): 2, (2, 1): 2}, "4 moves in the 2 states from 1 to 2, but 1 visits"),
+        (3, {0: 3}, {(0, 0): 4, (0, 1): 1, (1, 2): 2, (2, 1): 2}, "4 moves in the 3 states from 1 to 3, but 1 visits"),
         (3, {0: 1, 2: 1}, {(0, 1): 3, (1, 0): 2, (2, 3): 1}, "5 moves in the 2 states from 0 to 1, but 1 visits"),
         (3, {0: 2}, {(0, 0): 1, (0, 1): 1, (1, -1): 1}, "2 moves are missing"),
-        (2, {0: 2}, {(0, 1): 3, (1, 0): 1}, "2 visits into state 0, 3 out of it"),
+        (2, {0: 2}, {(0, 1): 4}, "2 visits into state 0, 4 out of it"),
         (2, {0: 3}, {(0, 0): 4}, "2 moves are missing"),
     ],
 )

@@ -649,9 +649,10 @@ def _unbalanced(claim: _Claim) -> list[str]:
 class _Pooled:
     """Counts pooled over steps, as moves between states. With H the horizon, and distances in moves that were seen:
 
-    - Whoever enters a set of states, at distance d from the starts, moves at most H - d times before leaving it. So visits
-      that nothing leads to, too far away, or too many for those who come, show. Asked of every state, of all states
-      at least d away, for each d, and of every group of connected states, which no episode changes.
+    - Whoever enters a set of states from a state at distance d from the starts moves at most H - d - 1 times in it before
+      leaving it, and whoever starts there H times. So visits that nothing leads to, too far away, or too many for those who
+      come, show. Asked of every state, of all states at least d away, for each d, and of every group of connected states,
+      which no episode leaves.
     - An episode that does not end moves H times, and one that ends in a state at distance d at least d + 1 times. So
       episodes that were cut short show. Asked of every group.
     """
@@ -705,17 +706,18 @@ class _Pooled:
         for s, name in enumerate(family):
             members.setdefault(name, []).append(s)
         entries = {name: sum(self.starts[s] for s in states) for name, states in members.items()}
+        most = {name: count * self.horizon for name, count in entries.items()}
         for (s, y), count in self.moves.items():
             if family[s] != family[y]:
                 entries[family[y]] += count
+                most[family[y]] += count * max(0, self.horizon - self.distances[s] - 1)
         problems = []
         for name, states in members.items():
-            departures, nearest = sum(self.departures[s] for s in states), min(self.distances[s] for s in states)
-            most = entries[name] * (self.horizon - nearest)
-            if departures > most:
+            departures = sum(self.departures[s] for s in states)
+            if departures > most[name]:
                 problems.append(
-                    f"counts do not balance: {departures} moves in {_some(states)}, but {entries[name]} visits from "
-                    f"elsewhere or from the start, the first after {nearest} of {self.horizon} steps, allow {most}"
+                    f"counts do not balance: {departures} moves in {_some(states)}, but {entries[name]} visits from the "
+                    f"start or from elsewhere leave time for {most[name]} within {self.horizon} steps"
                 )
         return problems
 
@@ -1101,6 +1103,8 @@ class _KL:
                 self._fill(now, later, h, s)
             now.close(claim.reachable[h], sign)
             later = now
+            if not claim.stationary:
+                self.balls.clear()  # rows of this step, which no other step has
         s, beta = claim.start or 0, _Interval.of(self.beta)
         optimum = _Interval.of(later.optimum[s]).log() / beta
         policy = _Interval.of(later.policy[s]).log() / beta
