@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
+from entropic_bpi import cli
 from entropic_bpi.cli._show import certified_choices
 
 MEBIBYTE = 2**20
@@ -120,6 +121,17 @@ def test_numbers_that_are_none_are_refused(contents, constant, tmp_path):
     with pytest.raises(eb.CertificateError):
         eb.Certificate.load(path)
     assert not eb.verify(path).ok
+
+
+def test_spectrum_reports_a_wrong_number_in_one_line(contents, tmp_path, capsys):
+    content = json.loads(json.dumps(contents[0]))
+    put(content, "counts", "rows", 0, 10**9)
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(digested(content)))
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["spectrum", str(path), "--beta", "0:1:1", "--out", str(tmp_path / "out")])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_an_object_made_in_memory_is_checked_too(contents, tmp_path):

@@ -282,7 +282,7 @@ def test_a_key_that_is_there_twice_is_refused(key, honest, tmp_path):
     path = saved(honest["per step"].content(), tmp_path)
     text = path.read_text()
     path.write_text(text.replace(f'"{key}":', f'"{key}": {{"gap": 0.0}}, "{key}":', 1))
-    assert f"the key '{key}' is there twice" in verify(path).problems[0]
+    assert f"the key '{key}' is there 2 times" in verify(path).problems[0]
     with pytest.raises(eb.CertificateError, match="twice"):
         eb.Certificate.load(path)
 
@@ -290,7 +290,7 @@ def test_a_key_that_is_there_twice_is_refused(key, honest, tmp_path):
 def test_a_repeated_key_inside_is_refused(honest, tmp_path):
     path = saved(honest["per step"].content(), tmp_path)
     path.write_text(path.read_text().replace('"lower":', '"lower": -9.0, "lower":', 1))
-    assert "the key 'lower' is there twice" in verify(path).problems[0]
+    assert "the key 'lower' is there 2 times" in verify(path).problems[0]
 
 
 # -- forgeries of several parts at once -------------------------------------------------------------------------------

@@ -37,15 +37,18 @@ _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
 # -- reading JSON ----------------------------------------------------------------------------------------------
 
 
-def parse(path: Path) -> Any:
-    """The content of a JSON file whose keys differ and whose numbers are finite, in memory in proportion to the file."""
+def parse(path: Path) -> tuple[Any, int]:
+    """The content of a JSON file whose keys differ and whose numbers are finite, and its size in bytes.
+
+    A file that would take far more memory than its size is refused.
+    """
     try:
         data = path.read_bytes()
         # In memory a list or an object takes about 100 bytes and a number 40, however few it takes in the file.
         needed = 100 * (data.count(b"[") + data.count(b"{")) + 40 * data.count(b",")
         if needed > 20 * len(data) + _ALWAYS_AFFORDED:
             raise ValueError(f"its {len(data)} bytes would take {needed} in memory")
-        return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unrepeated)
+        return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unrepeated), len(data)
     except FileNotFoundError:
         raise CertificateError(f"no such file: {path}") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,10 +151,10 @@ class Certificate:
         What is checked is that the certificate is whole and consistent; whether its counts imply its claim, ask
         :func:`~entropic_bpi.verify.verify`.
         """
-        content = _read(Path(path))
+        content, size = _read(Path(path))
         try:
             certificate = _from_content(content)
-            _check_affordable(certificate.problem, os.path.getsize(path))
+            _check_affordable(certificate.problem, size)
         except EntropicBPIError as error:
             raise CertificateError(f"{path}: {error}") from None
         return certificate
@@ -200,8 +199,9 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    content = _schema.parse(path)
+def _read(path: Path) -> tuple[dict[str, Any], int]:
+    """The content of a certificate file, without its digest, and the size of the file."""
+    content, size = _schema.parse(path)
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CertificateError(f"{path} is not a certificate of entropic-bpi")
     if content.get("version") != _VERSION:
@@ -211,7 +211,7 @@ def _read(path: Path) -> dict[str, Any]:
     digest = content.pop("digest", None)
     if _digest(content) != digest:
         raise CertificateError(f"{path} was changed after it was written: its digest does not match")
-    return content
+    return content, size
 
 
 def _from_content(content: dict[str, Any]) -> Certificate:

@@ -29,6 +29,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -201,12 +202,11 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys differ: of two equal ones, readers see different ones."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        repeated = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
-        raise ValueError(f"the key {repeated!r:.80} is there twice")
-    return content
+    """An object whose keys differ: of two equal ones, some readers take the first and some the last."""
+    for key, times in Counter(key for key, _ in pairs).items():
+        if times > 1:
+            raise ValueError(f"the key {key!r:.80} is there {times} times")
+    return dict(pairs)
 
 
 def _object(name: str, value: Any) -> dict[str, Any]:
