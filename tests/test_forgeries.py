@@ -398,7 +398,7 @@ def support_shrunk(content, rng):
         problem["successors"] = "mask"
 
 
-def relabelled(content, rng):
+def relabelled(content, rng, wholly=False):
     """Two states exchange their names, rewards, counts, choices: all of these, which is honest, or some."""
     problem, counts, slots = content["problem"], content["counts"], content["problem"]["slots"]
     n, actions, pairs = problem["n_states"], problem["n_actions"], problem["n_states"] * problem["n_actions"]
@@ -444,7 +444,7 @@ def relabelled(content, rng):
             problem["state_names"] = exchange(problem["state_names"])
 
     parts = [of_counts, of_slots, of_rewards, of_start, of_policy, of_names]
-    chosen = parts if rng.random() < 0.5 else [part for part in parts if rng.random() < 0.5]
+    chosen = parts if wholly or rng.random() < 0.5 else [part for part in parts if rng.random() < 0.5]
     for part in chosen:
         part()
 
@@ -631,6 +631,17 @@ def test_every_forgery_that_is_accepted_follows_from_what_it_says_itself(many, h
     assert many / 10 < accepted < many / 2
     assert verdict[False, True] <= 0.02 * accepted
     assert verdict[True, False] <= 0.01 * accepted
+
+
+@pytest.mark.parametrize("name", ["per step", "per step, anywhere", "pooled", "environment", "environment per step"])
+def test_states_that_are_renumbered_throughout_have_the_same_bounds(name, honest, tmp_path):
+    content = honest[name].content()
+    before = verify(saved(content, tmp_path))
+    relabelled(content, np.random.default_rng(1), wholly=True)
+    after = verify(saved(restated(content, tmp_path), tmp_path))
+    assert after.ok, after.problems
+    assert (after.lower, after.upper, after.gap) == pytest.approx((before.lower, before.upper, before.gap), rel=1e-9)
+    assert eb.Certificate.load(tmp_path / "forged.json").counts.episodes == len(honest[name].episodes)
 
 
 # -- pooled counts ----------------------------------------------------------------------------------------------------
