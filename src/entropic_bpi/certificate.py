@@ -131,7 +131,7 @@ class Certificate:
     @property
     def reached(self) -> bool:
         """Whether the policy is certified to be ε-optimal."""
-        return self.gap <= self.eps
+        return bool(self.gap <= self.eps)
 
     def __repr__(self) -> str:
         return (
