@@ -12,17 +12,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_positive, check_probability
+from entropic_bpi import _schema
+from entropic_bpi._checks import check_finite, check_policy, check_positive, check_probability
 from entropic_bpi._files import write_text_atomically
 from entropic_bpi._version import __version__
 from entropic_bpi.counts import Counts, Transitions
-from entropic_bpi.errors import CertificateError, InvalidProblemError
+from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, Slots
 
@@ -30,6 +32,7 @@ __all__ = ["Certificate", "Circumstances", "certify"]
 
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 2
+_ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
 class Circumstances(NamedTuple):
@@ -87,6 +90,12 @@ class Certificate:
     transitions: Transitions
     circumstances: Circumstances
 
+    def __post_init__(self) -> None:
+        problem = self.problem
+        _schema.check_problem(problem)
+        _schema.check_transitions(problem, self.transitions, self.episodes)
+        check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on, in words."""
@@ -122,7 +131,7 @@ class Certificate:
     @property
     def reached(self) -> bool:
         """Whether the policy is certified to be ε-optimal."""
-        return self.gap <= self.eps
+        return bool(self.gap <= self.eps)
 
     def __repr__(self) -> str:
         return (
@@ -137,8 +146,18 @@ class Certificate:
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:
-        """Read a certificate that :meth:`save` wrote."""
-        return _from_content(_read(Path(path)), path)
+        """Read a certificate that :meth:`save` wrote; whatever else the file may be, it is refused with an error of ours.
+
+        What is checked is that the certificate is whole and consistent; whether its counts imply its claim, ask
+        :func:`~entropic_bpi.verify.verify`.
+        """
+        content, size = _read(Path(path))
+        try:
+            certificate = _from_content(content)
+            _check_affordable(certificate.problem, size)
+        except EntropicBPIError as error:
+            raise CertificateError(f"{path}: {error}") from None
+        return certificate
 
     def _content(self) -> dict[str, Any]:
         problem = self.problem
@@ -172,7 +191,7 @@ class Certificate:
                 "episodes": self.episodes,
                 **{name: getattr(self.transitions, name).tolist() for name in Transitions._fields},
             },
-            "claim": {"lower": self.lower, "upper": self.upper, "gap": self.gap},
+            "claim": {"lower": self.lower, "upper": self.upper, "gap": self.gap, "reached": self.reached},
         }
 
 
@@ -180,72 +199,112 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise CertificateError(f"no such file: {path}") from None
-    except (OSError, ValueError) as error:
-        raise CertificateError(f"{path} is not a readable JSON file: {error}") from None
+def _read(path: Path) -> tuple[dict[str, Any], int]:
+    """The content of a certificate file, without its digest, and the size of the file."""
+    content, size = _schema.parse(path)
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CertificateError(f"{path} is not a certificate of entropic-bpi")
     if content.get("version") != _VERSION:
         raise CertificateError(
-            f"{path} has certificate version {content.get('version')!r}, this library reads {_VERSION}"
+            f"{path} has certificate version {content.get('version')!r:.80}, this library reads {_VERSION}"
         )
-    if _digest({key: value for key, value in content.items() if key != "digest"}) != content.get("digest"):
+    digest = content.pop("digest", None)
+    if _digest(content) != digest:
         raise CertificateError(f"{path} was changed after it was written: its digest does not match")
-    return content
+    return content, size
 
 
-def _from_content(content: dict[str, Any], path: str | Path) -> Certificate:
-    try:
-        given = content["problem"]
-        slots = given["slots"]
-        low = np.array(slots["low"], dtype=float).reshape(-1, len(slots["successor"]))
-        problem = Problem(
-            n_states=given["n_states"],
-            n_actions=given["n_actions"],
-            horizon=given["horizon"],
-            start=given["start"],
-            beta=given["beta"],
-            eps=given["eps"],
-            delta=given["delta"],
-            stationary=given["stationary"],
-            successors=given["successors"],
-            rewards=None if given["rewards"] is None else np.array(given["rewards"], dtype=float),
-            slots=Slots(
-                begin=np.array(slots["begin"], dtype=np.int64),
-                used=np.array(slots["used"], dtype=np.int64),
-                successor=np.array(slots["successor"], dtype=np.int64),
-                low=low,
-                high=np.array(slots["high"], dtype=float).reshape(low.shape),
-                possible=np.array(slots["possible"], dtype=np.int64),
-            ),
-            state_names=tuple(given["state_names"]),
-            action_names=tuple(given["action_names"]),
-            source_hash=given["source"],
-        )
-        counts = content["counts"]
-        return Certificate(
-            policy=np.array(content["policy"], dtype=np.int64),
-            episodes=counts["episodes"],
-            **content["claim"],
-            method=content["method"],
-            constants=content["constants"],
-            problem=problem,
-            transitions=Transitions(
-                rows=np.array(counts["rows"], dtype=np.int64),
-                successors=np.array(counts["successors"], dtype=np.int64),
-                times=np.array(counts["times"], dtype=np.int64),
-                rewards=np.array(counts["rewards"], dtype=float),
-            ),
-            circumstances=Circumstances(
-                **{**content["circumstances"], "ignored": tuple(content["circumstances"]["ignored"])}
-            ),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise CertificateError(f"{path} lacks or garbles part of the certificate: {error!r}") from None
+def _from_content(content: dict[str, Any]) -> Certificate:
+    """The certificate with this content, every part of which is checked."""
+    parts = ("problem", "method", "constants", "circumstances", "assumptions", "policy", "counts", "claim")
+    given = _schema.object_with("the certificate", content, "format", "version", "library", *parts)
+    _schema.text("library", given["library"])
+    problem = _read_problem(given["problem"])
+    counts = _schema.object_with("counts", given["counts"], "episodes", *Transitions._fields)
+    claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached")
+    method = _schema.choice("method", given["method"], "kl", "bernstein")
+    wanted = (None,) if method == "kl" else ("verified", "sharp")
+    certificate = Certificate(
+        policy=_schema.array("policy", given["policy"], (problem.horizon, problem.n_states), int),
+        episodes=_schema.integer("counts.episodes", counts["episodes"], 0),
+        lower=_schema.real("claim.lower", claim["lower"]),
+        upper=_schema.real("claim.upper", claim["upper"]),
+        gap=_schema.real("claim.gap", claim["gap"]),
+        method=method,
+        constants=_schema.choice(f"constants of method {method!r}", given["constants"], *wanted),
+        problem=problem,
+        transitions=Transitions(
+            rows=_schema.array("counts.rows", counts["rows"], (None,), int),
+            successors=_schema.array("counts.successors", counts["successors"], (None,), int),
+            times=_schema.array("counts.times", counts["times"], (None,), int),
+            rewards=_schema.array("counts.rewards", counts["rewards"], (None,), float),
+        ),
+        circumstances=_read_circumstances(given["circumstances"]),
+    )
+    if claim["reached"] is not certificate.reached:
+        raise CertificateError(f"claim.reached must be {certificate.reached}, got {claim['reached']!r:.80}")
+    if given["assumptions"] != list(certificate.assumptions):
+        raise CertificateError("the assumptions are not those of such a certificate")
+    return certificate
+
+
+def _read_problem(content: Any) -> Problem:
+    sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
+    parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
+    given = _schema.object_with("problem", content, *sizes, *numbers, *parts)
+    n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
+    slots = _schema.object_with("slots", given["slots"], *Slots._fields)
+    successor = _schema.array("slots.successor", slots["successor"], (None,), int)
+    start, rewards = given["start"], given["rewards"]
+    if rewards is not None:
+        rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
+        if len(rewards) not in (1, horizon):
+            raise CertificateError(f"rewards must have 1 or {horizon} steps, got {len(rewards)}")
+    return Problem(
+        n_states=n_states,
+        n_actions=n_actions,
+        horizon=horizon,
+        start=None if start is None else _schema.integer("start", start, 0, n_states - 1),
+        beta=_schema.real("beta", given["beta"]),
+        eps=check_positive("eps", _schema.real("eps", given["eps"])),
+        delta=check_probability("delta", _schema.real("delta", given["delta"])),
+        stationary=_schema.choice("stationary", given["stationary"], True, False),
+        successors=_schema.choice("successors", given["successors"], "unknown", "model", "mask"),
+        rewards=rewards,
+        slots=Slots(
+            begin=_schema.array("slots.begin", slots["begin"], (None,), int),
+            used=_schema.array("slots.used", slots["used"], (None,), int),
+            successor=successor,
+            low=_schema.array("slots.low", slots["low"], (None, len(successor)), float),
+            high=_schema.array("slots.high", slots["high"], (None, len(successor)), float),
+            possible=_schema.array("slots.possible", slots["possible"], (None,), int),
+        ),
+        state_names=_schema.names("state_names", given["state_names"], n_states),
+        action_names=_schema.names("action_names", given["action_names"], n_actions),
+        source_hash=_schema.text("source", given["source"]),
+    )
+
+
+def _read_circumstances(content: Any) -> Circumstances:
+    given = _schema.object_with("circumstances", content, *Circumstances._fields)
+    ignored, announcement = given["ignored"], given["announcement"]
+    if ignored not in ([], ["stationary"], ["successors"], ["stationary", "successors"]):
+        raise CertificateError(f"circumstances.ignored must name 'stationary' and 'successors', got {ignored!r:.80}")
+    if announcement is not None and not re.fullmatch("[0-9a-f]{64}", _schema.text("announcement", announcement)):
+        raise CertificateError(f"announcement must be a digest of 64 hexadecimal digits, got {announcement!r:.80}")
+    return Circumstances(
+        batches=_schema.choice("circumstances.batches", given["batches"], True, False),
+        ignored=tuple(ignored),
+        errors=_schema.integer("circumstances.errors", given["errors"], 0),
+        announcement=announcement,
+    )
+
+
+def _check_affordable(problem: Problem, size: int) -> None:
+    """Refuse a small file about a huge problem: pooled counts do not grow with the horizon, what planning needs does."""
+    needed = 8 * problem.steps * problem.n_states * problem.n_actions
+    if needed > 20 * size + _ALWAYS_AFFORDED:
+        raise CertificateError(f"planning would take {needed} bytes of memory, far more than the file's {size}")
 
 
 def assumptions_of(problem: Problem) -> tuple[str, ...]:

@@ -28,7 +28,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -47,6 +49,7 @@ _SMALLEST_EXPONENT = 1e-5  # of |β|·range in the KL method; below, a nearby β
 _SMALL_EXPONENT = 1.0  # of |β|H in the Bernstein method; below, (Z - 1)/|β| keeps digits that Z would lose
 _ZERO_BETA = 1e-200
 _MAX_SHARED = 3
+_ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
 # The learner does not round the claims of the Bernstein method outwards: so much of the range of the return is forgiven,
 # but no more than the width of the interval that the bound is known to lie in.
 _FORGIVEN = 1e-12
@@ -139,10 +142,27 @@ def _not_implied(claim: _Claim, bounds: _Bounds) -> list[str]:
         problems.append(f"upper: {said['upper']!r} is claimed, but the counts imply only {bounds.upper!r}")
     if not said["gap"] >= bounds.gap - slack[2]:
         problems.append(f"gap: {said['gap']!r} is claimed, but the counts imply only {bounds.gap!r}")
+    if claim.reached != (said["gap"] <= claim.eps):
+        problems.append(f"reached: {claim.reached} is claimed, but the gap is {said['gap']!r} and eps is {claim.eps!r}")
     return problems
 
 
 # -- reading the file ------------------------------------------------------------------------------------------
+
+_KEYS = {
+    "the certificate": (
+        ("format", "version", "library", "problem", "method", "constants", "circumstances", "assumptions", "policy")
+        + ("counts", "claim")
+    ),
+    "problem": (
+        ("n_states", "n_actions", "horizon", "start", "beta", "eps", "delta", "stationary", "successors", "rewards")
+        + ("slots", "state_names", "action_names", "source")
+    ),
+    "slots": ("begin", "used", "successor", "low", "high", "possible"),
+    "circumstances": ("batches", "ignored", "errors", "announcement"),
+    "counts": ("episodes", "rows", "successors", "times", "rewards"),
+    "claim": ("lower", "upper", "gap", "reached"),
+}
 
 
 def _content(source: Any) -> dict[str, Any]:
@@ -154,7 +174,7 @@ def _content(source: Any) -> dict[str, Any]:
             raise _Rejected(f"the certificate cannot be written as JSON: {error}") from None
     path = Path(source)
     try:
-        content = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        content = _parse(path.read_bytes())
     except FileNotFoundError:
         raise _Rejected(f"no such file: {path}") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -162,15 +182,43 @@ def _content(source: Any) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise _Rejected(f"{path} is not a certificate of entropic-bpi")
     if content.get("version") != _VERSION:
-        raise _Rejected(f"unknown version {content.get('version')!r}: this library checks version {_VERSION}")
+        raise _Rejected(f"unknown version {content.get('version')!r:.80}: this library checks version {_VERSION}")
     digest = content.pop("digest", None)
     if digest != hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest():
         raise _Rejected("the digest does not match: the file was changed after it was written")
     return content
 
 
+def _parse(data: bytes) -> Any:
+    # In memory a list or an object takes about 100 bytes and a number 40, however few it takes in the file.
+    needed = 100 * (data.count(b"[") + data.count(b"{")) + 40 * data.count(b",")
+    if needed > 20 * len(data) + _ALWAYS_AFFORDED:
+        raise ValueError(f"its {len(data)} bytes would take {needed} in memory")
+    return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_without_repeats)
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys differ: of two equal ones, some readers take the first and some the last."""
+    for key, times in Counter(key for key, _ in pairs).items():
+        if times > 1:
+            raise ValueError(f"the key {key!r:.80} is there {times} times")
+    return dict(pairs)
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Rejected(f"{name} must be an object, got {value!r:.80}")
+    for key in _KEYS[name]:
+        if key not in value:
+            raise _Rejected(f"{name} lacks {key!r}")
+    for key in value:
+        if key not in _KEYS[name]:
+            raise _Rejected(f"{name} has an unknown key {key!r:.80}")
+    return value
 
 
 def _integer(name: str, value: Any, least: int, most: int = _LARGEST_INTEGER) -> int:
@@ -198,6 +246,34 @@ def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     return value
 
 
+def _string(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _Rejected(f"{name} must be a string, got {value!r:.80}")
+    return value
+
+
+def _names(name: str, value: Any, length: int) -> list[str]:
+    names = [_string(name, item) for item in _list(name, value, length)]
+    if len(set(names)) < length:
+        raise _Rejected(f"{name} must all be different")
+    return names
+
+
+def _numbered(n: int) -> list[str]:
+    return [str(i) for i in range(n)]
+
+
+def _observations(names: list[str]) -> list[str]:
+    """The names of an environment's states: observations in order, single numbers or tuples of them, and the end."""
+    last = re.findall("[0-9]+", names[-2]) if len(names) > 1 else []
+    sizes = [int(number) + 1 for number in last]
+    if math.prod(sizes) != len(names) - 1:
+        return []
+    if len(sizes) == 1:
+        return [*_numbered(sizes[0]), "end"]
+    return [*map(str, product(*map(range, sizes))), "end"]
+
+
 class _Claim:
     """A certificate's content, checked for shape and kept as plain lists.
 
@@ -206,20 +282,20 @@ class _Claim:
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
-        try:
-            problem, counts = content["problem"], content["counts"]
-            self._read_problem(problem)
-            self._read_slots(problem["slots"])
-            self.method = _choice("method", content["method"], ("kl", "bernstein"))
-            wanted = (None,) if self.method == "kl" else ("verified", "sharp")
-            self.constants = _choice(f"constants of method {self.method!r}", content["constants"], wanted)
-            self.policy = self._read_policy(content["policy"])
-            self._read_counts(counts)
-            self.claimed = {name: _real(f"claim.{name}", content["claim"][name]) for name in ("lower", "upper", "gap")}
-        except KeyError as error:
-            raise _Rejected(f"the certificate lacks {error}") from None
-        except TypeError as error:
-            raise _Rejected(f"the certificate is garbled: {error}") from None
+        content = _object("the certificate", content)
+        problem = _object("problem", content["problem"])
+        _string("library", content["library"])
+        self._read_problem(problem)
+        self._read_slots(_object("slots", problem["slots"]))
+        self.method = _choice("method", content["method"], ("kl", "bernstein"))
+        wanted = (None,) if self.method == "kl" else ("verified", "sharp")
+        self.constants = _choice(f"constants of method {self.method!r}", content["constants"], wanted)
+        self.policy = self._read_policy(content["policy"])
+        self._read_counts(_object("counts", content["counts"]))
+        self._read_circumstances(_object("circumstances", content["circumstances"]))
+        self._read_claim(_object("claim", content["claim"]))
+        if content["assumptions"] != self.assumptions:
+            raise _Rejected(f"the assumptions are not those of such a claim, which are: {self.assumptions!r}")
 
     def _read_problem(self, given: dict[str, Any]) -> None:
         self.n_states = _integer("n_states", given["n_states"], 1)
@@ -230,12 +306,14 @@ class _Claim:
         self.beta, self.delta = _real("beta", given["beta"]), _real("delta", given["delta"])
         if not 0 < self.delta < 1:
             raise _Rejected(f"delta must lie strictly between 0 and 1, got {self.delta}")
-        if not _real("eps", given["eps"]) > 0:
-            raise _Rejected(f"eps must be greater than 0, got {given['eps']}")
+        self.eps = _real("eps", given["eps"])
+        if not self.eps > 0:
+            raise _Rejected(f"eps must be greater than 0, got {self.eps}")
         self.stationary = _choice("stationary", given["stationary"], (True, False))
         self.successors = _choice("successors", given["successors"], ("unknown", "model", "mask"))
-        for name, length in (("state_names", self.n_states), ("action_names", self.n_actions)):
-            _list(name, given[name], length)
+        self.state_names = _names("state_names", given["state_names"], self.n_states)
+        self.action_names = _names("action_names", given["action_names"], self.n_actions)
+        _string("source", given["source"])
         self.rewards: list[list[list[float]]] | None = None
         if given["rewards"] is not None:
             steps = _list("rewards", given["rewards"])
@@ -267,43 +345,63 @@ class _Claim:
             steps = [_list(f"slots.{name}", step, len(successor)) for step in steps]
             ends[name] = [[_real("a reward", r) for r in step] for step in steps]
         self.slot_low, self.slot_high = ends["low"], ends["high"]
-        if len(self.slot_low) != len(self.slot_high) or any(
-            low > high
-            for lows, highs in zip(self.slot_low, self.slot_high, strict=True)
-            for low, high in zip(lows, highs, strict=True)
-        ):
-            raise _Rejected("slots are inconsistent: low exceeds high")
         columns = [_list(f"slots.{name}", given[name], self.n_rows) for name in ("begin", "used", "possible")]
         self.possible: list[int] = []
         self.row_slots: list[range] = []
-        for row, (begin, used, possible) in enumerate(zip(*columns, strict=True)):
+        for begin, used, possible in zip(*columns, strict=True):
             _integer("slots.begin", begin, 0, len(successor))
             _integer("slots.used", used, 1, len(successor) - begin)
             self.row_slots.append(range(begin, begin + used))
             self.possible.append(_integer("slots.possible", possible, 1))
+        if self.black_box:
+            self._check_black_box()
+            return
+        if self.slot_low != self.slot_high:
+            raise _Rejected("slots are inconsistent: low differs from high, but rewards are known")
+        for row in range(self.n_rows):
             self._check_row(row)
 
     def _check_row(self, row: int) -> None:
         """Whether what a row may do is as declared."""
         slots, n = self.row_slots[row], self.n_states
         declared = [self.slot_successor[j] for j in slots]
-        is_start = self.is_start(row)
-        rewards = {table[j] for table in self.slot_low + self.slot_high for j in slots}
         if n in declared:
-            needed = n
-            if self.black_box:
-                needed = n - 1 if is_start else n - 2 + _END_REWARDS + _STAY_REWARDS
-            sound = declared == [n] and self.successors == "unknown"
+            needed, sound = n, declared == [n] and self.successors == "unknown"
         else:
             needed = len(declared)
-            ending = self.black_box and self.state_of(row) == n - 1 and declared == [n - 1] and not is_start
-            everything = self.successors != "unknown" or needed == n
-            sound = len(set(declared)) == needed and (rewards == {0.0} if ending else everything)
-        if is_start and self.rewards is None:
+            sound = len(set(declared)) == needed and (self.successors != "unknown" or needed == n)
+        if self.is_start(row):
             # It pays nothing, which is written as the smallest reward.
-            sound = sound and rewards == {self.reward_range[0]}
+            sound = sound and all(table[j] == self.reward_range[0] for table in self.slot_low for j in slots)
         if not sound or self.possible[row] != needed:
             raise _Rejected(f"slots are inconsistent: {self.place(row)} does not list the declared successors")
+
+    def _check_black_box(self) -> None:
+        """Whether nothing is declared but sizes and one range of rewards: everything else follows from these.
+
+        Three slots serve all rows: anything not seen yet, the end that stays the end and pays nothing, and a start not
+        seen yet, which pays nothing either, written as the smallest reward.
+        """
+        end, low, high = self.n_states - 1, self.slot_low[0][0], self.slot_high[0][0]
+        if not low <= high:
+            raise _Rejected(f"rewards must lie in a range, got {low} to {high}")
+        slots = [self.slot_successor, self.slot_low, self.slot_high]
+        nothing = min(low, 0.0)
+        places = [int(self.state_of(row) == end) for row in range(self.n_rows - 1)]
+        outcomes = end - 1 + _END_REWARDS + _STAY_REWARDS
+        sound = (
+            self.random_start
+            and self.successors == "unknown"
+            and slots == [[end + 1, end, end + 1], [[low, 0.0, nothing]], [[high, 0.0, nothing]]]
+            and self.row_slots == [range(i, i + 1) for i in [*places, 2]]
+            and self.possible == [*(1 if at_end else outcomes for at_end in places), end]
+        )
+        if not sound:
+            raise _Rejected("slots are inconsistent: an environment has one range of rewards and may go anywhere")
+        if self.state_names != _observations(self.state_names) or self.action_names != _numbered(self.n_actions):
+            raise _Rejected(
+                "state_names and action_names of an environment must be its observations and actions in order"
+            )
 
     def _read_policy(self, given: Any) -> list[list[int]]:
         return [
@@ -316,10 +414,7 @@ class _Claim:
         self.episodes = _integer("counts.episodes", given["episodes"], 0)
         rows = _list("counts.rows", given["rows"])
         successors, times = (_list(f"counts.{name}", given[name], len(rows)) for name in ("successors", "times"))
-        rewards = _list("counts.rewards", given["rewards"])
-        if rewards and not self.black_box:
-            raise _Rejected("counts.rewards must be empty: rewards are known")
-        rewards = _list("counts.rewards", rewards or [None] * len(rows), len(rows))
+        rewards = _list("counts.rewards", given["rewards"], len(rows) if self.black_box else 0) or [None] * len(rows)
         self.seen: dict[int, dict[tuple[int, float | None], int]] = {}
         for row, y, count, reward in zip(rows, successors, times, rewards, strict=True):
             _integer("counts.rows", row, 0, self.n_rows - 1)
@@ -338,12 +433,14 @@ class _Claim:
             return None
         slot = self.row_slots[row][0]
         low, high = self.slot_low[0][slot], self.slot_high[0][slot]
-        value = low if reward is None and low == high else _real("counts.rewards", reward)
+        value = _real("counts.rewards", reward)
         if not low <= value <= high:
             raise _Rejected(f"reward {value} was seen in {self.place(row)}, outside its range from {low} to {high}")
         return value
 
     def _check_seen(self, row: int) -> None:
+        if self.black_box and self.state_of(row) == self.n_states - 1 and not self.is_start(row):
+            raise _Rejected(f"counts after the end: nothing is played in {self.place(row)}")
         declared = {self.slot_successor[j] for j in self.row_slots[row]}
         kinds: dict[int, int] = {}
         for y, _ in self.seen[row]:
@@ -358,6 +455,74 @@ class _Claim:
                 allowed = _STAY_REWARDS
             if kinds[y] > allowed:
                 raise _Rejected(f"{self.place(row)} to state {y} has more different rewards than are allowed")
+
+    def _read_circumstances(self, given: dict[str, Any]) -> None:
+        self.batches = _choice("circumstances.batches", given["batches"], (True, False))
+        ignored = _list("circumstances.ignored", given["ignored"])
+        self.ignored = [name for name in ("stationary", "successors") if name in ignored]
+        if ignored != self.ignored:
+            raise _Rejected(
+                f"circumstances.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}"
+            )
+        if self.constants == "verified" and (self.stationary or self.successors != "unknown"):
+            raise _Rejected("constants 'verified' use neither stationary transitions nor declared successors")
+        if self.constants != "verified" and ignored:
+            raise _Rejected("circumstances.ignored must be empty: only constants 'verified' ignore a declaration")
+        self.errors = _integer("circumstances.errors", given["errors"], 0)
+        digest = given["announcement"]
+        if digest is not None and not re.fullmatch("[0-9a-f]{64}", _string("circumstances.announcement", digest)):
+            raise _Rejected(f"circumstances.announcement must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
+
+    def _read_claim(self, given: dict[str, Any]) -> None:
+        self.claimed = {name: _real(f"claim.{name}", given[name]) for name in ("lower", "upper", "gap")}
+        self.reached = _choice("claim.reached", given["reached"], (True, False))
+
+    @cached_property
+    def assumptions(self) -> list[str]:
+        """What the claim rests on, in the words that every certificate of such a problem has."""
+        low, high = self.reward_range
+        if self.black_box:
+            rewards = (
+                f"rewards lie in [{self.slot_low[0][0]:g}, {self.slot_high[0][0]:g}] and are determined by state, action "
+                f"and next state, except that an ending may have {_END_REWARDS} different ones and a step back to the same "
+                f"state {_STAY_REWARDS}"
+            )
+        elif self.rewards is None:
+            rewards = "rewards are known, a function of state, action and next state"
+        else:
+            rewards = "rewards are known, a function of state and action"
+        sentences = [
+            "episodes are independent runs of one finite Markov decision process, and none was discarded",
+            f"transitions {'are the same at every' if self.stationary else 'may differ from step to'} step",
+            {
+                "unknown": "any state may follow any state and action",
+                "model": "the possible next states are those of the model (their probabilities are not used)",
+                "mask": "the possible next states are those of the declared mask",
+            }[self.successors],
+            rewards,
+            "the start is random; its distribution is learned as an artificial first step"
+            if self.start is None
+            else f"every episode starts in state {self.state_names[self.start]}",
+        ]
+        if self.ignored:
+            sentences.append(f"constants='verified' ignores {' and '.join(self.ignored)}")
+        on_paper = {
+            "plans and tests in batches": self.batches,
+            "rewards are rescaled to [0, 1]": low < 0 or high > 1,
+            "the start is random": self.start is None,
+        }
+        if self.constants == "verified" and any(on_paper.values()):
+            parts = ", ".join(part for part, holds in on_paper.items() if holds)
+            sentences.append(
+                f"the machine-checked theorem is about the run without: {parts}; here the guarantee rests on the proof on "
+                "paper"
+            )
+        if self.errors:
+            often = "once" if self.errors == 1 else f"{self.errors} times"
+            sentences.append(
+                f"the environment raised an error {often} and the run went on: the episodes lost then were not selected"
+            )
+        return sentences
 
     @property
     def random_start(self) -> bool:
@@ -439,7 +604,12 @@ class _Claim:
 
 
 def _unbalanced(claim: _Claim) -> list[str]:
-    """Where visits in and visits out do not match."""
+    """Why the counts cannot be those of so many episodes.
+
+    Per step the answer is complete: counts that leave each state as often as they enter it are a flow from step to step,
+    and a flow falls apart into episodes. Of counts that are pooled over steps, conditions are checked that all episodes of
+    so many steps satisfy; see :class:`_Pooled`.
+    """
     n, pairs, problems = claim.n_states, claim.n_states * claim.n_actions, []
     starts = [0] * n
     if claim.start is None:
@@ -448,35 +618,126 @@ def _unbalanced(claim: _Claim) -> list[str]:
     else:
         starts[claim.start] = claim.episodes
     layers = 1 if claim.stationary else claim.horizon
-    arrivals = [list(starts)] + [[0] * n for _ in range(layers)]
-    departures = [[0] * n for _ in range(layers)]
+    moves: list[dict[tuple[int, int], int]] = [{} for _ in range(layers)]
     for row, outcomes in claim.seen.items():
-        if claim.is_start(row):
-            continue
-        layer = row // pairs
-        for (y, _), count in outcomes.items():
-            departures[layer][claim.state_of(row)] += count
-            arrivals[layer if claim.stationary else layer + 1][y] += count
-    begun = sum(starts) if claim.start is None or claim.stationary else sum(departures[0])
-    if begun != claim.episodes:
-        problems.append(f"counts do not balance: {begun} episodes began, but {claim.episodes} are claimed")
-    for h, (into, out) in enumerate(zip(arrivals, departures, strict=False)):
-        for s in range(n):
-            over = claim.black_box and s == n - 1  # the end: episodes stop here
-            exact = not claim.stationary and not over
-            if out[s] > into[s] or (exact and out[s] < into[s]):
+        if not claim.is_start(row):
+            layer, s = moves[row // pairs], claim.state_of(row)
+            for (y, _), count in outcomes.items():
+                layer[s, y] = layer.get((s, y), 0) + count
+    into, begun = starts, sum(starts)
+    for h, layer in enumerate(moves):
+        arrivals, departures = [0] * n, [0] * n
+        for (s, y), count in layer.items():
+            departures[s] += count
+            arrivals[y] += count
+        if claim.stationary:
+            into = [a + b for a, b in zip(starts, arrivals, strict=True)]
+        elif h == 0 and claim.start is not None:
+            begun = sum(departures)
+        for s in range(n - claim.black_box):  # the end is never left
+            if departures[s] > into[s] or (departures[s] < into[s] and not claim.stationary):
                 where = f"state {s}" if claim.stationary else f"state {s} at step {h}"
-                problems.append(f"counts do not balance: {into[s]} visits into {where}, {out[s]} out of it")
-    played, most = sum(map(sum, departures)), claim.episodes * claim.horizon
-    ended = sum(into[-1] for into in arrivals) if claim.black_box else 0
-    least = (claim.episodes - ended) * claim.horizon + ended
-    if not least <= played <= most:
-        expected = f"{most}" if least == most else f"{least} to {most}"
-        problems.append(
-            f"counts do not balance: {claim.episodes} episodes of {claim.horizon} steps make {expected} transitions, "
-            f"but there are {played}"
-        )
+                problems.append(f"counts do not balance: {into[s]} visits into {where}, {departures[s]} out of it")
+        into = arrivals
+    if begun != claim.episodes:
+        problems.insert(0, f"counts do not balance: {begun} episodes began, but {claim.episodes} are claimed")
+    if claim.stationary and not problems:
+        problems = _Pooled(claim, starts, moves[0]).problems()
     return problems
+
+
+class _Pooled:
+    """Counts pooled over steps, as moves between states. With H the horizon, and distances in moves that were seen:
+
+    - Whoever enters a set of states from a state at distance d from the starts moves at most H - d - 1 times in it before
+      leaving it, and whoever starts there H times. So visits that nothing leads to, too far away, or too many for those who
+      come, show. Asked of every state, of all states at least d away, for each d, and of every group of connected states,
+      which no episode leaves.
+    - An episode that does not end moves H times, and one that ends in a state at distance d at least d + 1 times. So
+      episodes that were cut short show. Asked of every group.
+    """
+
+    def __init__(self, claim: _Claim, starts: list[int], moves: dict[tuple[int, int], int]) -> None:
+        end = claim.n_states - 1 if claim.black_box else claim.n_states
+        self.starts, self.horizon = starts[:end], claim.horizon
+        self.moves = {move: count for move, count in moves.items() if move[1] != end}
+        self.endings = {move[0]: count for move, count in moves.items() if move[1] == end}
+        self.departures = [self.endings.get(s, 0) for s in range(end)]
+        for (s, _), count in self.moves.items():
+            self.departures[s] += count
+
+    def problems(self) -> list[str]:
+        farther = ([d >= least for d in self.distances] for least in sorted(set(self.distances)))
+        families = [range(len(self.starts)), self.groups, *farther]
+        return [problem for family in families for problem in self._crowded(family)] + self._cut_short()
+
+    @cached_property
+    def distances(self) -> list[int]:
+        """The fewest moves from a start to each state; the horizon where there are not so few."""
+        after: dict[int, list[int]] = {}
+        for s, y in self.moves:
+            after.setdefault(s, []).append(y)
+        distances = [0 if count else self.horizon for count in self.starts]
+        reached = [s for s, count in enumerate(self.starts) if count]
+        for s in reached:
+            for y in after.get(s, ()):
+                if distances[s] + 1 < distances[y]:
+                    distances[y] = distances[s] + 1
+                    reached.append(y)
+        return distances
+
+    @cached_property
+    def groups(self) -> list[int]:
+        """A number for each state, the same for states that moves connect."""
+        above = list(range(len(self.starts)))
+
+        def top(s: int) -> int:
+            while above[s] != s:
+                above[s] = s = above[above[s]]
+            return s
+
+        for s, y in self.moves:
+            above[top(s)] = top(y)
+        return [top(s) for s in above]
+
+    def _crowded(self, family: Sequence[int]) -> list[str]:
+        """The sets (states with the same number in ``family``) that were left too often for those who came."""
+        members: dict[int, list[int]] = {}
+        for s, name in enumerate(family):
+            members.setdefault(name, []).append(s)
+        entries = {name: sum(self.starts[s] for s in states) for name, states in members.items()}
+        most = {name: count * self.horizon for name, count in entries.items()}
+        for (s, y), count in self.moves.items():
+            if family[s] != family[y]:
+                entries[family[y]] += count
+                most[family[y]] += count * max(0, self.horizon - self.distances[s] - 1)
+        problems = []
+        for name, states in members.items():
+            departures = sum(self.departures[s] for s in states)
+            if departures > most[name]:
+                problems.append(
+                    f"counts do not balance: {departures} moves in {_some(states)}, but {entries[name]} visits from the "
+                    f"start or from elsewhere leave time for {most[name]} within {self.horizon} steps"
+                )
+        return problems
+
+    def _cut_short(self) -> list[str]:
+        """The groups whose episodes moved too seldom."""
+        least: dict[int, int] = {}
+        for s, count in enumerate(self.starts):
+            ended = self.endings.get(s, 0)
+            moves = (count - ended) * self.horizon + ended * (self.distances[s] + 1) - self.departures[s]
+            least[self.groups[s]] = least.get(self.groups[s], 0) + moves
+        return [
+            f"counts do not balance: {missing} moves are missing among the states connected to state {group}, for "
+            f"episodes of {self.horizon} steps"
+            for group, missing in least.items()
+            if missing > 0
+        ]
+
+
+def _some(states: list[int]) -> str:
+    return f"state {states[0]}" if len(states) == 1 else f"the {len(states)} states from {states[0]} to {states[-1]}"
 
 
 # -- rounding ----------------------------------------------------------------------------------------------------
@@ -849,6 +1110,8 @@ class _KL:
                 self._fill(now, later, h, s)
             now.close(claim.reachable[h], sign)
             later = now
+            if not claim.stationary:
+                self.balls.clear()  # rows of this step, which no other step has
         s, beta = claim.start or 0, _Interval.of(self.beta)
         optimum = _Interval.of(later.optimum[s]).log() / beta
         policy = _Interval.of(later.policy[s]).log() / beta
