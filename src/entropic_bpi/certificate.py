@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +22,12 @@ from entropic_bpi import _schema
 from entropic_bpi._checks import check_finite, check_policy, check_positive, check_probability
 from entropic_bpi._files import write_text_atomically
 from entropic_bpi._version import __version__
-from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.counts import Counts
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
-from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, Slots
+from entropic_bpi.types import Transitions
 
-__all__ = ["Certificate", "Circumstances", "certify"]
+__all__ = ["Certificate", "Circumstances"]
 
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 2
@@ -100,7 +99,8 @@ class Certificate:
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on, in words."""
         notes = _verified_notes(self.problem, self.circumstances) if self.constants == "verified" else ()
-        return assumptions_of(self.problem) + notes + _lost_episodes(self.circumstances)
+        lost = _lost_episodes(self.circumstances)
+        return _assumptions_of(self.problem, lost=bool(lost)) + notes + lost
 
     @property
     def beta(self) -> float:
@@ -307,8 +307,8 @@ def _check_affordable(problem: Problem, size: int) -> None:
         raise CertificateError(f"planning would take {needed} bytes of memory, far more than the file's {size}")
 
 
-def assumptions_of(problem: Problem) -> tuple[str, ...]:
-    """What every claim about ``problem`` rests on, in words."""
+def _assumptions_of(problem: Problem, *, lost: bool) -> tuple[str, ...]:
+    """What every claim about ``problem`` rests on, in words; ``lost``: whether the environment lost episodes."""
     possible = {
         "unknown": "any state may follow any state and action",
         "model": "the possible next states are those of the model (their probabilities are not used)",
@@ -323,7 +323,8 @@ def assumptions_of(problem: Problem) -> tuple[str, ...]:
             f"ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"
         )
     return (
-        "episodes are independent runs of one finite Markov decision process, and none was discarded",
+        "episodes are independent runs of one finite Markov decision process, and "
+        + ("no other was discarded" if lost else "none was discarded"),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
         rewards,
@@ -358,68 +359,7 @@ def _lost_episodes(circumstances: Circumstances) -> tuple[str, ...]:
     if not times:
         return ()
     often = "once" if times == 1 else f"{times} times"
-    return (f"the environment raised an error {often} and the run went on: the episodes lost then were not selected",)
-
-
-def certify(source: Any, *, beta: float, eps: float | None = None, delta: float | None = None) -> Certificate:
-    r"""Certify another risk level from data that was already collected.
-
-    The event behind ``method="kl"`` is about transitions only: it mentions neither β nor the rewards. On it, every
-    certificate for every β is true, so with probability :math:`1-\delta` *all* of them hold at once, however many
-    are asked for and however they are chosen.
-
-    Parameters
-    ----------
-    source : Identification, Certificate or Counts
-        Whose counts to use.
-    beta : float
-        The risk parameter to certify for; positive is risk-seeking.
-    eps, delta : float, optional
-        Default to those of the run. Simultaneity over β is for one and the same δ.
-
-    Examples
-    --------
-    >>> import entropic_bpi as eb
-    >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> result = eb.identify(bridge, beta=-1.0, eps=0.2, delta=0.1, successors="model", seed=1)
-    >>> other = eb.certify(result, beta=-2.0)
-    >>> bool(other.lower <= eb.solve(bridge, -2.0).value <= other.upper)
-    True
-    """
-    circumstances = Circumstances()
-    if isinstance(source, Counts):
-        problem, transitions, episodes = source.problem, source.transitions(), source.episodes
-    else:
-        certificate = getattr(source, "certificate", source)
-        if not isinstance(certificate, Certificate):
-            raise InvalidProblemError(
-                f"certify needs the result of identify, a certificate or counts; got {type(source).__name__}"
-            )
-        problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
-        circumstances = certificate.circumstances._replace(ignored=())
-    problem = replace(
-        problem,
-        beta=check_finite("beta", beta),
-        eps=problem.eps if eps is None else check_positive("eps", eps),
-        delta=problem.delta if delta is None else check_probability("delta", delta),
+    return (
+        f"the environment raised an error {often} and the run went on: episodes may have been lost, but not because of "
+        "what happened in them",
     )
-    counts, method = Counts.of(problem, transitions, episodes), KL(problem)
-    policy = method.plan(counts, 0).policy
-    lower, upper, gap = method.claim(counts, policy)
-    return Certificate(
-        policy=policy[int(problem.artificial) :],
-        episodes=episodes,
-        lower=lower,
-        upper=upper,
-        gap=gap,
-        method="kl",
-        constants=None,
-        problem=problem,
-        transitions=transitions,
-        circumstances=circumstances,
-    )
-
-
-def finite_gap(lower: float, upper: float, gap: float) -> float:
-    """The gap that is certified, also by the interval when the method's own gap says nothing yet."""
-    return min(gap, upper - lower) if math.isfinite(lower) else gap

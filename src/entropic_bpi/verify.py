@@ -492,7 +492,8 @@ class _Claim:
         else:
             rewards = "rewards are known, a function of state and action"
         sentences = [
-            "episodes are independent runs of one finite Markov decision process, and none was discarded",
+            "episodes are independent runs of one finite Markov decision process, and "
+            + ("no other was discarded" if self.errors else "none was discarded"),
             f"transitions {'are the same at every' if self.stationary else 'may differ from step to'} step",
             {
                 "unknown": "any state may follow any state and action",
@@ -520,7 +521,8 @@ class _Claim:
         if self.errors:
             often = "once" if self.errors == 1 else f"{self.errors} times"
             sentences.append(
-                f"the environment raised an error {often} and the run went on: the episodes lost then were not selected"
+                f"the environment raised an error {often} and the run went on: episodes may have been lost, but not "
+                "because of what happened in them"
             )
         return sentences
 
