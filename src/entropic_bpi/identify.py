@@ -283,7 +283,7 @@ def _check_checkpoint(checkpoint: Any) -> Path | None:
 
 def _check_seed(seed: int | None) -> int:
     if seed is None:
-        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
+        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0]) >> 1
     return check_integer("seed", seed, at_least=0)
 
 
@@ -330,7 +330,7 @@ class Loop:
         draws, ties = np.random.SeedSequence(self.seed).spawn(2)
         self.rng = np.random.Generator(np.random.PCG64(draws))
         # A positive 63-bit number; 0 stands for "lowest index".
-        tie_seed = int(ties.generate_state(1, np.uint64)[0] >> 2) + 1 if self.options["ties"] == "random" else 0
+        tie_seed = (int(ties.generate_state(1, np.uint64)[0]) >> 2) + 1 if self.options["ties"] == "random" else 0
         if self.options["method"] == "kl":
             self.method: KL | Bernstein = KL(self.problem, self.options["sampling"], tie_seed)
         else:
