@@ -76,7 +76,10 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     path = folder / _LOCK
-    file = _locked_file(path)
+    try:
+        file = _locked_file(path)
+    except BlockingIOError as error:
+        raise BlockingIOError(error.errno, "another process is using this folder", str(folder)) from None
     try:
         yield
     finally:

@@ -77,6 +77,15 @@ def test_existing_runs_are_kept_only_on_request(whole, tmp_path, monkeypatch):
     assert_same(load(tmp_path), whole)
 
 
+def test_a_run_that_is_not_stored_in_the_end_is_an_error(tmp_path, monkeypatch):
+    real, lost = Store.record, sweep()[1].hash
+    monkeypatch.setattr(
+        Store, "record", lambda self, spec, outcome: None if spec.hash == lost else real(self, spec, outcome)
+    )
+    with pytest.raises(StoreError, match="1 of the 3 runs asked for"):
+        run(sweep()[:3], tmp_path, workers=0)
+
+
 def test_a_killed_driver_loses_only_the_runs_in_flight(whole, tmp_path):
     script = tmp_path / "drive.py"
     script.write_text(

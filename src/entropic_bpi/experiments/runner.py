@@ -98,7 +98,13 @@ def run(
             for spec, outcome in compute(missing, bar.started):
                 store.record(spec, outcome)
                 bar.finished(spec, outcome)
-    return load(folder).select(specs)
+    results = load(folder).select(specs)
+    lost = len(specs) - len(results.runs["id"])
+    if lost:
+        raise StoreError(
+            f"{lost} of the {len(specs)} runs asked for are not in {store.path}: did another process replace it?"
+        )
+    return results
 
 
 def execute(spec: RunSpec) -> Outcome:
