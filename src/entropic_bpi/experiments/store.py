@@ -217,7 +217,8 @@ def load(path: str | os.PathLike[str]) -> Results:
 
     Examples
     --------
-    >>>     >>> from entropic_bpi import experiments
+    >>> import tempfile
+    >>> from entropic_bpi import experiments
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     runs = experiments.grid(horizon=5, method="kl", beta=-1, successors="model", seeds=2)
     ...     _ = experiments.run(runs, folder, workers=0)
