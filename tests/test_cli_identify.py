@@ -197,6 +197,36 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path):
     assert "without checkpoint.bin the run cannot go on" in lost.output
 
 
+def test_of_two_runs_into_one_folder_the_second_fails_at_once(tmp_path):
+    slow = ["risky-bridge", "--beta", "2", "--eps", "0.001", "--delta", "0.1", "--out", tmp_path / "run"]
+    first = subprocess.Popen([COMMAND, "identify", *slow], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        until = time.monotonic() + 60
+        while not (tmp_path / "run" / ".entropic-bpi.lock").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        for extra in ([], ["--resume"]):
+            second = invoke(*BRIDGE, "--out", tmp_path / "run", *extra)
+            assert second.exit_code == 2
+            assert second.output == f"entropic-bpi: {tmp_path / 'run'}: another process is using this folder\n"
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.communicate()
+    (tmp_path / "run" / "checkpoint.npz").unlink(missing_ok=True)
+    assert invoke(*BRIDGE, "--out", tmp_path / "run").exit_code == 0
+    assert set(contents(tmp_path / "run")) == FILES
+
+
+def test_two_runs_started_together_into_one_folder_do_not_both_succeed(tmp_path):
+    words = [COMMAND, "identify", *BRIDGE, "--out", tmp_path / "run"]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(2)]
+    for one in both:
+        one.communicate()
+    assert sorted(one.returncode for one in both) == [0, 2]
+    assert set(contents(tmp_path / "run")) == FILES
+
+
 def test_a_finished_run_prints_its_result_again(tmp_path):
     out = ["--out", tmp_path / "run"]
     first = invoke(*BRIDGE, *out)

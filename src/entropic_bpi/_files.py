@@ -1,31 +1,103 @@
-"""Writing files so that a crash leaves either the old content or the new, never a torn one."""
+"""Writing files so that a crash leaves either the old content or the new, and folders that one process uses at a time."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["write_atomically", "write_text_atomically"]
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["locked", "write_atomically", "write_text_atomically"]
+
+_LOCK = ".entropic-bpi.lock"
+_TEMPORARY = re.compile(r"\..+\.entropic-bpi-(?P<pid>\d{1,9})-\d+")
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Call ``write`` on a temporary file beside ``path``, flush it to disk, then rename it over ``path``."""
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    _remove_leftovers(target.parent.absolute())
+    # Named after its writer, so that it can be told from what a killed process left behind.
+    temporary = target.with_name(f".{target.name}.entropic-bpi-{os.getpid()}-{threading.get_native_id()}")
+    temporary.unlink(missing_ok=True)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, target)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+@cache  # once for each folder, which may be a large one
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of processes that were killed while they wrote into ``folder``."""
+    with suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            name = _TEMPORARY.fullmatch(entry.name)
+            if name is not None and _is_dead(int(name["pid"])):
+                os.unlink(entry.path)
+
+
+def _is_dead(pid: int) -> bool:
+    if os.name != "posix":  # elsewhere signal 0 is not a question
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep ``folder`` to oneself for the block; BlockingIOError at once where another process has it.
+
+    The system frees the lock of a process that dies. Where it has no locks for files, the block runs without one.
+    """
+    if fcntl is None:
+        yield
+        return
+    path = folder / _LOCK
+    try:
+        file = _locked_file(path)
+    except BlockingIOError as error:
+        raise BlockingIOError(error.errno, "another process is using this folder", str(folder)) from None
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        file.close()
+
+
+def _locked_file(path: Path) -> BinaryIO:
+    while True:
+        file = open(path, "ab")  # noqa: SIM115
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise
+        except OSError:  # a file system without locks
+            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
+        file.close()  # its last holder removed it after we opened it

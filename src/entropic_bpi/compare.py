@@ -6,20 +6,16 @@ workers. Kernels are compiled before a run is timed.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from entropic_bpi._checks import check_choice, check_integer
+from entropic_bpi._workers import compute, processors
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.learners import Run, names, run, run_until
 from entropic_bpi.learners.stopping import STOPPABLE
@@ -34,6 +30,7 @@ CERTIFYING = {"identify_kl": "kl", "identify_bernstein": "bernstein"}
 _NOT_AT_ZERO = ("entropic_bpi", "ucb_advantage")
 
 _R = TypeVar("_R")
+_Task = tuple[str, int]  # a learner and a seed
 _Done = Callable[[str], object]
 
 
@@ -163,16 +160,16 @@ def confidence(samples: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarra
 # -- tasks, run in the workers -------------------------------------------------------------------------------
 
 
-def _regret_task(mdp: FiniteMDP, episodes: int, settings: dict[str, Any], learner: str, seed: int) -> Run:
+def _regret_task(mdp: FiniteMDP, episodes: int, settings: dict[str, Any], task: _Task) -> Run:
+    learner, seed = task
     run(learner, mdp, episodes=1, seed=seed, **settings)  # compiles
     return run(learner, mdp, episodes=episodes, seed=seed, **settings)
 
 
-def _stopping_task(
-    mdp: FiniteMDP, max_episodes: int, settings: dict[str, Any], scale: float, learner: str, seed: int
-) -> Stopping:
+def _stopping_task(mdp: FiniteMDP, max_episodes: int, settings: dict[str, Any], scale: float, task: _Task) -> Stopping:
     import entropic_bpi as eb
 
+    learner, seed = task
     play: Callable[..., Any]
     if learner in CERTIFYING:
         method = CERTIFYING[learner]
@@ -196,61 +193,21 @@ def _stopping_task(
 
 
 def _over_seeds(
-    play: Callable[[str, int], _R], learners: Sequence[str], seeds: int, workers: int | None, done: _Done | None
+    play: Callable[[_Task], _R], learners: Sequence[str], seeds: int, workers: int | None, done: _Done | None
 ) -> dict[str, list[_R]]:
     # One seed of every learner comes first, so that a learner that refuses the problem does so at once.
     tasks = [(learner, seed) for seed in range(check_integer("seeds", seeds)) for learner in dict.fromkeys(learners)]
-    workers = min(os.cpu_count() or 1 if workers is None else check_integer("workers", workers), len(tasks))
-    results: dict[tuple[str, int], _R] = {}
-    for task, result in _in_turn(play, tasks) if workers <= 1 else _in_parallel(play, tasks, workers):
-        results[task] = result
-        if done is not None:
-            done(task[0])
+    workers = min(processors() if workers is None else check_integer("workers", workers), len(tasks))
+    results: dict[_Task, _R] = {}
+    with closing(compute(play, tasks, workers if workers > 1 else 0, died=_died)) as finished:
+        for task, result in finished:
+            results[task] = result
+            if done is not None:
+                done(task[0])
     return {learner: [results[learner, seed] for seed in range(seeds)] for learner in dict.fromkeys(learners)}
 
 
-def _in_turn(play: Callable[[str, int], _R], tasks: list[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], _R]]:
-    for task in tasks:
-        yield task, play(*task)
-
-
-def _in_parallel(
-    play: Callable[[str, int], _R], tasks: list[tuple[str, int]], workers: int
-) -> Iterator[tuple[tuple[str, int], _R]]:
-    with _pool(workers) as pool:
-        waiting = {pool.submit(play, *task): task for task in tasks}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool whose workers end with the block, also when an error or Ctrl-C leaves it early."""
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
-    try:
-        yield pool
-    except BaseException as error:
-        for worker in set(multiprocessing.active_children()) - others:
-            worker.terminate()
-        pool.shutdown(cancel_futures=True)
-        if error.__class__.__name__ == "BrokenProcessPool":
-            raise EntropicBPIError("a worker process ended unexpectedly; was there enough memory?") from error
-        raise
-    pool.shutdown()
-
-
-def _start_worker() -> None:
-    """Leave Ctrl-C to the parent process and the other cores to the other workers, and do not outlive the parent."""
-    from numba import set_num_threads
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+def _died(exit_code: int) -> NoReturn:
+    raise EntropicBPIError(
+        f"two worker processes died at the same run (exit code {exit_code}); was there enough memory?"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import entropic_bpi as eb
+from entropic_bpi import cli
 from entropic_bpi.experiments import StoreError, grid, load, run
 from entropic_bpi.experiments import runner as runner_module
 from entropic_bpi.experiments.store import Store
@@ -77,6 +80,15 @@ def test_existing_runs_are_kept_only_on_request(whole, tmp_path, monkeypatch):
     assert_same(load(tmp_path), whole)
 
 
+def test_a_run_that_is_not_stored_in_the_end_is_an_error(tmp_path, monkeypatch):
+    real, lost = Store.record, sweep()[1].hash
+    monkeypatch.setattr(
+        Store, "record", lambda self, spec, outcome: None if spec.hash == lost else real(self, spec, outcome)
+    )
+    with pytest.raises(StoreError, match="1 of the 3 runs asked for"):
+        run(sweep()[:3], tmp_path, workers=0)
+
+
 def test_a_killed_driver_loses_only_the_runs_in_flight(whole, tmp_path):
     script = tmp_path / "drive.py"
     script.write_text(
@@ -122,6 +134,46 @@ def wait_until_gone(pid):
             return
         time.sleep(0.05)
     raise AssertionError(f"worker {pid} outlived its driver")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs process groups")
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_the_driver_in_the_middle_of_a_run(tmp_path, sent):
+    script = tmp_path / "drive.py"
+    endless = {**SWEEP, "learner": "rovi", "episodes": 10**12}
+    script.write_text(
+        textwrap.dedent(f"""
+        from entropic_bpi.experiments import grid, run
+        from entropic_bpi.experiments._progress import SweepProgress
+
+        if __name__ == "__main__":
+            SweepProgress.started = lambda self, spec: print("started", flush=True)
+            run(grid(**{endless!r}), {str(tmp_path / "out")!r}, workers=2)
+        """)
+    )
+    with subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as driver:
+        for _ in range(2):
+            assert driver.stdout.readline() == "started\n"
+        time.sleep(1)  # into compiled code, or its compilation
+        driver.send_signal(sent)  # to the driver alone
+        driver.wait(20)
+        until = time.monotonic() + 20
+        while group_exists(driver.pid) and time.monotonic() < until:
+            time.sleep(0.05)
+        outlived = group_exists(driver.pid)
+        if outlived:
+            os.killpg(driver.pid, signal.SIGKILL)
+    assert not outlived
+
+
+def group_exists(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_a_killed_worker_is_replaced(whole, tmp_path, monkeypatch):
@@ -226,6 +278,48 @@ def test_a_dask_cluster_gives_the_same_rows(whole, tmp_path):
     ) as cluster:
         run(sweep(), tmp_path / "out", scheduler=cluster.scheduler_address)
     assert_same(load(tmp_path / "out"), whole)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_dask_worker_that_joins_late_imports_what_it_needs(tmp_path, monkeypatch, own_learners):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    (tmp_path / "calm").touch()
+    runs = grid(learner="moody_learner", beta=1.0, episodes=10, seeds=2)
+    with distributed.LocalCluster(
+        n_workers=0, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, local_directory=str(tmp_path)
+    ) as cluster:
+        joined = distributed.as_completed
+
+        def join_and_wait(*tasks, **options):
+            cluster.scale(1)
+            return joined(*tasks, **options)
+
+        monkeypatch.setattr(distributed, "as_completed", join_and_wait)
+        results = run(runs, tmp_path / "out", scheduler=cluster.scheduler_address, imports=["own_learners_of_a_test"])
+    assert results.runs["error"].tolist() == [None, None]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_lost_scheduler_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capfd):
+    distributed = pytest.importorskip("distributed")
+    (tmp_path / "sweep.toml").write_text('[[runs]]\nlearner = "rsq"\nbeta = 1.0\nepisodes = 10\nseeds = 2\n')
+    words = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen([*words, "--no-dashboard"], stderr=subprocess.PIPE, text=True) as scheduler:
+        address = next(found[0] for line in scheduler.stderr if (found := re.search(r"tcp://[\d.:]+", line)))
+        waited = distributed.as_completed
+
+        def lose_and_wait(*tasks, **options):
+            scheduler.kill()
+            return waited(*tasks, **options)
+
+        monkeypatch.setattr(distributed, "as_completed", lose_and_wait)
+        words = ["sweep", tmp_path / "sweep.toml", "--out", tmp_path / "out", "--scheduler", address]
+        result = CliRunner().invoke(cli.app, [*map(str, words)], prog_name="entropic-bpi")
+    assert result.exit_code == 2
+    assert result.output.startswith(f"entropic-bpi: the Dask scheduler at {address} was lost")
+    assert result.output.count("\n") == 1
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ProcessPoolExecutor
 
 import duckdb
 import numpy as np
@@ -142,9 +145,76 @@ def test_two_drivers_at_once_are_told(tmp_path):
     assert "another process is using it" in second.stderr
 
 
+def test_a_driver_that_starts_while_a_store_is_made_is_told_and_loses_nothing(tmp_path, monkeypatch):
+    script = textwrap.dedent(f"""
+        from entropic_bpi.experiments import grid
+        from entropic_bpi.experiments.store import Outcome, Store
+        with Store({str(tmp_path)!r}) as store:
+            store.record(grid(learner="rsq", beta=1.0, episodes=100, seeds=1)[0], Outcome({{}}, {{}}, 0.0))
+    """)
+    replace, second = os.replace, []
+
+    def replace_after_the_other(*paths):
+        words = [sys.executable, "-c", script]
+        second.append(subprocess.run(words, capture_output=True, text=True, timeout=60, check=False))
+        replace(*paths)
+
+    monkeypatch.setattr(os, "replace", replace_after_the_other)
+    with Store(tmp_path):
+        pass
+    assert len(second) == 1
+    assert "another process is using it" in second[0].stderr
+    assert [file.name for file in tmp_path.iterdir()] == [FILE_NAME]
+
+
+def record_one(folder, seed, barrier):
+    """In a process: record a run in each of the stores, all created at the same moment as the other process does."""
+    recorded = []
+    for number in range(ROUNDS):
+        barrier.wait(60)
+        try:
+            with Store(folder / str(number)) as store:
+                store.record(runs(2)[seed], outcome(1))
+            recorded.append(number)
+        except StoreError as error:
+            if "another process is using it" not in str(error):
+                raise
+    return recorded
+
+
+ROUNDS = 8
+
+
+def test_stores_made_by_two_processes_at_the_same_moment_keep_what_was_recorded(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(2, context) as pool:
+        barrier = manager.Barrier(2)
+        recorded = [pool.submit(record_one, tmp_path, seed, barrier) for seed in (0, 1)]
+        recorded = [future.result(120) for future in recorded]
+    for number in range(ROUNDS):
+        expected = [runs(2)[seed].id for seed in (0, 1) if number in recorded[seed]]
+        assert expected
+        assert load(tmp_path / str(number)).runs["id"].tolist() == expected
+
+
 def test_no_results_is_a_clear_error(tmp_path):
     with pytest.raises(StoreError, match="no results"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("room", [1000, 12_288, 300_000])
+def test_a_disk_that_fills_while_the_store_is_made_leaves_none(tmp_path, room):
+    script = textwrap.dedent(f"""
+        import resource
+        from entropic_bpi.experiments.store import Store
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))
+        Store({str(tmp_path)!r})
+    """)
+    full = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert f"StoreError: cannot create {tmp_path / FILE_NAME}" in full.stderr
+    assert list(tmp_path.iterdir()) == []
+    fill(tmp_path)  # once there is room again
+    assert len(load(tmp_path).runs["id"]) == 3
 
 
 def test_a_full_disk_is_a_clear_error_and_what_was_recorded_stays(tmp_path):

@@ -72,6 +72,7 @@ def progress_bar() -> Progress:
         TimeRemainingColumn,
     )
 
+    shown = sys.stderr.isatty()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -79,9 +80,9 @@ def progress_bar() -> Progress:
         TimeElapsedColumn(),
         TextColumn("remaining"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, quiet=not shown),  # older versions of Rich end a disabled bar with an empty line
         transient=True,
-        disable=not sys.stderr.isatty(),
+        disable=not shown,
     )
 
 

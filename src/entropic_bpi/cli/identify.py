@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from entropic_bpi._files import locked
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import Choice, attitude, certified_choices, new_folder, show_policy, terminal, write_csv
 from entropic_bpi.cli._sources import (
@@ -138,16 +140,16 @@ def identify(
         "accept_errors": accept_errors,
         "announce": announce,
     }
-    _check_folder(out, resume)
     checkpoint = None if out is None else out / CHECKPOINT
-    try:
-        result = eb.identify(model, **options, checkpoint=checkpoint, progress=sys.stderr.isatty() and not quiet)
-    except KeyboardInterrupt:
-        _say_how_to_go_on(checkpoint)
-        raise
-    if out is not None:
-        _write(out, result)
-        written = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT, *_draw_grid(out, source, param, result)]
+    with _folder(out, resume):
+        try:
+            result = eb.identify(model, **options, checkpoint=checkpoint, progress=sys.stderr.isatty() and not quiet)
+        except KeyboardInterrupt:
+            _say_how_to_go_on(checkpoint)
+            raise
+        if out is not None:
+            _write(out, result)
+            written = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT, *_draw_grid(out, source, param, result)]
     choices = certified_choices(result.certificate)
     if as_json:
         print(json.dumps(_as_json(source, result, choices), indent=2))
@@ -194,13 +196,24 @@ def _read_replan(text: str | None) -> str | float | None:
         return text
 
 
-def _check_folder(out: Path | None, resume: bool) -> None:
+@contextmanager
+def _folder(out: Path | None, resume: bool) -> Iterator[None]:
+    """Keep the folder to this run, after a check of what it holds."""
     if out is None:
         if resume:
             raise InvalidProblemError("--resume needs --out: the folder of the run to go on with")
-    elif resume and (out / CHECKPOINT).exists():
+        yield
         return
-    elif resume:
+    new_folder(out, ())
+    with locked(out):
+        _check_folder(out, resume)
+        yield
+
+
+def _check_folder(out: Path, resume: bool) -> None:
+    if resume and (out / CHECKPOINT).exists():
+        return
+    if resume:
         new_folder(out, (CERTIFICATE, HISTORY, PLOT), f"without {CHECKPOINT} the run cannot go on")
     else:
         new_folder(out, (CERTIFICATE, CHECKPOINT, HISTORY, PLOT), "give another --out, or go on with --resume")

@@ -19,6 +19,8 @@ class SweepProgress:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         console = Console(stderr=True)
+        shown = console.is_terminal if shown is None else shown
+        console.quiet = not shown  # older versions of Rich end a disabled bar with an empty line
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -27,7 +29,7 @@ class SweepProgress:
             TimeRemainingColumn(),
             TextColumn("left"),
             console=console,
-            disable=not (console.is_terminal if shown is None else shown),
+            disable=not shown,
         )
         self.count, self.done, self.failed = len(specs), len(specs) - len(missing), 0
         self.flying: dict[str, Any] = {}

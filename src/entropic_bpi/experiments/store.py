@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -23,6 +22,7 @@ import duckdb
 import numpy as np
 
 from entropic_bpi._checks import check_choice
+from entropic_bpi._files import locked
 from entropic_bpi._version import __version__
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.experiments.spec import RunSpec
@@ -98,19 +98,26 @@ class Store:
     """A results file that is open for writing; use it in a ``with`` block."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.path = _create(Path(folder) / FILE_NAME)
-        with _readable(self.path) as connection:  # a file that is not ours must not even be opened for writing
-            _check_content(connection, self.path)
-        with _translated("open", self.path):
-            self.connection = duckdb.connect(str(self.path))
-        self._known = self._hashes("SELECT hash FROM runs")
+        self.path = Path(folder) / FILE_NAME
+        with ExitStack() as lock:
+            with _translated("open", self.path):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                lock.enter_context(locked(self.path.parent))
+            if not self.path.exists():
+                _create(self.path)
+            with _readable(self.path) as connection:  # a file that is not ours must not even be opened for writing
+                _check_content(connection, self.path)
+            with _translated("open", self.path):
+                self.connection = duckdb.connect(str(self.path))
+            self._known = self._hashes("SELECT hash FROM runs")
+            self._lock = lock.pop_all()
 
     def __enter__(self) -> Store:
         return self
 
     def __exit__(self, *error: object) -> None:
         try:
-            with _translated("close", self.path):
+            with self._lock, _translated("close", self.path):
                 self.connection.close()
         except StoreError:
             if error[0] is None:
@@ -252,7 +259,7 @@ def _translated(doing: str, path: Path) -> Iterator[None]:
         yield
     except (duckdb.Error, OSError) as error:
         reason = " ".join(str(error).split())
-        if "lock" in reason and "Conflicting" in reason:
+        if isinstance(error, BlockingIOError) or ("lock" in reason and "Conflicting" in reason):
             reason = "another process is using it"
         raise StoreError(f"cannot {doing} {path}: {reason}") from error
 
@@ -287,18 +294,24 @@ def _check_content(connection: Any, path: Path) -> None:
             connection.execute(f"SELECT bit_xor(hash({table})) FROM {table}").fetchall()
 
 
-def _create(path: Path) -> Path:
-    """Make an empty store unless the file is there; it appears whole or not at all."""
+def _create(path: Path) -> None:
+    """Make an empty store; it appears whole or not at all. The caller holds the folder's lock."""
+    fresh = path.with_name(f".{path.name}.new")
+    files = (fresh, fresh.with_name(f"{fresh.name}.wal"))
     with _translated("create", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            return path
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-            fresh = Path(folder) / path.name
+        try:
+            _remove(files)
             with duckdb.connect(str(fresh)) as connection:
                 connection.execute(_SCHEMA)
+                connection.execute("CHECKPOINT")  # closing does it too, but is silent about a full disk
             os.replace(fresh, path)
-    return path
+        finally:
+            _remove(files)
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
