@@ -24,7 +24,8 @@ from benchmarks.timing import Measure, race
 from entropic_bpi.counts import Counts
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.environment import Player, open_environment
-from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
+from entropic_bpi.sampling.simulator import Simulator, play_episode
+from entropic_bpi.types import Behaviour
 
 PART = "simulating"
 LIMIT = 100  # the environment's own time limit

@@ -108,7 +108,7 @@ def test_eps_decides_only_whether_it_is_reached(bridge_run):
 def test_the_claim_follows_from_the_counts_alone(bridge_run):
     certificate = bridge_run[1].certificate
     counts = Counts.of(certificate.problem, certificate.transitions, certificate.episodes)
-    claim = KL(dataclasses.replace(certificate.problem)).claim(counts, certificate.policy)
+    claim = KL(dataclasses.replace(certificate.problem)).bounds_of(counts, certificate.policy)
     assert claim == (certificate.lower, certificate.upper, certificate.gap)
 
 

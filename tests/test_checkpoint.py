@@ -16,7 +16,7 @@ import pytest
 import entropic_bpi as eb
 from entropic_bpi import checkpoint
 
-MODULE = importlib.import_module("entropic_bpi.identify")
+MODULE = importlib.import_module("entropic_bpi.identification")
 GARNET = eb.instances.garnet(2, 2, 2, horizon=2, seed=0)
 BRIDGE = eb.instances.risky_bridge(horizon=7)
 MANY = eb.instances.garnet(80, 2, 3, horizon=3, seed=2)  # so many that rows list only the successors seen
@@ -161,8 +161,8 @@ def test_a_killed_process_of_its_own_can_be_taken_up(tmp_path):
     path = tmp_path / "run.ckpt"
     script = (
         "import sys, entropic_bpi as eb\n"
-        "from entropic_bpi.identify import identify\n"
-        "sys.modules['entropic_bpi.identify'].CHECKPOINT_SECONDS = 0.0\n"
+        "from entropic_bpi.identification import identify\n"
+        "sys.modules['entropic_bpi.identification'].CHECKPOINT_SECONDS = 0.0\n"
         "bridge = eb.instances.risky_bridge(horizon=7)\n"
         f"identify(bridge, method='bernstein', beta=2.5, eps=0.2, delta=0.1, seed=11, checkpoint={str(path)!r})\n"
     )

@@ -246,7 +246,7 @@ def test_killed_and_resumed_is_bit_for_bit_the_uninterrupted_run(tmp_path):
     # Checkpoints every 20 ms, and small batches, so that the run passes through many of them.
     code = (
         "import sys, entropic_bpi as eb\neb.identify\n"
-        "sys.modules['entropic_bpi.identify'].CHECKPOINT_SECONDS = 0.02\n"
+        "sys.modules['entropic_bpi.identification'].CHECKPOINT_SECONDS = 0.02\n"
         "from entropic_bpi.cli import main; main()"
     )
     words = ["identify", "risky-bridge", "--beta", "2.5", "--eps", "0.5", "--delta", "0.1", "--replan", "0.0001"]

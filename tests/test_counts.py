@@ -8,10 +8,11 @@ from reference.counting import dense
 
 import entropic_bpi as eb
 from entropic_bpi.checkpoint import Checkpoint
-from entropic_bpi.counts import Counts, Transitions
-from entropic_bpi.identify import start
+from entropic_bpi.counts import Counts
+from entropic_bpi.identification import start
 from entropic_bpi.problem import EXPLICIT_STATES, Problem
-from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
+from entropic_bpi.sampling.simulator import Simulator, play_episode
+from entropic_bpi.types import Behaviour, Transitions
 
 
 def problem_of(mdp, **options):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import entropic_bpi as eb
-from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.counts import Counts
 from entropic_bpi.events import (
     BernsteinEvent,
     BettingEvent,
@@ -22,7 +22,8 @@ from entropic_bpi.methods.kl import KL, rows_at_risk
 from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
 from entropic_bpi.methods.rates import mixture_radius
 from entropic_bpi.problem import Problem
-from entropic_bpi.sampling.simulator import Behaviour, Simulator
+from entropic_bpi.sampling.simulator import Simulator
+from entropic_bpi.types import Behaviour, Transitions
 
 EVENTS = [KLEvent(), BernsteinEvent(), MixtureEvent(), BettingEvent()]
 
@@ -345,9 +346,9 @@ def test_on_the_event_the_claims_are_true(beta):
             if all(event.holds(GARNET, counts) for event in events):
                 plan = method.plan(counts, 0)
                 value = eb.evaluate(GARNET, plan.policy, beta).value
-                assert plan.lower <= value + 1e-9
-                assert plan.upper >= best - 1e-9
-                assert plan.gap >= best - value - 1e-9
+                assert plan.bounds.lower <= value + 1e-9
+                assert plan.bounds.upper >= best - 1e-9
+                assert plan.bounds.gap >= best - value - 1e-9
 
 
 def test_kl_and_mixture_events_meet_on_the_same_divergence():

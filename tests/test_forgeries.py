@@ -13,14 +13,15 @@ from functools import cached_property
 
 import numpy as np
 import pytest
+from entropic_bpi.verification import verify
 from scipy.optimize import linprog
 
 import entropic_bpi as eb
 from entropic_bpi.certificate import certify
-from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.counts import Counts
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
-from entropic_bpi.verify import verify
+from entropic_bpi.types import Transitions
 
 # -- honest certificates, made of episodes that are kept ------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 
 import entropic_bpi as eb
 from entropic_bpi.counts import Counts
-from entropic_bpi.identify import EVERY_CHUNK, FULL_HISTORY
+from entropic_bpi.loop import EVERY_CHUNK, FULL_HISTORY
 from entropic_bpi.methods.bernstein import Bernstein
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
@@ -220,8 +220,8 @@ def test_a_spent_budget_reports_the_best_plan_with_its_own_counts(options, repla
     plan = replanned(certificate, options)
     if options["method"] == "bernstein":
         np.testing.assert_array_equal(plan.policy, result.policy)
-        assert (plan.lower, plan.upper) == (certificate.lower, certificate.upper)
-        assert certificate.gap == min(plan.gap, plan.upper - plan.lower)
+        assert (plan.bounds.lower, plan.bounds.upper) == (certificate.lower, certificate.upper)
+        assert certificate.gap == min(plan.bounds.gap, plan.bounds.upper - plan.bounds.lower)
         # No plan of the run (with replan="every", none that was looked at) had a smaller gap.
         claimed = np.minimum(result.history["gap"], result.history["upper"] - result.history["lower"])
         if replan != "every":
@@ -252,8 +252,8 @@ def test_a_stop_is_certified_by_the_counts_at_the_stop(options, tmp_path):
     plan = replanned(loaded, options)
     # The claim of the kl method is converged, its plans are a little loose.
     slack = 1e-4 if loaded.method == "kl" else 1e-12
-    assert (plan.lower, plan.upper) == pytest.approx((loaded.lower, loaded.upper), abs=slack)
-    assert loaded.gap <= plan.gap + 1e-10
+    assert (plan.bounds.lower, plan.bounds.upper) == pytest.approx((loaded.lower, loaded.upper), abs=slack)
+    assert loaded.gap <= plan.bounds.gap + 1e-10
 
 
 def test_verified_says_what_it_ignores_and_what_is_not_machine_checked():
@@ -360,7 +360,7 @@ def test_an_announced_run_can_be_taken_up_from_its_first_moment(tmp_path, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["entropic_bpi.identify"], "_watch", killed)
+        patch.setattr(sys.modules["entropic_bpi.identification"], "_watch", killed)
         with pytest.raises(KeyboardInterrupt):
             run(announce=path, checkpoint=saved)
     assert run(announce=path, checkpoint=saved).certificate.circumstances.announcement == digest(path.read_bytes())

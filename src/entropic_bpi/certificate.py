@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi import _schema
-from entropic_bpi._checks import check_finite, check_policy, check_positive, check_probability
+from entropic_bpi._checks import check_policy, check_positive, check_probability
 from entropic_bpi._files import write_text_atomically
 from entropic_bpi._version import __version__
 from entropic_bpi.counts import Counts
-from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
+from entropic_bpi.errors import CertificateError, EntropicBPIError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, Slots
 from entropic_bpi.types import Transitions
 
@@ -149,7 +149,7 @@ class Certificate:
         """Read a certificate that :meth:`save` wrote; whatever else the file may be, it is refused with an error of ours.
 
         What is checked is that the certificate is whole and consistent; whether its counts imply its claim, ask
-        :func:`~entropic_bpi.verify.verify`.
+        :func:`~entropic_bpi.verify`.
         """
         content, size = _read(Path(path))
         try:

@@ -14,16 +14,19 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from entropic_bpi import methods
 from entropic_bpi._checks import check_choice, check_integer
 from entropic_bpi._workers import compute, processors
 from entropic_bpi.errors import EntropicBPIError
+from entropic_bpi.identification import start
 from entropic_bpi.learners import Run, names, run, run_until
 from entropic_bpi.learners.stopping import STOPPABLE
 from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.settings import Settings
 
 __all__ = ["CERTIFYING", "Stopping", "compare_regret", "compare_stopping", "confidence", "playable", "stoppable"]
 
-CERTIFYING = {"identify_kl": "kl", "identify_bernstein": "bernstein"}
+CERTIFYING = {f"identify_{name}": name for name in methods.names()}
 """Our own entries in :func:`compare_stopping`, and the method of ``identify`` behind each."""
 
 # Learners whose tables hold e^{βV} itself, which has no limit at β = 0.
@@ -172,9 +175,7 @@ def _stopping_task(mdp: FiniteMDP, max_episodes: int, settings: dict[str, Any], 
     learner, seed = task
     play: Callable[..., Any]
     if learner in CERTIFYING:
-        method = CERTIFYING[learner]
-        constants = "sharp" if method == "bernstein" and settings["beta"] == 0 else None
-        play = partial(eb.identify, mdp, method=method, constants=constants, seed=seed, **settings)
+        play = partial(eb.identify, mdp, seed=seed, **_accepted(mdp, CERTIFYING[learner], settings), **settings)
     else:
         play = partial(run_until, learner, mdp, scale=scale, seed=seed, **settings)
     play(max_episodes=1)  # compiles
@@ -190,6 +191,18 @@ def _stopping_task(mdp: FiniteMDP, max_episodes: int, settings: dict[str, Any], 
         upper=float(claim.upper),
         seconds=outcome.seconds,
     )
+
+
+def _accepted(mdp: FiniteMDP, method: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The method with the first of its constants that the problem allows: the verified ones exclude β = 0."""
+    choices = [{"method": method, "constants": name} for name in methods.find(method).options.get("constants", (None,))]
+    for choice in choices[:-1]:
+        try:
+            start(mdp, Settings.of(**settings, **choice))
+        except EntropicBPIError:
+            continue
+        return choice
+    return choices[-1]
 
 
 def _over_seeds(

@@ -35,12 +35,20 @@ from entropic_bpi._compile import compiled
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
-from entropic_bpi.methods.kl import at_risk, places_at_risk
 from entropic_bpi.methods.rates import mixture_radius
 from entropic_bpi.planning import solve
 from entropic_bpi.problem import Problem
 
-__all__ = ["BernsteinEvent", "BettingEvent", "CountEvent", "Event", "KLEvent", "MixtureEvent", "expected_visits"]
+__all__ = [
+    "EVENTS",
+    "BernsteinEvent",
+    "BettingEvent",
+    "CountEvent",
+    "Event",
+    "KLEvent",
+    "MixtureEvent",
+    "expected_visits",
+]
 
 BISECTIONS = 60
 
@@ -56,7 +64,7 @@ class Event(ABC):
 
     def violations(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         """The rows of ``counts`` where it fails; ``counts.problem.place(row)`` says where that is."""
-        return np.flatnonzero(self.excess(mdp, counts) > 0)
+        return np.flatnonzero(~(self.excess(mdp, counts) <= 0))  # what cannot be computed has not been shown to hold
 
     @abstractmethod
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
@@ -72,9 +80,10 @@ class KLEvent(Event):
     --------
     >>> import numpy as np
     >>> import entropic_bpi as eb
-    >>> from entropic_bpi.counts import Counts, Transitions
+    >>> from entropic_bpi.counts import Counts
     >>> from entropic_bpi.events import KLEvent
     >>> from entropic_bpi.problem import Problem
+    >>> from entropic_bpi.types import Transitions
     >>> coin = eb.FiniteMDP([[[0.5, 0.5]], [[0.5, 0.5]]], [[0.0], [1.0]], horizon=2)
     >>> counts = Counts(Problem.from_mdp(coin, beta=1.0, eps=0.1, delta=0.1))
     >>> row, heads, tails = np.array([0, 0]), 90, 10
@@ -211,6 +220,16 @@ class BettingEvent(Event):
         return result
 
 
+EVENTS: dict[str, type[Event]] = {
+    "E_KL": KLEvent,
+    "E_Z": BernsteinEvent,
+    "E_cnt": CountEvent,
+    "E_cat": MixtureEvent,
+    "E_bet": BettingEvent,
+}
+"""By the names under which methods and tables mention them."""
+
+
 def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     """The chance ``(H, S, A)`` that an episode under ``policy`` ``(H, S)`` visits each step, state and action.
 
@@ -258,13 +277,13 @@ def _optimal_values(mdp: FiniteMDP, beta: float) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _concerned(problem: Problem) -> np.ndarray:
-    return at_risk(problem)
+    return problem.at_risk
 
 
 @lru_cache(maxsize=8)
 def _places(problem: Problem) -> list[tuple[np.ndarray, np.ndarray]]:
     """Each of :func:`_steps` with the rows about which something is claimed there: those at risk at that very step."""
-    places = dict(places_at_risk(problem))
+    places = dict(problem.places_at_risk)
     result: list[tuple[np.ndarray, np.ndarray]] = []
     for step in _steps(problem):
         claimed = np.zeros(problem.n_rows, dtype=bool)
@@ -272,7 +291,7 @@ def _places(problem: Problem) -> list[tuple[np.ndarray, np.ndarray]]:
             planned = h + problem.artificial
             if planned in places and not (h < 0 and result):  # the artificial row has one step, whatever is pooled
                 claimed[problem.rows_at(planned, places[planned])] = True
-        result.append((step, claimed & at_risk(problem)))
+        result.append((step, claimed & problem.at_risk))
     return result
 
 

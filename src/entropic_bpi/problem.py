@@ -204,6 +204,28 @@ class Problem:
         where = f"state {self.state_names[state]!r}, action {self.action_names[action]!r}"
         return where if self.stationary else f"step {step}, {where}"
 
+    @property
+    def places_at_risk(self) -> list[tuple[int, np.ndarray]]:
+        """Planned steps and their reachable states at which what follows can depend on the next state."""
+        frame, last, places = self.frame, self.steps - 1, []
+        for h in range(self.steps):
+            if h != last or self.next_state_rewards or (self.artificial and h == 0):
+                places.append((h, frame.states[frame.first_state[h] : frame.first_state[h + 1]]))
+        return places
+
+    @property
+    def at_risk(self) -> np.ndarray:
+        """Which rows need a ball: those with several possible successors that matter. Fixed before any data."""
+        concerned = np.zeros(self.n_rows, dtype=bool)
+        for h, states in self.places_at_risk:
+            concerned[self.rows_at(h, states)] = True
+        return concerned & (self.slots.possible > 1)
+
+    @property
+    def rows_at_risk(self) -> int:
+        """P: how many rows need a ball."""
+        return int(self.at_risk.sum())
+
     @classmethod
     def black_box(
         cls,

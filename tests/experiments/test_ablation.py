@@ -11,7 +11,7 @@ from entropic_bpi.experiments import grid
 from entropic_bpi.experiments.ablation import FACTORS, weaken
 from entropic_bpi.experiments.runner import execute
 from entropic_bpi.experiments.spec import RunSpec
-from entropic_bpi.identify import start
+from entropic_bpi.identification import start
 
 BRIDGE = eb.instances.risky_bridge(horizon=5)
 RANDOM_START = eb.FiniteMDP(BRIDGE.transitions, BRIDGE.rewards, horizon=5, start=np.full(8, 1 / 8))

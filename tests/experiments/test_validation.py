@@ -16,7 +16,7 @@ from entropic_bpi.experiments.figures.stopping import RULES
 from entropic_bpi.experiments.referee import EVENTS, Referee
 from entropic_bpi.experiments.statistics import proportion
 from entropic_bpi.experiments.validation import default_cases
-from entropic_bpi.identify import start
+from entropic_bpi.identification import start
 
 BRIDGE = eb.instances.risky_bridge(horizon=4)
 OTHER = eb.instances.risky_bridge(horizon=4, p_start=0.3, p_mid=0.3, p_final=0.7, p_dash=0.3)

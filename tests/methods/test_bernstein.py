@@ -69,15 +69,15 @@ def compare(method, plan, expected, rtol=1e-12, ties=False):
             np.testing.assert_array_equal(plan.policy[h, states], expected.policy[h, states])
     span, strength = method.scale * method.problem.horizon, abs(method.beta)
     size = abs(float(expected.upper)) + span
-    assert plan.upper == pytest.approx(float(expected.upper), rel=rtol, abs=rtol * size)
+    assert plan.bounds.upper == pytest.approx(float(expected.upper), rel=rtol, abs=rtol * size)
     # Logarithms of a difference of Z: what they lose is the quotient of Z by the difference.
     condition = np.exp(min(700.0, strength / method.scale * min(float(expected.gap), 10 * span)))
     tolerance = rtol * (size + condition * method.scale / strength)
     if tolerance < 1e-6 * span:
-        assert plan.lower == pytest.approx(float(expected.lower), abs=tolerance)
-        assert plan.gap == pytest.approx(float(expected.gap), abs=tolerance)
+        assert plan.bounds.lower == pytest.approx(float(expected.lower), abs=tolerance)
+        assert plan.bounds.gap == pytest.approx(float(expected.gap), abs=tolerance)
     else:
-        assert plan.gap >= min(float(expected.gap), 5 * method.scale / strength)
+        assert plan.bounds.gap >= min(float(expected.gap), 5 * method.scale / strength)
 
 
 def problem_of(mdp, beta, **options):
@@ -118,7 +118,7 @@ def test_rewards_outside_the_unit_interval_are_rescaled(constants, beta, low, hi
             counts, rewards_of(mdp), beta=beta, delta=0.07, constants=constants, start=start, start_counts=starts
         )
         compare(method, plan, expected, rtol=2e-12, ties=low == high)
-        assert plan.lower >= size[2] * min(mdp.reward_range[0], 0) - 1e-12
+        assert plan.bounds.lower >= size[2] * min(mdp.reward_range[0], 0) - 1e-12
 
 
 @pytest.mark.parametrize("stationary", [False, True])
@@ -270,9 +270,9 @@ def check_at_the_edge(rng, beta, constants):
     method = Bernstein(problem, constants, int(rng.integers(1, 1000)))
     plan = method.plan(filled(problem, counts), 0)
     optimum, value = eb.solve(mdp, beta).value, eb.evaluate(mdp, plan.policy, beta).value
-    assert optimum - value <= plan.gap + 1e-11
-    assert plan.lower <= value + 1e-11
-    assert optimum <= plan.upper + 1e-11
+    assert optimum - value <= plan.bounds.gap + 1e-11
+    assert plan.bounds.lower <= value + 1e-11
+    assert optimum <= plan.bounds.upper + 1e-11
     unit, origin = (abs(beta), 1.0) if method.small else (1.0, 0.0)
     z_star, z_policy = optimal_z(mdp, beta), np.exp(beta * eb.evaluate(mdp, plan.policy, beta).values)
     for h in range(mdp.horizon):
@@ -284,7 +284,7 @@ def check_at_the_edge(rng, beta, constants):
         # The certificate must cover the difference in Z at every place, not only at the start.
         lost = up - z_policy[h, states] if beta > 0 else z_policy[h, states] - low
         assert (lost <= unit * method.sheet.width[h, states] + slack).all()
-    return plan.gap < 0.5 * mdp.horizon
+    return plan.bounds.gap < 0.5 * mdp.horizon
 
 
 @pytest.mark.parametrize("constants", ["verified", "sharp"])
@@ -343,7 +343,7 @@ def test_the_printed_cap_of_u_breaks_optimism(beta):
     assert (right.z_up >= z_star * (1 - 1e-12)).all()
     # At the last step the cap e^{-β} is below everything that Z can be.
     assert (wrong.z_up[2] < z_star[2]).all()
-    assert wrong.upper < eb.solve(mdp, beta).value - 0.5
+    assert wrong.bounds.upper < eb.solve(mdp, beta).value - 0.5
 
 
 def two_arms():
@@ -378,7 +378,7 @@ def test_the_printed_greedy_policy_for_negative_beta_is_a_bad_one():
     assert episodes > 100
     assert counts[0, 0, 1].sum() == 0  # the better action was never tried
     assert optimum - eb.evaluate(mdp, wrong.policy, beta).value == pytest.approx(1.0)
-    assert wrong.gap <= eps
+    assert wrong.bounds.gap <= eps
     right, _, counts = run_reference(mdp, beta=beta, eps=eps)
     assert counts[0, 0].sum(axis=1).min() > 0
     assert optimum - eb.evaluate(mdp, right.policy, beta).value <= eps
@@ -426,9 +426,9 @@ def test_bounds_stay_finite_up_to_the_largest_exponent(constants, beta):
         problem = problem_of(mdp, beta)
         method = Bernstein(problem, constants, LOWEST)
         plan = method.plan(filled(problem, counts), 0)
-        assert math.isfinite(plan.lower)
-        assert math.isfinite(plan.upper)
-        assert plan.gap > 0  # infinite says nothing; NaN would fail
+        assert math.isfinite(plan.bounds.lower)
+        assert math.isfinite(plan.bounds.upper)
+        assert plan.bounds.gap > 0  # infinite says nothing; NaN would fail
         expected = reference.plan(
             counts, rewards_of(mdp), beta=beta, delta=0.07, constants=constants, start=mdp.start
         )  # fmt: skip
@@ -498,9 +498,9 @@ def test_sharp_at_beta_zero_is_the_risk_neutral_limit():
             problem = problem_of(mdp, beta)
             plans.append(Bernstein(problem, "sharp", LOWEST).plan(filled(problem, counts), 0))
             plan = plans[-1]
-            assert plan.upper == pytest.approx(up[0, mdp.start], rel=1e-9)
-            assert plan.gap == pytest.approx(width[0, mdp.start], rel=1e-9)
-            assert plan.lower == pytest.approx(max(0.0, up[0, mdp.start] - width[0, mdp.start]), rel=1e-9, abs=1e-9)
+            assert plan.bounds.upper == pytest.approx(up[0, mdp.start], rel=1e-9)
+            assert plan.bounds.gap == pytest.approx(width[0, mdp.start], rel=1e-9)
+            assert plan.bounds.lower == pytest.approx(max(0.0, up[0, mdp.start] - width[0, mdp.start]), rel=1e-9, abs=1e-9)
         states = np.arange(3)
         np.testing.assert_array_equal(plans[0].policy[1:, states], policy[1:])
 

@@ -9,10 +9,11 @@ from reference.kl_attack import Shape, attack_plan, draw
 
 import entropic_bpi as eb
 from entropic_bpi import problem as problem_module
-from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.kl import KL, rows_at_risk
+from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
+from entropic_bpi.types import Transitions
 
 ROUNDING = 1e-11
 
@@ -156,30 +157,30 @@ def two_coins(rewards, horizon=1, **options):
 
 class TestRowsThatNeedABall:
     def test_the_last_step_is_free_when_rewards_ignore_the_next_state(self):
-        assert rows_at_risk(two_coins(np.array([[0.0, 1.0], [1.0, 0.0]]), beta=1.0)) == 0
-        assert rows_at_risk(two_coins(np.array([[0.0, 1.0], [1.0, 0.0]]), horizon=2, beta=1.0)) == 2
+        assert two_coins(np.array([[0.0, 1.0], [1.0, 0.0]]), beta=1.0).rows_at_risk == 0
+        assert two_coins(np.array([[0.0, 1.0], [1.0, 0.0]]), horizon=2, beta=1.0).rows_at_risk == 2
 
     def test_the_last_step_counts_when_rewards_may_depend_on_the_next_state(self):
         rewards = np.zeros((2, 2, 2))
         rewards[0, 0, 1] = 1.0
-        assert rows_at_risk(two_coins(rewards, beta=1.0)) == 2
-        assert rows_at_risk(two_coins(rewards, horizon=3, beta=1.0)) == 2 + 4 + 4
+        assert two_coins(rewards, beta=1.0).rows_at_risk == 2
+        assert two_coins(rewards, horizon=3, beta=1.0).rows_at_risk == 2 + 4 + 4
 
     def test_pooled_rows_count_once(self):
         rewards = np.zeros((2, 2, 2))
-        assert rows_at_risk(two_coins(rewards, horizon=5, beta=1.0, stationary=True)) == 4
+        assert two_coins(rewards, horizon=5, beta=1.0, stationary=True).rows_at_risk == 4
 
     def test_declared_deterministic_and_unreachable_rows_do_not_count(self):
         mask = np.ones((2, 2, 2), dtype=bool)
         mask[0, :, 1] = False  # state 1 is never reached
         mdp = eb.FiniteMDP(np.full((2, 2, 2), 0.5) * mask / (mask.mean(axis=2, keepdims=True)), np.eye(2), horizon=4)
-        assert rows_at_risk(Problem.from_mdp(mdp, beta=1.0, eps=0.1, delta=0.1, successors=mask)) == 0
+        assert Problem.from_mdp(mdp, beta=1.0, eps=0.1, delta=0.1, successors=mask).rows_at_risk == 0
 
     def test_a_random_start_is_one_more_row_never_pooled(self):
         mdp = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.eye(2), horizon=3, start=[0.5, 0.5])
         for stationary, rows in ((False, 8), (True, 4)):
             problem = Problem.from_mdp(mdp, beta=1.0, eps=0.1, delta=0.1, stationary=stationary)
-            assert rows_at_risk(problem) == rows + 1
+            assert problem.rows_at_risk == rows + 1
 
     def test_random_problems_agree_with_a_count_by_hand(self):
         """The reference counts the rows on its own; the radius shows the result."""
@@ -255,8 +256,8 @@ def test_without_data_no_tiny_beta_stops():
     for beta in TINY:
         problem = two_coins(np.array([[0.0, 0.0], [1.0, 1.0]]), horizon=3, beta=beta)
         plan = KL(problem).plan(Counts(problem), 0)
-        assert plan.gap > 1
-        assert (plan.lower, plan.upper) == pytest.approx((0, 2), abs=1e-4)  # only the first reward is sure
+        assert plan.bounds.gap > 1
+        assert (plan.bounds.lower, plan.bounds.upper) == pytest.approx((0, 2), abs=1e-4)  # only the first reward is sure
 
 
 def test_tiny_betas_stop_alike_with_nearly_the_same_interval():
@@ -278,7 +279,7 @@ def test_bounds_are_continuous_where_the_form_for_tiny_beta_begins():
     gaps = []
     for beta in (0.0, 0.99e-5 / spread, 1.01e-5 / spread, 2e-5 / spread):
         plan = KL(dataclasses.replace(case.problem, beta=beta)).plan(case.counts, 0)
-        gaps.append((plan.lower, plan.upper, plan.gap))
+        gaps.append((plan.bounds.lower, plan.bounds.upper, plan.bounds.gap))
     np.testing.assert_allclose(gaps, np.broadcast_to(gaps[0], (4, 3)), atol=1e-5 * spread)
 
 

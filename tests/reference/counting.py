@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.counts import Counts
 from entropic_bpi.problem import Problem
+from entropic_bpi.types import Transitions
 
 
 def filled(problem: Problem, counts: np.ndarray, start_counts: np.ndarray | None = None) -> Counts:

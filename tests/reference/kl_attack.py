@@ -14,9 +14,10 @@ import numpy as np
 from numba import njit
 
 import entropic_bpi as eb
-from entropic_bpi.counts import Counts, Transitions
+from entropic_bpi.counts import Counts
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
+from entropic_bpi.types import Transitions
 from reference.kl import Tables, ball_max, mixture_radius
 
 BETAS = (0.1, 0.5, 1.0, 2.5, 5.0)

@@ -12,7 +12,7 @@ from scipy import stats
 import entropic_bpi as eb
 from entropic_bpi.counts import Counts
 from entropic_bpi.sampling.environment import Environment, Player, open_environment
-from entropic_bpi.sampling.simulator import Behaviour
+from entropic_bpi.types import Behaviour
 
 BASICS = {"horizon": 3, "reward_range": (0.0, 1.0), "beta": -1.0, "eps": 0.5, "delta": 0.1, "seed": 3}
 

@@ -11,7 +11,8 @@ from scipy import stats
 import entropic_bpi as eb
 from entropic_bpi.counts import Counts
 from entropic_bpi.problem import Problem
-from entropic_bpi.sampling.simulator import Behaviour, Simulator, play_episode
+from entropic_bpi.sampling.simulator import Simulator, play_episode
+from entropic_bpi.types import Behaviour
 
 KERNEL = np.array(
     [

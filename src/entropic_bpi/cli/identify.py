@@ -26,7 +26,7 @@ from entropic_bpi.cli._sources import (
 from entropic_bpi.errors import InvalidProblemError
 
 if TYPE_CHECKING:
-    from entropic_bpi.identify import Identification
+    from entropic_bpi.loop import Identification
 
 CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "history.csv", "interval.png"
 GRID = "grid.png"

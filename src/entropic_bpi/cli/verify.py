@@ -32,7 +32,7 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
     """
     from rich.table import Table
 
-    from entropic_bpi.verify import verify as check
+    from entropic_bpi.verification import verify as check
 
     if not certificate.exists():
         raise CertificateError(f"no such file: {certificate}")

@@ -29,12 +29,13 @@ import numpy as np
 
 from entropic_bpi._checks import check_choice
 from entropic_bpi.counts import Counts
-from entropic_bpi.identify import Loop
+from entropic_bpi.loop import Loop
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.methods.bernstein import Bernstein, Tables
 from entropic_bpi.methods.kl import KL, refresh_radii
-from entropic_bpi.methods.plan import Plan
 from entropic_bpi.planning import solve
+from entropic_bpi.settings import EVERY
+from entropic_bpi.types import Plan
 
 __all__ = ["FACTORS", "weaken"]
 
@@ -45,15 +46,15 @@ FACTORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def weaken(loop: Loop, mdp: FiniteMDP, without: str) -> None:
     """Switch a factor of the loop's bounds off; from then on it certifies nothing."""
-    assert loop.options["replan"] > 0, "the compiled loop of replan='every' has the full bounds"
-    method, known = loop.method, FACTORS[loop.options["method"]]
+    assert loop.settings.replan != EVERY, "the compiled loop of replan='every' has the full bounds"
+    known = FACTORS[check_choice("method", loop.settings.method, FACTORS)]
     check_choice("without", without, (*known, "all"))
     factors = known if without == "all" else (without,)
-    if isinstance(method, Bernstein):
-        for factor in factors:
-            method.tables = _without(method, mdp, factor)
+    if isinstance(loop.method, KL):
+        loop.method = _WeakKL(loop.method, factors)
     else:
-        loop.method = _WeakKL(method, factors)
+        for factor in factors:
+            loop.method.tables = _without(loop.method, mdp, factor)
 
 
 def _without(method: Bernstein, mdp: FiniteMDP, factor: str) -> Tables:

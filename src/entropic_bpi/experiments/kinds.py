@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from entropic_bpi.experiments.spec import RunSpec
 from entropic_bpi.mdp import FiniteMDP
+
+if TYPE_CHECKING:
+    from entropic_bpi.loop import Loop
 
 __all__ = ["KINDS", "policy_digest"]
 
@@ -23,7 +26,7 @@ Curve = dict[str, np.ndarray]
 
 
 def _identify(spec: RunSpec) -> tuple[Columns, Curve]:
-    from entropic_bpi.identify import identify
+    from entropic_bpi.identification import identify
 
     result = identify(spec.mdp, beta=spec.beta, method=spec.algorithm, seed=spec.seed, **spec.options)
     names = ("episodes", "lower", "upper", "gap")
@@ -46,9 +49,8 @@ def _learn(spec: RunSpec) -> tuple[Columns, Curve]:
 
 def _validate(spec: RunSpec) -> tuple[Columns, Curve]:
     from entropic_bpi.experiments.referee import Referee
-    from entropic_bpi.identify import start
 
-    loop = start(spec.mdp, beta=spec.beta, method=spec.algorithm, seed=spec.seed, **spec.options)
+    loop = _loop(spec, spec.options)
     referee = Referee(spec.mdp, loop)
     loop.go(referee.watch)
     result = loop.result()
@@ -58,18 +60,24 @@ def _validate(spec: RunSpec) -> tuple[Columns, Curve]:
 
 def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
     from entropic_bpi.experiments.ablation import weaken
-    from entropic_bpi.identify import start
 
     options = dict(spec.options)
     without = options.pop("without")
-    loop = start(spec.mdp, beta=spec.beta, method=spec.algorithm, seed=spec.seed, **options)
+    loop = _loop(spec, options)
     weaken(loop, spec.mdp, without)
     loop.go(lambda plan: None)
     assert loop.best is not None
     plan = loop.best[0]
-    stopped = bool(plan.gap <= loop.problem.eps)
+    stopped = plan.bounds.reached(loop.problem.goal)
     policy = plan.policy[int(loop.problem.artificial) :]
     return {"episodes": loop.counts.episodes, "stopped": stopped, "true_gap": _true_gap(spec, policy)}, {}
+
+
+def _loop(spec: RunSpec, options: dict[str, Any]) -> Loop:
+    from entropic_bpi.identification import start
+    from entropic_bpi.settings import Settings
+
+    return start(spec.mdp, Settings.of(beta=spec.beta, method=spec.algorithm, seed=spec.seed, **options))
 
 
 KINDS: Mapping[str, Callable[[RunSpec], tuple[Columns, Curve]]] = {

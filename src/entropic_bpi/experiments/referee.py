@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from entropic_bpi import methods
 from entropic_bpi.certificate import Certificate
-from entropic_bpi.events import BernsteinEvent, BettingEvent, CountEvent, Event, KLEvent, MixtureEvent, expected_visits
-from entropic_bpi.identify import Loop
+from entropic_bpi.events import EVENTS, CountEvent, expected_visits
+from entropic_bpi.loop import Loop
 from entropic_bpi.mdp import FiniteMDP
-from entropic_bpi.methods.plan import Plan
 from entropic_bpi.planning import evaluate, solve
+from entropic_bpi.settings import EVERY
+from entropic_bpi.types import Plan
 
-__all__ = ["EVENTS", "PROOFS", "Referee"]
-
-EVENTS: dict[str, dict[str, type[Event]]] = {
-    "bernstein": {"E_KL": KLEvent, "E_Z": BernsteinEvent, "E_cnt": CountEvent},
-    "kl": {"E_cat": MixtureEvent, "E_bet": BettingEvent},
-}
-"""The events that are watched for each method: those of its proof and, for ``"kl"``, the one without S beside it."""
-
-PROOFS = {"bernstein": {"E_KL", "E_Z"}, "kl": {"E_cat"}}
-"""The events on which every claim of a method is true: if they held and a claim is false, the proof or the code is wrong."""
+__all__ = ["Referee"]
 
 # Rounding of the judge's own values.
 _ROUNDING = 1e-9
@@ -30,9 +23,9 @@ class Referee:
     """Give :meth:`watch` to the loop; ``failed`` then names the events that failed at one of the plans."""
 
     def __init__(self, mdp: FiniteMDP, loop: Loop) -> None:
-        assert loop.options["replan"] > 0, "after every episode, not every plan would be seen"
+        assert loop.settings.replan != EVERY, "after every episode, not every plan would be seen"
         self.mdp, self.loop = mdp, loop
-        self.events = dict(EVENTS[loop.options["method"]])
+        self.events = {name: EVENTS[name] for name in methods.find(loop.settings.method).events}
         if loop.problem.stationary:
             self.events.pop("E_cnt", None)  # there is none for pooled counts
         self.failed: set[str] = set()

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive, check_probability
+from entropic_bpi import methods
+from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.settings import CHECKS
 
 __all__ = ["RunSpec", "SweepError", "grid", "label_of"]
 
-METHODS = ("kl", "bernstein")
 IDENTIFY_DEFAULTS: dict[str, Any] = {"eps": 0.2, "delta": 0.1}
 LEARNER_DEFAULTS: dict[str, Any] = {"delta": 0.1, "scale": 1.0}
 _IDENTIFY_OPTIONS = (
@@ -218,23 +219,17 @@ def _check_seeds(seeds: Any) -> list[int]:
 
 def _check_algorithm(kind: str, name: Any) -> str:
     if kind == "identify":
-        return _guarded(lambda key, value: check_choice(key, value, METHODS), "method", name)
+        return _guarded(CHECKS["method"], "method", name)
     from entropic_bpi import learners
 
     return _guarded(lambda key, value: check_choice(key, value, learners.names()), "learner", name)
 
 
 _OPTION_CHECKS = {
-    "eps": check_positive,
-    "delta": check_probability,
+    **CHECKS,
     "scale": check_positive,
     "episodes": check_integer,
-    "max_episodes": check_integer,
-    "constants": lambda key, value: check_choice(key, value, ("verified", "sharp")),
     "successors": lambda key, value: check_choice(key, value, ("model",)),
-    "sampling": lambda key, value: check_choice(key, value, ("challenger", "optimistic")),
-    "ties": lambda key, value: check_choice(key, value, ("random", "lowest")),
-    "replan": lambda key, value: value if value == "every" else check_positive(key, value),
 }
 
 
@@ -245,13 +240,12 @@ def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> An
             raise SweepError(f"unknown option {name!r}: expected one of {', '.join(known)}", name)
         _check_learner_parameter(algorithms, name)
         return value
-    if name == "constants" and algorithms != ["bernstein"]:
-        raise SweepError("constants belong to method 'bernstein' alone", name)
-    if name == "stationary":
-        if not isinstance(value, bool):
-            raise SweepError(f"stationary must be true or false, got {value!r}", name)
+    if name in ("constants", "sampling"):
+        for algorithm in algorithms:
+            _guarded(lambda key, value, method=algorithm: methods.check_options(method, {key: value}), name, value)
         return value
-    return _guarded(_OPTION_CHECKS[name], name, value)
+    checked = _guarded(_OPTION_CHECKS[name], name, value)
+    return value if name == "replan" else checked  # as it was typed: it is part of the run's id
 
 
 def _check_learner_parameter(algorithms: list[str], name: str) -> None:

@@ -1,7 +1,7 @@
 """The guarantee, measured: how often its events fail, and how often a returned policy is not what it was certified to be.
 
 A *case* is a model with risk parameters and an accuracy; a *cell* is a case at one risk parameter under one rule of
-:data:`~entropic_bpi.experiments.figures.stopping.RULES`. Each cell has many runs, watched plan by plan by a
+:data:`~entropic_bpi.experiments.rules.RULES`. Each cell has many runs, watched plan by plan by a
 :class:`~entropic_bpi.experiments.referee.Referee` who knows the true model. A proportion comes with the exact binomial
 interval of Clopper and Pearson. It contradicts the theory if so many failures would be too unlikely at the rate that is
 promised: with probability below 1 % in any of the rows together.
@@ -20,17 +20,20 @@ from zlib import crc32
 import numpy as np
 from scipy.stats import binom
 
+from entropic_bpi import methods
 from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive, check_probability
 from entropic_bpi._files import write_text_atomically
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.events import EVENTS
 from entropic_bpi.experiments.figures._figure import Table, as_csv, column, rows_where, save_drawing
-from entropic_bpi.experiments.figures.stopping import RULES, rule_of
-from entropic_bpi.experiments.referee import EVENTS, PROOFS
+from entropic_bpi.experiments.rules import RULES, rule_of
 from entropic_bpi.experiments.runner import run
 from entropic_bpi.experiments.spec import RunSpec
 from entropic_bpi.experiments.statistics import LEVEL, proportion
 from entropic_bpi.experiments.store import Results
+from entropic_bpi.identification import start
 from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.settings import Settings
 
 __all__ = ["Case", "Validation", "default_cases", "validate"]
 
@@ -89,10 +92,13 @@ class Case:
         """The rules that apply to the model."""
         return [name for name, settings in RULES.items() if self._fits(beta, **settings)]
 
-    def _fits(self, beta: float, method: str, constants: str = "", stationary: bool = False, **other: Any) -> bool:
-        if stationary and not self.mdp.stationary:
+    def _fits(self, beta: float, **settings: Any) -> bool:
+        """Whether the method accepts the model with what the rule declares about it."""
+        try:
+            start(self.mdp, Settings.of(beta=beta, eps=1.0, delta=DELTA, **settings))
+        except InvalidProblemError:
             return False
-        return method == "kl" or not (self.mdp.next_state_rewards or (constants == "verified" and beta == 0))
+        return True
 
 
 def default_cases() -> list[Case]:
@@ -184,7 +190,7 @@ def validate(
     cases : list of Case, optional
         The models; by default nine small ones of every kind, with β = 1 and β = -1.
     rules : list of str, optional
-        Names in :data:`~entropic_bpi.experiments.figures.stopping.RULES`; by default all that apply to a model.
+        Names in :data:`~entropic_bpi.experiments.rules.RULES`; by default all that apply to a model.
     quick : bool
         24 runs per cell instead of 1100.
     runs : int, optional
@@ -278,12 +284,12 @@ def _rates(where: dict[str, Any], runs: dict[str, np.ndarray], chosen: np.ndarra
         NOT_OPTIMAL: (wrong[chosen], 1.0),
         FALSE_CLAIM: (~runs["claim_holds"][chosen].astype(bool), 1.0),
     }
-    method = RULES[where["rule"]]["method"]
+    method = methods.find(RULES[where["rule"]]["method"])
     failed = [set(names.split()) for names in runs["failed_events"][chosen]]
-    held = np.array([names.isdisjoint(PROOFS[method]) for names in failed])
+    held = np.array([names.isdisjoint(method.proof) for names in failed])
     counted[DISPROOF] = (counted[FALSE_CLAIM][0] & held, 0.0)
-    for name, event in EVENTS[method].items():
-        counted[name] = (np.array([name in names for names in failed]), event.share)
+    for name in method.events:
+        counted[name] = (np.array([name in names for names in failed]), EVENTS[name].share)
     table = []
     for claim, (failures, share) in counted.items():
         rate, low, high = proportion(int(failures.sum()), len(failures))

@@ -46,7 +46,7 @@ from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, reward_step
 from entropic_bpi.sampling.simulator import Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
-__all__ = ["KL", "at_risk", "places_at_risk", "refresh_radii", "rows_at_risk"]
+__all__ = ["KL", "refresh_radii"]
 
 LARGEST_EXPONENT = 600.0
 SMALLEST_EXPONENT = 1e-5
@@ -431,28 +431,6 @@ def _run_every(  # type: ignore[no-untyped-def]
     return episodes, -1, -1
 
 
-def places_at_risk(problem: Problem) -> list[tuple[int, np.ndarray]]:
-    """Planned steps and their reachable states at which what follows can depend on the next state."""
-    frame, last, places = problem.frame, problem.steps - 1, []
-    for h in range(problem.steps):
-        if h != last or problem.next_state_rewards or (problem.artificial and h == 0):
-            places.append((h, frame.states[frame.first_state[h] : frame.first_state[h + 1]]))
-    return places
-
-
-def at_risk(problem: Problem) -> np.ndarray:
-    """Which rows need a ball. Fixed before any data, by what is declared alone."""
-    concerned = np.zeros(problem.n_rows, dtype=bool)
-    for h, states in places_at_risk(problem):
-        concerned[problem.rows_at(h, states)] = True
-    return concerned & (problem.slots.possible > 1)
-
-
-def rows_at_risk(problem: Problem) -> int:
-    """P: how many rows need a ball."""
-    return int(at_risk(problem).sum())
-
-
 class KL:
     """Bounds from KL balls with the gap certificate; see the module's docstring.
 
@@ -466,7 +444,7 @@ class KL:
     options: ClassVar = {"sampling": ("challenger", "optimistic")}
     events: ClassVar = ("E_cat", "E_bet")
     proof: ClassVar = ("E_cat",)
-    unused: ClassVar = {}
+    unused: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
         self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
@@ -595,7 +573,7 @@ class KL:
             beta=beta,
             sign=1.0 if beta > 0 else -1.0,
             shift=shift,
-            log_union=math.log(max(rows_at_risk(problem), 1) / problem.delta),
+            log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta),
             gain=gain,
             possible=problem.slots.possible,
             radius=np.where(problem.slots.possible > 1, np.inf, 0.0),

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.experiments.figures._figure import Plot, Size, Table, column
-from entropic_bpi.experiments.figures.stopping import AXES, BETAS, RULES
+from entropic_bpi.experiments.figures.stopping import AXES, BETAS
 from entropic_bpi.experiments.kinds import policy_digest
+from entropic_bpi.experiments.rules import RULES
 from entropic_bpi.experiments.spec import RunSpec, grid
 from entropic_bpi.experiments.statistics import summary
 from entropic_bpi.experiments.store import Results

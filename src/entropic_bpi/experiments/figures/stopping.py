@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,24 +9,16 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.experiments.figures._figure import Plot, Size, Table, column, rows_where
+from entropic_bpi.experiments.rules import RULES, rule_of
 from entropic_bpi.experiments.spec import IDENTIFY_DEFAULTS, RunSpec, grid
 from entropic_bpi.experiments.statistics import line, summary
 from entropic_bpi.experiments.store import Results
 
-__all__ = ["CERTIFY", "FIG3", "FIG4", "RULES"]
+__all__ = ["CERTIFY", "FIG3", "FIG4"]
 
 BETAS, HORIZON = (2.5, 3.0, 3.5, 4.0, 4.5), 7
 HORIZONS, BETA = (5, 7, 9, 11, 13, 15, 17), 0.5
 
-RULES: dict[str, dict[str, Any]] = {
-    "paper, verified constants": {"method": "bernstein", "constants": "verified"},
-    "paper, sharp constants": {"method": "bernstein", "constants": "sharp"},
-    "KL, nothing assumed": {"method": "kl"},
-    "KL, stationary": {"method": "kl", "stationary": True},
-    "KL, successors known": {"method": "kl", "successors": "model"},
-    "KL, both": {"method": "kl", "stationary": True, "successors": "model"},
-}
-_RULE_OPTIONS = ("constants", "stationary", "successors")
 LOWER, UPPER = "lower bound, hard instance of this size", "upper bound, paper's rule"
 # The lower bound is about trees of depth 3 for 8 states and needs H >= 9.
 CERTIFY_HORIZON = 9
@@ -61,14 +52,6 @@ def stopping_times(results: Results, keys: Sequence[str] = ("beta", "horizon")) 
         row = {"rule": label[0], **dict(zip(keys, label[1:], strict=True))}
         table.append({**row, **summary(runs["episodes"][chosen], ~stopped), "largest": runs["episodes"][chosen].max()})
     return table
-
-
-def rule_of(spec: str) -> str:
-    """Name in :data:`RULES` of the rule that a recorded run used."""
-    fields = json.loads(spec)
-    told = {name: value for name, value in fields["options"].items() if name in _RULE_OPTIONS}
-    wanted = {"method": fields["algorithm"], **told}
-    return next(name for name, settings in RULES.items() if settings == wanted)
 
 
 def _draw_against(axis: str, table: Table) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from entropic_bpi.compare import confidence
 from entropic_bpi.experiments.ablation import FACTORS
 from entropic_bpi.experiments.figures._figure import Plot, Size, Table, column, rows_where
-from entropic_bpi.experiments.figures.stopping import RULES, rule_of
+from entropic_bpi.experiments.rules import RULES, rule_of
 from entropic_bpi.experiments.spec import RunSpec, grid
 from entropic_bpi.experiments.statistics import LEVEL, summary
 from entropic_bpi.experiments.store import Results

@@ -99,7 +99,7 @@ def verify(certificate_or_path: Any) -> Verification:
     Examples
     --------
     >>> import entropic_bpi as eb
-    >>> from entropic_bpi.verify import verify
+    >>> from entropic_bpi.verification import verify
     >>> bridge = eb.instances.risky_bridge(horizon=5)
     >>> result = eb.identify(bridge, beta=-1.0, eps=0.3, delta=0.1, successors="model", seed=1)
     >>> verify(result.certificate).ok
