@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi import checkpoint
+from entropic_bpi import checkpoint, methods
+from entropic_bpi.counts import Counts
 
 MODULE = importlib.import_module("entropic_bpi.identification")
 GARNET = eb.instances.garnet(2, 2, 2, horizon=2, seed=0)
@@ -144,10 +145,10 @@ def test_an_interruption_between_draws_and_counts_loses_nothing(name, moment, tm
         strike()
         return bounds
 
-    method = MODULE.KL if name.startswith("kl") else MODULE.Bernstein
-    original_add, original_every = MODULE.Counts.add, method.play_every
+    method = methods.find("kl" if name.startswith("kl") else "bernstein")
+    original_add, original_every = Counts.add, method.play_every
     with monkeypatch.context() as patch:
-        patch.setattr(MODULE.Counts, "add", add)
+        patch.setattr(Counts, "add", add)
         patch.setattr(method, "play_every", play_every)
         try:
             identify(name, path)

@@ -14,6 +14,15 @@ from fractions import Fraction
 import gymnasium
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from mpmath import mp, mpf
+from reference import kl as reference
+from reference.models import BETAS, draws
+from typer.testing import CliRunner
+
+import entropic_bpi as eb
+from entropic_bpi import cli
 from entropic_bpi.verification import (
     Verification,
     _Ball,
@@ -24,15 +33,6 @@ from entropic_bpi.verification import (
     _stirling_error,
     verify,
 )
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
-from mpmath import mp, mpf
-from reference import kl as reference
-from reference.models import BETAS, draws
-from typer.testing import CliRunner
-
-import entropic_bpi as eb
-from entropic_bpi import cli
 
 # By how much, relative to the gap, a claim must be better than it should be to be certainly refused.
 UNDERSTATED = 1e-9

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from entropic_bpi.counts import Transitions
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
+from entropic_bpi.types import Transitions
 
 __all__ = [
     "array",

@@ -12,13 +12,14 @@ from entropic_bpi.experiments.ablation import FACTORS, weaken
 from entropic_bpi.experiments.runner import execute
 from entropic_bpi.experiments.spec import RunSpec
 from entropic_bpi.identification import start
+from entropic_bpi.settings import Settings
 
 BRIDGE = eb.instances.risky_bridge(horizon=5)
 RANDOM_START = eb.FiniteMDP(BRIDGE.transitions, BRIDGE.rewards, horizon=5, start=np.full(8, 1 / 8))
 
 
 def loop_of(mdp, **options):
-    return start(mdp, **{"beta": 1.0, "eps": 0.1, "delta": 0.1, "seed": 3} | options)
+    return start(mdp, Settings.of(**{"beta": 1.0, "eps": 0.1, "delta": 0.1, "seed": 3} | options))
 
 
 def ablated(method, without, **options):

@@ -17,6 +17,7 @@ from entropic_bpi.experiments.referee import EVENTS, Referee
 from entropic_bpi.experiments.statistics import proportion
 from entropic_bpi.experiments.validation import default_cases
 from entropic_bpi.identification import start
+from entropic_bpi.settings import Settings
 
 BRIDGE = eb.instances.risky_bridge(horizon=4)
 OTHER = eb.instances.risky_bridge(horizon=4, p_start=0.3, p_mid=0.3, p_final=0.7, p_dash=0.3)
@@ -25,7 +26,7 @@ KNOWN = "KL, successors known"
 
 def watched(mdp, judge=None, **options):
     """A finished run and the referee who watched it, with the truth that the referee believes in."""
-    loop = start(mdp, **{"beta": 1.0, "eps": 0.1, "delta": 0.1, "replan": 0.2, "seed": 1} | options)
+    loop = start(mdp, Settings.of(**{"beta": 1.0, "eps": 0.1, "delta": 0.1, "replan": 0.2, "seed": 1} | options))
     watcher = Referee(judge or mdp, loop)
     loop.go(watcher.watch)
     return loop, watcher
@@ -77,7 +78,7 @@ def test_pooled_counts_have_no_count_event():
 
 def test_the_referee_refuses_loops_whose_plans_it_cannot_see():
     with pytest.raises(AssertionError, match="every episode"):
-        Referee(BRIDGE, start(BRIDGE, beta=1.0, eps=0.1, delta=0.1, replan="every"))
+        Referee(BRIDGE, start(BRIDGE, Settings.of(beta=1.0, eps=0.1, delta=0.1, replan="every")))
 
 
 # -- the numbers -----------------------------------------------------------------------------------------------------

@@ -500,7 +500,9 @@ def test_sharp_at_beta_zero_is_the_risk_neutral_limit():
             plan = plans[-1]
             assert plan.bounds.upper == pytest.approx(up[0, mdp.start], rel=1e-9)
             assert plan.bounds.gap == pytest.approx(width[0, mdp.start], rel=1e-9)
-            assert plan.bounds.lower == pytest.approx(max(0.0, up[0, mdp.start] - width[0, mdp.start]), rel=1e-9, abs=1e-9)
+            assert plan.bounds.lower == pytest.approx(
+                max(0.0, up[0, mdp.start] - width[0, mdp.start]), rel=1e-9, abs=1e-9
+            )
         states = np.arange(3)
         np.testing.assert_array_equal(plans[0].policy[1:, states], policy[1:])
 

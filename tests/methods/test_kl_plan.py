@@ -257,7 +257,9 @@ def test_without_data_no_tiny_beta_stops():
         problem = two_coins(np.array([[0.0, 0.0], [1.0, 1.0]]), horizon=3, beta=beta)
         plan = KL(problem).plan(Counts(problem), 0)
         assert plan.bounds.gap > 1
-        assert (plan.bounds.lower, plan.bounds.upper) == pytest.approx((0, 2), abs=1e-4)  # only the first reward is sure
+        assert (plan.bounds.lower, plan.bounds.upper) == pytest.approx(
+            (0, 2), abs=1e-4
+        )  # only the first reward is sure
 
 
 def test_tiny_betas_stop_alike_with_nearly_the_same_interval():

@@ -1,0 +1,84 @@
+"""Imports go downwards: no part of the library knows of one above it, and none of itself by a detour."""
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import entropic_bpi
+
+PACKAGE = Path(entropic_bpi.__file__).parent
+
+# From the bottom to the top, as docs/architecture.md draws them. A part may import its own layer and those below.
+LAYERS = {
+    "tools": "errors types _version _checks _compile _files _text _memory _entropic _interrupts _progress _workers _zip",
+    "models": "mdp planning instances theory gymnasium_env _gymnasium_ids",
+    "problems": "problem counts _facts _schema",
+    "sources": "sampling",
+    "methods": "methods",
+    "records": "settings certificate checkpoint announcement events verification",
+    "runs": "loop identification certification",
+    "studies": "learners compare plots",
+    "experiments": "experiments",
+    "doors": "cli __init__ __main__",
+}
+HEIGHT = {part: height for height, parts in enumerate(LAYERS.values()) for part in parts.split()}
+
+
+def module_name(path):
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def part_of(module):
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def imports_of(path):
+    """Modules of the library that a file imports, anywhere in it, except for type checkers alone."""
+    tree = ast.parse(path.read_text())
+    for_types = {
+        node
+        for test in ast.walk(tree)
+        if isinstance(test, ast.If) and "TYPE_CHECKING" in ast.unparse(test.test)
+        for node in ast.walk(test)
+    }
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").startswith("entropic_bpi"):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+
+
+GRAPH = {module: set(imports_of(path)) - {module} for module, path in MODULES.items()}
+
+
+def test_every_part_has_its_place():
+    assert {part_of(module) for module in MODULES} <= set(HEIGHT)
+
+
+@pytest.mark.parametrize("module", GRAPH)
+def test_no_import_goes_upwards(module):
+    # The command line and the workers of a comparison use the public names, as a user would.
+    own = HEIGHT[part_of(module)]
+    above = [other for other in GRAPH[module] if other != "entropic_bpi" and HEIGHT[part_of(other)] > own]
+    assert above == []
+
+
+def test_no_import_goes_in_circles():
+    packages = {module: {other for other in GRAPH[module] if other != "entropic_bpi"} for module in GRAPH}
+    order = list(TopologicalSorter(packages).static_order())  # raises if there is a circle
+    assert set(order) >= set(GRAPH) - {"entropic_bpi"}
+
+
+def test_the_verifier_knows_nothing_but_the_errors():
+    known = {other for module in GRAPH if part_of(module) == "verification" for other in GRAPH[module]}
+    assert {part_of(other) for other in known} <= {"errors", "verification"}
