@@ -128,7 +128,7 @@ def test_what_an_encoding_lacks_is_replaced(tmp_path, encoding):
 
 def test_exit_codes_stay_the_same_in_ascii(tmp_path):
     evil_model(("ε-state", "状態")).save(tmp_path / "model.npz")
-    run = "identify model.npz --beta -1 --eps 0.5 --delta 0.1 --seed 1".split()
+    run = ["identify", "model.npz", "--beta", "-1", "--eps", "0.5", "--delta", "0.1", "--seed", "1"]
     assert typed(*run, cwd=tmp_path, **ENCODINGS["ascii"]).returncode == 0  # 1 would mean that a claim failed
     missing = typed("solve", "état.npz", "--beta", "1", cwd=tmp_path, **ENCODINGS["ascii"])
     assert (missing.returncode, missing.stderr.count(b"\n")) == (2, 1)

@@ -62,7 +62,8 @@ def terminal() -> Console:
     from rich.console import Console
 
     class Plain(Console):
-        def render_str(self, text: str, **style: Any) -> Any:  # rich sends every string through here, also those in tables
+        # Rich sends every string through here, also those in tables.
+        def render_str(self, text: str, **style: Any) -> Any:
             return super().render_str(printable(text), **style)
 
     return Plain(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False, emoji=False)
