@@ -144,7 +144,25 @@ def test_a_model_too_large_to_be_compressed_comes_back_exactly(tmp_path, monkeyp
 
 # -- mutations -----------------------------------------------------------------------------------------------------
 
-JUNK = [None, True, "x", "", [], [[]], {}, -1, 0, 1.5, float("nan"), float("inf"), 2**31, 2**63, 10**400, [0.5] * 3, ["a"]]
+JUNK = [
+    None,
+    True,
+    "x",
+    "",
+    [],
+    [[]],
+    {},
+    -1,
+    0,
+    1.5,
+    float("nan"),
+    float("inf"),
+    2**31,
+    2**63,
+    10**400,
+    [0.5] * 3,
+    ["a"],
+]
 
 
 def mutated_bytes(rng, content):
