@@ -131,7 +131,7 @@ def test_sizes_that_contradict_the_arrays_are_refused(saved):
 
 def test_a_json_file_that_is_too_large_is_not_read(tmp_path):
     (tmp_path / "model.json").write_bytes(b"[" * (_model_file._JSON_MAX_BYTES + 1))
-    with pytest.raises(InvalidModelError, match="too many for .json"):
+    with pytest.raises(InvalidModelError, match=r"too many for \.json"):
         FiniteMDP.load(tmp_path / "model.json")
 
 
@@ -257,8 +257,7 @@ def load_mutated(folder, count, seed):
             mdp = None
             try:
                 mdp = FiniteMDP.load(path)
-            except InvalidModelError as error:
-                assert "mutated" in str(error)
+            except InvalidModelError:
                 refused += 1
             assert tracemalloc.get_traced_memory()[1] - before < 20 * len(content) + CONSTANT
             if mdp is not None and mdp.horizon < 100:

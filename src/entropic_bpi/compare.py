@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from entropic_bpi._checks import check_choice, check_integer
+from entropic_bpi._checks import check_choice, check_finite, check_integer, check_list, check_memory
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.learners import Run, names, run, run_until
 from entropic_bpi.learners.stopping import STOPPABLE
-from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.mdp import FiniteMDP, check_model
 
 __all__ = ["CERTIFYING", "Stopping", "compare_regret", "compare_stopping", "confidence", "playable", "stoppable"]
 
@@ -88,10 +88,9 @@ def compare_regret(
     >>> [len(runs[name]) for name in runs]
     [2, 2]
     """
-    for learner in learners:
-        check_choice("learner", learner, names())
+    learners = [check_choice("learner", learner, names()) for learner in check_list("learners", learners)]
     settings = {"beta": beta, "delta": delta, "scale": scale}
-    play = partial(_regret_task, mdp, check_integer("episodes", episodes), settings)
+    play = partial(_regret_task, check_model(mdp), check_integer("episodes", episodes), settings)
     return _over_seeds(play, learners, seeds, workers, done)
 
 
@@ -125,10 +124,10 @@ def compare_stopping(
     >>> found["identify_kl"][0].episodes < found["rovi"][0].episodes
     True
     """
-    for learner in learners:
-        check_choice("learner", learner, (*stoppable(beta), *CERTIFYING))
+    able = (*stoppable(check_finite("beta", beta)), *CERTIFYING)
+    learners = [check_choice("learner", learner, able) for learner in check_list("learners", learners)]
     settings = {"beta": beta, "eps": eps, "delta": delta}
-    play = partial(_stopping_task, mdp, check_integer("max_episodes", max_episodes), settings, scale)
+    play = partial(_stopping_task, check_model(mdp), check_integer("max_episodes", max_episodes), settings, scale)
     return _over_seeds(play, learners, seeds, workers, done)
 
 
@@ -198,8 +197,9 @@ def _stopping_task(
 def _over_seeds(
     play: Callable[[str, int], _R], learners: Sequence[str], seeds: int, workers: int | None, done: _Done | None
 ) -> dict[str, list[_R]]:
+    check_memory(f"{check_integer('seeds', seeds)} runs of every learner", 10 * seeds)
     # One seed of every learner comes first, so that a learner that refuses the problem does so at once.
-    tasks = [(learner, seed) for seed in range(check_integer("seeds", seeds)) for learner in dict.fromkeys(learners)]
+    tasks = [(learner, seed) for seed in range(seeds) for learner in dict.fromkeys(learners)]
     workers = min(os.cpu_count() or 1 if workers is None else check_integer("workers", workers), len(tasks))
     results: dict[tuple[str, int], _R] = {}
     for task, result in _in_turn(play, tasks) if workers <= 1 else _in_parallel(play, tasks, workers):

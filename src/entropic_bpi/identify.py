@@ -27,10 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi._checks import check_choice, check_finite, check_integer
+from entropic_bpi._checks import check_choice, check_finite, check_integer, check_path, check_seed
 from entropic_bpi._files import write_atomically
 from entropic_bpi._interrupts import deferred_interrupt
 from entropic_bpi._progress import Progress
+from entropic_bpi._text import shown
 from entropic_bpi.certificate import Certificate, assumptions_of, finite_gap
 from entropic_bpi.counts import Counts, Transitions
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
@@ -240,7 +241,7 @@ def start(
 
 
 def _check_model(source: FiniteMDP, horizon: int | None, reward_range: Any) -> None:
-    if horizon is not None and horizon != source.horizon:
+    if horizon is not None and check_integer("horizon", horizon) != source.horizon:
         raise InvalidProblemError(f"horizon is {horizon}, but the model's is {source.horizon}")
     if reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
@@ -248,19 +249,21 @@ def _check_model(source: FiniteMDP, horizon: int | None, reward_range: Any) -> N
 
 def _check_options(method: str, constants: str | None, sampling: str | None) -> tuple[str | None, str]:
     if method == "bernstein":
-        constants = check_choice("constants", constants or "verified", ("verified", "sharp"))
-        return constants, check_choice("sampling for method='bernstein'", sampling or "optimistic", ("optimistic",))
+        constants = check_choice("constants", "verified" if constants is None else constants, ("verified", "sharp"))
+        sampling = "optimistic" if sampling is None else sampling
+        return constants, check_choice("sampling for method='bernstein'", sampling, ("optimistic",))
     if constants is not None:
-        raise InvalidProblemError(f"constants={constants!r} belongs to method='bernstein'; method='kl' has none")
-    return None, check_choice("sampling", sampling or "challenger", ("challenger", "optimistic"))
+        raise InvalidProblemError(f"constants={shown(constants)} belongs to method='bernstein'; method='kl' has none")
+    sampling = "challenger" if sampling is None else sampling
+    return None, check_choice("sampling", sampling, ("challenger", "optimistic"))
 
 
 def _check_replan(replan: Any) -> float:
     """The batch ratio; 0 means after every episode."""
-    if replan == "every":
-        return 0.0
     if isinstance(replan, str):
-        raise InvalidProblemError(f"replan must be 'every' or a positive ratio such as 0.01, got {replan!r}")
+        if replan == "every":
+            return 0.0
+        raise InvalidProblemError(f"replan must be 'every' or a positive ratio such as 0.01, got {shown(replan)}")
     ratio = DEFAULT_REPLAN if replan is None else check_finite("replan", replan)
     if not 0 < ratio <= 1:
         raise InvalidProblemError(f"replan must be 'every' or a ratio in (0, 1], got {ratio}")
@@ -271,20 +274,18 @@ def _check_stationary(stationary: Any, *, default: bool) -> bool:
     if stationary is None:
         return default
     if not isinstance(stationary, (bool, np.bool_)):
-        raise InvalidProblemError(f"stationary must be True, False or None, got {stationary!r}")
+        raise InvalidProblemError(f"stationary must be True, False or None, got {shown(stationary)}")
     return bool(stationary)
 
 
 def _check_checkpoint(checkpoint: Any) -> Path | None:
-    if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
-        raise InvalidProblemError(f"checkpoint must be a path, got {checkpoint!r}")
-    return None if checkpoint is None else Path(checkpoint)
+    return None if checkpoint is None else check_path("checkpoint", checkpoint)
 
 
 def _check_seed(seed: int | None) -> int:
     if seed is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
-    return check_integer("seed", seed, at_least=0)
+    return check_seed("seed", seed)
 
 
 def _verified_notes(mdp: FiniteMDP, ratio: float, pooled: bool, successors: Any) -> tuple[str, ...]:

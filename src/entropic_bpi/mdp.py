@@ -27,7 +27,7 @@ from entropic_bpi._model_file import read_fields, write_fields
 from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidModelError
 
-__all__ = ["FiniteMDP", "Rows"]
+__all__ = ["FiniteMDP", "Rows", "check_model"]
 
 SUM_TOLERANCE = 1e-9 * (1 + 1e-6)  # with room for the rounding of 1 + 1e-9
 # Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
@@ -164,7 +164,7 @@ class FiniteMDP:
             n_states, n_actions = shape[-2:]
         else:
             n_states, n_actions = self._sizes_of_rows(rewards)
-        n_rows, pairs = np.size(rows.indptr) - 1, n_states * n_actions
+        n_rows, pairs = _as_integers("indptr", rows.indptr).size - 1, n_states * n_actions
         if pairs <= 0 or n_rows not in (pairs, pairs * self._horizon):
             raise InvalidModelError(f"{n_rows} rows do not fit {n_states} states and {n_actions} actions")
         self._set_sizes(n_rows // pairs, n_states, n_actions, has_step_axis=n_rows != pairs)
@@ -346,7 +346,7 @@ class FiniteMDP:
             raise InvalidModelError(f"start must be a state or a distribution over states, got {shown(start)}")
         if isinstance(start, (int, np.integer)):
             if not 0 <= start < self._n_states:
-                raise InvalidModelError(f"start is state {start}, expected 0 to {self._n_states - 1}")
+                raise InvalidModelError(f"start is state {shown(start)}, expected 0 to {self._n_states - 1}")
             return int(start)
         distribution = _as_floats("start", start)
         if distribution.shape != (self._n_states,):
@@ -567,6 +567,13 @@ class FiniteMDP:
             state_names=fields.get("state_names"),
             action_names=fields.get("action_names"),
         )
+
+
+def check_model(value: Any, name: str = "mdp") -> FiniteMDP:
+    """Return ``value``, or raise if it is not a model."""
+    if not isinstance(value, FiniteMDP):
+        raise InvalidModelError(f"{name} must be a FiniteMDP, got {shown(value)}")
+    return value
 
 
 def _as_path(path: Any) -> Path:

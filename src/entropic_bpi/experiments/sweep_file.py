@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from entropic_bpi._checks import check_path
 from entropic_bpi.experiments.spec import RunSpec, SweepError, grid
 
 __all__ = ["Sweep", "read_sweep"]
@@ -43,7 +44,7 @@ class Sweep:
 
 def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     """Read and check a sweep; an error says in which line."""
-    path = Path(path)
+    path = check_path("path", path)
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ValueError(f"a sweep has at most {_MAX_BYTES} bytes, this one has {path.stat().st_size}")
