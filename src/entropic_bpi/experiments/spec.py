@@ -188,12 +188,13 @@ def grid(
     betas = [_guarded(check_finite, "beta", value) for value in _axis(beta)]
     if not isinstance(params, (Mapping, NoneType)):
         raise SweepError(f"params must be a dict, got {shown(params)}", "params")
-    lists = [*map(_axis, (params or {}).values()), *axes.values(), _axis(horizon), algorithms, betas, chosen_seeds]
+    params = params or {}
+    lists = [*map(_axis, params.values()), *axes.values(), _axis(horizon), algorithms, betas, chosen_seeds]
     _guarded(_check_length, "seeds", math.prod(map(len, lists)))
     models = [
-        (dict(zip(params or {}, values, strict=True)), steps)
+        (dict(zip(params, values, strict=True)), steps)
         for steps in _axis(horizon)
-        for values in itertools.product(*map(_axis, (params or {}).values()))
+        for values in itertools.product(*map(_axis, params.values()))
     ]
     where = check_path("folder", folder)
     built = [(label_of(instance), given, _build(instance, steps, given, where)) for given, steps in models]
