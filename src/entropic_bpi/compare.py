@@ -15,13 +15,13 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi._checks import check_choice, check_integer
+from entropic_bpi._checks import check_choice, check_finite, check_integer, check_list, check_memory
 from entropic_bpi._workers import compute, processors
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.identification import start
 from entropic_bpi.learners import Run, names, run, run_until
 from entropic_bpi.learners.stopping import STOPPABLE
-from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.settings import Settings
 
 __all__ = ["CERTIFYING", "Stopping", "compare_regret", "compare_stopping", "confidence", "playable", "stoppable"]
@@ -88,10 +88,9 @@ def compare_regret(
     >>> [len(runs[name]) for name in runs]
     [2, 2]
     """
-    for learner in learners:
-        check_choice("learner", learner, names())
+    learners = [check_choice("learner", learner, names()) for learner in check_list("learners", learners)]
     settings = {"beta": beta, "delta": delta, "scale": scale}
-    play = partial(_regret_task, mdp, check_integer("episodes", episodes), settings)
+    play = partial(_regret_task, check_model(mdp), check_integer("episodes", episodes), settings)
     return _over_seeds(play, learners, seeds, workers, done)
 
 
@@ -125,10 +124,10 @@ def compare_stopping(
     >>> found["identify_kl"][0].episodes < found["rovi"][0].episodes
     True
     """
-    for learner in learners:
-        check_choice("learner", learner, (*stoppable(beta), *CERTIFYING))
+    able = (*stoppable(check_finite("beta", beta)), *CERTIFYING)
+    learners = [check_choice("learner", learner, able) for learner in check_list("learners", learners)]
     settings = {"beta": beta, "eps": eps, "delta": delta}
-    play = partial(_stopping_task, mdp, check_integer("max_episodes", max_episodes), settings, scale)
+    play = partial(_stopping_task, check_model(mdp), check_integer("max_episodes", max_episodes), settings, scale)
     return _over_seeds(play, learners, seeds, workers, done)
 
 
@@ -208,8 +207,9 @@ def _accepted(mdp: FiniteMDP, method: str, settings: dict[str, Any]) -> dict[str
 def _over_seeds(
     play: Callable[[_Task], _R], learners: Sequence[str], seeds: int, workers: int | None, done: _Done | None
 ) -> dict[str, list[_R]]:
+    check_memory(f"{check_integer('seeds', seeds)} runs of every learner", 10 * seeds)
     # One seed of every learner comes first, so that a learner that refuses the problem does so at once.
-    tasks = [(learner, seed) for seed in range(check_integer("seeds", seeds)) for learner in dict.fromkeys(learners)]
+    tasks = [(learner, seed) for seed in range(seeds) for learner in dict.fromkeys(learners)]
     workers = min(processors() if workers is None else check_integer("workers", workers), len(tasks))
     results: dict[_Task, _R] = {}
     with closing(compute(play, tasks, workers if workers > 1 else 0, died=_died)) as finished:

@@ -34,7 +34,7 @@ from entropic_bpi._checks import check_policy
 from entropic_bpi._compile import compiled
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.methods.rates import mixture_radius
 from entropic_bpi.planning import solve
 from entropic_bpi.problem import Problem
@@ -243,7 +243,7 @@ def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     >>> visits.sum(axis=(1, 2)).round(12).tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     """
-    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
+    policy = check_policy(policy, check_model(mdp).horizon, mdp.n_states, mdp.n_actions)
     visits = np.zeros((mdp.horizon, mdp.n_states, mdp.n_actions))
     occupied, states = mdp.start_distribution, np.arange(mdp.n_states)
     for h in range(mdp.horizon):

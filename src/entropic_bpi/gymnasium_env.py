@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.mdp import FiniteMDP, check_model
 
 __all__ = ["MDPEnv", "as_gymnasium"]
 
@@ -26,7 +26,7 @@ class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
 
     def __init__(self, mdp: FiniteMDP) -> None:
         gymnasium.utils.RecordConstructorArgs.__init__(self, mdp=mdp, _disable_deepcopy=True)
-        self.mdp = mdp
+        self.mdp = check_model(mdp)
         self.observation_space = gymnasium.spaces.Discrete(mdp.n_states)
         self.action_space = gymnasium.spaces.Discrete(mdp.n_actions)
         self.state, self.step_count = 0, mdp.horizon

@@ -15,7 +15,6 @@ a stale policy may revisit an under-sampled pair for a whole batch.
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi import methods
+from entropic_bpi._checks import check_path
 from entropic_bpi._interrupts import deferred_interrupt
 from entropic_bpi._progress import Progress
 from entropic_bpi.announcement import announce as announce_run
@@ -135,7 +135,7 @@ def identify(
         seed=seed, ties=ties, num_envs=num_envs,
     )  # fmt: skip
     loop = start(source, settings)
-    path, announced = _check_path("checkpoint", checkpoint), _check_path("announce", announce)
+    path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
     with closing(loop):
         facts = loop.facts() if path or announced else {}
         store = None if path is None else Checkpoint(path, facts, settings.seed)
@@ -214,7 +214,5 @@ def _fresh_seed() -> int:
     return int(np.random.SeedSequence().generate_state(1, np.uint64)[0]) >> 1
 
 
-def _check_path(name: str, path: Any) -> Path | None:
-    if path is not None and not isinstance(path, (str, os.PathLike)):
-        raise InvalidProblemError(f"{name} must be a path, got {path!r}")
-    return None if path is None else Path(path)
+def _optional_path(name: str, path: Any) -> Path | None:
+    return None if path is None else check_path(name, path)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,18 +23,16 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from entropic_bpi._files import write_atomically, write_text_atomically
+from entropic_bpi._model_file import read_fields, write_fields
+from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidModelError
 
-__all__ = ["FiniteMDP", "Rows"]
+__all__ = ["FiniteMDP", "Rows", "check_model"]
 
 SUM_TOLERANCE = 1e-9 * (1 + 1e-6)  # with room for the rounding of 1 + 1e-9
 # Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
 _SUM_ROUNDING = 1e-14
 _LARGEST_RETURN = 1e307
-_FILE_FORMAT = "entropic-bpi model"
-_FILE_VERSION = 1
-_JSON_MAX_ENTRIES = 200_000
 # Numbers that are checked at a time, so that a check needs little memory beside a large model.
 _PIECE = 1 << 18
 
@@ -113,8 +112,10 @@ class FiniteMDP:
         state_names: Sequence[str] | None = None,
         action_names: Sequence[str] | None = None,
     ) -> None:
-        if isinstance(horizon, (bool, np.bool_)) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
-            raise InvalidModelError(f"horizon must be an integer of at least 1, got {horizon!r}")
+        if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
+            raise InvalidModelError(f"horizon must be an integer of at least 1, got {shown(horizon)}")
+        if horizon >= 2**63:
+            raise InvalidModelError(f"horizon must be below 2**63, got {shown(horizon)}")
         self._horizon = int(horizon)
         self._kernel: np.ndarray | None = None
         self._sparse_rows: Rows | None = None
@@ -163,7 +164,7 @@ class FiniteMDP:
             n_states, n_actions = shape[-2:]
         else:
             n_states, n_actions = self._sizes_of_rows(rewards)
-        n_rows, pairs = np.size(rows.indptr) - 1, n_states * n_actions
+        n_rows, pairs = _as_integers("indptr", rows.indptr).size - 1, n_states * n_actions
         if pairs <= 0 or n_rows not in (pairs, pairs * self._horizon):
             raise InvalidModelError(f"{n_rows} rows do not fit {n_states} states and {n_actions} actions")
         self._set_sizes(n_rows // pairs, n_states, n_actions, has_step_axis=n_rows != pairs)
@@ -342,10 +343,10 @@ class FiniteMDP:
 
     def _read_start(self, start: Any) -> int | np.ndarray:
         if isinstance(start, (bool, np.bool_)):
-            raise InvalidModelError(f"start must be a state or a distribution over states, got {start!r}")
+            raise InvalidModelError(f"start must be a state or a distribution over states, got {shown(start)}")
         if isinstance(start, (int, np.integer)):
             if not 0 <= start < self._n_states:
-                raise InvalidModelError(f"start is state {start}, expected 0 to {self._n_states - 1}")
+                raise InvalidModelError(f"start is state {shown(start)}, expected 0 to {self._n_states - 1}")
             return int(start)
         distribution = _as_floats("start", start)
         if distribution.shape != (self._n_states,):
@@ -515,8 +516,6 @@ class FiniteMDP:
 
     def _fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {
-            "format": _FILE_FORMAT,
-            "version": _FILE_VERSION,
             "horizon": self._horizon,
             "start": self._start,
             "sizes": [self._n_states, self._n_actions],
@@ -538,36 +537,20 @@ class FiniteMDP:
 
     def save(self, path: str | Path) -> None:
         """Write the model to ``path``: ``.npz``, or ``.json`` for small models. The round trip is exact."""
-        fields, suffix = self._fields(), Path(path).suffix
-        if not Path(path).parent.is_dir():
-            raise InvalidModelError(f"cannot save to {path}: {Path(path).parent} is not an existing folder")
-        if suffix == ".npz":
-            write_atomically(path, lambda file: np.savez_compressed(file, **fields))
-        elif suffix == ".json":
-            entries = sum(np.size(value) for value in fields.values())
-            if entries > _JSON_MAX_ENTRIES:
-                raise InvalidModelError(f"the model has {entries} numbers, too many for .json: save it as .npz")
-            plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in fields.items()}
-            write_text_atomically(path, json.dumps(plain) + "\n")
-        else:
-            raise InvalidModelError(f"cannot save to {path}: the name must end in .npz or .json")
+        write_fields(_as_path(path), self._fields())
 
     @classmethod
     def load(cls, path: str | Path) -> FiniteMDP:
-        """Read a model that :meth:`save` wrote."""
-        fields = _read_fields(Path(path))
-        if str(fields.get("format")) != _FILE_FORMAT:
-            raise InvalidModelError(f"{path} is not a model saved by entropic-bpi")
-        if fields.get("version") != _FILE_VERSION:
-            raise InvalidModelError(
-                f"{path} has model version {fields.get('version')}, this library reads version {_FILE_VERSION}"
-            )
+        """Read a model that :meth:`save` wrote; whatever else the file holds, the answer is an error."""
+        path = _as_path(path)
+        fields = read_fields(path)
         try:
-            return cls._from_fields(fields)
+            mdp = cls._from_fields(fields)
         except InvalidModelError as error:
             raise InvalidModelError(f"{path}: {error}") from None
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidModelError(f"{path} lacks or garbles part of the model: {error!r}") from None
+        if fields["sizes"].tolist() != [mdp.n_states, mdp.n_actions]:
+            raise InvalidModelError(f"{path}: sizes are {fields['sizes'].tolist()}, but the arrays are of {mdp!r}")
+        return mdp
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any]) -> FiniteMDP:
@@ -586,22 +569,18 @@ class FiniteMDP:
         )
 
 
-def _read_fields(path: Path) -> dict[str, Any]:
-    if path.suffix not in (".npz", ".json"):
-        raise InvalidModelError(f"cannot load {path}: expected a .npz or .json model")
-    if not path.exists():
-        raise InvalidModelError(f"no such file: {path}")
+def check_model(value: Any, name: str = "mdp") -> FiniteMDP:
+    """Return ``value``, or raise if it is not a model."""
+    if not isinstance(value, FiniteMDP):
+        raise InvalidModelError(f"{name} must be a FiniteMDP, got {shown(value)}")
+    return value
+
+
+def _as_path(path: Any) -> Path:
     try:
-        if path.suffix == ".npz":
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                fields = {name: array if array.ndim else array.item() for name, array in file.items()}
-        else:
-            fields = json.loads(path.read_text())
-    except Exception as error:  # a foreign or torn file can provoke anything
-        raise InvalidModelError(f"{path} is not a readable {path.suffix} file: {error}") from None
-    if not isinstance(fields, dict):
-        raise InvalidModelError(f"{path} is not a model saved by entropic-bpi")
-    return fields
+        return Path(path)
+    except TypeError:
+        raise InvalidModelError(f"a model is saved to and loaded from a path, got {shown(path)}") from None
 
 
 def _is_sparse_sequence(value: Any) -> bool:
@@ -673,11 +652,11 @@ def _read_names(label: str, names: Sequence[str] | None, count: int) -> tuple[st
     try:
         result = tuple(str(name) for name in names)
     except TypeError:
-        raise InvalidModelError(f"{label} must be a sequence of {count} names, got {names!r}") from None
+        raise InvalidModelError(f"{label} must be a sequence of {count} names, got {shown(names)}") from None
     if len(result) != count:
         raise InvalidModelError(f"{label} has {len(result)} names, expected {count}")
     if len(set(result)) != count:
-        repeated = next(name for name in result if result.count(name) > 1)
+        repeated = next(name for name, times in Counter(result).items() if times > 1)
         raise InvalidModelError(f"{label} repeats {repeated!r}: names must be different")
     return result
 

@@ -31,9 +31,9 @@ from numba import get_num_threads
 from scipy import optimize
 
 from entropic_bpi import _entropic
-from entropic_bpi._checks import check_finite, check_integer, check_policy
+from entropic_bpi._checks import check_finite, check_integer, check_memory, check_policy
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.mdp import FiniteMDP, Rows
+from entropic_bpi.mdp import FiniteMDP, Rows, check_model
 
 __all__ = [
     "Evaluation",
@@ -122,7 +122,8 @@ def solve(mdp: FiniteMDP, beta: float) -> Solution:
     >>> round(solution.value, 6)
     3.043056
     """
-    beta = check_finite("beta", beta)
+    mdp, beta = check_model(mdp), check_finite("beta", beta)
+    check_memory(f"solving {mdp!r}", 2 * mdp.horizon * mdp.n_states)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
     policy = np.empty((mdp.horizon, mdp.n_states), dtype=np.int64)
     pairs = mdp.n_states * mdp.n_actions
@@ -143,7 +144,7 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float) -> Evaluation:
     >>> eb.evaluate(bridge, always_safe, beta=-1.0).value
     1.0
     """
-    beta = check_finite("beta", beta)
+    mdp, beta = check_model(mdp), check_finite("beta", beta)
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
     is_tiny = mdp.n_states * mdp.n_actions <= _FEW_PAIRS  # whatever its form, so that both give the same bits
@@ -324,7 +325,7 @@ def max_return(mdp: FiniteMDP) -> float:
     >>> eb.max_return(eb.instances.risky_bridge(horizon=7))
     5.0
     """
-    best = np.zeros(mdp.n_states)
+    best = np.zeros(check_model(mdp).n_states)
     for h in reversed(range(mdp.horizon)):
         rows = mdp.step_rows(h)
         entries = best[rows.indices] if rows.rewards is None else best[rows.indices] + rows.rewards
@@ -435,7 +436,7 @@ def return_law(
     >>> round(law.entropic_risk(2.5), 6)
     3.043056
     """
-    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
+    policy = check_policy(policy, check_model(mdp).horizon, mdp.n_states, mdp.n_actions)
     max_support = check_integer("max_support", max_support)
     low, high = mdp.reward_range
     if bins is None:
@@ -566,7 +567,7 @@ def entropic_variance(mdp: FiniteMDP, policy: Any, beta: float) -> np.ndarray:
     >>> variance.shape
     (8, 8)
     """
-    beta = check_finite("beta", beta)
+    mdp, beta = check_model(mdp), check_finite("beta", beta)
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     evaluation, relative = _relative_variances(mdp, policy, beta)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -592,7 +593,7 @@ def chi_square(mdp: FiniteMDP, policy: Any, beta: float) -> float:
     >>> round(eb.chi_square(bridge, eb.solve(bridge, beta=2.5).policy, beta=2.5), 3)
     132.202
     """
-    beta = check_finite("beta", beta)
+    mdp, beta = check_model(mdp), check_finite("beta", beta)
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     evaluation, relative = _relative_variances(mdp, policy, beta)
     start = mdp.start_distribution
@@ -620,7 +621,7 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
     >>> eb.return_law(eb.tilted(bridge, policy, beta=2.5), policy).probabilities.round(4).tolist()
     [0.0005, 0.9995]
     """
-    beta = check_finite("beta", beta)
+    mdp, beta = check_model(mdp), check_finite("beta", beta)
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     evaluation, steps = _tilts(mdp, policy, beta)
     tilted_steps = [_tilt_rows(rows, log_weight, mdp.n_actions) for rows, log_weight in steps]

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from entropic_bpi._files import write_atomically
+from entropic_bpi._text import drawable
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate import Certificate
@@ -107,7 +108,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     for place, letter in np.ndenumerate(cells):
         s = int(np.ravel_multi_index(place, cells.shape))
         steps = np.flatnonzero(np.isfinite(lower[:, s]))[: s in seen]  # a cell where episodes end is never occupied
-        axes.text(place[1] - 0.42, place[0] - 0.4, letter, fontsize=6, va="top", color="grey")
+        axes.text(place[1] - 0.42, place[0] - 0.4, drawable(letter), fontsize=6, va="top", color="grey")
         if not steps.size:
             continue
         h = steps[0]
@@ -167,13 +168,13 @@ def regret(runs: Mapping[str, Sequence[Run]], *, title: str = "") -> Figure:
         grid = each[0].grid
         curves = np.array([run.regret for run in each])
         mean = curves.mean(axis=0)
-        axes.plot(grid, mean, label=learner, linewidth=1.4, **style)
+        axes.plot(grid, mean, label=drawable(learner), linewidth=1.4, **style)
         axes.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15, linewidth=0)
         floor = min(floor, mean[mean > 0].min(initial=np.inf))
     axes.set(xscale="log", yscale="log", xlabel="episodes", ylabel="regret (units of reward)")
     if np.isfinite(floor):
         axes.set_ylim(bottom=floor / 2)
-    axes.set_title(title, fontsize="medium")
+    axes.set_title(drawable(title), fontsize="medium")
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     tidy(axes)
     return figure

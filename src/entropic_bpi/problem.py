@@ -7,14 +7,16 @@ state, one action and reward 0, whose row is the last one and is never pooled.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_positive, check_probability
+from entropic_bpi._checks import check_finite, check_memory, check_positive, check_probability
 from entropic_bpi._compile import compiled
+from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.types import Goal
@@ -27,6 +29,7 @@ _MAX_EXPLICIT_SLOTS = 50_000_000
 # How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
 END_REWARDS = 8
 STAY_REWARDS = 2
+_LARGEST_RETURN = 1e307
 
 
 class Frame(NamedTuple):
@@ -195,6 +198,14 @@ class Problem:
         offset = 0 if self.stationary else (h - self.artificial) * pairs
         return (offset + states[:, None] * self.n_actions + np.arange(self.n_actions)).ravel()
 
+    def _check_range(self) -> None:
+        """Rewards are divided by how far they are apart, and added up over the horizon."""
+        low, high = self.reward_range
+        if 0 < high - low < sys.float_info.min or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
+            raise InvalidProblemError(
+                f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles: use other units"
+            )
+
     def place(self, row: int) -> str:
         """Where a row is, in the user's words."""
         if self.artificial and row == self.n_rows - 1:
@@ -246,6 +257,7 @@ class Problem:
         Rewards are unknown in ``reward_range`` until seen, the start is learned, every state may follow any other.
         """
         n_states = n_observations + 1
+        _check_plan_fits(horizon, n_states, n_actions)
         low, high = min(reward_range[0], 0.0), max(reward_range[1], 0.0)
         pairs = n_states * n_actions
         at_end = np.arange(pairs if stationary else pairs * horizon) % pairs // n_actions == n_observations
@@ -277,6 +289,7 @@ class Problem:
         )
         assert problem.reward_range[0] == low
         assert problem.reward_range[1] in (high, reward_range[1])
+        problem._check_range()
         return problem
 
     @classmethod
@@ -295,11 +308,12 @@ class Problem:
             raise InvalidProblemError(
                 "stationary=True declares one kernel for all steps, but the model's changes by step"
             )
+        _check_plan_fits(mdp.horizon, mdp.n_states, mdp.n_actions)
         random_start = not isinstance(mdp.start, int)
         rows = _declared_rows(mdp, stationary, successors)
         start_known = isinstance(successors, str)
         slots = _slots(mdp, rows, stationary, _start_support(mdp, start_known) if random_start else None)
-        return cls(
+        problem = cls(
             n_states=mdp.n_states,
             n_actions=mdp.n_actions,
             horizon=mdp.horizon,
@@ -315,6 +329,14 @@ class Problem:
             action_names=mdp.action_names,
             source_hash=mdp.content_hash,
         )
+        problem._check_range()
+        return problem
+
+
+def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
+    """A plan has at least 8 numbers for every step, state and action, whatever the method."""
+    sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
+    check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
 
 
 def _step_table(mdp: FiniteMDP) -> np.ndarray:
@@ -330,10 +352,13 @@ def _declared_rows(mdp: FiniteMDP, stationary: bool, successors: Any) -> tuple[n
     if isinstance(successors, str):
         if successors != "model":
             raise InvalidProblemError(
-                f"successors must be None, 'model' or a boolean mask (S, A, S); got {successors!r}"
+                f"successors must be None, 'model' or a boolean mask (S, A, S); got {shown(successors)}"
             )
         return mdp.rows.indptr, mdp.rows.indices
-    mask = np.asarray(successors)
+    try:
+        mask = np.asarray(successors)
+    except ValueError:
+        mask = np.empty(0)
     shape = (mdp.n_states, mdp.n_actions, mdp.n_states)
     if mask.shape != shape or mask.dtype != np.bool_:
         raise InvalidProblemError(

@@ -6,10 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
-
 from entropic_bpi import methods
-from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive, check_probability
+from entropic_bpi._checks import (
+    check_choice,
+    check_finite,
+    check_integer,
+    check_positive,
+    check_probability,
+    check_seed,
+)
+from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.types import Goal
 
@@ -25,21 +31,11 @@ def check_replan(name: str, replan: Any) -> float:
     if isinstance(replan, str):
         if replan == "every":
             return EVERY
-        raise InvalidProblemError(f"{name} must be 'every' or a positive ratio such as 0.01, got {replan!r}")
+        raise InvalidProblemError(f"{name} must be 'every' or a positive ratio such as 0.01, got {shown(replan)}")
     ratio = check_finite(name, replan)
     if not 0 < ratio <= 1:
         raise InvalidProblemError(f"{name} must be 'every' or a ratio in (0, 1], got {ratio}")
     return ratio
-
-
-def check_truth(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise InvalidProblemError(f"{name} must be True, False or None, got {value!r}")
-    return bool(value)
-
-
-def check_seed(name: str, seed: Any) -> int:
-    return check_integer(name, seed, at_least=0)
 
 
 def check_ties(name: str, ties: Any) -> str:
@@ -55,8 +51,9 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "eps": check_positive,
     "delta": check_probability,
     "method": check_method,
-    "stationary": check_truth,
+    "stationary": check_flag,
     "replan": check_replan,
+    "horizon": check_integer,
     "max_episodes": check_integer,
     "seed": check_seed,
     "ties": check_ties,
@@ -69,7 +66,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
 class Settings:
     """How to run, whatever the source: the arguments of :func:`entropic_bpi.identify`, checked and complete.
 
-    ``successors``, ``horizon`` and ``reward_range`` are as given: what they must be depends on the source.
+    ``successors`` and ``reward_range`` are as given: what they must be depends on the source.
 
     Attributes
     ----------

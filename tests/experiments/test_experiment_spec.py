@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -127,6 +128,29 @@ def test_errors_in_a_file_point_at_the_line(tmp_path, old, new, line, words):
         read_sweep(path)
     assert str(path) in str(caught.value)
     assert f"line {line}" in str(caught.value)
+
+
+def test_an_error_in_the_last_line_of_a_long_file_is_found_at_once(tmp_path):
+    block = '[[runs]]\nmethod = "kl"\nhorizon = 2\nbeta = 1.0\nseeds = 1\n'
+    (tmp_path / "long.toml").write_text(1200 * block + block.replace("seeds = 1", "seeds = 0"))
+    began = time.perf_counter()
+    with pytest.raises(SweepError, match="line 6005: seeds"):
+        read_sweep(tmp_path / "long.toml")
+    assert time.perf_counter() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("#" * 2_000_000, "at most 1000000 bytes"),
+        ("imports = " + "[" * 50_000, "recursion"),
+        (f"x = {'1' * 5000}", "digits"),
+    ],
+)
+def test_a_file_that_would_take_for_ever_is_refused(tmp_path, text, words):
+    (tmp_path / "odd.toml").write_text(text)
+    with pytest.raises(SweepError, match=rf"odd\.toml: .*{words}"):
+        read_sweep(tmp_path / "odd.toml")
 
 
 def test_a_missing_or_binary_file_is_a_clear_error(tmp_path):

@@ -126,3 +126,9 @@ def test_rewards_of_the_next_state_are_refused():
     mdp = eb.FiniteMDP([[[0.5, 0.5]], [[0, 1]]], np.arange(4.0).reshape(2, 1, 2) / 3, horizon=2)
     with pytest.raises(eb.InvalidProblemError, match="next state"):
         run("rsvi2", mdp, beta=1.0, episodes=10)
+
+
+def test_a_model_with_as_many_states_as_actions_and_steps_can_be_played():
+    """Its rewards by step have the shape of rewards by next state."""
+    mdp = eb.FiniteMDP(np.full((2, 2, 2), 0.5), [[1.0, 0.0], [0.5, 0.5]], horizon=2)
+    assert eb.run("rsvi2", mdp, beta=1.0, episodes=3, seed=0).grid[-1] == 3

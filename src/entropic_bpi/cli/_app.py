@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
+from entropic_bpi._text import printable
 from entropic_bpi._version import __version__
 from entropic_bpi.errors import EntropicBPIError
 
@@ -57,7 +58,7 @@ class _Commands(TyperGroup):
 
 
 def fail(message: str) -> NoReturn:
-    print("entropic-bpi: " + " ".join(message.split()), file=sys.stderr)
+    print("entropic-bpi: " + printable(" ".join(message.split())), file=sys.stderr)
     sys.exit(BAD_INPUT)
 
 
@@ -103,6 +104,8 @@ class _UntilClosed:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point of the ``entropic-bpi`` command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an encoding without β is no reason to fail; stderr never does
     with redirect_stdout(_UntilClosed(sys.stdout or io.StringIO())):
         try:
             app(args=args, prog_name="entropic-bpi")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from entropic_bpi._text import printable
 from entropic_bpi.errors import InvalidProblemError
 
 if TYPE_CHECKING:
@@ -54,10 +55,18 @@ class Choice(NamedTuple):
 
 
 def terminal() -> Console:
-    """Fits a terminal; wide elsewhere, so that piped tables keep one line per row."""
+    """Fits a terminal; wide elsewhere, so that piped tables keep one line per row.
+
+    What is printed is text, whatever it says: names come from files, and nothing in them may act on the terminal.
+    """
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False, emoji=False)
+    class Plain(Console):
+        # Rich sends every string through here, also those in tables.
+        def render_str(self, text: str, **style: Any) -> Any:
+            return super().render_str(printable(text), **style)
+
+    return Plain(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False, emoji=False)
 
 
 def progress_bar() -> Progress:

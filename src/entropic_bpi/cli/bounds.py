@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from entropic_bpi.cli._show import terminal
 from entropic_bpi.errors import InvalidProblemError
 
 __all__ = ["bounds"]
@@ -94,7 +95,6 @@ def _numbers(name: str, log_value: float | None) -> dict[str, float | None]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("bound", "form", box=None, pad_edge=False)
@@ -104,11 +104,11 @@ def _show(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         cells = (_written(row, name) for name in ("episodes", "beta_to_0", "eps_squared_times_episodes"))
         table.add_row(row["side"], row["form"], *cells, row["standing"])
-    console = Console()
+    console = terminal()
     console.print(table)
     for reason in dict.fromkeys(row["outside"] for row in rows if row["outside"]):
         forms = ", ".join(f"{row['side']} {row['form']}" for row in rows if row["outside"] == reason)
-        console.print(f"{forms}: {reason}", markup=False, highlight=False)
+        console.print(f"{forms}: {reason}")
 
 
 def _written(row: dict[str, Any], name: str) -> str:

@@ -109,7 +109,8 @@ def _compare_regret(
             f"{_mean([run.seconds for run in runs[learner]]):.3g}",
         )
     console.print(table)
-    console.print(f"\nwritten  {out}: {REGRET}, {PLOT}")
+    console.print()
+    console.print(f"written  {out}: {REGRET}, {PLOT}")
 
 
 def _compare_stopping(
@@ -152,7 +153,8 @@ def _compare_stopping(
         console.print(
             f"{name}: {form} is it with a stopping rule" if form else f"{name}: no stopping rule at this beta"
         )
-    console.print(f"\nwritten  {out}: {STOPPING}")
+    console.print()
+    console.print(f"written  {out}: {STOPPING}")
 
 
 def _stopping_row(each: Sequence[Stopping]) -> list[str]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from entropic_bpi._text import printable
+
 if TYPE_CHECKING:
     from entropic_bpi.experiments.store import Results
 
@@ -59,7 +61,7 @@ def reproduce(
 
     told = reproduce(figures or [], out, quick=quick, seeds=seeds, workers=workers, scheduler=scheduler, resume=resume)
     for name, text in told.items():
-        print(f"{out / name}: {text}\n")
+        print(f"{printable(f'{out / name}: {text}')}\n")
 
 
 def sweep(
@@ -93,7 +95,7 @@ def sweep(
     results = experiments.run(
         asked.runs, out, workers=workers, scheduler=scheduler, resume=resume, imports=asked.imports
     )
-    print(f"{len(results.runs['id'])} runs in {out / 'results.duckdb'}")
+    print(printable(f"{len(results.runs['id'])} runs in {out / 'results.duckdb'}"))
     if _report_failures(results):
         raise typer.Exit(1)
 
@@ -101,7 +103,7 @@ def sweep(
 def _report_failures(results: Results) -> int:
     failed = [(name, error) for name, error in zip(results.runs["id"], results.runs["error"], strict=True) if error]
     for name, error in failed:
-        print(f"failed: {name}: {error}", file=sys.stderr)
+        print(printable(f"failed: {name}: {error}"), file=sys.stderr)
     return len(failed)
 
 
@@ -114,4 +116,4 @@ def export(
     from entropic_bpi import experiments
 
     for path in experiments.export(results, out, format or ("parquet", "csv")):
-        print(path)
+        print(printable(str(path)))

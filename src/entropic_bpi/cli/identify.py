@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from entropic_bpi._files import locked
+from entropic_bpi._text import printable
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import Choice, attitude, certified_choices, new_folder, show_policy, terminal, write_csv
 from entropic_bpi.cli._sources import (
@@ -156,7 +157,7 @@ def identify(
     elif not quiet:
         _show(source, result, choices)
         if out is not None:
-            print(f"\nwritten  {out}: {', '.join(written)}")
+            print(f"\nwritten  {printable(str(out))}: {', '.join(written)}")
     return 0 if result.stopped else CLAIM_FAILED
 
 
@@ -226,7 +227,7 @@ def _say_how_to_go_on(checkpoint: Path | None) -> None:
         advice = f"the run is kept in {checkpoint}; the same command with --resume goes on"
     else:
         advice = "nothing was saved yet; start again with the same command"
-    print(f"entropic-bpi: interrupted: {advice}", file=sys.stderr)
+    print(f"entropic-bpi: interrupted: {printable(advice)}", file=sys.stderr)
 
 
 def _write(out: Path, result: Identification) -> None:
@@ -307,5 +308,6 @@ def _show(source: str, result: Identification, choices: Sequence[Choice]) -> Non
     for i, assumption in enumerate(claim.assumptions):
         facts.add_row("" if i else "assumed", assumption)
     console.print(facts)
-    console.print("\nThe policy on the states that it was seen to reach (steps count from 0):")
+    console.print()
+    console.print("The policy on the states that it was seen to reach (steps count from 0):")
     show_policy(console, choices)

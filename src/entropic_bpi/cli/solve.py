@@ -144,5 +144,6 @@ def _show_solution(source: str, solution: Solution, law: ReturnLaw | None, choic
             atoms = zip(law.support, law.probabilities, strict=True)
             facts.add_row("law", ", ".join(f"{value:g} with probability {mass:.6g}" for value, mass in atoms))
     console.print(facts)
-    console.print("\nOptimal policy on the states that it reaches (steps count from 0):")
+    console.print()
+    console.print("Optimal policy on the states that it reaches (steps count from 0):")
     show_policy(console, choices)

@@ -118,7 +118,8 @@ def _show(run: Certificate, claims: list[Certificate], policies: list[_Policy], 
         console.print(
             f"They rest on the event of method kl; the {run.method} certificate of the run on one of its own."
         )
-    console.print("\nPolicies, on the states that they were seen to reach (steps count from 0):")
+    console.print()
+    console.print("Policies, on the states that they were seen to reach (steps count from 0):")
     table = Table("beta", "policy", "lower", "upper", "largest gap", "what changes", box=None, pad_edge=False)
     firsts = [0, *(i for i in range(1, len(claims)) if numbers[i] != numbers[i - 1]), len(claims)]
     for first, end in pairwise(firsts):
@@ -132,7 +133,8 @@ def _show(run: Certificate, claims: list[Certificate], policies: list[_Policy], 
             _difference(policies[first - 1], policies[first]) if first else "",
         )
     console.print(table)
-    console.print(f"\nwritten  {out}: {TABLE}, {PLOT}")
+    console.print()
+    console.print(f"written  {out}: {TABLE}, {PLOT}")
 
 
 def _difference(before: _Policy, after: _Policy) -> str:

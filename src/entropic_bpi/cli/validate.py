@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from entropic_bpi._text import printable
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
 from entropic_bpi.cli._sources import HorizonOption, ParamOption, parse_params, resolve_source
@@ -82,7 +83,7 @@ def validate(
         resume=resume,
     )
     _show(found.totals)
-    print(f"{out}: {found.text}")
+    print(printable(f"{out}: {found.text}"))
     if not found.ok:
         raise typer.Exit(CLAIM_FAILED)
 

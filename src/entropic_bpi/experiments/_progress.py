@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from entropic_bpi._text import printable
 from entropic_bpi.experiments.spec import RunSpec
 from entropic_bpi.experiments.store import Outcome
 
@@ -22,7 +23,7 @@ class SweepProgress:
         shown = console.is_terminal if shown is None else shown
         console.quiet = not shown  # older versions of Rich end a disabled bar with an empty line
         self.bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             TimeElapsedColumn(),
             TextColumn("elapsed,"),
@@ -47,7 +48,7 @@ class SweepProgress:
 
     def started(self, spec: RunSpec) -> None:
         if spec.hash not in self.flying:
-            self.flying[spec.hash] = self.bars.add_task(f"  {spec.id}", total=None)
+            self.flying[spec.hash] = self.bars.add_task(f"  {printable(spec.id)}", total=None)
 
     def finished(self, spec: RunSpec, outcome: Outcome) -> None:
         self.done += 1

@@ -11,16 +11,26 @@ import hashlib
 import inspect
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive
+from entropic_bpi._checks import (
+    check_choice,
+    check_finite,
+    check_integer,
+    check_memory,
+    check_path,
+    check_positive,
+)
+from entropic_bpi._text import printable, shown
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.settings import CHECKS
@@ -167,6 +177,7 @@ def grid(
         if not _axis(values):
             raise SweepError(f"{name} must not be an empty list", name)
     algorithms = [_check_algorithm(kind, name) for name in _axis(names)]
+    chosen_seeds = _check_seeds(seeds)
     options = {**default, **{name: value for name, value in options.items() if value is not None}}
     axes = {
         name: [_check_option(kind, algorithms, name, value) for value in _axis(values)]
@@ -175,19 +186,25 @@ def grid(
     if kind == "learner" and "episodes" not in axes:
         raise SweepError("learners need the number of episodes", "learner")
     betas = [_guarded(check_finite, "beta", value) for value in _axis(beta)]
+    if not isinstance(params, (Mapping, NoneType)):
+        raise SweepError(f"params must be a dict, got {shown(params)}", "params")
+    params = params or {}
+    lists = [*map(_axis, params.values()), *axes.values(), _axis(horizon), algorithms, betas, chosen_seeds]
+    _guarded(_check_length, "seeds", math.prod(map(len, lists)))
     models = [
-        (dict(zip(params or {}, values, strict=True)), steps)
+        (dict(zip(params, values, strict=True)), steps)
         for steps in _axis(horizon)
-        for values in itertools.product(*map(_axis, (params or {}).values()))
+        for values in itertools.product(*map(_axis, params.values()))
     ]
-    built = [(label_of(instance), given, _build(instance, steps, given, Path(folder))) for given, steps in models]
+    where = check_path("folder", folder)
+    built = [(label_of(instance), given, _build(instance, steps, given, where)) for given, steps in models]
     return [
         RunSpec(name, given, kind, algorithm, value, dict(zip(axes, chosen, strict=True)), seed, mdp)
         for name, given, mdp in built
         for algorithm in algorithms
         for chosen in itertools.product(*axes.values())
         for value in betas
-        for seed in _check_seeds(seeds)
+        for seed in chosen_seeds
     ]
 
 
@@ -208,9 +225,14 @@ def _guarded(check: Any, key: str, value: Any) -> Any:
         raise SweepError(str(error), key) from None
 
 
-def _check_seeds(seeds: Any) -> list[int]:
-    if isinstance(seeds, int):
-        return list(range(_guarded(check_integer, "seeds", seeds)))
+def _check_length(_: str, runs: int) -> None:
+    """A spec takes some hundred bytes."""
+    check_memory(f"a sweep of {runs} runs", 50 * runs)
+
+
+def _check_seeds(seeds: Any) -> Sequence[int]:
+    if isinstance(seeds, (int, np.integer)):
+        return range(_guarded(check_integer, "seeds", seeds))
     chosen = [_guarded(lambda key, seed: check_integer(key, seed, at_least=0), "seeds", seed) for seed in _axis(seeds)]
     if len(set(chosen)) < len(chosen):
         raise SweepError(f"seeds must differ, got {chosen}", "seeds")
@@ -263,11 +285,11 @@ def _check_learner_parameter(algorithms: list[str], name: str) -> None:
 def label_of(instance: str) -> str:
     """How the model is called in ids: the same on every machine."""
     if not isinstance(instance, str):
-        raise SweepError(f"instance must be a name, a file or gym:ENV_ID; got {instance!r}", "instance")
+        raise SweepError(f"instance must be a name, a file or gym:ENV_ID; got {shown(instance)}", "instance")
     if instance.startswith("gym:"):
         return instance
     path = Path(instance)
-    return path.name if path.suffix in _MODEL_FILES else instance.replace("-", "_")
+    return printable(path.name) if path.suffix in _MODEL_FILES else instance.replace("-", "_")
 
 
 def _build(instance: str, horizon: int | None, params: dict[str, Any], folder: Path) -> FiniteMDP:

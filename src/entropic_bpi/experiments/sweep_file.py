@@ -18,17 +18,20 @@ The keys of a block are the arguments of :func:`~entropic_bpi.experiments.grid`.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from entropic_bpi._checks import check_path
 from entropic_bpi.experiments.spec import RunSpec, SweepError, grid
 
 __all__ = ["Sweep", "read_sweep"]
 
 _REQUIRED = ("beta", "seeds")
+_MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +44,15 @@ class Sweep:
 
 def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     """Read and check a sweep; an error says in which line."""
-    path = Path(path)
+    path = check_path("path", path)
     try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"a sweep has at most {_MAX_BYTES} bytes, this one has {path.stat().st_size}")
         text = path.read_text(encoding="utf-8")
         content = tomllib.loads(text)
     except OSError as error:
         raise SweepError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # too long, not UTF-8, not TOML, or endless brackets
         raise SweepError(f"{path}: {error}") from None
     try:
         return _read(content, path.parent)
@@ -84,23 +89,15 @@ def _read_block(block: dict[str, Any], i: int, folder: Path) -> list[RunSpec]:
 
 
 def _line(text: str, keys: Sequence[str | int]) -> int:
-    """The line where the entry starts: after the last beginning of the file that is valid without it."""
-    lines, before = text.splitlines(), 0
-    for i in range(1, len(lines) + 1):
-        try:
-            content: Any = tomllib.loads("\n".join(lines[:i]))
-        except tomllib.TOMLDecodeError:
-            continue
-        if _has(content, keys):
-            return before + 1
-        before = i
-    return 1
-
-
-def _has(content: Any, keys: Sequence[str | int]) -> bool:
-    for key in keys:
-        try:
-            content = content[key]
-        except (KeyError, IndexError, TypeError):
-            return False
-    return True
+    """The line where the entry starts, found by its looks in one pass: that of its block if it is written unusually."""
+    name = next((key for key in reversed(keys) if isinstance(key, str)), "")
+    block = next((key for key in keys if isinstance(key, int)), -1)
+    starts = rf"\s*(?:\[\s*runs\s*\.\s*)?[\"']?{re.escape(name)}[\"']?\s*[=.\]]"
+    begun, line_of_block = -1, 1
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r"\s*\[\[\s*[\"']?runs[\"']?\s*\]\]", line):
+            begun += 1
+            line_of_block = number if begun == block else line_of_block
+        elif begun == block and re.match(starts, line):
+            return number
+    return line_of_block

@@ -21,8 +21,17 @@ import numpy as np
 from scipy.stats import binom
 
 from entropic_bpi import methods
-from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive, check_probability
+from entropic_bpi._checks import (
+    check_choice,
+    check_finite,
+    check_integer,
+    check_list,
+    check_path,
+    check_positive,
+    check_probability,
+)
 from entropic_bpi._files import write_text_atomically
+from entropic_bpi._text import shown
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.events import EVENTS
 from entropic_bpi.experiments.figures._figure import Table, as_csv, column, rows_where, save_drawing
@@ -32,7 +41,7 @@ from entropic_bpi.experiments.spec import RunSpec
 from entropic_bpi.experiments.statistics import LEVEL, proportion
 from entropic_bpi.experiments.store import Results
 from entropic_bpi.identification import start
-from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.settings import Settings
 
 __all__ = ["Case", "Validation", "default_cases", "validate"]
@@ -212,20 +221,29 @@ def validate(
     (True, 20)
     """
     count = (QUICK_RUNS if quick else FULL_RUNS) if runs is None else check_integer("runs", runs)
-    chosen = None if rules is None else [check_choice("rule", name, tuple(RULES)) for name in rules]
-    study = default_cases() if cases is None else list(cases)
-    _check_names(study)
+    chosen = (
+        None if rules is None else [check_choice("rule", name, tuple(RULES)) for name in check_list("rules", rules)]
+    )
+    study = default_cases() if cases is None else check_list("cases", cases)
+    folder = check_path("folder", folder)
+    _check_cases(study)
     specs = [spec for case in study for spec in _runs_of(case, chosen, count, check_probability("delta", delta))]
     if not specs:
         raise InvalidProblemError("none of the rules applies to the cases")
     results = run(specs, folder, workers=workers, scheduler=scheduler, resume=resume, progress=progress)
     found = _found(results, delta)
-    _write(found, Path(folder))
+    _write(found, folder)
     return found
 
 
-def _check_names(cases: Sequence[Case]) -> None:
+def _check_cases(cases: Sequence[Any]) -> None:
     """Cells are told apart by the name and β of their case."""
+    for case in cases:
+        if not isinstance(case, Case):
+            raise InvalidProblemError(f"cases must hold Case objects, got {shown(case)}")
+        check_model(case.mdp, f"the model of {shown(case.name)}")
+        for beta in check_list("betas", case.betas):
+            check_finite("beta", beta)
     cells = [(case.name, beta) for case in cases for beta in case.betas]
     repeated = next((cell for cell in cells if cells.count(cell) > 1), None)
     if repeated:

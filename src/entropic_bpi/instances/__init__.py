@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.instances.bridge import risky_bridge
 from entropic_bpi.instances.garnet import garnet
@@ -51,7 +52,7 @@ def builder(name: str) -> Callable[..., FiniteMDP]:
     """
     found = _BUILDERS.get(name.replace("_", "-")) if isinstance(name, str) else None
     if found is None:
-        raise InvalidProblemError(f"unknown instance {name!r}: expected one of {', '.join(names())}")
+        raise InvalidProblemError(f"unknown instance {shown(name)}: expected one of {', '.join(names())}")
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from entropic_bpi._checks import check_integer
+from entropic_bpi._checks import check_flag, check_integer, check_memory, check_seed
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP, Rows
 
@@ -44,11 +44,11 @@ def garnet(
     n_actions = check_integer("n_actions", n_actions)
     branching = check_integer("branching", branching)
     horizon = check_integer("horizon", horizon)
-    seed = check_integer("seed", seed, at_least=0)
+    seed = check_seed("seed", seed)
     if branching > n_states:
         raise InvalidProblemError(f"branching must be at most n_states={n_states}, got {branching}")
-    if not isinstance(stationary, (bool, np.bool_)):
-        raise InvalidProblemError(f"stationary must be True or False, got {stationary!r}")
+    steps = 1 if check_flag("stationary", stationary) else horizon
+    check_memory(f"a garnet of {n_states} states", 4 * steps * n_states * n_actions * branching)
     rng = np.random.default_rng(seed)
     sizes = (n_states, n_actions) if stationary else (horizon, n_states, n_actions)
     n_rows = int(np.prod(sizes))

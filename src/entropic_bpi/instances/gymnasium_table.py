@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi._checks import check_integer
+from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.mdp import FiniteMDP, Rows
 
@@ -96,7 +97,7 @@ def _opened(env_or_id: Any, make_kwargs: dict[str, Any]) -> Iterator[Any]:
         yield env_or_id
         return
     if not isinstance(env_or_id, str):
-        raise InvalidModelError(f"expected a Gymnasium environment or an id, got {env_or_id!r}")
+        raise InvalidModelError(f"expected a Gymnasium environment or an id, got {shown(env_or_id)}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # an outdated id either works or fails below
@@ -190,14 +191,16 @@ def _check_start(start: Any, n_states: int) -> int | np.ndarray:
     """``start`` over the environment's own states; a plain state when it is certain."""
     if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
         if not 0 <= start < n_states:
-            raise InvalidModelError(f"start is state {start}, expected 0 to {n_states - 1}")
+            raise InvalidModelError(f"start is state {shown(start)}, expected 0 to {n_states - 1}")
         return int(start)
     try:
         distribution = np.array(start, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         distribution = np.empty(0)
     if distribution.shape != (n_states,):
-        raise InvalidModelError(f"start must be a state or a distribution over the {n_states} states, got {start!r}")
+        raise InvalidModelError(
+            f"start must be a state or a distribution over the {n_states} states, got {shown(start)}"
+        )
     certain = np.flatnonzero(distribution == 1)
     return int(certain[0]) if np.count_nonzero(distribution) == len(certain) == 1 else distribution
 

@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_integer, check_positive
+from entropic_bpi._checks import check_finite, check_integer, check_memory, check_positive
+from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP, Rows
 
@@ -148,6 +149,7 @@ def hard_instance(
     """
     shape = hard_shape(n_states, n_actions, horizon)
     common, rare = _success_probabilities(shape.paid_steps, beta, eps)
+    check_memory(f"a hard instance of {n_states} states", 4 * horizon * n_states * n_actions)
     # Every row has at most two outcomes; the second one has probability 0 except at the leaves.
     targets = np.zeros((horizon, n_states, n_actions, 2), dtype=np.int32)
     probabilities = np.zeros((horizon, n_states, n_actions, 2))
@@ -211,7 +213,7 @@ def _special_choice(special: Any, shape: HardShape, n_states: int, n_actions: in
     try:
         exit_step, leaf, action = special
     except (TypeError, ValueError):
-        raise InvalidProblemError(f"special must be a triple (exit_step, leaf, action), got {special!r}") from None
+        raise InvalidProblemError(f"special must be a triple (exit_step, leaf, action), got {shown(special)}") from None
     exit_step = _check_between("the exit step of special", exit_step, 0, shape.exits - 1)
     leaf = _check_between("the leaf of special", leaf, shape.first_leaf, n_states - 1)
     action = _check_between("the action of special", action, 0, n_actions - 1)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from entropic_bpi._checks import check_integer
+import numpy as np
+from scipy import sparse
+
+from entropic_bpi._checks import check_integer, check_memory
 from entropic_bpi.mdp import FiniteMDP
 
 __all__ = ["river_swim"]
 
 LEFT, RIGHT = range(2)
+# Longer rivers are held sparse.
+_DENSE_STATES = 500
 
 
 def river_swim(n_states: int = 6, horizon: int = 20) -> FiniteMDP:
@@ -47,14 +52,16 @@ def river_swim(n_states: int = 6, horizon: int = 20) -> FiniteMDP:
     """
     n_states = check_integer("n_states", n_states, at_least=2)
     horizon = check_integer("horizon", horizon)
+    check_memory(f"a river of {n_states} states", 12 * n_states)
     first, last = 0, n_states - 1
-    transitions = np.zeros((n_states, 2, n_states))
-    for state in range(n_states):
-        transitions[state, LEFT, max(state - 1, first)] = 1.0
-        if first < state < last:
-            transitions[state, RIGHT, state - 1 : state + 2] = 0.05, 0.6, 0.35
-    transitions[first, RIGHT, :2] = 0.4, 0.6
-    transitions[last, RIGHT, -2:] = 0.4, 0.6
+    bank = np.zeros(n_states)
+    bank[first] = 1.0
+    down, stay, up = np.full(last, 0.05), np.full(n_states, 0.6), np.full(last, 0.35)
+    down[-1], stay[first], up[first] = 0.4, 0.4, 0.6
+    matrices = [sparse.diags([np.ones(last), bank], [-1, 0]), sparse.diags([down, stay, up], [-1, 0, 1])]  # LEFT, RIGHT
+    transitions: Any = matrices
+    if n_states <= _DENSE_STATES:
+        transitions = np.stack([matrix.toarray() for matrix in matrices], axis=1)
     rewards = np.zeros((n_states, 2))
     rewards[first, LEFT] = 0.005
     rewards[last, RIGHT] = 1.0

@@ -48,7 +48,7 @@ def new_judge(mdp: FiniteMDP, model: kernels.Model, episodes: int) -> kernels.Ju
 def _optimum(mdp: FiniteMDP, model: kernels.Model, judge: kernels.Judge) -> float:
     """V*, by the judge's own arithmetic, so that an optimal policy has regret exactly 0."""
     first = len(model.reward) - mdp.horizon  # 1 after an artificial first step
-    rescaled = FiniteMDP(mdp.transitions, model.reward[first:], horizon=mdp.horizon, start=mdp.start)
+    rescaled = FiniteMDP(mdp.rows, model.reward[first:], horizon=mdp.horizon, start=mdp.start)
     best = planning.solve(rescaled, model.beta).policy
     greedy = kernels.new_greedy(model.reward.shape, np.uint64(0))
     greedy.size[:] = 1

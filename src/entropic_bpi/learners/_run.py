@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive, check_probability
+from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.learners.game import Game, Play, new_game
 from entropic_bpi.learners.kernels import action
@@ -88,6 +89,8 @@ def names() -> list[str]:
 
 def register(name: str, learner: Learner) -> None:
     """Make ``learner`` available to :func:`run` as ``name``; see the page "Write your own learner"."""
+    if not isinstance(name, str) or not callable(learner):
+        raise InvalidProblemError(f"register takes a name and a function, got {shown(name)} and {shown(learner)}")
     if name in _FAMILY:
         raise InvalidProblemError(f"{name!r} is the name of a built-in learner")
     _REGISTERED[name] = learner

@@ -9,15 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from entropic_bpi._checks import check_exponent, check_memory
+from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.learners import kernels
 from entropic_bpi.learners._judge import new_judge
-from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.mdp import FiniteMDP, check_model
 
 __all__ = ["Game", "Play", "log_term", "new_game", "new_scratch", "range_ratio", "score_coefficients"]
 
 # Below this the exponents are denormal and their ratios lose digits; the limit is exact.
 NEGLIGIBLE = 1e-300
+_LARGEST_SCALE = 1e100
 
 Play = Callable[[int, int], None]
 """Plays the episodes ``first`` to ``last - 1``; what a learner returns."""
@@ -77,18 +80,28 @@ def new_game(
     ties: str,
     anytime: bool = False,
 ) -> Game:
-    if mdp.next_state_rewards:
+    if check_model(mdp).next_state_rewards:
         raise InvalidProblemError(
             "learners need rewards of shape (S, A) or (H, S, A): the published algorithms are not defined for "
             "rewards that depend on the next state"
         )
+    entries = len(mdp.rows.indices) * (mdp.horizon if mdp.stationary else 1)
+    check_memory(f"a learner on {mdp!r}", 7 * (mdp.horizon * mdp.n_states * mdp.n_actions + entries))
     low, span = _reward_units(mdp)
+    check_exponent(beta, span * mdp.horizon)
+    if scale > _LARGEST_SCALE:
+        raise InvalidProblemError(f"scale must be at most {_LARGEST_SCALE:g}, got {scale:g}")
     beta *= span
     rewards = (np.stack([mdp.step_rewards(h) for h in range(mdp.horizon)]) - low) / span
     artificial = not isinstance(mdp.start, int)
     if artificial:  # one step in front: every action leads to the start distribution and pays nothing
         rewards = np.concatenate([np.zeros((1, *rewards.shape[1:])), rewards])
-    rng = np.random.default_rng(seed)
+    try:
+        rng = np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise InvalidProblemError(
+            f"seed must be what numpy.random.default_rng takes, got {shown(seed)}: {error}"
+        ) from None
     tie_key = np.uint64(rng.integers(1, 2**63)) if ties == "random" else np.uint64(0)
     base, slope = score_coefficients(rewards, beta)
     model = _compile_model(mdp, rewards, beta)

@@ -24,7 +24,8 @@ import math
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_integer, check_positive, check_probability
+from entropic_bpi._checks import check_finite, check_integer, check_memory, check_positive, check_probability
+from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.learners.game import Game, Play
 from entropic_bpi.learners.kernels import Greedy, Judge, Model, compiled, draw, refresh, watch
 
@@ -60,10 +61,16 @@ def sample_size(
     """
     eps = check_positive("eps", eps) / check_positive("reward_span", reward_span)
     strength = abs(check_finite("beta", beta)) * reward_span
-    left = np.arange(check_integer("horizon", horizon))
-    errors = np.expm1(strength * left) / strength if strength > 0 else left.astype(float)
+    check_memory(f"a sum over {check_integer('horizon', horizon)} steps", 2 * horizon)
+    left = np.arange(horizon)
+    with np.errstate(over="ignore"):
+        errors = np.expm1(strength * left) / strength if strength > 0 else left.astype(float)
     pairs = horizon * check_integer("n_states", n_states) * check_integer("n_actions", n_actions)
-    return math.ceil(2 * math.log(4 * pairs / check_probability("delta", delta)) * (float(errors.sum()) / eps) ** 2)
+    confidence = math.log(4 * pairs) - math.log(check_probability("delta", delta))
+    try:
+        return math.ceil(2 * confidence * (float(errors.sum()) / eps) ** 2)
+    except (OverflowError, ZeroDivisionError):
+        raise InvalidProblemError("these numbers ask for more samples than doubles can count") from None
 
 
 @compiled

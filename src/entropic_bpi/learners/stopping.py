@@ -104,13 +104,14 @@ def run_until(
     """
     check_choice("learner", learner, STOPPABLE)
     eps, max_episodes = check_positive("eps", eps), check_integer("max_episodes", max_episodes)
+    beta = check_finite("beta", beta)
     if learner == "bpi_ucbvi" and beta != 0:
         raise InvalidProblemError(f"bpi_ucbvi certifies the expected return only: beta must be 0, got {beta}")
     factory = find(learner)
     check_params(learner, factory, params)
     game = new_game(
         mdp,
-        beta=check_finite("beta", beta),
+        beta=beta,
         episodes=max_episodes,
         delta=check_probability("delta", delta),
         scale=check_positive("scale", scale),
@@ -328,10 +329,18 @@ def pac_from_regret(
     """
     constant, eps = check_positive("regret_constant", regret_constant), check_positive("eps", eps)
     delta, strength = check_probability("delta", delta), abs(check_finite("beta", beta))
-    if max_return is None:
+    largest = None if max_return is None else check_positive("max_return", max_return)
+    try:
+        return _conversion(constant, eps, delta, strength, largest)
+    except (OverflowError, ZeroDivisionError):
+        raise InvalidProblemError("these numbers ask for more episodes than doubles can count") from None
+
+
+def _conversion(constant: float, eps: float, delta: float, strength: float, largest: float | None) -> Conversion:
+    if largest is None:
         return Conversion(1, math.ceil(round((constant / (eps * delta)) ** 2, 6)), 0)
-    largest = check_positive("max_return", max_return)
     runs = math.ceil(math.log2(2 / delta))
-    ratio = math.expm1(strength * largest) / -math.expm1(-strength * eps / 4) if strength > 0 else 4 * largest / eps
+    exponent = strength * eps / 4
+    ratio = math.expm1(strength * largest) / -math.expm1(-exponent) if exponent > 0 else 4 * largest / eps
     evaluation = math.ceil(ratio**2 * math.log(4 * runs / delta) / 2)
     return Conversion(runs, math.ceil((4 * constant / eps) ** 2), evaluation)

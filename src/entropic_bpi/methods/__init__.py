@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
 from entropic_bpi._checks import check_choice
+from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import Problem
@@ -82,9 +83,11 @@ def check_options(name: str, given: Mapping[str, Any]) -> dict[str, str]:
     for option, value in given.items():
         if value is not None and option not in known:
             owners = " or ".join(repr(other) for other in names() if option in find(other).options)
-            raise InvalidProblemError(f"{option}={value!r} belongs to method {owners}; method={name!r} has none")
+            raise InvalidProblemError(f"{option}={shown(value)} belongs to method {owners}; method={name!r} has none")
     return {
-        option: check_choice(f"{option} of method={name!r}", given.get(option) or choices[0], choices)
+        option: check_choice(
+            f"{option} of method={name!r}", choices[0] if given.get(option) is None else given[option], choices
+        )
         for option, choices in known.items()
     }
 

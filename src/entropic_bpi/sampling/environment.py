@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_integer
+from entropic_bpi._checks import check_finite, check_integer, check_memory
 from entropic_bpi._facts import qualified_name, source_digest
+from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
@@ -51,6 +52,7 @@ def open_environment(source: Any, num_envs: int) -> Environment:
         import gymnasium
     except ImportError as error:  # pragma: no cover - a core dependency
         raise InvalidProblemError(f"gymnasium cannot be imported: {error}") from None
+    check_memory(f"{num_envs} copies of an environment", 1000 * num_envs)
     if isinstance(source, str):
         name = source.removeprefix("gym:")
         try:
@@ -419,9 +421,9 @@ def check_black_box(horizon: Any, reward_range: Any, successors: Any) -> tuple[i
             "successors cannot be declared for a black box; from_gymnasium reads a transition table"
         )
     try:
-        low, high = (float(bound) for bound in reward_range)
+        low, high = (check_finite("reward_range", bound) for bound in reward_range)
     except (TypeError, ValueError):
-        raise InvalidProblemError(f"reward_range must be a pair of numbers, got {reward_range!r}") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise InvalidProblemError(f"reward_range must be a pair of numbers, got {shown(reward_range)}") from None
+    if low > high:
         raise InvalidProblemError(f"reward_range must be finite with low <= high, got ({low}, {high})")
     return check_integer("horizon", horizon), (low, high)

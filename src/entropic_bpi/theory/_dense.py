@@ -122,7 +122,9 @@ class DenseModel:
             outcomes = self.rewards[h][every, policy[h]] + values[h + 1]
             values[h] = self.risk(self.kernel[h][every, policy[h]], outcomes)
             gains.append(np.clip(self.beta * (outcomes - values[h][:, None]), -_LARGEST_GAIN, _LARGEST_GAIN))
-        twisted = self.start * np.exp(self.beta * (values[0] - self.risk(self.start, values[0])))
+        # Where no episode starts the exponential may overflow.
+        exponents = np.where(self.start > 0, self.beta * (values[0] - self.risk(self.start, values[0])), -np.inf)
+        twisted = self.start * np.exp(exponents)
         result = np.zeros_like(self.kernel)
         for h in range(horizon):
             gain = gains[horizon - 1 - h]

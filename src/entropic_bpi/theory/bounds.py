@@ -20,7 +20,15 @@ from __future__ import annotations
 
 import math
 
-from entropic_bpi._checks import check_choice, check_finite, check_integer, check_positive, check_probability
+from entropic_bpi._checks import (
+    check_choice,
+    check_exponent,
+    check_finite,
+    check_flag,
+    check_integer,
+    check_positive,
+    check_probability,
+)
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.instances.hard import hard_shape
 
@@ -87,6 +95,7 @@ def condition_a(
     check_choice("form", form, ("verified", "corrected", "printed"))
     beta, eps = check_finite("beta", beta), check_positive("eps", eps)
     shape = _instance_shape(n_states, n_actions, horizon, form)
+    check_exponent(beta, max(horizon + 1, eps))
     largest = _instance_return(shape[1], max_return)
     return _log_excess(abs(beta), eps) <= _log_condition(beta, horizon if form == "printed" else largest, form)
 
@@ -163,6 +172,7 @@ def lower_bound(
     beta, eps, delta = check_finite("beta", beta), check_positive("eps", eps), check_probability("delta", delta)
     condition = "corrected" if form == "printed" else "verified"
     choices, paid = _instance_shape(n_states, n_actions, horizon, condition)
+    check_exponent(beta, max(horizon + 1, eps))
     largest = _instance_return(paid, max_return)
     limit = _log_condition(beta, largest, condition)
     if _log_excess(abs(beta), eps) > limit:
@@ -209,6 +219,7 @@ def small_eps_limit(
     check_choice("form", form, ("verified", "exact", "printed"))
     beta, delta = check_finite("beta", beta), check_probability("delta", delta)
     choices, paid = _instance_shape(n_states, n_actions, horizon, "corrected" if form == "printed" else "verified")
+    check_exponent(beta, horizon)
     largest = _instance_return(paid, max_return)
     if form == "exact":
         x = math.exp(-abs(beta) * largest)
@@ -360,6 +371,7 @@ def upper_bound(
         raise InvalidProblemError(
             f"max_return must be at most the horizon, {horizon}, since rewards lie in [0, 1]; got {largest:g}"
         )
+    check_exponent(beta, max(horizon + 1, eps))
     if form in ("verified", "printed") and beta == 0:
         raise InvalidProblemError(f"form={form!r} needs beta != 0: it has no limit at 0; form='implicit' has one")
     b = abs(beta)
@@ -471,6 +483,6 @@ def _log_lag(log_t: float, sign: float) -> float:
 
 
 def _result(log_value: float, log: bool) -> float:
-    if log:
+    if check_flag("log", log):
         return log_value
     return math.exp(log_value) if log_value < math.log(1.7e308) else math.inf

@@ -34,9 +34,17 @@ from typing import Any
 import numpy as np
 from scipy import optimize, sparse
 
-from entropic_bpi._checks import check_finite, check_integer, check_positive, check_probability
+from entropic_bpi._checks import (
+    check_exponent,
+    check_finite,
+    check_flag,
+    check_integer,
+    check_positive,
+    check_probability,
+)
+from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.theory._dense import LOSS_SLACK, DenseModel
 from entropic_bpi.theory._program import LinearProgram
 
@@ -121,11 +129,13 @@ def characteristic_time(
     >>> round(theory.characteristic_time(lotteries, 0.0, 0.1, delta=0.05).episodes)
     30
     """
-    if successors not in ("model", None):
-        raise InvalidProblemError(f"successors must be 'model' or None, got {successors!r}")
-    if stationary and not mdp.stationary:
+    mdp = check_model(mdp)
+    if successors is not None and not (isinstance(successors, str) and successors == "model"):
+        raise InvalidProblemError(f"successors must be 'model' or None, got {shown(successors)}")
+    if check_flag("stationary", stationary) and not mdp.stationary:
         raise InvalidProblemError("stationary=True asks for kernels that do not change, but the model's does")
     rounds = check_integer("rounds", rounds)
+    check_exponent(check_finite("beta", beta), mdp.horizon * max(map(abs, mdp.reward_range)))
     search = _Search(
         DenseModel.of(mdp, check_finite("beta", beta)),
         check_positive("eps", eps),

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from entropic_bpi._checks import check_choice
+from entropic_bpi._checks import check_choice, check_flag, check_list, check_path
 from entropic_bpi.experiments.figures import chi2, interval, regret, stopping, tightness
 from entropic_bpi.experiments.figures._figure import FULL, QUICK, Plot, save
 from entropic_bpi.experiments.runner import run
@@ -62,8 +61,9 @@ def reproduce(
     workers, scheduler, resume, progress
         As for :func:`~entropic_bpi.experiments.run`.
     """
-    chosen = [check_choice("figure", name, FIGURES) for name in dict.fromkeys(names)] or list(PAPER)
-    size = (QUICK if quick else FULL).with_seeds(seeds)
+    chosen = list(dict.fromkeys(check_choice("figure", name, FIGURES) for name in check_list("names", names)))
+    chosen, folder = chosen or list(PAPER), check_path("folder", folder)
+    size = (QUICK if check_flag("quick", quick) else FULL).with_seeds(seeds)
     sweeps = {name: FIGURES[name].sweep(size) for name in chosen}
     results = run(
         [spec for sweep in sweeps.values() for spec in sweep],
@@ -74,6 +74,5 @@ def reproduce(
         progress=progress,
     )
     return {
-        name: save(FIGURES[name], name, results.select(sweep), size, Path(folder) / name)
-        for name, sweep in sweeps.items()
+        name: save(FIGURES[name], name, results.select(sweep), size, folder / name) for name, sweep in sweeps.items()
     }
