@@ -10,6 +10,7 @@ from entropic_bpi import methods
 from entropic_bpi._checks import (
     check_choice,
     check_finite,
+    check_flag,
     check_integer,
     check_positive,
     check_probability,
