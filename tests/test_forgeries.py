@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 import pytest
-from entropic_bpi.verification import verify
 from scipy.optimize import linprog
 
 import entropic_bpi as eb
@@ -22,6 +21,7 @@ from entropic_bpi.counts import Counts
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from entropic_bpi.types import Transitions
+from entropic_bpi.verification import verify
 
 # -- honest certificates, made of episodes that are kept ------------------------------------------------------------
 

@@ -1,8 +1,16 @@
 r"""Check a certificate again, from its counts alone.
 
-This page is meant to be read by a sceptic. It shares no code with the learner: it reads the JSON file, checks that the
+This package is meant to be read by a sceptic. It shares no code with the learner: it reads the JSON file, checks that the
 counts can be those of the stated number of episodes, computes the bounds anew, and compares them with the claim. Plain
-Python, no arrays, no compiled code.
+Python, no arrays, no compiled code; a page for each thing, best read in this order:
+
+- ``_file``, ``_problem``, ``_slots``, ``_claim``: what the file says, and that nothing in it contradicts the rest;
+- ``_assumptions``: what the claim rests on, in words;
+- ``_balance``: that the counts can be those of so many episodes;
+- ``_intervals``: outward rounding;
+- ``_radius``, ``_ball``, ``_ratio``, ``_kl``: the bounds of the KL method;
+- ``_scale``, ``_bernstein``: those of the Bernstein method;
+- ``_bounds``: whether they cover the claim.
 
 **Rounding.** Floating point must not decide in favour of a claim. In the KL method every stored number is a bound from one
 side, and every operation is rounded to that side, so what comes out is implied by the counts in exact arithmetic. The

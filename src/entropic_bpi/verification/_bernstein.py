@@ -14,14 +14,13 @@ from entropic_bpi.verification._scale import Scale
 # The learner does not round the claims of the Bernstein method outwards: so much of the range of the return is forgiven,
 # but no more than the width of the interval that the bound is known to lie in.
 _FORGIVEN = 1e-12
-_ZERO, _ONE = Interval.of(0.0), Interval.of(1.0)
+_ZERO = Interval.of(0.0)
 
 
 def bernstein_bounds(claim: Claim) -> Bounds:
     method = _Bernstein(claim)
-    table, first = method.run()
+    scale, (table, first) = method.scale, method.run()
     lower, upper, gap = method.claim_of(first)
-    scale = method.scale
     offset = Interval.of(scale.shift) * float(claim.horizon)
     upper = upper * scale.range + offset
     # No return is below that of the smallest reward (0 where rewards lie in [0, 1] and are not rescaled).
@@ -57,7 +56,7 @@ class _Bernstein:
 
     def run(self) -> tuple[list[dict[int, list[_Width]]], _Width]:
         """Bounds of every action at every planned step and reachable state, and those of the start."""
-        claim = self.claim
+        claim, best = self.claim, largest if self.scale.sign > 0 else smallest
         last = self.scale.transform(_ZERO)
         later = {s: _Width(last, last, _ZERO) for s in range(claim.n_states)}
         least = most = dict.fromkeys(range(claim.n_states), _ZERO)
@@ -67,7 +66,6 @@ class _Bernstein:
             now: dict[int, _Width] = {}
             lows: dict[int, Interval] = {}
             highs: dict[int, Interval] = {}
-            best = largest if self.scale.sign > 0 else smallest
             for s in claim.reachable[h]:
                 ranges = [self._successor_range(claim.row(h, s, a), least, most) for a in claim.actions(h)]
                 rewards = [self.scale.reward(claim.reward(h, s, a)) for a in claim.actions(h)]
@@ -88,9 +86,8 @@ class _Bernstein:
     ) -> tuple[Interval, Interval]:
         """Smallest and largest return after ``row``, by the known rewards and the possible successors."""
         claim = self.claim
-        states = [claim.slot_successor[j] for j in claim.row_slots[row]]
-        if claim.successors == "unknown":
-            states = list(least)
+        unknown = claim.successors == "unknown"
+        states = list(least) if unknown else [claim.slot_successor[j] for j in claim.row_slots[row]]
         return smallest(*(least[y] for y in states)), largest(*(most[y] for y in states))
 
     def _bounds(
@@ -131,7 +128,7 @@ class _Bernstein:
         if scale.sign > 0:
             span, widest = (scale.beta * (left - 1.0)).exp() / scale.unit, (scale.beta * left).exp() / scale.unit
             return extreme, one, span, widest
-        return one, extreme, -(scale.beta * (left - 1.0)).expm1() / scale.unit, _ONE / scale.unit
+        return one, extreme, -(scale.beta * (left - 1.0)).expm1() / scale.unit, Interval.of(1.0) / scale.unit
 
     def _bonus(self, n: float, deviation: Interval, span: Interval, width: Interval) -> tuple[Interval, Interval]:
         """The bonus after ``n`` visits, and G before the reward, where the mean of the next G is ``width``."""
@@ -163,14 +160,14 @@ class _Bernstein:
 
     def changed_choices(self, table: list[dict[int, list[_Width]]]) -> list[str]:
         """Where the policy is certainly not greedy, among the states that it was seen to reach."""
-        claim, reached = self.claim, {self.claim.start or 0}
+        claim, sign, reached = self.claim, self.scale.sign, {self.claim.start or 0}
         problems = []
         for h, actions in enumerate(table):
             after: set[int] = set()
             for s in sorted(reached):
-                chosen, sides = claim.action(h, s), [u.up if self.scale.sign > 0 else u.low for u in actions[s]]
+                chosen, sides = claim.action(h, s), [u.up if sign > 0 else u.low for u in actions[s]]
                 own = sides[chosen]
-                if any(own.high < u.low if self.scale.sign > 0 else own.low > u.high for u in sides):
+                if any(own.high < u.low if sign > 0 else own.low > u.high for u in sides):
                     problems.append(
                         f"a changed policy: action {chosen} in state {s} at step {h - claim.random_start} is not the one "
                         "that the counts ask for"

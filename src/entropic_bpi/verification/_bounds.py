@@ -19,18 +19,14 @@ class Bounds:
 
     def not_implied(self, claim: Claim) -> list[str]:
         """The parts of the claim that go beyond the bounds."""
-        said, slack = claim.claimed, self.slack
-        implied = {
-            "lower": said["lower"] <= self.lower + slack[0],
-            "upper": said["upper"] >= self.upper - slack[1],
-            "gap": said["gap"] >= self.gap - slack[2],
-        }
-        problems = [
-            f"{name}: {said[name]!r} is claimed, but the counts imply only {getattr(self, name)!r}"
-            for name, is_implied in implied.items()
-            if not is_implied
-        ]
-        if claim.reached != (said["gap"] <= claim.eps):
-            gap = f"the gap is {said['gap']!r} and eps is {claim.eps!r}"
-            problems.append(f"reached: {claim.reached} is claimed, but {gap}")
+        lower, upper, gap = (claim.claimed[name] for name in ("lower", "upper", "gap"))
+        problems = []
+        if not lower <= self.lower + self.slack[0]:
+            problems.append(f"lower: {lower!r} is claimed, but the counts imply only {self.lower!r}")
+        if not upper >= self.upper - self.slack[1]:
+            problems.append(f"upper: {upper!r} is claimed, but the counts imply only {self.upper!r}")
+        if not gap >= self.gap - self.slack[2]:
+            problems.append(f"gap: {gap!r} is claimed, but the counts imply only {self.gap!r}")
+        if claim.reached != (gap <= claim.eps):
+            problems.append(f"reached: {claim.reached} is claimed, but the gap is {gap!r} and eps is {claim.eps!r}")
         return problems

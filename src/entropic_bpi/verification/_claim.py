@@ -31,17 +31,16 @@ class Claim(Problem):
         self.method = one_of("method", content["method"], ("kl", "bernstein"))
         wanted = (None,) if self.method == "kl" else ("verified", "sharp")
         self.constants = one_of(f"constants of method {self.method!r}", content["constants"], wanted)
-        self.policy = self._read_policy(content["policy"])
+        self.policy = [
+            [an_integer("policy", a, 0, self.n_actions - 1) for a in a_list("policy", step, self.n_states)]
+            for step in a_list("policy", content["policy"], self.horizon)
+        ]
         self._read_counts(an_object("counts", content["counts"]))
         self._read_circumstances(an_object("circumstances", content["circumstances"]))
-        self._read_claim(an_object("claim", content["claim"]))
+        claim = an_object("claim", content["claim"])
+        self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
+        self.reached = one_of("claim.reached", claim["reached"], (True, False))
         self.assumptions = content["assumptions"]
-
-    def _read_policy(self, given: Any) -> list[list[int]]:
-        return [
-            [an_integer("policy", a, 0, self.n_actions - 1) for a in a_list("policy", step, self.n_states)]
-            for step in a_list("policy", given, self.horizon)
-        ]
 
     def _read_counts(self, given: dict[str, Any]) -> None:
         """``seen[row]`` maps each outcome (successor, reward) of a row to how often it was seen."""
@@ -106,10 +105,6 @@ class Claim(Problem):
         digest = given["announcement"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("circumstances.announcement", digest)):
             raise Rejected(f"circumstances.announcement must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
-
-    def _read_claim(self, given: dict[str, Any]) -> None:
-        self.claimed = {name: a_number(f"claim.{name}", given[name]) for name in ("lower", "upper", "gap")}
-        self.reached = one_of("claim.reached", given["reached"], (True, False))
 
     def action(self, h: int, s: int) -> int:
         """What the policy does at planned step ``h``."""

@@ -10,13 +10,7 @@ from typing import Any, NoReturn
 
 _FORMAT, _VERSION = "entropic-bpi certificate", 2
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
-
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
-
-
-class Rejected(Exception):
-    """The file cannot be checked further; the message says why."""
-
 
 _KEYS = {
     "the certificate": (
@@ -32,6 +26,10 @@ _KEYS = {
     "counts": ("episodes", "rows", "successors", "times", "rewards"),
     "claim": ("lower", "upper", "gap", "reached"),
 }
+
+
+class Rejected(Exception):
+    """The file cannot be checked further; the message says why."""
 
 
 def content_of(source: Any) -> dict[str, Any]:

@@ -61,10 +61,10 @@ class _KL:
         if claim.possible[row] == 1:  # once seen, nothing else can happen
             outcomes = [outcome for outcome in outcomes if outcome.times] or outcomes
         tallies = [outcome.times for outcome in outcomes]
-        visits, radius = sum(tallies), math.inf
-        if len(outcomes) > 1 and visits:
+        radius = math.inf
+        if len(outcomes) > 1 and any(tallies):
             mixture = mixture_radius([count for count in tallies if count], claim.possible[row])
-            radius = up(up(self.log_union + mixture) / visits)
+            radius = up(up(self.log_union + mixture) / sum(tallies))
         weights: list[list[Interval]] = []
         if claim.rewards is None and not claim.is_start(row):
             for lows, highs in zip(claim.slot_low, claim.slot_high, strict=True):

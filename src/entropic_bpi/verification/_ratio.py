@@ -50,9 +50,10 @@ def same_action(ball: Ball, step: int, later: Sheet) -> float:
     if largest <= 1.0 or not ball.visits or len(rho) == 1:
         return largest
     # Only quotients of weights matter: in units of the largest they cannot overflow.
-    unit = max(e * top[y] for e, y in zip(ball.weight(step, 1), ball.successors, strict=True))
-    high = [up(up(e * top[y]) / unit) for e, y in zip(ball.weight(step, 1), ball.successors, strict=True)]
-    low = [down(down(e * bottom[y]) / unit) for e, y in zip(ball.weight(step, -1), ball.successors, strict=True)]
+    tops = [e * top[y] for e, y in zip(ball.weight(step, 1), ball.successors, strict=True)]
+    bottoms = [e * bottom[y] for e, y in zip(ball.weight(step, -1), ball.successors, strict=True)]
+    unit = max(tops)
+    high, low = [up(up(t) / unit) for t in tops], [down(down(b) / unit) for b in bottoms]
 
     def excess(level: float) -> list[float]:
         return [up(up(r - level) * (u if r > level else d)) for r, u, d in zip(rho, high, low, strict=True)]
