@@ -16,7 +16,7 @@ import pytest
 from scipy.optimize import linprog
 
 import entropic_bpi as eb
-from entropic_bpi.certificate import certify
+from entropic_bpi.certification import certify
 from entropic_bpi.counts import Counts
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
@@ -561,7 +561,7 @@ def learners_claim(certificate):
     problem, policy = certificate.problem, certificate.policy
     if problem.artificial:
         policy = np.concatenate([np.zeros((1, problem.n_states), dtype=np.int64), policy])
-    return KL(problem).claim(certificate.counts, policy)
+    return KL(problem).bounds_of(certificate.counts, policy)
 
 
 def are_of_episodes(certificate):

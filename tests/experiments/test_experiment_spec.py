@@ -52,7 +52,7 @@ def test_the_hash_depends_on_the_content_of_the_model_and_not_on_where_it_lies(t
         ({"eps": []}, "eps", "empty"),
         ({"bonus": 3}, "bonus", "unknown option"),
         ({"constants": "sharp"}, "constants", "bernstein"),
-        ({"stationary": "yes"}, "stationary", "true or false"),
+        ({"stationary": "yes"}, "stationary", "True or False"),
         ({"instance": "bridge"}, "instance", "unknown instance"),
         ({"instance": "missing.npz"}, "instance", "missing.npz"),
         ({"horizon": 0}, "horizon", "at least 1"),

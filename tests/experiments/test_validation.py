@@ -9,11 +9,12 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import entropic_bpi as eb
+from entropic_bpi import methods
 from entropic_bpi.cli import app
-from entropic_bpi.events import CountEvent, Event, KLEvent
+from entropic_bpi.events import EVENTS, CountEvent, Event, KLEvent
 from entropic_bpi.experiments import Case, Validation, referee, validate, validation
-from entropic_bpi.experiments.figures.stopping import RULES
-from entropic_bpi.experiments.referee import EVENTS, Referee
+from entropic_bpi.experiments.referee import Referee
+from entropic_bpi.experiments.rules import RULES
 from entropic_bpi.experiments.statistics import proportion
 from entropic_bpi.experiments.validation import default_cases
 from entropic_bpi.identification import start
@@ -45,7 +46,7 @@ def test_the_referee_confirms_a_run_on_the_model_that_it_was_played_on(method):
 @pytest.mark.parametrize("method", ["kl", "bernstein"])
 def test_the_referee_sees_that_the_data_are_not_those_of_another_model(method):
     loop, judge = watched(BRIDGE, judge=OTHER, method=method)
-    assert judge.failed >= EVENTS[method].keys() - {"E_cnt"}
+    assert judge.failed >= set(methods.find(method).events) - {"E_cnt"}
     assert not judge.confirms(loop.result().certificate)
 
 
@@ -143,7 +144,7 @@ def test_the_tables_count_every_run(study):
     assert found.ok
     assert [row["runs"] for row in found.cells] == [6] * 4
     totals = [row for row in found.rates if row["case"] == "all"]
-    judged = {"paper, sharp constants": EVENTS["bernstein"], KNOWN: EVENTS["kl"]}
+    judged = {"paper, sharp constants": methods.find("bernstein").events, KNOWN: methods.find("kl").events}
     claims = {rule: {row["claim"] for row in totals if row["rule"] == rule} for rule in judged}
     always = {"policy not ε-optimal", "certificate false", "certificate false on its event"}
     assert claims == {rule: always | events.keys() for rule, events in judged.items()}
@@ -173,7 +174,7 @@ class NeverHolds(Event):
 
 
 def test_a_broken_promise_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setitem(referee.EVENTS["kl"], "E_cat", NeverHolds)
+    monkeypatch.setitem(EVENTS, "E_cat", NeverHolds)
     arguments = ["validate", "risky-bridge", "--horizon", "4", "--beta", "-1", "--runs", "4", "--workers", "0"]
     outcome = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
     assert outcome.exit_code == 1
@@ -212,8 +213,8 @@ def test_bad_input_is_refused(tmp_path):
 
 
 def test_the_shares_of_the_events_add_up_to_delta():
-    assert sum(event.share for event in EVENTS["bernstein"].values()) == pytest.approx(1.0)
-    assert {KLEvent, CountEvent} <= set(EVENTS["bernstein"].values())
+    assert sum(EVENTS[name].share for name in methods.find("bernstein").events) == pytest.approx(1.0)
+    assert {KLEvent, CountEvent} <= {EVENTS[name] for name in methods.find("bernstein").events}
 
 
 def test_cells_have_seeds_of_their_own():
@@ -232,7 +233,7 @@ def test_runs_that_end_with_an_error_are_told(tmp_path, monkeypatch):
         def excess(self, mdp, counts):
             raise eb.InvalidProblemError("no such event")
 
-    monkeypatch.setitem(referee.EVENTS["bernstein"], "E_Z", Breaks)
+    monkeypatch.setitem(EVENTS, "E_Z", Breaks)
     rules = [KNOWN, "paper, sharp constants"]
     found = validate(tmp_path, [Case("bridge", BRIDGE)], rules=rules, runs=2, workers=0)
     assert {row["rule"] for row in found.cells} == {KNOWN}

@@ -1,0 +1,62 @@
+"""What a claim rests on, in words: the file must say what its content implies, and nothing less."""
+
+from __future__ import annotations
+
+from entropic_bpi.verification._claim import Claim
+from entropic_bpi.verification._file import Rejected
+from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS
+
+
+def check_assumptions(claim: Claim) -> None:
+    expected = _assumptions(claim)
+    if claim.assumptions != expected:
+        raise Rejected(f"the assumptions are not those of such a claim, which are: {expected!r}")
+
+
+def _assumptions(claim: Claim) -> list[str]:
+    """The words that every certificate of such a problem has."""
+    low, high = claim.reward_range
+    if claim.black_box:
+        rewards = (
+            f"rewards lie in [{claim.slot_low[0][0]:g}, {claim.slot_high[0][0]:g}] and are determined by state, action "
+            f"and next state, except that an ending may have {END_REWARDS} different ones and a step back to the same "
+            f"state {STAY_REWARDS}"
+        )
+    elif claim.rewards is None:
+        rewards = "rewards are known, a function of state, action and next state"
+    else:
+        rewards = "rewards are known, a function of state and action"
+    sentences = [
+        "episodes are independent runs of one finite Markov decision process, and "
+        + ("no other was discarded" if claim.errors else "none was discarded"),
+        f"transitions {'are the same at every' if claim.stationary else 'may differ from step to'} step",
+        {
+            "unknown": "any state may follow any state and action",
+            "model": "the possible next states are those of the model (their probabilities are not used)",
+            "mask": "the possible next states are those of the declared mask",
+        }[claim.successors],
+        rewards,
+        "the start is random; its distribution is learned as an artificial first step"
+        if claim.start is None
+        else f"every episode starts in state {claim.state_names[claim.start]}",
+    ]
+    if claim.ignored:
+        sentences.append(f"constants='verified' ignores {' and '.join(claim.ignored)}")
+    on_paper = {
+        "plans and tests in batches": claim.batches,
+        "rewards are rescaled to [0, 1]": low < 0 or high > 1,
+        "the start is random": claim.start is None,
+    }
+    if claim.constants == "verified" and any(on_paper.values()):
+        parts = ", ".join(part for part, holds in on_paper.items() if holds)
+        sentences.append(
+            f"the machine-checked theorem is about the run without: {parts}; here the guarantee rests on the proof on "
+            "paper"
+        )
+    if claim.errors:
+        often = "once" if claim.errors == 1 else f"{claim.errors} times"
+        sentences.append(
+            f"the environment raised an error {often} and the run went on: episodes may have been lost, but not "
+            "because of what happened in them"
+        )
+    return sentences

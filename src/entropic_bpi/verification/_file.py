@@ -1,0 +1,119 @@
+"""Reading the file: nothing is taken for granted, neither its syntax nor the type of any value in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any, NoReturn
+
+_FORMAT, _VERSION = "entropic-bpi certificate", 2
+_LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
+_ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
+
+_KEYS = {
+    "the certificate": (
+        ("format", "version", "library", "problem", "method", "constants", "circumstances", "assumptions", "policy")
+        + ("counts", "claim")
+    ),
+    "problem": (
+        ("n_states", "n_actions", "horizon", "start", "beta", "eps", "delta", "stationary", "successors", "rewards")
+        + ("slots", "state_names", "action_names", "source")
+    ),
+    "slots": ("begin", "used", "successor", "low", "high", "possible"),
+    "circumstances": ("batches", "ignored", "errors", "announcement"),
+    "counts": ("episodes", "rows", "successors", "times", "rewards"),
+    "claim": ("lower", "upper", "gap", "reached"),
+}
+
+
+class Rejected(Exception):
+    """The file cannot be checked further; the message says why."""
+
+
+def content_of(source: Any) -> dict[str, Any]:
+    """The JSON content of a certificate, or of the file that it is in."""
+    if hasattr(source, "_content"):
+        try:
+            return json.loads(json.dumps(source._content()))
+        except (TypeError, ValueError) as error:
+            raise Rejected(f"the certificate cannot be written as JSON: {error}") from None
+    path = Path(source)
+    try:
+        content = _parse(path.read_bytes())
+    except FileNotFoundError:
+        raise Rejected(f"no such file: {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise Rejected(f"{path} is not a whole JSON file: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise Rejected(f"{path} is not a certificate of entropic-bpi")
+    if content.get("version") != _VERSION:
+        raise Rejected(f"unknown version {content.get('version')!r:.80}: this library checks version {_VERSION}")
+    digest = content.pop("digest", None)
+    if digest != hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest():
+        raise Rejected("the digest does not match: the file was changed after it was written")
+    return content
+
+
+def _parse(data: bytes) -> Any:
+    # In memory a list or an object takes about 100 bytes and a number 40, however few it takes in the file.
+    needed = 100 * (data.count(b"[") + data.count(b"{")) + 40 * data.count(b",")
+    if needed > 20 * len(data) + _ALWAYS_AFFORDED:
+        raise ValueError(f"its {len(data)} bytes would take {needed} in memory")
+    return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_without_repeats)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys differ: of two equal ones, some readers take the first and some the last."""
+    for key, times in Counter(key for key, _ in pairs).items():
+        if times > 1:
+            raise ValueError(f"the key {key!r:.80} is there {times} times")
+    return dict(pairs)
+
+
+def an_object(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Rejected(f"{name} must be an object, got {value!r:.80}")
+    for key in _KEYS[name]:
+        if key not in value:
+            raise Rejected(f"{name} lacks {key!r}")
+    for key in value:
+        if key not in _KEYS[name]:
+            raise Rejected(f"{name} has an unknown key {key!r:.80}")
+    return value
+
+
+def an_integer(name: str, value: Any, least: int, most: int = _LARGEST_INTEGER) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise Rejected(f"{name} must be an integer from {least} to {most}, got {value!r:.80}")
+    return value
+
+
+def a_number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 1e300:
+        raise Rejected(f"{name} must be a finite number, got {value!r:.80}")
+    return float(value)
+
+
+def a_list(name: str, value: Any, length: int | None = None) -> list[Any]:
+    if not isinstance(value, list) or (length is not None and len(value) != length):
+        size = "" if length is None else f" of length {length}"
+        raise Rejected(f"{name} must be a list{size}, got {value!r:.80}")
+    return value
+
+
+def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        raise Rejected(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r:.80}")
+    return value
+
+
+def a_string(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise Rejected(f"{name} must be a string, got {value!r:.80}")
+    return value

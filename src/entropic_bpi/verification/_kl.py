@@ -1,0 +1,136 @@
+"""KL method: bounds from the counts."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from entropic_bpi.verification._ball import Ball, extreme_mean
+from entropic_bpi.verification._bounds import Bounds
+from entropic_bpi.verification._claim import Claim
+from entropic_bpi.verification._file import Rejected
+from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, power, toward, up
+from entropic_bpi.verification._radius import mixture_radius
+from entropic_bpi.verification._ratio import Sheet, other_action, same_action
+
+_SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
+
+
+def kl_bounds(claim: Claim) -> Bounds:
+    low, high = claim.reward_range
+    spread, beta = (high - low) * claim.horizon, claim.beta
+    exponent = abs(beta) * spread
+    if exponent > LARGEST_EXPONENT * (1.0 + 1e-9):
+        raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
+    if exponent < _SMALLEST_EXPONENT:
+        beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
+    lower, upper, gap = _KL(claim, beta).bounds()
+    # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
+    bias = abs(Fraction(beta) - Fraction(claim.beta)) * (Fraction(high) - Fraction(low)) ** 2 * claim.horizon**2 / 8
+    offset = Fraction(low) * claim.horizon
+    lower = Interval.of(offset + Fraction(lower) - (bias if beta > claim.beta else 0)).low
+    upper = Interval.of(offset + Fraction(upper) + (bias if beta < claim.beta else 0)).high
+    return Bounds(lower, upper, min(Interval.of(Fraction(gap) + bias).high, up(upper - lower)))
+
+
+class _KL:
+    """The bounds of one claim, at a β that is not too small."""
+
+    def __init__(self, claim: Claim, beta: float) -> None:
+        self.claim, self.beta, self.sign = claim, beta, 1 if beta > 0 else -1
+        self.origin = claim.reward_range[0]
+        self.balls: dict[int, Ball] = {}
+        self.log_union = (Interval.of(float(max(self._rows_at_risk(), 1))) / claim.delta).log().high
+
+    def _rows_at_risk(self) -> int:
+        """P: rows with several possible outcomes that matter, fixed before any data."""
+        claim = self.claim
+        steps = claim.steps if claim.rewards is None else claim.steps - 1
+        rows = {claim.row(h, s, a) for h in range(steps) for s in claim.reachable[h] for a in claim.actions(h)}
+        return sum(claim.possible[row] > 1 for row in rows)
+
+    def ball(self, h: int, s: int, a: int) -> Ball:
+        row = self.claim.row(h, s, a)
+        if row not in self.balls:
+            self.balls[row] = self._ball(row)
+        return self.balls[row]
+
+    def _ball(self, row: int) -> Ball:
+        claim = self.claim
+        outcomes = claim.outcomes(row)
+        if claim.possible[row] == 1:  # once seen, nothing else can happen
+            outcomes = [outcome for outcome in outcomes if outcome.times] or outcomes
+        tallies = [outcome.times for outcome in outcomes]
+        radius = math.inf
+        if len(outcomes) > 1 and any(tallies):
+            mixture = mixture_radius([count for count in tallies if count], claim.possible[row])
+            radius = up(up(self.log_union + mixture) / sum(tallies))
+        weights: list[list[Interval]] = []
+        if claim.rewards is None and not claim.is_start(row):
+            for lows, highs in zip(claim.slot_low, claim.slot_high, strict=True):
+                ends = [(r, r) if j is None else (lows[j], highs[j]) for _, j, r, _ in outcomes]
+                weights.append([self._weight(low, high) for low, high in ends])
+        return Ball([outcome.successor for outcome in outcomes], tallies, radius, weights)
+
+    def _weight(self, low: float, high: float) -> Interval:
+        """e^{βr} for a reward between ``low`` and ``high``."""
+        one, other = power(self.beta, low, self.origin), power(self.beta, high, self.origin)
+        return Interval(min(one.low, other.low), max(one.high, other.high))
+
+    def gain(self, h: int, s: int, a: int) -> Interval:
+        """e^{βr(s,a)}; 1 where the next state decides, or at the artificial step."""
+        reward = self.claim.reward(h, s, a)
+        return Interval(1.0, 1.0) if reward is None else power(self.beta, reward, self.origin)
+
+    def backup(self, h: int, s: int, a: int, values: list[float], side: int) -> float:
+        """A bound from above (``side`` 1) or below (``side`` -1) on the mean of e^{βr} ``values`` after (h, s, a)."""
+        ball, gain = self.ball(h, s, a), self.gain(h, s, a)
+        weights = ball.weight(h - self.claim.random_start, side)
+        f = [toward(e * values[y], side) for e, y in zip(weights, ball.successors, strict=True)]
+        return toward((gain.high if side > 0 else gain.low) * extreme_mean(ball, f, side), side)
+
+    def bounds(self) -> tuple[float, float, float]:
+        """Bounds on the policy's value and the optimum less H times the smallest reward, and on the gap."""
+        claim, later = self.claim, Sheet(self.claim.n_states, self.sign)
+        for h in reversed(range(claim.steps)):
+            now = Sheet(claim.n_states, self.sign)
+            for s in claim.reachable[h]:
+                self._fill(now, later, h, s)
+            now.close(claim.reachable[h])
+            later = now
+            if not claim.stationary:
+                self.balls.clear()  # rows of this step, which no other step has
+        s, beta = claim.start or 0, Interval.of(self.beta)
+        optimum = Interval.of(later.optimum[s]).log() / beta
+        policy = Interval.of(later.policy[s]).log() / beta
+        ratio = Interval.of(later.ratio[s]).log() / abs(self.beta)
+        return policy.low, optimum.high, ratio.high
+
+    def _fill(self, now: Sheet, later: Sheet, h: int, s: int) -> None:
+        """The bounds of one state at planned step ``h``."""
+        sign, actions, chosen = self.sign, self.claim.actions(h), self.claim.action(h, s)
+        best = max if sign > 0 else min
+        optimistic = [self.backup(h, s, a, later.optimum, sign) for a in actions]
+        optimum = best(optimistic)
+        policy = self.backup(h, s, chosen, later.policy, -sign)
+        if sign > 0:
+            top = min(self.backup(h, s, chosen, later.top, 1), optimum)
+        else:
+            top = max(min([policy] + [self.backup(h, s, a, later.top, 1) for a in actions]), optimum)
+        now.optimum[s], now.policy[s], now.top[s] = optimum, policy, top
+        plain = self._ratio(optimum, policy)
+        worst = max(1.0, same_action(self.ball(h, s, chosen), h - self.claim.random_start, later))
+        for a in sorted(actions, key=lambda a: -sign * optimistic[a]):
+            if a != chosen and (first := self._ratio(optimistic[a], policy)) > worst:
+                worst = max(worst, self._deviation(later, h, s, a, chosen, first))
+        now.ratio[s] = max(1.0, min(plain, worst))
+
+    def _deviation(self, later: Sheet, h: int, s: int, a: int, chosen: int, limit: float) -> float:
+        """The ratio where ``a`` is optimal, or ``limit`` if that is smaller."""
+        over, under = (a, chosen) if self.sign > 0 else (chosen, a)
+        gains = up(self.gain(h, s, over).high / self.gain(h, s, under).low)
+        above, below = self.ball(h, s, over), self.ball(h, s, under)
+        return other_action(above, below, gains, h - self.claim.random_start, later, limit)
+
+    def _ratio(self, optimistic: float, pessimistic: float) -> float:
+        return up(optimistic / pessimistic) if self.sign > 0 else up(pessimistic / optimistic)

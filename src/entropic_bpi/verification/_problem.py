@@ -1,0 +1,146 @@
+"""The problem as the file states it: sizes, β, ε, δ, the known rewards, and what each row of the kernel may do."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
+
+
+class Problem:
+    """A problem, checked for shape and kept as plain lists.
+
+    Planned steps include the artificial first step of a random start: one state (0), one action, reward 0; its row is the
+    last one. The slots of a row are its possible outcomes: a successor (``n_states``: anything not seen yet) and, where the
+    next state decides, a range of rewards.
+    """
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.n_states = an_integer("n_states", given["n_states"], 1)
+        self.n_actions = an_integer("n_actions", given["n_actions"], 1)
+        self.horizon = an_integer("horizon", given["horizon"], 1)
+        start = given["start"]
+        self.start = None if start is None else an_integer("start", start, 0, self.n_states - 1)
+        self.beta, self.delta = a_number("beta", given["beta"]), a_number("delta", given["delta"])
+        if not 0 < self.delta < 1:
+            raise Rejected(f"delta must lie strictly between 0 and 1, got {self.delta}")
+        self.eps = a_number("eps", given["eps"])
+        if not self.eps > 0:
+            raise Rejected(f"eps must be greater than 0, got {self.eps}")
+        self.stationary = one_of("stationary", given["stationary"], (True, False))
+        self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask"))
+        self.state_names = _different_names("state_names", given["state_names"], self.n_states)
+        self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
+        a_string("source", given["source"])
+        self.rewards: list[list[list[float]]] | None = None
+        if given["rewards"] is not None:
+            steps = a_list("rewards", given["rewards"])
+            self._one_or_all("rewards", steps)
+            self.rewards = [
+                [
+                    [a_number("a reward", r) for r in a_list("rewards", row, self.n_actions)]
+                    for row in a_list("rewards", step, self.n_states)
+                ]
+                for step in steps
+            ]
+        self._read_slots(an_object("slots", given["slots"]))
+
+    def _one_or_all(self, name: str, steps: list[Any]) -> None:
+        if len(steps) not in (1, self.horizon):
+            raise Rejected(f"{name} must have 1 or horizon = {self.horizon} steps, got {len(steps)}")
+
+    def _read_slots(self, given: dict[str, Any]) -> None:
+        self.n_rows = self.n_states * self.n_actions * (1 if self.stationary else self.horizon) + self.random_start
+        name = "slots.successor"
+        successor = [an_integer(name, y, 0, self.n_states) for y in a_list(name, given["successor"])]
+        self.slot_successor = successor
+        ends = {}
+        for name in ("low", "high"):
+            steps = a_list(f"slots.{name}", given[name])
+            if self.rewards is None:
+                self._one_or_all(f"slots.{name}", steps)
+            elif steps:
+                raise Rejected(f"slots.{name} must be empty: rewards do not depend on the next state")
+            steps = [a_list(f"slots.{name}", step, len(successor)) for step in steps]
+            ends[name] = [[a_number("a reward", r) for r in step] for step in steps]
+        self.slot_low, self.slot_high = ends["low"], ends["high"]
+        columns = [a_list(f"slots.{name}", given[name], self.n_rows) for name in ("begin", "used", "possible")]
+        self.possible: list[int] = []
+        self.row_slots: list[range] = []
+        for begin, used, possible in zip(*columns, strict=True):
+            an_integer("slots.begin", begin, 0, len(successor))
+            an_integer("slots.used", used, 1, len(successor) - begin)
+            self.row_slots.append(range(begin, begin + used))
+            self.possible.append(an_integer("slots.possible", possible, 1))
+
+    @property
+    def random_start(self) -> bool:
+        return self.start is None
+
+    @property
+    def steps(self) -> int:
+        """Planned steps."""
+        return self.horizon + self.random_start
+
+    @cached_property
+    def black_box(self) -> bool:
+        """Whether rewards are learned; the last state is then the absorbing end."""
+        return self.rewards is None and self.n_states in self.slot_successor
+
+    def row(self, h: int, s: int, a: int) -> int:
+        """The row of a place at planned step ``h``."""
+        if self.random_start and h == 0:
+            return self.n_rows - 1
+        step = 0 if self.stationary else h - self.random_start
+        return (step * self.n_states + s) * self.n_actions + a
+
+    def is_start(self, row: int) -> bool:
+        return self.random_start and row == self.n_rows - 1
+
+    def state_of(self, row: int) -> int:
+        return row // self.n_actions % self.n_states
+
+    def place(self, row: int) -> str:
+        if self.is_start(row):
+            return "the random start"
+        step = row // (self.n_states * self.n_actions)
+        where = f"state {self.state_of(row)}, action {row % self.n_actions}"
+        return where if self.stationary else f"step {step}, {where}"
+
+    def actions(self, h: int) -> range:
+        return range(1 if self.random_start and h == 0 else self.n_actions)
+
+    def reward(self, h: int, s: int, a: int) -> float | None:
+        """The known reward at planned step ``h``; none at the artificial step, or where the next state decides."""
+        step = h - self.random_start
+        if self.rewards is None or step < 0:
+            return None
+        return self.rewards[step if len(self.rewards) > 1 else 0][s][a]
+
+    @cached_property
+    def reachable(self) -> list[list[int]]:
+        """States that can be occupied at each planned step under the declared successors."""
+        steps = [[self.start or 0]]
+        for h in range(self.steps - 1):
+            if self.successors == "unknown":
+                steps.append(list(range(self.n_states)))
+                continue
+            rows = {self.row(h, s, a) for s in steps[-1] for a in self.actions(h)}
+            steps.append(sorted({self.slot_successor[j] for row in rows for j in self.row_slots[row]}))
+        return steps
+
+    @cached_property
+    def reward_range(self) -> tuple[float, float]:
+        """Smallest and largest reward that is declared possible."""
+        tables = self.slot_low + self.slot_high
+        if self.rewards is not None:
+            tables = [row for step in self.rewards for row in step]
+        return min(map(min, tables)), max(map(max, tables))
+
+
+def _different_names(name: str, value: Any, length: int) -> list[str]:
+    names = [a_string(name, item) for item in a_list(name, value, length)]
+    if len(set(names)) < length:
+        raise Rejected(f"{name} must all be different")
+    return names

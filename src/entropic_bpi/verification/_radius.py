@@ -1,0 +1,50 @@
+"""KL method: the radius of a row's ball."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+
+from entropic_bpi.verification._intervals import Interval
+
+
+def stirling_error(x: Fraction) -> Interval:
+    """c(x) = lnΓ(x) - (x - ½) ln x + x - ½ ln 2π, by its asymptotic series, which envelops it.
+
+    Small x are first moved up by c(x) = c(x+1) + (x + ½) log1p(1/x) - 1.
+    """
+    moved = Interval.of(0.0)
+    while x < 16:
+        moved = moved + Interval.of(x + Fraction(1, 2)) * Interval.of(1 / x).log1p() - 1.0
+        x += 1
+    inverse = Interval.of(1 / x)
+    square = inverse * inverse
+    total = Interval(0.0, 1.0) * Interval.of(Fraction(-691, 360360))
+    for term in (Fraction(1, 1188), Fraction(-1, 1680), Fraction(1, 1260), Fraction(-1, 360), Fraction(1, 12)):
+        total = total * square + Interval.of(term)
+    return moved + total * inverse
+
+
+@lru_cache(maxsize=100_000)
+def _ascent(n: int, a: Fraction) -> Interval:
+    """log of a(a+1)···(a+n-1), less n log n - n; no term is of the size of n, so nothing cancels."""
+    shifted = Interval.of(n + a - Fraction(1, 2)) * Interval.of(a / n).log1p()
+    scaled = Interval.of(a - Fraction(1, 2)) * Interval.of(n / a).log()
+    return shifted + scaled + stirling_error(n + a) - stirling_error(a)
+
+
+def mixture_radius(tallies: list[int], k: int) -> float:
+    """R_mix: minus the log of the average of e^{-R_a} over four Dirichlet priors a on k outcomes, rounded up.
+
+    R_a = Σ N log(N/n) - log of the Dirichlet-multinomial likelihood; the n log n of both cancel exactly.
+    """
+    n = sum(tallies)
+    radii = []
+    for a in (Fraction(1, k * k), Fraction(1, k), Fraction(1, 2), Fraction(1)):
+        radius = _ascent(n, k * a)
+        for count in tallies:
+            radius = radius - _ascent(count, a)
+        radii.append(radius)
+    smallest = min(radius.low for radius in radii)
+    total = sum(((Interval.of(smallest) - radius).exp() * 0.25 for radius in radii), Interval.of(0.0))
+    return (Interval.of(smallest) - total.log()).high
