@@ -47,7 +47,7 @@ BAD = [
     ({"method": "ucb"}, "method must be one of kl, bernstein; got 'ucb'"),
     ({"method": None}, "method must be one of kl, bernstein; got None"),
     ({"constants": "sharp"}, "constants='sharp' belongs to method 'bernstein'"),
-    ({"method": "bernstein", "constants": "tight"}, "constants of method='bernstein' must be one of verified, sharp; got 'tight'"),
+    ({"method": "bernstein", "constants": "tight"}, "constants of method='bernstein' must be one of verified, sharp"),
     ({"method": "bernstein", "sampling": "challenger"}, "sampling of method='bernstein' must be one of optimistic"),
     ({"sampling": "greedy"}, "sampling of method='kl' must be one of challenger, optimistic; got 'greedy'"),
     ({"replan": "never"}, "replan must be 'every' or a positive ratio such as 0.01, got 'never'"),

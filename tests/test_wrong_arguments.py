@@ -152,6 +152,10 @@ CALLS = {
         experiments.validate,
         {"folder": "missing", "cases": [], "rules": [], "runs": 1, "delta": 0.1, "workers": 0},
     ),
+    "run_sweep": (experiments.run, {"specs": [], "folder": "missing", "workers": 0, "resume": False, "imports": []}),
+    "load_results": (experiments.load, {"path": "missing"}),
+    "export": (experiments.export, {"path": "missing", "folder": "missing", "formats": ["csv"]}),
+    "load_certificate": (eb.Certificate.load, {"path": "missing.json"}),
     "register": (learners.register, {"name": "rsvi2", "learner": _function}),
 }  # fmt: skip
 

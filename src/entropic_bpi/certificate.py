@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi import _schema
-from entropic_bpi._checks import check_policy, check_positive, check_probability
+from entropic_bpi._checks import check_path, check_policy, check_positive, check_probability
 from entropic_bpi._files import write_text_atomically
 from entropic_bpi._version import __version__
 from entropic_bpi.counts import Counts
@@ -142,7 +142,9 @@ class Certificate:
     def save(self, path: str | Path) -> None:
         """Write the certificate as JSON; numbers survive the round trip exactly."""
         content = self._content()
-        write_text_atomically(path, json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n")
+        write_text_atomically(
+            check_path("path", path), json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:
@@ -151,7 +153,7 @@ class Certificate:
         What is checked is that the certificate is whole and consistent; whether its counts imply its claim, ask
         :func:`~entropic_bpi.verify`.
         """
-        content, size = _read(Path(path))
+        content, size = _read(check_path("path", path))
         try:
             certificate = _from_content(content)
             _check_affordable(certificate.problem, size)

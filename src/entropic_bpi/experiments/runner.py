@@ -21,7 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from entropic_bpi._checks import check_integer
+from entropic_bpi._checks import check_flag, check_integer, check_list, check_path
+from entropic_bpi._text import shown
 from entropic_bpi._workers import compute, processors
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.experiments._progress import SweepProgress
@@ -78,8 +79,9 @@ def run(
     >>> bool(results.runs["stopped"].all()), len(results.runs["id"])
     (True, 4)
     """
-    specs = list({spec.hash: spec for spec in specs}.values())
-    _import(imports)
+    specs = list({spec.hash: spec for spec in _check_specs(specs)}.values())
+    folder, resume = check_path("folder", folder), check_flag("resume", resume)
+    _import(check_list("imports", imports))
     carry_out = _workers(workers, scheduler, imports)
     with Store(folder) as store:
         if not resume and store.known() & {spec.hash for spec in specs}:
@@ -100,6 +102,14 @@ def run(
             f"{lost} of the {len(specs)} runs asked for are not in {store.path}: did another process replace it?"
         )
     return results
+
+
+def _check_specs(specs: Any) -> list[RunSpec]:
+    given = check_list("specs", specs)
+    for spec in given:
+        if not isinstance(spec, RunSpec):
+            raise InvalidProblemError(f"specs must be runs made by grid, got {shown(spec)}")
+    return given
 
 
 def execute(spec: RunSpec) -> Outcome:

@@ -21,7 +21,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from entropic_bpi._checks import check_choice
+from entropic_bpi._checks import check_choice, check_list, check_path
 from entropic_bpi._files import locked
 from entropic_bpi._version import __version__
 from entropic_bpi.errors import EntropicBPIError
@@ -236,8 +236,8 @@ def export(
     path: str | os.PathLike[str], folder: str | os.PathLike[str], formats: Iterable[str] = ("parquet", "csv")
 ) -> list[Path]:
     """Write the tables of a results file as Parquet and CSV into ``folder``; returns the files."""
-    path, folder = _file(path), Path(folder)
-    formats = [check_choice("format", kind, ("parquet", "csv")) for kind in formats]
+    path, folder = _file(path), check_path("folder", folder)
+    formats = [check_choice("format", kind, ("parquet", "csv")) for kind in check_list("formats", formats)]
     with _readable(path) as connection, _translated("export", path):
         folder.mkdir(parents=True, exist_ok=True)
         files = [folder / f"{table}.{kind}" for table in _QUERIES for kind in formats]
@@ -315,7 +315,7 @@ def _remove(files: Iterable[Path]) -> None:
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
-    path = Path(path)
+    path = check_path("path", path)
     path = path / FILE_NAME if path.is_dir() else path
     if not path.exists():
         raise StoreError(f"there are no results at {path}")
