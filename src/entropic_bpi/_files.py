@@ -61,7 +61,7 @@ def _is_dead(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:
+    except OSError:  # it lives, but is not ours
         return False
     return False
 
