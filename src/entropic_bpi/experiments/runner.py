@@ -155,9 +155,11 @@ def _import_and_execute(imports: Sequence[str], spec: RunSpec) -> Outcome:
 
 def _import(names: Sequence[str]) -> None:
     for name in names:
+        if not isinstance(name, str):
+            raise InvalidProblemError(f"imports must be names of modules, got {shown(name)}")
         try:
             import_module(name)
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:  # not found, relative, or empty
             raise InvalidProblemError(f"imports: {error}") from None
 
 
