@@ -235,7 +235,7 @@ def test_names_with_brackets_are_printed_as_they_are(tmp_path):
         ("foreign.json --beta 1", "foreign.json: not a model saved by entropic-bpi"),
         ("model.npz --beta 1 --horizon 9", "model.npz was saved with horizon 7, which cannot be changed to 9"),
         ("model.npz --beta 1 -p p_mid=0", "model.npz is a saved model, which takes no parameters; got p_mid"),
-        ("gym:FrozenLake-v1 --beta 1", "gym:FrozenLake-v1 needs --horizon"),
+        ("gym:FrozenLake-v1 --beta 1", "gym:FrozenLake-v1 needs a horizon"),
         ("gym:NoSuchEnv-v0 --beta 1 --horizon 3", "gymnasium cannot make 'NoSuchEnv-v0'"),
         ("gym:Blackjack-v1 --beta 1 --horizon 3", "Blackjack-v1 publishes no transition table"),
         ("gym:FrozenLake-v1 --beta 1 --horizon 3 -p env_or_id=4", "env_or_id is the part after gym:"),
@@ -264,7 +264,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cli.solve, "resolve_source", broken)
+    monkeypatch.setattr("entropic_bpi.instances.sources.model_of", broken)
     assert isinstance(invoke("solve", "risky-bridge", "--beta", "1").exception, RuntimeError)
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 try:
     import fcntl
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["locked", "write_atomically", "write_text_atomically"]
+__all__ = ["locked", "write_atomically", "write_csv", "write_text_atomically"]
 
 _LOCK = ".entropic-bpi.lock"
 _TEMPORARY = re.compile(r"\..+\.entropic-bpi-(?P<pid>\d{1,9})-\d+")
@@ -101,3 +103,12 @@ def _locked_file(path: Path) -> BinaryIO:
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file
         file.close()  # its last holder removed it after we opened it
+
+
+def write_csv(path: str | os.PathLike[str], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table in one go; floats keep all their digits."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    write_text_atomically(path, text.getvalue())

@@ -53,7 +53,7 @@ def test_the_hash_depends_on_the_content_of_the_model_and_not_on_where_it_lies(t
         ({"bonus": 3}, "bonus", "unknown option"),
         ({"constants": "sharp"}, "constants", "bernstein"),
         ({"stationary": "yes"}, "stationary", "True or False"),
-        ({"instance": "bridge"}, "instance", "unknown instance"),
+        ({"instance": "bridge"}, "instance", "unknown source"),
         ({"instance": "missing.npz"}, "instance", "missing.npz"),
         ({"horizon": 0}, "horizon", "at least 1"),
         ({"params": {"p_dash": 2}}, "params", "p_dash"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +29,6 @@ __all__ = [
     "progress_bar",
     "show_policy",
     "terminal",
-    "write_csv",
 ]
 
 _SHOWN_CHOICES = 40
@@ -159,14 +156,3 @@ def new_folder(folder: Path, files: Iterable[str], advice: str = "give another -
     held = [name for name in files if (folder / name).exists()]
     if held:
         raise InvalidProblemError(f"{folder} already holds {', '.join(held)}, and nothing is overwritten: {advice}")
-
-
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table in one go; floats keep all their digits."""
-    from entropic_bpi._files import write_text_atomically
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    write_text_atomically(path, text.getvalue())

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._show import OutOption, new_folder, progress_bar, terminal, write_csv
+from entropic_bpi._files import write_csv
+from entropic_bpi.cli._show import OutOption, new_folder, progress_bar, terminal
 from entropic_bpi.cli._sources import (
     BetaOption,
     HorizonOption,
     ParamOption,
     SourceArgument,
     parse_params,
-    resolve_source,
 )
 from entropic_bpi.errors import InvalidProblemError
 
@@ -68,7 +68,9 @@ def compare(
 
     Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
     """
-    mdp = resolve_source(source, horizon, parse_params(param))
+    from entropic_bpi.instances.sources import model_of
+
+    mdp = model_of(source, horizon, parse_params(param))
     settings: dict[str, Any] = {"beta": beta, "delta": delta, "scale": scale, "seeds": seeds, "workers": workers}
     given = None if learners is None else [name.strip() for name in learners.split(",") if name.strip()]
     if given == []:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi._files import locked
+from entropic_bpi._files import locked, write_csv
 from entropic_bpi._text import printable
 from entropic_bpi.cli._app import CLAIM_FAILED
-from entropic_bpi.cli._show import Choice, attitude, certified_choices, new_folder, show_policy, terminal, write_csv
+from entropic_bpi.cli._show import Choice, attitude, certified_choices, new_folder, show_policy, terminal
 from entropic_bpi.cli._sources import (
     BetaOption,
     HorizonOption,
@@ -22,7 +22,6 @@ from entropic_bpi.cli._sources import (
     ParamOption,
     SourceArgument,
     parse_params,
-    resolve_source,
 )
 from entropic_bpi.errors import InvalidProblemError
 
@@ -169,7 +168,9 @@ def _open_source(
 ) -> tuple[Any, dict[str, Any]]:
     """The model to simulate, or the environment to play; and what ``identify`` must be told about it."""
     if reward_range is None:
-        return resolve_source(source, horizon, parse_params(param)), {}
+        from entropic_bpi.instances.sources import model_of
+
+        return model_of(source, horizon, parse_params(param)), {}
     if not source.startswith("gym:") or param:
         raise InvalidProblemError("--reward-range is for gym: sources without --param, which are then black boxes")
     return source, {"horizon": horizon, "reward_range": reward_range}

@@ -15,7 +15,6 @@ from entropic_bpi.cli._sources import (
     ParamOption,
     SourceArgument,
     parse_params,
-    resolve_source,
 )
 from entropic_bpi.errors import InvalidProblemError
 
@@ -70,8 +69,9 @@ def solve(
         entropic-bpi solve model.npz --beta 0
     """
     from entropic_bpi import planning
+    from entropic_bpi.instances.sources import model_of
 
-    solution = planning.solve(resolve_source(source, horizon, parse_params(param)), beta)
+    solution = planning.solve(model_of(source, horizon, parse_params(param)), beta)
     mdp, law = solution.mdp, _small_law(solution)
     choices = choices_of(solution.policy, _reached(solution), mdp.state_names, mdp.action_names)
     if as_json:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from entropic_bpi._files import write_csv
 from entropic_bpi.cli._show import (
     OutOption,
     certified_choices,
     new_folder,
     progress_bar,
     terminal,
-    write_csv,
 )
 from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
 from entropic_bpi.errors import InvalidProblemError

@@ -9,7 +9,7 @@ import typer
 from entropic_bpi._text import printable
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
-from entropic_bpi.cli._sources import HorizonOption, ParamOption, parse_params, resolve_source
+from entropic_bpi.cli._sources import HorizonOption, ParamOption, parse_params
 from entropic_bpi.cli.experiments import OutOption, ResumeOption, SchedulerOption, WorkersOption
 from entropic_bpi.errors import InvalidProblemError
 
@@ -96,7 +96,9 @@ def _cases(
 
     given = parse_params(params)
     betas = tuple(dict.fromkeys(beta or (1.0, -1.0)))
-    return [Case(label_of(source), resolve_source(source, horizon, given), betas, eps, given) for source in sources]
+    from entropic_bpi.instances.sources import model_of
+
+    return [Case(label_of(source), model_of(source, horizon, given), betas, eps, given) for source in sources]
 
 
 def _show(totals: list[dict[str, str]]) -> None:

@@ -32,6 +32,7 @@ from entropic_bpi._checks import (
 )
 from entropic_bpi._text import printable, shown
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.instances.sources import MODEL_FILES, model_of
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.settings import CHECKS
 
@@ -51,7 +52,6 @@ _IDENTIFY_OPTIONS = (
     "ties",
 )
 _LEARNER_OPTIONS = ("episodes", "delta", "scale", "ties")
-_MODEL_FILES = (".npz", ".json")
 
 
 class SweepError(InvalidProblemError):
@@ -289,38 +289,18 @@ def label_of(instance: str) -> str:
     if instance.startswith("gym:"):
         return instance
     path = Path(instance)
-    return printable(path.name) if path.suffix in _MODEL_FILES else instance.replace("-", "_")
+    return printable(path.name) if path.suffix in MODEL_FILES else instance.replace("-", "_")
 
 
 def _build(instance: str, horizon: int | None, params: dict[str, Any], folder: Path) -> FiniteMDP:
-    from entropic_bpi import instances
-
     if "horizon" in params:
         raise SweepError("the horizon is an axis of its own, not one of params", "params")
     try:
-        if Path(instance).suffix in _MODEL_FILES:
-            return _load(folder / instance, horizon, params)
-        steps = {} if horizon is None else {"horizon": horizon}
-        if instance.startswith("gym:"):
-            if horizon is None:
-                raise SweepError("a gym: instance needs a horizon", "instance")
-            return instances.from_gymnasium(instance.removeprefix("gym:"), **steps, **params)
-        return instances.make(instance, **steps, **params)
-    except SweepError:
-        raise
+        return model_of(instance, horizon, params, folder)
     except EntropicBPIError as error:
         raise SweepError(
             str(error), "params" if params else "horizon" if "horizon" in str(error) else "instance"
         ) from None
-
-
-def _load(path: Path, horizon: int | None, params: dict[str, Any]) -> FiniteMDP:
-    if params:
-        raise SweepError("a saved model takes no parameters", "params")
-    mdp = FiniteMDP.load(path)
-    if horizon not in (None, mdp.horizon):
-        raise SweepError(f"horizon is {horizon}, but the saved model's is {mdp.horizon}", "horizon")
-    return mdp
 
 
 # -- ids -------------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from entropic_bpi._files import write_text_atomically
 from entropic_bpi._text import shown
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.events import EVENTS
-from entropic_bpi.experiments.figures._figure import Table, as_csv, column, rows_where, save_drawing
+from entropic_bpi.experiments.figures._figure import Table, column, rows_where, save_drawing, write_table
 from entropic_bpi.experiments.rules import RULES, rule_of
 from entropic_bpi.experiments.runner import run
 from entropic_bpi.experiments.spec import RunSpec
@@ -367,9 +367,9 @@ def _tell_errors(errors: Sequence[str]) -> str:
 
 
 def _write(found: Validation, folder: Path) -> None:
-    write_text_atomically(folder / "rates.csv", as_csv(found.rates))
-    write_text_atomically(folder / "cells.csv", as_csv(found.cells))
-    write_text_atomically(folder / "totals.csv", as_csv(found.totals))
+    write_table(folder / "rates.csv", found.rates)
+    write_table(folder / "cells.csv", found.cells)
+    write_table(folder / "totals.csv", found.totals)
     save_drawing(draw(found.rates, found.cells), folder, "validate")
     write_text_atomically(folder / "README.md", f"# validate\n\n{found.text}\n")
 

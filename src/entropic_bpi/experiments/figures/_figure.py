@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi._checks import check_integer
-from entropic_bpi._files import write_atomically, write_text_atomically
+from entropic_bpi._files import write_atomically, write_csv, write_text_atomically
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.experiments.spec import RunSpec
 from entropic_bpi.experiments.store import Results
 
-__all__ = ["FULL", "QUICK", "Plot", "Size", "Table", "as_csv", "column", "rows_where", "save", "save_drawing"]
+__all__ = ["FULL", "QUICK", "Plot", "Size", "Table", "column", "rows_where", "save", "save_drawing", "write_table"]
 
 Table = list[dict[str, Any]]
 """Rows of a figure's data; all have the same keys."""
@@ -65,7 +63,7 @@ def save(plot: Plot, name: str, results: Results, size: Size, folder: Path) -> s
     if not good.all():
         text += f" {np.sum(~good)} of {len(good)} runs failed and are left out; results.duckdb has their errors."
     folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(folder / f"{name}.csv", as_csv(table))
+    write_table(folder / f"{name}.csv", table)
     save_drawing(figure, folder, name)
     write_text_atomically(folder / "README.md", f"# {name}\n\n{text}\n")
     return text
@@ -85,9 +83,6 @@ def rows_where(table: Table, **wanted: Any) -> Table:
     return [row for row in table if all(row[name] == value for name, value in wanted.items())]
 
 
-def as_csv(table: Table) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    return text.getvalue()
+def write_table(path: Path, table: Table) -> None:
+    columns = list(table[0])
+    write_csv(path, columns, ([row[name] for name in columns] for row in table))
