@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from entropic_bpi._compile import compiled
+from entropic_bpi._compile import allocating, compiled, inlined
 
 __all__ = [
     "backup_best",
@@ -44,7 +44,7 @@ TIE = 1e-14
 DOUBT = 1e-9
 
 
-@compiled()
+@compiled
 def reference(values, beta):  # type: ignore[no-untyped-def]
     """Centre and top of ``values``, the largest absolute exponent about the centre, and the exponent of the top."""
     low, high = values[0], values[0]
@@ -55,7 +55,7 @@ def reference(values, beta):  # type: ignore[no-untyped-def]
     return centre, top, abs(beta) * max(high - centre, centre - low), beta * (top - centre)
 
 
-@compiled()
+@compiled
 def lottery_risk(probabilities, values, beta):  # type: ignore[no-untyped-def]
     """Entropic risk of ``values`` under ``probabilities``; both are 1-D and the probabilities positive."""
     centre, top, reach, climb = reference(values, beta)
@@ -75,7 +75,7 @@ def lottery_risk(probabilities, values, beta):  # type: ignore[no-untyped-def]
     return top + math.log(total) / beta
 
 
-@compiled()
+@allocating
 def risk_of_rows(indptr, indices, probabilities, rewards, values, beta, which):  # type: ignore[no-untyped-def]
     """Risk of ``rewards + values`` over each of the rows ``which``, each on its own scale."""
     risks = np.empty(which.size)
@@ -91,14 +91,14 @@ def risk_of_rows(indptr, indices, probabilities, rewards, values, beta, which): 
     return risks
 
 
-@compiled(error_model="numpy", inline="always")
+@inlined
 def _log1p(x):  # type: ignore[no-untyped-def]
     """``log1p`` to a rounding or two, twice as fast as the library's."""
     rounded = 1.0 + x
     return math.log(rounded) + (x - (rounded - 1.0)) / rounded
 
 
-@compiled()
+@compiled
 def _dot(indptr, indices, probabilities, terms, row):  # type: ignore[no-untyped-def]
     """One row times ``terms``. Unsigned positions need no test for negative ones, which would take half of the time."""
     total = 0.0
@@ -109,7 +109,7 @@ def _dot(indptr, indices, probabilities, terms, row):  # type: ignore[no-untyped
     return total
 
 
-@compiled()
+@allocating
 def _far_risk(indptr, indices, probabilities, values, far, top, beta, row):  # type: ignore[no-untyped-def]
     """Risk of a row in the far form, on its own scale where the shared one underflows."""
     begin, end = indptr[row], indptr[row + 1]
@@ -123,7 +123,7 @@ def _far_risk(indptr, indices, probabilities, values, far, top, beta, row):  # t
 # row and take four times as long.
 
 
-@compiled(error_model="numpy")
+@allocating
 def shared_risk_of_rows(indptr, indices, probabilities, values, near, far, centre, top, beta, which):  # type: ignore[no-untyped-def]
     """Risk of ``values`` over each of the rows ``which``."""
     risks = np.empty(which.size)
@@ -138,7 +138,7 @@ def shared_risk_of_rows(indptr, indices, probabilities, values, near, far, centr
     return risks
 
 
-@compiled(error_model="numpy")
+@allocating
 def _backup_with_care(
     indptr, indices, probabilities, rewards, values, near, far, centre, top, beta, which, best, policy
 ):  # type: ignore[no-untyped-def]
@@ -163,7 +163,7 @@ def _backup_with_care(
         best[state], policy[state] = best_value, best_action
 
 
-@compiled(error_model="numpy")
+@allocating
 def backup_best(
     indptr, indices, probabilities, rewards, growth, values, near, far, centre, top, beta, best, policy, first, last
 ):  # type: ignore[no-untyped-def]
@@ -198,7 +198,7 @@ def backup_best(
     )
 
 
-@compiled(error_model="numpy")
+@compiled
 def backward_induction(indptr, indices, probabilities, rewards, beta, improve, values, policy, terms):  # type: ignore[no-untyped-def]
     """All steps in one call, for models so small that a call a step is what takes the time.
 

@@ -27,13 +27,13 @@ maximisers changed and no tie was reachable.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 import numpy as np
 
-from entropic_bpi import _compile
+from entropic_bpi._compile import compiled, inlined
 from entropic_bpi._entropic import LARGEST_EXPONENT, lottery_risk
+from entropic_bpi._ties import tie_draw
 
 __all__ = [
     "Greedy",
@@ -53,23 +53,6 @@ __all__ = [
     "walk",
     "watch",
 ]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-# Kernels allocate nothing: all memory is passed in. That lets ``_nrt=False`` switch reference counting off, which
-# would cost more than the arithmetic in loops as short as these.
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
-
-
-def compiled(function: Function) -> Function:
-    """Compile at the first call, cache on disk, release the interpreter lock."""
-    return cast(Function, _compile.compiled(**_OPTIONS)(function))
-
-
-def inlined(function: Function) -> Function:
-    """The same for a small helper, merged into its callers: a call would cost more than its body."""
-    return cast(Function, _compile.compiled(forceinline=True, **_OPTIONS)(function))
 
 
 class Model(NamedTuple):
@@ -136,16 +119,6 @@ class Scratch(NamedTuple):
 
 
 # -- the greedy policy -------------------------------------------------------------------------------------
-
-
-@inlined
-def tie_draw(key: np.uint64, counter: int, size: int) -> int:
-    """Uniform on ``0 .. size - 1``: the splitmix64 hash of the counter under the key."""
-    x = np.uint64(key) + np.uint64(counter) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
-    return int(((x >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
 
 
 @inlined
