@@ -39,6 +39,7 @@ __all__ = [
     "Greedy",
     "Judge",
     "Model",
+    "Path",
     "Scratch",
     "action",
     "compiled",
@@ -47,7 +48,10 @@ __all__ = [
     "evaluate",
     "inlined",
     "new_greedy",
+    "new_path",
+    "play",
     "refresh",
+    "row_of",
     "rows_to_update",
     "tie_draw",
     "walk",
@@ -104,10 +108,17 @@ class Judge(NamedTuple):
     total: np.ndarray  # (1,) regret so far
 
 
+class Path(NamedTuple):
+    """Where an episode went."""
+
+    row: np.ndarray  # (H,) rows visited
+    entry: np.ndarray  # (H,) and the entry of each that was drawn
+
+
 class Scratch(NamedTuple):
     """Working memory of learners that replan after every episode."""
 
-    path: np.ndarray  # (H,) rows visited by the episode
+    path: Path
     mark: np.ndarray  # (rows,) last episode that listed the row
     rows: np.ndarray  # (S * A,) rows to update
     moved: np.ndarray  # (S,) states whose best score moved
@@ -116,6 +127,13 @@ class Scratch(NamedTuple):
     tally: np.ndarray  # (S + 1,) successors seen, and 0 for any other state
     values: np.ndarray  # (S + 1,) their best scores
     work: np.ndarray  # (2, S + 1)
+
+
+@inlined
+def row_of(model: Model, h: int, s: int, a: int) -> int:
+    """The row of action ``a`` in state ``s`` at step ``h``."""
+    _, states, actions = model.reward.shape
+    return (h * states + s) * actions + a
 
 
 # -- the greedy policy -------------------------------------------------------------------------------------
@@ -187,6 +205,26 @@ def draw(model: Model, rng: np.random.Generator, row: int) -> int:
     return low
 
 
+def new_path(horizon: int) -> Path:
+    return Path(np.zeros(horizon, dtype=np.int64), np.zeros(horizon, dtype=np.int64))
+
+
+@inlined
+def play(model: Model, greedy: Greedy, judge: Judge, rng: np.random.Generator, episode: int, path: Path) -> None:
+    """Add the regret of this episode's policy and play it.
+
+    To change scores along the path afterwards, in its order, is the same as changing them on the way: the score of a
+    step says nothing about later steps.
+    """
+    watch(model, greedy, judge, episode)
+    s = model.start
+    for h in range(path.row.size):
+        row = row_of(model, h, s, action(greedy, episode, h, s))
+        entry = draw(model, rng, row)
+        path.row[h], path.entry[h] = row, entry
+        s = model.next_state[entry]
+
+
 @compiled
 def cumulate(indptr: np.ndarray, probability: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Running sums along each row; the last is exactly 1, so that every uniform number falls inside."""
@@ -209,7 +247,7 @@ def rows_to_update(model: Model, transitions: np.ndarray, scratch: Scratch, epis
     """
     rows, mark, moved = scratch.rows, scratch.mark, scratch.moved
     stamp = episode + 1
-    visited = scratch.path[h]
+    visited = scratch.path.row[h]
     rows[0] = visited
     mark[visited] = stamp
     n_rows = 1
@@ -232,14 +270,13 @@ def rows_to_update(model: Model, transitions: np.ndarray, scratch: Scratch, epis
 @compiled
 def walk(model: Model, greedy: Greedy, judge: Judge, episode: int) -> bool:
     """Follow the episode's policy through every state it can reach; return whether it is a new policy there."""
-    steps, states, actions = greedy.score.shape
     differs = judge.mark[0, model.start] == 0
     judge.tied[0] = False
     stamp = episode + 1
     judge.reached[0, 0] = model.start
     judge.mark[0, model.start] = stamp
     judge.n_reached[0] = 1
-    for h in range(steps):
+    for h in range(len(greedy.score)):
         found = 0
         for i in range(judge.n_reached[h]):
             s = judge.reached[h, i]
@@ -249,7 +286,7 @@ def walk(model: Model, greedy: Greedy, judge: Judge, episode: int) -> bool:
             if judge.policy[h, s] != a:
                 judge.policy[h, s] = a
                 differs = True
-            row = (h * states + s) * actions + a
+            row = row_of(model, h, s, a)
             for j in range(model.indptr[row], model.indptr[row + 1]):
                 following = model.next_state[j]
                 if judge.mark[h + 1, following] != stamp:
@@ -267,13 +304,13 @@ def evaluate(model: Model, judge: Judge) -> float:
     Both :math:`e^{βV}` and :math:`(e^{βV} - 1)/β` are carried: the first is accurate for large :math:`|β|V`, the
     second for small, and neither ever subtracts.
     """
-    steps, states, actions = model.reward.shape
+    steps = len(model.reward)
     in_range = abs(model.beta) * steps <= LARGEST_EXPONENT
     for h in range(steps - 1, -1, -1):
         for i in range(judge.n_reached[h]):
             s = judge.reached[h, i]
             a = judge.policy[h, s]
-            row = (h * states + s) * actions + a
+            row = row_of(model, h, s, a)
             begin, end = model.indptr[row], model.indptr[row + 1]
             if in_range:
                 z, v = 0.0, 0.0
