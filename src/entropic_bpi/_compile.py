@@ -89,15 +89,19 @@ def allocating(function: Function) -> Function:
     return _jit(function)
 
 
-def inlined(function: Function) -> Function:
-    """``compiled`` for a small helper, merged into its callers: a call would cost more than its body."""
-    return _jit(function, forceinline=True, **_LEAN)
-
-
 def inner(function: Function) -> Function:
     """``compiled`` for what only compiled code calls: without the parts that Python needs, compilation is much shorter."""
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_LEAN}
-    return cast(Function, njit(nogil=True, error_model="numpy", **options)(function))
+    return _inner(function)
+
+
+def inlined(function: Function) -> Function:
+    """``inner`` for a small helper, merged into its callers: a call would cost more than its body."""
+    return _inner(function, forceinline=True)
+
+
+def _inner(function: Function, **options: Any) -> Function:
+    options |= {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_LEAN}
+    return cast(Function, njit(**options)(function))
 
 
 def parallel(function: Function) -> Function:

@@ -201,7 +201,7 @@ def _choose(tables: Tables, sheet: Sheet, h: int, s: int, actions: int) -> tuple
     return best_up, best_low, chosen
 
 
-@inlined
+@compiled
 def _plan(frame: Frame, tables: Tables, ledger: Ledger, sheet: Sheet) -> tuple[float, float, float]:
     """Backward induction over the reachable states, and the claim.
 

@@ -26,7 +26,7 @@ import math
 
 import numpy as np
 
-from entropic_bpi._compile import inner
+from entropic_bpi._compile import inlined, inner
 from entropic_bpi.counts import Ledger
 from entropic_bpi.methods.kl_ball import WHOLE_SIMPLEX, kl_extreme
 from entropic_bpi.methods.kl_records import MAX_SHARED, Box, Deviation, Rules, Scratch
@@ -40,7 +40,7 @@ SAME_ITERATIONS = 100
 NEGLIGIBLE = 1e-12
 
 
-@inner
+@inlined
 def slot_weight(rules: Rules, ledger: Ledger, step: int, slot: int, upper: bool) -> float:
     """e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of what the reward may be."""
     if ledger.low.shape[0] == 0:
@@ -50,7 +50,7 @@ def slot_weight(rules: Rules, ledger: Ledger, step: int, slot: int, upper: bool)
     return math.exp(rules.beta * (reward - rules.shift))
 
 
-@inner
+@inlined
 def row_extreme(rules: Rules, ledger: Ledger, row: int, f: np.ndarray, sign: float, scratch: Scratch) -> float:
     """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
     begin, size = ledger.begin[row], ledger.used[row]

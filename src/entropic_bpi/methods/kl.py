@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from entropic_bpi._compile import compiled, inner, parallel
+from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
 from entropic_bpi.errors import InvalidProblemError
@@ -83,7 +83,7 @@ def refresh_radii(rules: Rules, ledger: Ledger) -> None:
                 rules.radius[row] = (rules.log_union + mixture_radius(tally, possible)) / n
 
 
-@inner
+@inlined
 def _gain(frame: Frame, rules: Rules, place: Place, a: int) -> float:
     """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
     if rules.gain.size == 0 or (frame.artificial and place.h == 0):
@@ -91,7 +91,7 @@ def _gain(frame: Frame, rules: Rules, place: Place, a: int) -> float:
     return rules.gain[reward_step(frame, rules.gain, place.h), place.s, a]
 
 
-@inner
+@inlined
 def _backup(
     frame: Frame, rules: Rules, ledger: Ledger, place: Place, a: int, values: np.ndarray, sign: float, scratch: Scratch
 ) -> float:
@@ -128,7 +128,7 @@ def _optimistic_state(
     optimism.policy[h, s] = chosen
 
 
-@inner
+@inlined
 def _ratio(sign: float, optimistic: float, pessimistic: float) -> float:
     """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing."""
     top, bottom = (optimistic, pessimistic) if sign > 0 else (pessimistic, optimistic)
@@ -173,7 +173,7 @@ def _choose_smallest_gap(
     return chosen
 
 
-@inner
+@inlined
 def _choose_pessimistic_best(rules: Rules, place: Place, actions: int, pessimistic: np.ndarray) -> int:
     h, s, chosen = place.h, place.s, 0
     for a in range(1, actions):
@@ -183,7 +183,7 @@ def _choose_pessimistic_best(rules: Rules, place: Place, actions: int, pessimist
     return chosen
 
 
-@inner
+@inlined
 def _copied(frame: Frame, ledger: Ledger, trial: Trial, place: Place) -> bool:
     """Take over the bounds of the twin, which plays the same action here, if nothing that they depend on differs."""
     plan, twin, h, s = trial.plan, trial.twin, place.h, place.s
@@ -211,22 +211,20 @@ def _candidate_state(
     h, s, after = place.h, place.s, plan.z[place.h + 1]
     low, cap = (plan.z, optimism.z) if sign > 0 else (optimism.z, plan.z)
     box = Box(low[h + 1], plan.high[h + 1], plan.rho[h + 1], cap[h + 1])
-    greedy = optimism.policy[h, s]
-    best = pessimistic[greedy] = _backup(frame, rules, ledger, place, greedy, after, -sign, scratch)
-    for a in range(actions):
-        if a == greedy:
+    greedy, given = optimism.policy[h, s], plan.policy[h, s] if trial.kind == GIVEN else -1
+    best = -sign * np.inf
+    for i in range(-1, actions):  # the greedy action first
+        a = greedy if i < 0 else i
+        if i == greedy:
             continue
         # An action that is at best worse than another is at worst need not be valued: it cannot be chosen.
         pessimistic[a] = optimism.u[h, s, a]
-        if sign * pessimistic[a] >= sign * best:
+        if i < 0 or sign * pessimistic[a] >= sign * best or a == given:
             pessimistic[a] = _backup(frame, rules, ledger, place, a, after, -sign, scratch)
-            if sign * pessimistic[a] > sign * best:
+            if i < 0 or sign * pessimistic[a] > sign * best:
                 best = pessimistic[a]
-    chosen = _choose_pessimistic_best(rules, place, actions, pessimistic)
-    if trial.kind == GIVEN:
-        chosen = plan.policy[h, s]
-        pessimistic[chosen] = _backup(frame, rules, ledger, place, chosen, after, -sign, scratch)
-    elif trial.kind == SMALLEST_GAP and actions > 1:
+    chosen = given if given >= 0 else _choose_pessimistic_best(rules, place, actions, pessimistic)
+    if trial.kind == SMALLEST_GAP and actions > 1:
         chosen = _choose_smallest_gap(frame, rules, ledger, optimism, box, place, chosen, scratch)
     plan.policy[h, s] = chosen
     if trial.second and trial.twin.policy[h, s] == chosen and _copied(frame, ledger, trial, place):
@@ -264,61 +262,17 @@ def _candidate_state(
     plan.rho[h, s] = max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf
 
 
-@inner
+@inlined
 def _box_top(
     frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, place: Place, scratch: Scratch
 ) -> float:
     """Upper end of the box: the candidate's optimistic value for β > 0, an upper bound of Z* for β < 0."""
-    h, s, after = place.h, place.s, plan.high[place.h + 1]
-    if rules.sign > 0:
-        value = _backup(frame, rules, ledger, place, plan.policy[h, s], after, 1.0, scratch)
-        return min(value, optimism.z[h, s])
-    value = plan.z[h, s]
+    h, s = place.h, place.s
+    value = np.inf if rules.sign > 0 else plan.z[h, s]
     for a in range(actions_at(frame, h)):
-        value = min(value, _backup(frame, rules, ledger, place, a, after, 1.0, scratch))
-    return max(value, optimism.z[h, s])
-
-
-@inner
-def _layer(scratch: Scratch, part: int) -> Scratch:
-    return Scratch(scratch.work[part], scratch.pessimistic[part], scratch.shared[part], scratch.scores[part])
-
-
-@inner
-def _states_of(frame: Frame, scratch: Scratch, h: int, part: int) -> tuple[int, int]:
-    """Where the states of one part begin and end; there are as many parts as layers of scratch."""
-    first, count, parts = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h], scratch.work.shape[0]
-    return first + part * count // parts, first + (part + 1) * count // parts
-
-
-@inner
-def _optimistic_part(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, scratch: Scratch, h: int, part: int
-) -> None:
-    begin, end = _states_of(frame, scratch, h, part)
-    for i in range(begin, end):
-        _optimistic_state(frame, rules, ledger, optimism, Place(h, frame.states[i]), _layer(scratch, part))
-
-
-# Eleven parameters, since what goes into a ``prange`` may not be a record of records.
-@inner
-def _candidate_part(
-    frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
-    optimism: Optimism,
-    plan: Candidate,
-    twin: Candidate,
-    kind: int,
-    second: bool,
-    scratch: Scratch,
-    h: int,
-    part: int,
-) -> None:
-    trial = Trial(plan, twin, kind, second)
-    begin, end = _states_of(frame, scratch, h, part)
-    for i in range(begin, end):
-        _candidate_state(frame, rules, ledger, optimism, trial, Place(h, frame.states[i]), _layer(scratch, part))
+        if rules.sign < 0 or a == plan.policy[h, s]:
+            value = min(value, _backup(frame, rules, ledger, place, a, plan.high[h + 1], 1.0, scratch))
+    return min(value, optimism.z[h, s]) if rules.sign > 0 else max(value, optimism.z[h, s])
 
 
 @inner
@@ -359,19 +313,31 @@ def _plan_all(
     scratch: Scratch,
     round: int,
 ) -> tuple[float, float, float, int, int]:
-    """Plan everything; the claim, which candidate it is about, and which one was evaluated last."""
+    """Plan everything; the claim, which candidate it is about, and which one was evaluated last.
+
+    The states of a step are planned in as many parts as there are layers of scratch, by several threads or by one.
+    """
     refresh_radii(rules, ledger)
+    parts = scratch.work.shape[0]
     for h in range(frame.steps - 1, -1, -1):
-        for part in prange(scratch.work.shape[0]):
-            _optimistic_part(frame, rules, ledger, optimism, scratch, h, part)
+        begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
+        for part in prange(parts):
+            own = Scratch(scratch.work[part], scratch.pessimistic[part], scratch.shared[part], scratch.scores[part])
+            for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
+                _optimistic_state(frame, rules, ledger, optimism, Place(h, frame.states[i]), own)
         _extend(frame, h, optimism.z, rules.sign > 0)
     kind = claimed = _first_kind(round)
     lower, upper, gap = -np.inf, np.inf, np.inf
     for turn in range(2):
-        plan, twin = plans[kind % 2], plans[1 - kind % 2]
+        # A record goes into a ``prange`` only if it was made here, and only if it holds no other.
+        plan, twin = Candidate(*plans[kind % 2]), Candidate(*plans[1 - kind % 2])
         for h in range(frame.steps - 1, -1, -1):
-            for part in prange(scratch.work.shape[0]):
-                _candidate_part(frame, rules, ledger, optimism, plan, twin, kind, turn == 1, scratch, h, part)
+            begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
+            for part in prange(parts):
+                own = Scratch(scratch.work[part], scratch.pessimistic[part], scratch.shared[part], scratch.scores[part])
+                trial = Trial(plan, twin, kind, turn == 1)
+                for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
+                    _candidate_state(frame, rules, ledger, optimism, trial, Place(h, frame.states[i]), own)
             _extend(frame, h, plan.z, rules.sign < 0)
             _extend(frame, h, plan.high, True)
             _extend(frame, h, plan.rho, True)
