@@ -14,11 +14,11 @@ with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     from entropic_bpi._compile import compiled
 
-    @compiled()
+    @compiled
     def double(x):
         return 2 * x
 
-    @compiled()
+    @compiled
     def triple(x):
         return 3 * x
 

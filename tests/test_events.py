@@ -18,7 +18,7 @@ from entropic_bpi.events import (
     expected_visits,
 )
 from entropic_bpi.methods.bernstein import Bernstein
-from entropic_bpi.methods.kl import KL, rows_at_risk
+from entropic_bpi.methods.kl import KL
 from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
 from entropic_bpi.methods.rates import mixture_radius
 from entropic_bpi.problem import Problem
@@ -126,7 +126,7 @@ def test_the_mixture_event_is_that_of_the_kl_method(mdp, options):
     method.plan(counts, 0)
     divergence = KLEvent().excess(mdp, counts)
     at_risk = np.flatnonzero(excess > -np.inf)
-    assert len(at_risk) <= rows_at_risk(problem)
+    assert len(at_risk) <= problem.rows_at_risk
     assert (problem.slots.possible[at_risk] > 1).all()
     for row in at_risk:
         n, (_, times) = counts.ledger.visits[row], tallies(counts, row)
@@ -134,7 +134,7 @@ def test_the_mixture_event_is_that_of_the_kl_method(mdp, options):
         pairs = mdp.n_states * mdp.n_actions
         union = pairs + problem.artificial if problem.stationary else pairs * problem.steps
         alpha = math.log(3 * union / 0.1) + mdp.n_states * math.log(8 * math.e * (n + 1))
-        radius = math.log(rows_at_risk(problem) / 0.1) + mixture_radius(times, int(problem.slots.possible[row]))
+        radius = math.log(problem.rows_at_risk / 0.1) + mixture_radius(times, int(problem.slots.possible[row]))
         assert excess[row] + radius == pytest.approx(divergence[row] + alpha, abs=1e-9)
         assert method.rules.radius[row] * n == pytest.approx(radius, rel=1e-9)
 
@@ -148,7 +148,7 @@ def test_the_betting_event_puts_the_optimal_value_into_the_ball(beta, seed):
     event = BettingEvent()
     values, kernel = eb.solve(GARNET, beta).values, GARNET.step_kernel(0)
     excess = event.excess(GARNET, counts)
-    union = math.log(rows_at_risk(problem) / 0.99)
+    union = math.log(problem.rows_at_risk / 0.99)
     tested = 0
     for row in np.flatnonzero(excess > -np.inf):
         step, pair = divmod(int(row), 10)
@@ -219,7 +219,7 @@ def test_the_betting_event_claims_no_more_than_it_pays_for(stationary, successor
             first, last = problem.frame.first_state[step + problem.artificial : step + problem.artificial + 2]
             assert row // mdp.n_actions % mdp.n_states in states[first:last]
     if not problem.stationary:
-        assert len(claims[0]) == rows_at_risk(problem)
+        assert len(claims[0]) == problem.rows_at_risk
 
 
 def test_expected_visits_are_the_average_of_many_episodes():

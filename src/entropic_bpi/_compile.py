@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeVar, cast
 
 from numba import njit
 
-__all__ = ["compiled", "inlined", "inner", "parallel"]
+__all__ = ["allocating", "compiled", "inlined", "inner", "parallel"]
 
-# What a decorator returns is Any: the types of a kernel are the dtypes of its arrays, which mypy cannot see.
-Function = Callable[..., Any]
+# A kernel keeps the type that it was written with; the dtypes of its arrays are Numba's affair.
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _told = False
 
@@ -60,40 +61,52 @@ class _ForgivingCache:
         return None
 
 
-def _jit(function: Function, **options: Any) -> Any:
+# No reference counting: where nothing is allocated, counting the arrays taken out of records would be half of the work.
+_LEAN: dict[str, Any] = {"_nrt": False}
+
+
+def _jit(function: Function, **options: Any) -> Function:
+    options = {"nogil": True, "error_model": "numpy", **options}
     try:
         dispatcher = njit(cache=True, **options)(function)
     except RuntimeError as error:  # no folder for the cache
         _tell(error)
-        return njit(**options)(function)
+        return cast(Function, njit(**options)(function))
     dispatcher._cache = _ForgivingCache(dispatcher._cache)
-    return dispatcher
+    return cast(Function, dispatcher)
 
 
-def compiled(**options: Any) -> Callable[[Function], Any]:
-    """Compile at the first call, keep the result on disk, release the interpreter lock."""
-    return lambda function: _jit(function, nogil=True, **options)
+def compiled(function: Function) -> Function:
+    """Compile at the first call, keep the result on disk, release the interpreter lock.
 
-
-def inlined(**options: Any) -> Callable[[Function], Any]:
-    """The same for a small helper, merged into its callers: a call would cost more than its body."""
-    return compiled(forceinline=True, error_model="numpy", **options)
-
-
-def inner(function: Function) -> Any:
-    """For functions that only compiled code calls: without the parts that Python needs, compilation is much shorter.
-
-    They allocate nothing, so reference counting is off: counting the arrays taken out of tuples would be half of the work.
+    For functions that allocate nothing: all memory is passed in. What allocates does not compile.
     """
-    options: dict[str, Any] = {
-        "error_model": "numpy",
-        "_nrt": False,
-        "no_cpython_wrapper": True,
-        "no_cfunc_wrapper": True,
-    }
-    return njit(nogil=True, **options)(function)
+    return _jit(function, **_LEAN)
 
 
-def parallel(function: Function) -> Any:
-    """With several threads over the function's ``prange``."""
-    return _jit(function, nogil=True, parallel=True)
+def allocating(function: Function) -> Function:
+    """The same for functions that allocate."""
+    return _jit(function)
+
+
+def inner(function: Function) -> Function:
+    """``compiled`` for what only compiled code calls: without the parts that Python needs, compilation is much shorter."""
+    return _inner(function)
+
+
+def inlined(function: Function) -> Function:
+    """``inner`` for a small helper, merged into its callers: a call would cost more than its body."""
+    return _inner(function, forceinline=True)
+
+
+def _inner(function: Function, **options: Any) -> Function:
+    options |= {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_LEAN}
+    return cast(Function, njit(**options)(function))
+
+
+def parallel(function: Function) -> Function:
+    """With several threads over the function's ``prange``; the cache knows it by a name of its own."""
+    twin = FunctionType(function.__code__, function.__globals__, function.__name__)
+    twin.__qualname__ = f"{function.__qualname__}.parallel"
+    twin.__module__ = function.__module__
+    return cast(Function, _jit(twin, parallel=True))

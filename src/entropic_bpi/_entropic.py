@@ -16,12 +16,15 @@ one product; only where the shared far sum underflows does a row need its own sc
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from entropic_bpi._compile import compiled
+from entropic_bpi._compile import allocating, compiled, inlined, inner
 
 __all__ = [
+    "Lotteries",
+    "Scale",
     "backup_best",
     "backward_induction",
     "lottery_risk",
@@ -44,8 +47,31 @@ TIE = 1e-14
 DOUBT = 1e-9
 
 
-@compiled()
-def reference(values, beta):  # type: ignore[no-untyped-def]
+class Lotteries(NamedTuple):
+    """Next states and their chances as compressed rows: row ``i`` owns the entries ``indptr[i]`` to ``indptr[i + 1]``."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    probabilities: np.ndarray
+
+
+class Scale(NamedTuple):
+    """What rows share: the terms of the near and the far form, their centre and top, and β, 0 if it is as good as 0."""
+
+    near: np.ndarray
+    far: np.ndarray
+    centre: float
+    top: float
+    beta: float
+
+
+# What Python passes are plain tuples: a record would cost a microsecond at each call.
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+Terms = tuple[np.ndarray, np.ndarray, float, float, float]
+
+
+@compiled
+def reference(values: np.ndarray, beta: float) -> tuple[float, float, float, float]:
     """Centre and top of ``values``, the largest absolute exponent about the centre, and the exponent of the top."""
     low, high = values[0], values[0]
     for value in values:
@@ -55,8 +81,8 @@ def reference(values, beta):  # type: ignore[no-untyped-def]
     return centre, top, abs(beta) * max(high - centre, centre - low), beta * (top - centre)
 
 
-@compiled()
-def lottery_risk(probabilities, values, beta):  # type: ignore[no-untyped-def]
+@compiled
+def lottery_risk(probabilities: np.ndarray, values: np.ndarray, beta: float) -> float:
     """Entropic risk of ``values`` under ``probabilities``; both are 1-D and the probabilities positive."""
     centre, top, reach, climb = reference(values, beta)
     total = 0.0
@@ -75,14 +101,11 @@ def lottery_risk(probabilities, values, beta):  # type: ignore[no-untyped-def]
     return top + math.log(total) / beta
 
 
-@compiled()
-def risk_of_rows(indptr, indices, probabilities, rewards, values, beta, which):  # type: ignore[no-untyped-def]
+@allocating
+def risk_of_rows(rows: Arrays, rewards: np.ndarray, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
     """Risk of ``rewards + values`` over each of the rows ``which``, each on its own scale."""
-    risks = np.empty(which.size)
-    longest = 0
-    for row in which:
-        longest = max(longest, indptr[row + 1] - indptr[row])
-    outcomes = np.empty(longest)
+    risks, outcomes = np.empty(which.size), np.empty(values.size)
+    indptr, indices, probabilities = rows  # once, since where references are counted each time costs one
     for i in range(which.size):
         begin, end = indptr[which[i]], indptr[which[i] + 1]
         for j in range(begin, end):
@@ -91,71 +114,68 @@ def risk_of_rows(indptr, indices, probabilities, rewards, values, beta, which): 
     return risks
 
 
-@compiled(error_model="numpy", inline="always")
-def _log1p(x):  # type: ignore[no-untyped-def]
+@inlined
+def _log1p(x: float) -> float:
     """``log1p`` to a rounding or two, twice as fast as the library's."""
     rounded = 1.0 + x
     return math.log(rounded) + (x - (rounded - 1.0)) / rounded
 
 
-@compiled()
-def _dot(indptr, indices, probabilities, terms, row):  # type: ignore[no-untyped-def]
+@inlined
+def _dot(rows: Lotteries, terms: np.ndarray, row: int) -> float:
     """One row times ``terms``. Unsigned positions need no test for negative ones, which would take half of the time."""
     total = 0.0
-    j, end = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
+    j, end = np.uint64(rows.indptr[row]), np.uint64(rows.indptr[row + 1])
     while j < end:
-        total += probabilities[j] * terms[np.uint64(indices[j])]
+        total += rows.probabilities[j] * terms[np.uint64(rows.indices[j])]
         j += np.uint64(1)
     return total
 
 
-@compiled()
-def _far_risk(indptr, indices, probabilities, values, far, top, beta, row):  # type: ignore[no-untyped-def]
-    """Risk of a row in the far form, on its own scale where the shared one underflows."""
-    begin, end = indptr[row], indptr[row + 1]
-    total = _dot(indptr, indices, probabilities, far, row)
+@inner
+def _risk(rows: Lotteries, values: np.ndarray, scale: Scale, outcomes: np.ndarray, row: int) -> float:
+    """Risk of ``values`` over a row, on its own scale where the shared one underflows."""
+    total = _dot(rows, scale.near, row)
+    if scale.beta == 0.0:
+        return scale.centre + total
+    if total > SMALLEST_ARGUMENT - 1.0:
+        return scale.centre + _log1p(total) / scale.beta
+    total = _dot(rows, scale.far, row)
     if total > SMALLEST_SUM:
-        return top + math.log(total) / beta
-    return lottery_risk(probabilities[begin:end], values[indices[begin:end]], beta)
+        return scale.top + math.log(total) / scale.beta
+    begin, end = rows.indptr[row], rows.indptr[row + 1]
+    for j in range(begin, end):
+        outcomes[j - begin] = values[rows.indices[j]]
+    return lottery_risk(rows.probabilities[begin:end], outcomes[: end - begin], scale.beta)
 
 
-# The choice of the form stands three times below: as a function, which may allocate, it would count references at every
-# row and take four times as long.
-
-
-@compiled(error_model="numpy")
-def shared_risk_of_rows(indptr, indices, probabilities, values, near, far, centre, top, beta, which):  # type: ignore[no-untyped-def]
+@allocating
+def shared_risk_of_rows(rows: Arrays, values: np.ndarray, scale: Terms, which: np.ndarray) -> np.ndarray:
     """Risk of ``values`` over each of the rows ``which``."""
-    risks = np.empty(which.size)
+    risks, outcomes = np.empty(which.size), np.empty(values.size)
+    lotteries, shared = Lotteries(*rows), Scale(*scale)
     for i in range(which.size):
-        total = _dot(indptr, indices, probabilities, near, which[i])
-        if beta == 0.0:
-            risks[i] = centre + total
-        elif total > SMALLEST_ARGUMENT - 1.0:
-            risks[i] = centre + _log1p(total) / beta
-        else:
-            risks[i] = _far_risk(indptr, indices, probabilities, values, far, top, beta, which[i])
+        risks[i] = _risk(lotteries, values, shared, outcomes, which[i])
     return risks
 
 
-@compiled(error_model="numpy")
+@inner
 def _backup_with_care(
-    indptr, indices, probabilities, rewards, values, near, far, centre, top, beta, which, best, policy
-):  # type: ignore[no-untyped-def]
+    rows: Lotteries,
+    rewards: np.ndarray,
+    values: np.ndarray,
+    scale: Scale,
+    outcomes: np.ndarray,
+    which: np.ndarray,
+    best: np.ndarray,
+    policy: np.ndarray,
+) -> None:
     """Best value and action of the states ``which``, from the values of all actions."""
     n_actions = rewards.shape[1]
     for state in which:
         best_value, best_action, threshold = -np.inf, 0, -np.inf
         for a in range(n_actions):
-            row = state * n_actions + a
-            total = _dot(indptr, indices, probabilities, near, row)
-            if beta == 0.0:
-                value = centre + total
-            elif total > SMALLEST_ARGUMENT - 1.0:
-                value = centre + _log1p(total) / beta
-            else:
-                value = _far_risk(indptr, indices, probabilities, values, far, top, beta, row)
-            value += rewards[state, a]
+            value = _risk(rows, values, scale, outcomes, state * n_actions + a) + rewards[state, a]
             better = value > threshold
             best_value = value if better else best_value
             best_action = a if better else best_action
@@ -163,10 +183,49 @@ def _backup_with_care(
         best[state], policy[state] = best_value, best_action
 
 
-@compiled(error_model="numpy")
+@inner
+def _backup_in_haste(
+    rows: Lotteries,
+    rewards: np.ndarray,
+    growth: np.ndarray,
+    scale: Scale,
+    which: np.ndarray,
+    best: np.ndarray,
+    policy: np.ndarray,
+) -> int:
+    """The same by the exponentials of the values alone; the states that need care, moved to the front of ``which``."""
+    n_actions, beta = rewards.shape[1], scale.beta
+    sign = 1.0 if beta > 0 else -1.0
+    n_doubtful = 0
+    for state in which:
+        best_score, best_total, best_action, doubt = -np.inf, 0.0, 0, False
+        for a in range(n_actions):
+            total = _dot(rows, scale.near, state * n_actions + a)
+            score = sign * (1.0 + total) * growth[state, a]
+            doubt |= (total <= SMALLEST_ARGUMENT - 1.0) | (abs(score - best_score) <= DOUBT * abs(score))
+            better = score > best_score
+            best_score = score if better else best_score
+            best_total = total if better else best_total
+            best_action = a if better else best_action
+        best[state] = scale.centre + _log1p(best_total) / beta + rewards[state, best_action]
+        policy[state] = best_action
+        which[n_doubtful] = state
+        n_doubtful += doubt
+    return n_doubtful
+
+
+@allocating
 def backup_best(
-    indptr, indices, probabilities, rewards, growth, values, near, far, centre, top, beta, best, policy, first, last
-):  # type: ignore[no-untyped-def]
+    rows: Arrays,
+    rewards: np.ndarray,
+    growth: np.ndarray,
+    values: np.ndarray,
+    scale: Terms,
+    best: np.ndarray,
+    policy: np.ndarray,
+    first: int,
+    last: int,
+) -> None:
     """One step of sparse backward induction: ``best`` and ``policy`` of the states from ``first`` to before ``last``.
 
     With ``growth`` = exp(beta * rewards) the best action is known without the logarithm of each, except where two are
@@ -174,32 +233,25 @@ def backup_best(
     Nothing branches on which action is better, since no processor can predict that.
     """
     doubtful = np.arange(first, last)
+    lotteries, shared = Lotteries(*rows), Scale(*scale)
     if growth.size:
-        n_actions = rewards.shape[1]
-        sign = 1.0 if beta > 0 else -1.0
-        n_doubtful = 0
-        for state in range(first, last):
-            best_score, best_total, best_action, doubt = -np.inf, 0.0, 0, False
-            for a in range(n_actions):
-                total = _dot(indptr, indices, probabilities, near, state * n_actions + a)
-                score = sign * (1.0 + total) * growth[state, a]
-                doubt |= (total <= SMALLEST_ARGUMENT - 1.0) | (abs(score - best_score) <= DOUBT * abs(score))
-                better = score > best_score
-                best_score = score if better else best_score
-                best_total = total if better else best_total
-                best_action = a if better else best_action
-            best[state] = centre + _log1p(best_total) / beta + rewards[state, best_action]
-            policy[state] = best_action
-            doubtful[n_doubtful] = state
-            n_doubtful += doubt
-        doubtful = doubtful[:n_doubtful]
-    _backup_with_care(
-        indptr, indices, probabilities, rewards, values, near, far, centre, top, beta, doubtful, best, policy
-    )
+        doubtful = doubtful[: _backup_in_haste(lotteries, rewards, growth, shared, doubtful, best, policy)]
+    if doubtful.size:
+        _backup_with_care(lotteries, rewards, values, shared, np.empty(values.size), doubtful, best, policy)
 
 
-@compiled(error_model="numpy")
-def backward_induction(indptr, indices, probabilities, rewards, beta, improve, values, policy, terms):  # type: ignore[no-untyped-def]
+@compiled
+def backward_induction(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    probabilities: np.ndarray,
+    rewards: np.ndarray,
+    beta: float,
+    improve: bool,
+    values: np.ndarray,
+    policy: np.ndarray,
+    terms: np.ndarray,
+) -> bool:
     """All steps in one call, for models so small that a call a step is what takes the time.
 
     Fills in ``values`` ``(H + 1, S)`` up from its last row, and ``policy`` ``(H, S)`` if it is to ``improve``. The rows

@@ -42,8 +42,8 @@ class Ledger(NamedTuple):
     end: np.ndarray
 
 
-@compiled()
-def _move(ledger, row, room):  # type: ignore[no-untyped-def]
+@compiled
+def _move(ledger: Ledger, row: int, room: int) -> bool:
     """Give ``row`` a place of its own with ``room`` slots at the end of the pool; False if the pool is full."""
     old, new = ledger.begin[row], ledger.end[0]
     if new + room > ledger.successor.size:
@@ -60,8 +60,8 @@ def _move(ledger, row, room):  # type: ignore[no-untyped-def]
     return True
 
 
-@compiled()
-def record(ledger, n_states, row, successor, times):  # type: ignore[no-untyped-def]
+@compiled
+def record(ledger: Ledger, n_states: int, row: int, successor: int, times: int) -> int:
     """Add ``times`` visits of ``row`` that went to ``successor``; the slot, or a negative code and nothing changed."""
     open_ended = ledger.successor[ledger.begin[row]] == n_states
     if ledger.visits[row] == 0:
@@ -85,8 +85,8 @@ def record(ledger, n_states, row, successor, times):  # type: ignore[no-untyped-
     return _add(ledger, row, slot, times)
 
 
-@compiled()
-def _record_outcome(ledger, n_states, row, successor, reward, times, kinds):  # type: ignore[no-untyped-def]
+@compiled
+def _record_outcome(ledger: Ledger, row: int, successor: int, reward: float, times: int, kinds: int) -> int:
     """The same where the reward is part of what was seen; ``kinds`` different ones are possible for this successor."""
     if ledger.visits[row] == 0 and not _move(ledger, row, max(4, ledger.used[row])):
         return _FULL
@@ -108,16 +108,18 @@ def _record_outcome(ledger, n_states, row, successor, reward, times, kinds):  # 
     return _add(ledger, row, slot, times)
 
 
-@compiled()
-def _add(ledger, row, slot, times):  # type: ignore[no-untyped-def]
+@compiled
+def _add(ledger: Ledger, row: int, slot: int, times: int) -> int:
     ledger.tally[slot] += times
     ledger.visits[row] += times
     ledger.changed[row] = True
     return slot
 
 
-@compiled()
-def _record_outcomes(ledger, n_states, n_actions, transitions, first):  # type: ignore[no-untyped-def]
+@compiled
+def _record_outcomes(
+    ledger: Ledger, n_states: int, n_actions: int, transitions: Transitions, first: int
+) -> tuple[int, int]:
     """``_record_all`` where rewards are learned."""
     for i in range(first, transitions.rows.size):
         row, successor = transitions.rows[i], transitions.successors[i]
@@ -126,14 +128,14 @@ def _record_outcomes(ledger, n_states, n_actions, transitions, first):  # type: 
             kinds = END_REWARDS
         elif row // n_actions % n_states == successor:
             kinds = STAY_REWARDS
-        slot = _record_outcome(ledger, n_states, row, successor, transitions.rewards[i], transitions.times[i], kinds)
+        slot = _record_outcome(ledger, row, successor, transitions.rewards[i], transitions.times[i], kinds)
         if slot < 0:
             return i, slot
     return transitions.rows.size, 0
 
 
-@compiled()
-def _record_all(ledger, n_states, transitions, first):  # type: ignore[no-untyped-def]
+@compiled
+def _record_all(ledger: Ledger, n_states: int, transitions: Transitions, first: int) -> tuple[int, int]:
     """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
     for i in range(first, transitions.rows.size):
         slot = record(ledger, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])

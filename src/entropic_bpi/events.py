@@ -31,7 +31,7 @@ import numpy as np
 from scipy import special
 
 from entropic_bpi._checks import check_policy
-from entropic_bpi._compile import compiled
+from entropic_bpi._compile import allocating, compiled
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP, check_model
@@ -419,8 +419,8 @@ def _growth(beta: float, x: np.ndarray) -> np.ndarray:
     return x if beta == 0 else np.expm1(beta * x) / beta
 
 
-@compiled()
-def _radii(begin, used, tally, possible):  # type: ignore[no-untyped-def]
+@allocating
+def _radii(begin: np.ndarray, used: np.ndarray, tally: np.ndarray, possible: np.ndarray) -> np.ndarray:
     """R_mix of every row."""
     radii = np.empty(begin.size)
     for row in range(begin.size):
@@ -428,8 +428,8 @@ def _radii(begin, used, tally, possible):  # type: ignore[no-untyped-def]
     return radii
 
 
-@compiled()
-def _largest_wealth(first, times, ratio):  # type: ignore[no-untyped-def]
+@allocating
+def _largest_wealth(first: np.ndarray, times: np.ndarray, ratio: np.ndarray) -> np.ndarray:
     """For each row, max over θ in [0, 1] of Σ N log(1 - θ + θ w): concave, so bisection on its slope."""
     largest = np.zeros(first.size)
     for i in range(first.size):
@@ -449,8 +449,8 @@ def _largest_wealth(first, times, ratio):  # type: ignore[no-untyped-def]
     return largest
 
 
-@compiled()
-def _slope(first, end, times, ratio, theta):  # type: ignore[no-untyped-def]
+@compiled
+def _slope(first: int, end: int, times: np.ndarray, ratio: np.ndarray, theta: float) -> float:
     slope = 0.0
     for j in range(first, end):
         if times[j] > 0:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import get_num_threads
@@ -173,7 +173,7 @@ def _plan_in_one_call(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: n
     transitions = (rows.indptr, rows.indices, rows.probabilities)
     rewards = rewards.reshape(-1, mdp.n_states, mdp.n_actions)
     scratch = np.empty((2, mdp.n_states))
-    return bool(_entropic.backward_induction(*transitions, rewards, beta, improve, values, policy, scratch))
+    return _entropic.backward_induction(*transitions, rewards, beta, improve, values, policy, scratch)
 
 
 def _solve_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
@@ -211,30 +211,20 @@ def _risk_of_rows(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, which
     rows = mdp.step_rows(h)
     transitions = (rows.indptr, rows.indices, rows.probabilities)
     if rows.rewards is not None:
-        return np.asarray(_entropic.risk_of_rows(*transitions, rows.rewards, values, beta, which))
-    return np.asarray(_entropic.shared_risk_of_rows(*transitions, values, *_scale(values, beta), which))
+        return _entropic.risk_of_rows(transitions, rows.rewards, values, beta, which)
+    return _entropic.shared_risk_of_rows(transitions, values, _scale(values, beta), which)
 
 
-class _Scale(NamedTuple):
-    """What rows share: the terms of the near and the far form, their centre and top, and β, 0 if it is as good as 0."""
-
-    near: np.ndarray
-    far: np.ndarray
-    centre: float
-    top: float
-    beta: float
-
-
-def _scale(values: np.ndarray, beta: float) -> _Scale:
+def _scale(values: np.ndarray, beta: float) -> _entropic.Terms:
     centre, top, reach, climb = _entropic.reference(values, beta)
     if reach < _entropic.LINEAR_EXPONENT:
-        return _Scale(values - centre, values, centre, top, 0.0)
+        return values - centre, values, centre, top, 0.0
     with np.errstate(over="ignore"):
         if climb <= _entropic.LARGEST_EXPONENT:
             near = np.expm1(beta * (values - centre))
         else:
             near = np.full(len(values), -1.0)  # sends every row to the far form
-        return _Scale(near, np.exp(beta * (values - top)), centre, top, beta)
+        return near, np.exp(beta * (values - top)), centre, top, beta
 
 
 def _dense_risks(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
@@ -272,11 +262,11 @@ def _solve_sparse(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.nd
             if h == mdp.horizon - 1 or mdp.rewards.ndim == 3:
                 growth, largest = _growth(rewards, beta)
             scale = _scale(after, beta)
-            climb = beta * (scale.top - scale.centre)
-            in_range = scale.beta != 0 and climb + largest <= _entropic.LARGEST_EXPONENT
+            _, _, centre, top, strength = scale
+            in_range = strength != 0 and beta * (top - centre) + largest <= _entropic.LARGEST_EXPONENT
             transitions = (rows.indptr, rows.indices, rows.probabilities)
             payoffs = (rewards, growth if in_range else _NO_GROWTH, after)
-            backup = partial(_entropic.backup_best, *transitions, *payoffs, *scale, values[h], policy[h])
+            backup = partial(_entropic.backup_best, transitions, *payoffs, scale, values[h], policy[h])
             list(each(backup, bounds[:-1], bounds[1:]))
 
 

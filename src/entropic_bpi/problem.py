@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi._checks import check_finite, check_memory, check_positive, check_probability
-from entropic_bpi._compile import compiled
+from entropic_bpi._compile import inlined
 from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.types import Goal
 
-__all__ = ["Frame", "Problem", "Slots", "reward_step", "row_of"]
+__all__ = ["Frame", "Problem", "Slots", "actions_at", "reward_step", "row_of"]
 
 # Up to this many states a row with unknown successors lists every state; beyond, only those seen and "elsewhere".
 EXPLICIT_STATES = 64
@@ -49,8 +49,8 @@ class Frame(NamedTuple):
     states: np.ndarray
 
 
-@compiled(inline="always")
-def row_of(frame, h, s, a):  # type: ignore[no-untyped-def]
+@inlined
+def row_of(frame: Frame, h: int, s: int, a: int) -> int:
     """The row whose counts govern action ``a`` in state ``s`` at planned step ``h``."""
     pairs = frame.n_states * frame.n_actions
     if frame.artificial and h == 0:
@@ -60,8 +60,14 @@ def row_of(frame, h, s, a):  # type: ignore[no-untyped-def]
     return ((h - frame.artificial) * frame.n_states + s) * frame.n_actions + a
 
 
-@compiled(inline="always")
-def reward_step(frame, table, h):  # type: ignore[no-untyped-def]
+@inlined
+def actions_at(frame: Frame, h: int) -> int:
+    """How many actions there are at planned step ``h``."""
+    return 1 if frame.artificial and h == 0 else frame.n_actions
+
+
+@inlined
+def reward_step(frame: Frame, table: np.ndarray, h: int) -> int:
     """Index along the step axis of ``table`` (of length 1 or H) at planned step ``h``."""
     return 0 if table.shape[0] == 1 else h - frame.artificial
 

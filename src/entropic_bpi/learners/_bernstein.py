@@ -8,6 +8,9 @@ In scores, with :math:`x^* = (L + \log 8e(n+1))/n`, :math:`x = (L + S\log 8e(n+1
      - \mathrm{linear}\,x\},
 
 with :math:`d = \hat p(\overline q' - \underline q')/H`. Only scores that can have changed are recomputed.
+
+This is apart from :mod:`entropic_bpi.methods.bernstein`, whose arithmetic is in Z and whose ties are drawn once per run: a
+learner's scores are values relative to what is left, and each episode draws its ties anew.
 """
 
 from __future__ import annotations
@@ -87,16 +90,11 @@ def _play(
     known: Knowledge,
     scratch: Scratch,
 ) -> None:
-    steps, states, actions = greedy.score.shape
+    steps, path = len(greedy.score), scratch.path
     for episode in range(first, last):
-        kernels.watch(model, greedy, judge, episode)
-        s = model.start
+        kernels.play(model, greedy, judge, rng, episode, path)
         for h in range(steps):
-            row = (h * states + s) * actions + kernels.action(greedy, episode, h, s)
-            entry = kernels.draw(model, rng, row)
-            _learn(known, states, row, entry)
-            scratch.path[h] = row
-            s = model.next_state[entry]
+            _learn(known, path.row[h], path.entry[h])
         n_moved = 0
         for h in range(steps - 1, -1, -1):
             n_rows = kernels.rows_to_update(model, known.transitions, scratch, episode, h, n_moved)
@@ -106,19 +104,19 @@ def _play(
             for i in range(n_rows):
                 s = model.state_of_row[scratch.rows[i]]
                 moved = kernels.refresh(greedy, h, s)
-                if _refresh_low(known, actions, states, h, s) or moved:
+                if _refresh_low(model, known, h, s) or moved:
                     scratch.moved[n_moved] = s
                     n_moved += 1
 
 
 @inlined
-def _learn(known: Knowledge, states: int, row: int, entry: int) -> None:
+def _learn(known: Knowledge, row: int, entry: int) -> None:
     known.transitions[entry] += 1
     known.visits[row] += 1
     n = known.visits[row]
     log = math.log(8.0 * math.e * (n + 1.0))
     known.rates[row, 0] = (known.log_term + log) / n
-    known.rates[row, 1] = (known.log_term + states * log) / n
+    known.rates[row, 1] = (known.log_term + known.low_best.shape[1] * log) / n
 
 
 @inlined
@@ -144,10 +142,10 @@ def _plan_row(model: Model, greedy: Greedy, known: Knowledge, h: int, row: int) 
 
 
 @inlined
-def _refresh_low(known: Knowledge, actions: int, states: int, h: int, s: int) -> bool:
-    first = (h * states + s) * actions
+def _refresh_low(model: Model, known: Knowledge, h: int, s: int) -> bool:
+    first = kernels.row_of(model, h, s, 0)
     best = known.low_score[first]
-    for a in range(1, actions):
+    for a in range(1, model.reward.shape[2]):
         best = max(best, known.low_score[first + a])
     moved = best != known.low_best[h, s]
     known.low_best[h, s] = best

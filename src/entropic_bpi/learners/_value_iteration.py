@@ -14,6 +14,9 @@ for ``KL`` :math:`w = \mathrm{step\_width}_h\,(\mathrm{log} + R_{mix})/n`.
 
 A sweep recomputes only the scores that can have changed (see ``rows_to_update``), each from scratch by the formula
 above, so the result is bit for bit that of the full sweep; ``lazy=False`` is the full sweep.
+
+``KL`` is apart from :mod:`entropic_bpi.methods.kl`, whose arithmetic is in Z and whose ties are drawn once per run: a
+learner's scores are values relative to what is left, and each episode draws its ties anew.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from entropic_bpi.learners.kernels import Greedy, Judge, Model, Scratch, compile
 from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
 from entropic_bpi.methods.rates import mixture_radius
 
-__all__ = ["BALL", "BONUS", "KL", "TIGHT", "Knowledge", "ValueIteration", "value_iteration"]
+__all__ = ["BALL", "BONUS", "KL", "TIGHT", "Knowledge", "ValueIteration", "ball_mean", "value_iteration"]
 
 BONUS, TIGHT, BALL, KL = 0, 1, 2, 3
 
@@ -43,6 +46,7 @@ class Knowledge(NamedTuple):
     """
 
     rule: int
+    lazy: bool
     base: np.ndarray  # (rows,)
     slope: np.ndarray  # (rows,)
     step_width: np.ndarray  # (H,)
@@ -61,11 +65,10 @@ class ValueIteration:
     game: Game
     known: Knowledge
     scratch: Scratch
-    lazy: bool
 
     def __call__(self, first: int, last: int) -> None:
         game = self.game
-        _play(game.model, game.greedy, game.judge, game.rng, first, last, self.known, self.scratch, self.lazy)
+        _play(game.model, game.greedy, game.judge, game.rng, first, last, self.known, self.scratch)
 
     def replan(self) -> None:
         """The full sweep, from the counts alone."""
@@ -78,6 +81,7 @@ def value_iteration(
     """The learner with this rule and these widths ``(H,)``, which the game's scale multiplies."""
     known = Knowledge(
         rule=rule,
+        lazy=lazy,
         base=game.base.reshape(-1),
         slope=game.slope.reshape(-1),
         step_width=game.scale * np.asarray(step_width, dtype=np.float64),
@@ -88,7 +92,7 @@ def value_iteration(
         width=np.full(game.n_pairs, np.inf),
         peak=np.zeros(game.horizon + 1),
     )
-    learner = ValueIteration(game, known, new_scratch(game), lazy)
+    learner = ValueIteration(game, known, new_scratch(game))
     learner.replan()
     return learner
 
@@ -103,18 +107,12 @@ def _play(
     last: int,
     known: Knowledge,
     scratch: Scratch,
-    lazy: bool,
 ) -> None:
-    steps, states, actions = greedy.score.shape
+    steps, path, lazy = len(greedy.score), scratch.path, known.lazy
     for episode in range(first, last):
-        kernels.watch(model, greedy, judge, episode)
-        s = model.start
+        kernels.play(model, greedy, judge, rng, episode, path)
         for h in range(steps):
-            row = (h * states + s) * actions + kernels.action(greedy, episode, h, s)
-            entry = kernels.draw(model, rng, row)
-            _learn(model, known, scratch, h, row, entry)
-            scratch.path[h] = row
-            s = model.next_state[entry]
+            _learn(model, known, h, path.row[h], path.entry[h])
         n_moved = 0
         peak_moved = not lazy
         for h in range(steps - 1, -1, -1):
@@ -128,13 +126,13 @@ def _play(
 
 
 @inlined
-def _learn(model: Model, known: Knowledge, scratch: Scratch, h: int, row: int, entry: int) -> None:
+def _learn(model: Model, known: Knowledge, h: int, row: int, entry: int) -> None:
     known.transitions[entry] += 1
     known.visits[row] += 1
     n = known.visits[row]
     if known.rule == KL:
         tally = known.transitions[model.indptr[row] : model.indptr[row + 1]]
-        known.width[row] = known.step_width[h] * (known.log_term + mixture_radius(tally, scratch.order.size)) / n
+        known.width[row] = known.step_width[h] * (known.log_term + mixture_radius(tally, model.reward.shape[1])) / n
     else:
         log = known.log_term + math.log(2.0 * n * (n + 1.0)) if known.anytime else known.log_term
         known.width[row] = known.step_width[h] * math.sqrt(log / n)
@@ -185,7 +183,7 @@ def _optimistic_score(
     if known.rule == BALL:
         if visits == 0 or width >= 1.0:
             return base + slope * peak
-        return base + slope * _ball_mean(model, known, scratch, row, best, peak)
+        return base + slope * ball_mean(model, known, scratch, row, best, peak, 1.0)
     if visits == 0:
         return 1.0
     mean = 0.0  # a sum of counts first: when every successor is at 1 the mean is exactly 1
@@ -199,11 +197,14 @@ def _optimistic_score(
 
 
 @inlined
-def _ball_mean(model: Model, known: Knowledge, scratch: Scratch, row: int, best: np.ndarray, peak: float) -> float:
-    """Largest mean of ``best`` when mass ``width`` may go from anywhere to the state with the ``peak``.
+def ball_mean(
+    model: Model, known: Knowledge, scratch: Scratch, row: int, best: np.ndarray, peak: float, sign: float
+) -> float:
+    """Largest (``sign`` 1) mean of ``best`` when mass ``width`` may go from anywhere to the state with the ``peak``.
 
     The mass leaves the worst states first, so what stays is filled from the best. Counting what is lost against the
-    peak, rather than the mean, makes a row whose successors are all at the peak tie exactly with an unvisited one.
+    peak, rather than the mean, makes a row whose successors are all at the peak tie exactly with an unvisited one. With
+    ``sign`` -1 it is the smallest mean, and ``peak`` the lowest.
     """
     order, shares = scratch.order, scratch.shares
     seen = 0
@@ -212,7 +213,7 @@ def _ball_mean(model: Model, known: Knowledge, scratch: Scratch, row: int, best:
             continue
         s = model.next_state[j]
         i = seen
-        while i > 0 and best[order[i - 1]] < best[s]:
+        while i > 0 and sign * best[order[i - 1]] < sign * best[s]:
             order[i], shares[i] = order[i - 1], shares[i - 1]
             i -= 1
         order[i], shares[i] = s, known.transitions[j] / known.visits[row]

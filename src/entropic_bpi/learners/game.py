@@ -165,7 +165,7 @@ def range_ratio(beta: float, above: np.ndarray, below: np.ndarray) -> np.ndarray
 
 def new_scratch(game: Game) -> kernels.Scratch:
     return kernels.Scratch(
-        path=np.zeros(game.horizon, dtype=np.int64),
+        path=kernels.new_path(game.horizon),
         mark=np.zeros(game.n_pairs, dtype=np.int64),
         rows=np.zeros(game.n_states * game.n_actions, dtype=np.int64),
         moved=np.zeros(game.n_states, dtype=np.int64),

@@ -21,15 +21,25 @@ recalled from summaries). The sample size above was derived for this version.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from entropic_bpi._checks import check_finite, check_integer, check_memory, check_positive, check_probability
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.learners.game import Game, Play
-from entropic_bpi.learners.kernels import Greedy, Judge, Model, compiled, draw, refresh, watch
+from entropic_bpi.learners.kernels import Greedy, Judge, Model, compiled, draw, refresh, row_of, watch
 
 __all__ = ["generative", "sample_size"]
+
+
+class Knowledge(NamedTuple):
+    """How long to sample, the known rewards and what was seen."""
+
+    limit: int
+    base: np.ndarray  # (H, S, A)
+    slope: np.ndarray  # (H, S, A)
+    transitions: np.ndarray  # (entries,) samples by next state
 
 
 def generative(game: Game, *, samples: int | None = None) -> Play:
@@ -41,10 +51,10 @@ def generative(game: Game, *, samples: int | None = None) -> Play:
         Stop sampling at this many per (h, s, a); by default sample for as long as the run lasts.
     """
     limit = check_integer("samples", samples) if samples is not None else game.episodes
-    transitions = np.zeros(len(game.model.next_state), dtype=np.int64)
+    known = Knowledge(limit, game.base, game.slope, np.zeros(len(game.model.next_state), dtype=np.int64))
 
     def play(first: int, last: int) -> None:
-        _play(game.model, game.greedy, game.judge, game.rng, first, last, limit, game.base, game.slope, transitions)
+        _play(game.model, game.greedy, game.judge, game.rng, first, last, known)
 
     return play
 
@@ -81,32 +91,27 @@ def _play(
     rng: np.random.Generator,
     first: int,
     last: int,
-    limit: int,
-    base: np.ndarray,
-    slope: np.ndarray,
-    transitions: np.ndarray,
+    known: Knowledge,
 ) -> None:
     _, states, actions = greedy.score.shape
     for episode in range(first, last):
         samples, waiting = divmod(episode, states * actions)
-        if waiting == 0 and 0 < samples <= limit:
+        if waiting == 0 and 0 < samples <= known.limit:
             for row in range(model.indptr.size - 1):
-                transitions[draw(model, rng, row)] += 1
-            _plan(model, greedy, base, slope, transitions, samples)
+                known.transitions[draw(model, rng, row)] += 1
+            _plan(model, greedy, known, samples)
         watch(model, greedy, judge, episode)
 
 
 @compiled
-def _plan(
-    model: Model, greedy: Greedy, base: np.ndarray, slope: np.ndarray, transitions: np.ndarray, samples: int
-) -> None:
+def _plan(model: Model, greedy: Greedy, known: Knowledge, samples: int) -> None:
     steps, states, actions = greedy.score.shape
     for h in range(steps - 1, -1, -1):
         for s in range(states):
             for a in range(actions):
-                row = (h * states + s) * actions + a
+                row = row_of(model, h, s, a)
                 total = 0.0
                 for j in range(model.indptr[row], model.indptr[row + 1]):
-                    total += transitions[j] * greedy.best[h + 1, model.next_state[j]]
-                greedy.score[h, s, a] = base[h, s, a] + slope[h, s, a] * (total / samples)
+                    total += known.transitions[j] * greedy.best[h + 1, model.next_state[j]]
+                greedy.score[h, s, a] = known.base[h, s, a] + known.slope[h, s, a] * (total / samples)
             refresh(greedy, h, s)

@@ -27,18 +27,19 @@ maximisers changed and no tie was reachable.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 import numpy as np
 
-from entropic_bpi import _compile
+from entropic_bpi._compile import compiled, inlined
 from entropic_bpi._entropic import LARGEST_EXPONENT, lottery_risk
+from entropic_bpi._ties import tie_draw
 
 __all__ = [
     "Greedy",
     "Judge",
     "Model",
+    "Path",
     "Scratch",
     "action",
     "compiled",
@@ -47,29 +48,15 @@ __all__ = [
     "evaluate",
     "inlined",
     "new_greedy",
+    "new_path",
+    "play",
     "refresh",
+    "row_of",
     "rows_to_update",
     "tie_draw",
     "walk",
     "watch",
 ]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-# Kernels allocate nothing: all memory is passed in. That lets ``_nrt=False`` switch reference counting off, which
-# would cost more than the arithmetic in loops as short as these.
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
-
-
-def compiled(function: Function) -> Function:
-    """Compile at the first call, cache on disk, release the interpreter lock."""
-    return cast(Function, _compile.compiled(**_OPTIONS)(function))
-
-
-def inlined(function: Function) -> Function:
-    """The same for a small helper, merged into its callers: a call would cost more than its body."""
-    return cast(Function, _compile.compiled(forceinline=True, **_OPTIONS)(function))
 
 
 class Model(NamedTuple):
@@ -121,10 +108,17 @@ class Judge(NamedTuple):
     total: np.ndarray  # (1,) regret so far
 
 
+class Path(NamedTuple):
+    """Where an episode went."""
+
+    row: np.ndarray  # (H,) rows visited
+    entry: np.ndarray  # (H,) and the entry of each that was drawn
+
+
 class Scratch(NamedTuple):
     """Working memory of learners that replan after every episode."""
 
-    path: np.ndarray  # (H,) rows visited by the episode
+    path: Path
     mark: np.ndarray  # (rows,) last episode that listed the row
     rows: np.ndarray  # (S * A,) rows to update
     moved: np.ndarray  # (S,) states whose best score moved
@@ -135,20 +129,17 @@ class Scratch(NamedTuple):
     work: np.ndarray  # (2, S + 1)
 
 
+@inlined
+def row_of(model: Model, h: int, s: int, a: int) -> int:
+    """The row of action ``a`` in state ``s`` at step ``h``."""
+    _, states, actions = model.reward.shape
+    return (h * states + s) * actions + a
+
+
 # -- the greedy policy -------------------------------------------------------------------------------------
 
 
-@inlined
-def tie_draw(key: np.uint64, counter: int, size: int) -> int:
-    """Uniform on ``0 .. size - 1``: the splitmix64 hash of the counter under the key."""
-    x = np.uint64(key) + np.uint64(counter) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
-    return int(((x >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
-
-
-@inlined
+@compiled
 def action(greedy: Greedy, episode: int, h: int, s: int) -> int:
     """The action of this episode's policy."""
     size = greedy.size[h, s]
@@ -158,7 +149,7 @@ def action(greedy: Greedy, episode: int, h: int, s: int) -> int:
     return greedy.members[h, s, tie_draw(greedy.tie_key, (episode * steps + h) * states + s, size)]
 
 
-@inlined
+@compiled
 def refresh(greedy: Greedy, h: int, s: int) -> bool:
     """Recompute the best score and the maximisers of a state; return whether the best score moved."""
     score = greedy.score[h, s]
@@ -198,7 +189,7 @@ def new_greedy(shape: tuple[int, ...], tie_key: np.uint64) -> Greedy:
 # -- playing -------------------------------------------------------------------------------------------------
 
 
-@inlined
+@compiled
 def draw(model: Model, rng: np.random.Generator, row: int) -> int:
     """The entry of a row that is sampled; its ``model.next_state`` is the next state."""
     u = rng.random()
@@ -212,6 +203,26 @@ def draw(model: Model, rng: np.random.Generator, row: int) -> int:
     while u >= model.cumulative[low]:
         low += 1
     return low
+
+
+def new_path(horizon: int) -> Path:
+    return Path(np.zeros(horizon, dtype=np.int64), np.zeros(horizon, dtype=np.int64))
+
+
+@compiled
+def play(model: Model, greedy: Greedy, judge: Judge, rng: np.random.Generator, episode: int, path: Path) -> None:
+    """Add the regret of this episode's policy and play it.
+
+    To change scores along the path afterwards, in its order, is the same as changing them on the way: the score of a
+    step says nothing about later steps.
+    """
+    watch(model, greedy, judge, episode)
+    s = model.start
+    for h in range(path.row.size):
+        row = row_of(model, h, s, action(greedy, episode, h, s))
+        entry = draw(model, rng, row)
+        path.row[h], path.entry[h] = row, entry
+        s = model.next_state[entry]
 
 
 @compiled
@@ -236,7 +247,7 @@ def rows_to_update(model: Model, transitions: np.ndarray, scratch: Scratch, epis
     """
     rows, mark, moved = scratch.rows, scratch.mark, scratch.moved
     stamp = episode + 1
-    visited = scratch.path[h]
+    visited = scratch.path.row[h]
     rows[0] = visited
     mark[visited] = stamp
     n_rows = 1
@@ -259,14 +270,13 @@ def rows_to_update(model: Model, transitions: np.ndarray, scratch: Scratch, epis
 @compiled
 def walk(model: Model, greedy: Greedy, judge: Judge, episode: int) -> bool:
     """Follow the episode's policy through every state it can reach; return whether it is a new policy there."""
-    steps, states, actions = greedy.score.shape
     differs = judge.mark[0, model.start] == 0
     judge.tied[0] = False
     stamp = episode + 1
     judge.reached[0, 0] = model.start
     judge.mark[0, model.start] = stamp
     judge.n_reached[0] = 1
-    for h in range(steps):
+    for h in range(len(greedy.score)):
         found = 0
         for i in range(judge.n_reached[h]):
             s = judge.reached[h, i]
@@ -276,7 +286,7 @@ def walk(model: Model, greedy: Greedy, judge: Judge, episode: int) -> bool:
             if judge.policy[h, s] != a:
                 judge.policy[h, s] = a
                 differs = True
-            row = (h * states + s) * actions + a
+            row = row_of(model, h, s, a)
             for j in range(model.indptr[row], model.indptr[row + 1]):
                 following = model.next_state[j]
                 if judge.mark[h + 1, following] != stamp:
@@ -294,13 +304,13 @@ def evaluate(model: Model, judge: Judge) -> float:
     Both :math:`e^{βV}` and :math:`(e^{βV} - 1)/β` are carried: the first is accurate for large :math:`|β|V`, the
     second for small, and neither ever subtracts.
     """
-    steps, states, actions = model.reward.shape
+    steps = len(model.reward)
     in_range = abs(model.beta) * steps <= LARGEST_EXPONENT
     for h in range(steps - 1, -1, -1):
         for i in range(judge.n_reached[h]):
             s = judge.reached[h, i]
             a = judge.policy[h, s]
-            row = (h * states + s) * actions + a
+            row = row_of(model, h, s, a)
             begin, end = model.indptr[row], model.indptr[row + 1]
             if in_range:
                 z, v = 0.0, 0.0

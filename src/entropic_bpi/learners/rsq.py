@@ -32,12 +32,13 @@ the limits.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from entropic_bpi._checks import check_positive
 from entropic_bpi.learners.game import Game, Play, log_term, range_ratio
-from entropic_bpi.learners.kernels import Greedy, Judge, Model, action, compiled, draw, refresh, watch
+from entropic_bpi.learners.kernels import Greedy, Judge, Model, Path, compiled, new_path, play, refresh
 
 __all__ = ["rsq", "rsq2"]
 
@@ -55,12 +56,22 @@ def rsq2(game: Game, *, c: float = 1.0) -> Play:
 
 def _q_learning(game: Game, c: float, ranges: np.ndarray) -> Play:
     width = game.scale * check_positive("c", c) * math.sqrt(game.horizon * log_term(game)) * ranges
-    visits = np.zeros(game.rewards.shape, dtype=np.int64)
+    visits, path = np.zeros(game.n_pairs, dtype=np.int64), new_path(game.horizon)
+    known = Knowledge(width, game.base.reshape(-1), game.slope.reshape(-1), visits)
 
-    def play(first: int, last: int) -> None:
-        _play(game.model, game.greedy, game.judge, game.rng, first, last, width, game.base, game.slope, visits)
+    def play_some(first: int, last: int) -> None:
+        _play(game.model, game.greedy, game.judge, game.rng, first, last, known, path)
 
-    return play
+    return play_some
+
+
+class Knowledge(NamedTuple):
+    """The bonus after one visit, the known rewards and the visits; arrays over rows where nothing else is said."""
+
+    width: np.ndarray  # (H,)
+    base: np.ndarray
+    slope: np.ndarray
+    visits: np.ndarray
 
 
 @compiled
@@ -71,23 +82,18 @@ def _play(
     rng: np.random.Generator,
     first: int,
     last: int,
-    width: np.ndarray,
-    base: np.ndarray,
-    slope: np.ndarray,
-    visits: np.ndarray,
+    known: Knowledge,
+    path: Path,
 ) -> None:
-    steps, states, actions = greedy.score.shape
+    steps, score = len(greedy.score), greedy.score.reshape(-1)
     for episode in range(first, last):
-        watch(model, greedy, judge, episode)
-        s = model.start
+        play(model, greedy, judge, rng, episode, path)
         for h in range(steps):
-            a = action(greedy, episode, h, s)
-            following = model.next_state[draw(model, rng, (h * states + s) * actions + a)]
-            visits[h, s, a] += 1
-            t = visits[h, s, a]
+            row, following = path.row[h], model.next_state[path.entry[h]]
+            known.visits[row] += 1
+            t = known.visits[row]
             rate = (steps + 1.0) / (steps + t)
-            target = base[h, s, a] + slope[h, s, a] * greedy.best[h + 1, following]
-            mixed = (1.0 - rate) * greedy.score[h, s, a] + rate * (target + width[h] / math.sqrt(t))
-            greedy.score[h, s, a] = min(1.0, mixed)
-            refresh(greedy, h, s)
-            s = following
+            target = known.base[row] + known.slope[row] * greedy.best[h + 1, following]
+            mixed = (1.0 - rate) * score[row] + rate * (target + known.width[h] / math.sqrt(t))
+            score[row] = min(1.0, mixed)
+            refresh(greedy, h, model.state_of_row[row])

@@ -35,9 +35,9 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.learners._bernstein import Bernstein
 from entropic_bpi.learners._bernstein import Knowledge as BernsteinKnowledge
 from entropic_bpi.learners._run import check_params, find
-from entropic_bpi.learners._value_iteration import BALL, TIGHT, Knowledge, ValueIteration
+from entropic_bpi.learners._value_iteration import BALL, TIGHT, Knowledge, ValueIteration, ball_mean
 from entropic_bpi.learners.game import new_game
-from entropic_bpi.learners.kernels import Greedy, Model, Scratch, compiled
+from entropic_bpi.learners.kernels import Greedy, Model, Scratch, compiled, row_of
 from entropic_bpi.mdp import FiniteMDP
 
 __all__ = ["STOPPABLE", "Conversion", "Stop", "pac_from_regret", "run_until"]
@@ -180,8 +180,7 @@ def _plan_low(model: Model, known: Knowledge, scratch: Scratch, low: np.ndarray,
             floor = min(floor, best[h + 1, s])
         for s in range(states):
             for a in range(actions):
-                row = (h * states + s) * actions + a
-                low[h, s, a] = _pessimistic_score(model, known, scratch, row, best[h + 1], floor)
+                low[h, s, a] = _pessimistic_score(model, known, scratch, row_of(model, h, s, a), best[h + 1], floor)
                 best[h, s] = max(best[h, s], low[h, s, a])
 
 
@@ -193,7 +192,7 @@ def _pessimistic_score(
     if known.rule == BALL:
         if visits == 0 or width >= 1.0:
             return base + slope * floor
-        return base + slope * _lowest_ball_mean(model, known, scratch, row, best, floor)
+        return base + slope * ball_mean(model, known, scratch, row, best, floor, -1.0)
     if visits == 0:
         return base if known.rule == TIGHT else 0.0
     mean = 0.0
@@ -203,32 +202,6 @@ def _pessimistic_score(
     if known.rule == TIGHT:
         return base + slope * max(0.0, mean - width)
     return max(0.0, base + slope * mean - width)
-
-
-@compiled
-def _lowest_ball_mean(
-    model: Model, known: Knowledge, scratch: Scratch, row: int, best: np.ndarray, floor: float
-) -> float:
-    """Smallest mean when mass ``width`` may leave the best states for the one at the ``floor``."""
-    order, shares = scratch.order, scratch.shares
-    seen = 0
-    for j in range(model.indptr[row], model.indptr[row + 1]):
-        if known.transitions[j] == 0:
-            continue
-        s = model.next_state[j]
-        i = seen
-        while i > 0 and best[order[i - 1]] > best[s]:
-            order[i], shares[i] = order[i - 1], shares[i - 1]
-            i -= 1
-        order[i], shares[i] = s, known.transitions[j] / known.visits[row]
-        seen += 1
-    left = 1.0 - known.width[row]
-    gain = 0.0
-    for i in range(seen):
-        stays = min(shares[i], left)
-        left -= stays
-        gain += stays * (best[order[i]] - floor)
-    return floor + gain
 
 
 # -- the certificate of BPI-UCBVI ------------------------------------------------------------------------------
@@ -250,10 +223,10 @@ def _plan_width(
     model: Model, greedy: Greedy, known: BernsteinKnowledge, policy: np.ndarray, width: np.ndarray, scale: float
 ) -> None:
     """``G = min{H, 6 sqrt(Var β*(n)/n) + 36 H² β(n)/n + (1 + 3/H) p̂ G}`` along the policy, in units of value."""
-    steps, states, actions = greedy.score.shape
+    steps, states = policy.shape
     for h in range(steps - 1, -1, -1):
         for s in range(states):
-            row = (h * states + s) * actions + policy[h, s]
+            row = row_of(model, h, s, policy[h, s])
             n = known.visits[row]
             width[h, s] = steps
             if n == 0:

@@ -32,12 +32,13 @@ the digits. The logarithm is :math:`\iota = \log(2/p)` with the p that makes the
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from entropic_bpi._checks import check_choice, check_positive, check_probability
 from entropic_bpi.learners.game import Game, Play
-from entropic_bpi.learners.kernels import Greedy, Judge, Model, action, compiled, draw, refresh, watch
+from entropic_bpi.learners.kernels import Greedy, Judge, Model, Path, compiled, new_path, play, refresh
 
 __all__ = ["ucb_advantage"]
 
@@ -92,22 +93,41 @@ def ucb_advantage(
         ranges = np.exp(max(game.beta, 0.0) * (k - 1) - largest) * -np.expm1(-abs(game.beta) * (k - 1))
     ceiling = np.full(game.horizon, np.inf) if sign > 0 else sign * np.exp(game.beta * k)
     updates = np.array(reference, dtype=np.float64) if not literal else _reference_times(game, c4, iota)
-    state = (
-        game.greedy.best.copy(),
-        np.zeros((*game.rewards.shape, 5)),
-        np.zeros((*game.rewards.shape, 2), dtype=np.int64),
-        np.ones((*game.rewards.shape, 2), dtype=np.int64),
-        np.zeros((game.horizon, game.n_states), dtype=np.int64),
+    known = Knowledge(
+        iota=iota,
+        scale=game.scale,
+        ranges=ranges,
+        ceiling=ceiling,
+        growth=np.exp(np.minimum(game.beta * game.rewards, 700.0)).reshape(-1),
+        updates=updates,
+        reference=game.greedy.best.copy(),
+        sums=np.zeros((game.n_pairs, 5)),
+        visits=np.zeros((game.n_pairs, 2), dtype=np.int64),
+        stage=np.ones((game.n_pairs, 2), dtype=np.int64),
+        state_visits=np.zeros((game.horizon, game.n_states), dtype=np.int64),
     )
-    growth = np.exp(np.minimum(game.beta * game.rewards, 700.0))
+    path = new_path(game.horizon)
 
-    def play(first: int, last: int) -> None:
-        _play(
-            game.model, game.greedy, game.judge, game.rng, first, last, iota, game.scale, ranges, ceiling, growth,
-            updates, *state,
-        )  # fmt: skip
+    def play_some(first: int, last: int) -> None:
+        _play(game.model, game.greedy, game.judge, game.rng, first, last, known, path)
 
-    return play
+    return play_some
+
+
+class Knowledge(NamedTuple):
+    """The constants of the learner and what it has seen."""
+
+    iota: float
+    scale: float
+    ranges: np.ndarray  # (H,) R, in the units of the table
+    ceiling: np.ndarray  # (H,)
+    growth: np.ndarray  # (rows,) e^{βr}
+    updates: np.ndarray  # (2,) visits of a state at which its reference is set
+    reference: np.ndarray  # (H + 1, S)
+    sums: np.ndarray  # (rows, 5) the accumulators
+    visits: np.ndarray  # (rows, 2) all visits, and those of the stage
+    stage: np.ndarray  # (rows, 2) its number, and the visits at which it ends
+    state_visits: np.ndarray  # (H, S)
 
 
 def _log_of_guarantee(game: Game) -> float:
@@ -137,41 +157,26 @@ def _play(
     rng: np.random.Generator,
     first: int,
     last: int,
-    iota: float,
-    scale: float,
-    ranges: np.ndarray,
-    ceiling: np.ndarray,
-    growth: np.ndarray,
-    updates: np.ndarray,
-    reference: np.ndarray,
-    sums: np.ndarray,
-    visits: np.ndarray,
-    stage: np.ndarray,
-    state_visits: np.ndarray,
+    known: Knowledge,
+    path: Path,
 ) -> None:
-    """``visits[..., 0]`` counts all visits, ``[..., 1]`` those of the stage; ``stage`` is its number and its end."""
-    steps, states, actions = greedy.score.shape
+    steps, score, state_visits = len(greedy.score), greedy.score.reshape(-1), known.state_visits
     for episode in range(first, last):
-        watch(model, greedy, judge, episode)
-        s = model.start
+        play(model, greedy, judge, rng, episode, path)
         for h in range(steps):
-            a = action(greedy, episode, h, s)
-            following = model.next_state[draw(model, rng, (h * states + s) * actions + a)]
-            seen = greedy.best[h + 1, following]
-            expected = reference[h + 1, following]
-            _accumulate(sums[h, s, a], visits[h, s, a], seen, expected)
+            row, following = path.row[h], model.next_state[path.entry[h]]
+            s, sums, visits, stage = model.state_of_row[row], known.sums[row], known.visits[row], known.stage[row]
+            _accumulate(sums, visits, greedy.best[h + 1, following], known.reference[h + 1, following])
             state_visits[h, s] += 1
-            if visits[h, s, a, 0] == stage[h, s, a, 1]:
-                bound = _stage_bound(sums[h, s, a], visits[h, s, a], iota, scale, ranges[h], ceiling[h])
-                greedy.score[h, s, a] = min(greedy.score[h, s, a], growth[h, s, a] * bound)
+            if visits[0] == stage[1]:
+                score[row] = min(score[row], known.growth[row] * _stage_bound(known, h, sums, visits))
                 refresh(greedy, h, s)
-                stage[h, s, a, 0] += 1
-                stage[h, s, a, 1] += int((1.0 + 1.0 / steps) ** stage[h, s, a, 0])
-                visits[h, s, a, 1] = 0
-                sums[h, s, a, 2:] = 0.0
-            if state_visits[h, s] == updates[0] or state_visits[h, s] == updates[1]:
-                reference[h, s] = greedy.best[h, s]
-            s = following
+                stage[0] += 1
+                stage[1] += int((1.0 + 1.0 / steps) ** stage[0])
+                visits[1] = 0
+                sums[2:] = 0.0
+            if state_visits[h, s] == known.updates[0] or state_visits[h, s] == known.updates[1]:
+                known.reference[h, s] = greedy.best[h, s]
 
 
 @compiled
@@ -190,11 +195,10 @@ def _accumulate(sums: np.ndarray, visits: np.ndarray, seen: float, expected: flo
 
 
 @compiled
-def _stage_bound(
-    sums: np.ndarray, visits: np.ndarray, iota: float, scale: float, reach: float, ceiling: float
-) -> float:
+def _stage_bound(known: Knowledge, h: int, sums: np.ndarray, visits: np.ndarray) -> float:
     """The least of the upper bounds on the mean of the next table entries."""
-    n, m = iota / visits[0], iota / visits[1]
+    scale, reach, ceiling = known.scale, known.ranges[h], known.ceiling[h]
+    n, m = known.iota / visits[0], known.iota / visits[1]
     bonus = 2.0 * math.sqrt(max(sums[REF_SPREAD], 0.0) / visits[0] * n)
     bonus += 2.0 * math.sqrt(max(sums[ADV_SPREAD], 0.0) / visits[1] * m)
     bonus += 5.0 * reach * (n + m + n**0.75 + m**0.75)

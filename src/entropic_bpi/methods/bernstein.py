@@ -32,12 +32,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from entropic_bpi._compile import compiled, inlined
-from entropic_bpi.counts import Counts, spare_slots
+from entropic_bpi._ties import wins_tie
+from entropic_bpi.counts import Counts, Ledger, spare_slots
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.plan import tie_priority
 from entropic_bpi.methods.rates import log_8e
-from entropic_bpi.problem import Frame, Problem, row_of
-from entropic_bpi.sampling.simulator import Simulator, play_episode
+from entropic_bpi.problem import Frame, Problem, actions_at, row_of
+from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
 __all__ = ["Bernstein"]
@@ -54,7 +54,8 @@ ULPS = 1e-15
 
 class Tables(NamedTuple):
     """What a plan needs besides the counts. Tables hold ``(Z - origin) / unit``, that is Z itself, or
-    ``(Z - 1) / |β|`` for small exponents. Arrays over places are ``(steps, S, A)``.
+    ``(Z - 1) / |β|`` where exponents are ``small``. Arrays over places are ``(steps, S, A)``. ``seed`` breaks ties; a
+    gap of ``eps`` is enough.
 
     ``gain`` is e^{βr} and ``lift`` the same for the origin, ``(e^{βr} - 1) origin / unit``; ``cap`` and ``floor`` bound U,
     ``width_cap`` bounds G, ``span`` is the range of Z_{h+1} in the bonus. ``rate`` and ``rate_star`` are α(n)/n and α*(n)/n.
@@ -63,6 +64,10 @@ class Tables(NamedTuple):
     2H + 3), ``extra`` is H/2 + 2 (sharp alone) and ``slack`` is 1/H.
     """
 
+    beta: float
+    small: bool
+    eps: float
+    seed: int
     sign: int
     verified: bool
     log_kl: float
@@ -98,167 +103,149 @@ class Sheet(NamedTuple):
     reach: np.ndarray
 
 
-# The kernels take arrays and numbers, not the tuples that hold them: taking an array out of a tuple costs a reference
-# count, which in these loops would be most of the work. For the same reason they are inlined and never raise.
+class Moments(NamedTuple):
+    """Under the empirical successors of a row: the means of Z_up, Z_low and G, and the optimistic side's deviation."""
+
+    up: float
+    low: float
+    width: float
+    deviation: float
 
 
-@inlined()
-def _bit(state):  # type: ignore[no-untyped-def]
+@inlined
+def _bit(state: int) -> np.uint64:
     return np.uint64(1) << np.uint64(state & 63)
 
 
-@inlined()
-def _refresh(dimension, log_kl, log_bernstein, visits, begin, used, changed, successor, tally, rate, rate_star, reach):  # type: ignore[no-untyped-def]
+@inlined
+def _refresh(tables: Tables, ledger: Ledger, sheet: Sheet) -> None:
     """Recompute α(n)/n, α*(n)/n and the successors of the rows visited since the last plan."""
-    for row in range(visits.size):
-        n = visits[row]
-        if changed[row]:
+    for row in range(ledger.visits.size):
+        n = ledger.visits[row]
+        if ledger.changed[row]:
             bits = np.uint64(0)
             if n > 0:
                 log_term = log_8e(n)
-                rate[row] = (log_kl + dimension * log_term) / n
-                rate_star[row] = (log_bernstein + log_term) / n
-                for j in range(begin[row], begin[row] + used[row]):
-                    if tally[j] > 0:
-                        bits |= _bit(successor[j])
-            reach[row] = bits
+                tables.rate[row] = (tables.log_kl + tables.dimension * log_term) / n
+                tables.rate_star[row] = (tables.log_bernstein + log_term) / n
+                for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+                    if ledger.tally[j] > 0:
+                        bits |= _bit(ledger.successor[j])
+            sheet.reach[row] = bits
 
 
-@inlined()
-def _moments(successor, tally, begin, end, n, h, ups, lows, widths, sign):  # type: ignore[no-untyped-def]
-    """p̂Z_up, p̂Z_low, p̂G and the standard deviation of the optimistic side, all at step ``h``."""
+@inlined
+def _moments(tables: Tables, ledger: Ledger, sheet: Sheet, row: int, h: int) -> Moments:
+    """Of what follows a visited ``row``, at step ``h``."""
+    begin, end, n = ledger.begin[row], ledger.begin[row] + ledger.used[row], float(ledger.visits[row])
+    optimistic = sheet.up if tables.sign > 0 else sheet.low
     up = low = width = 0.0
     highest, lowest = -np.inf, np.inf
     for j in range(begin, end):
-        if tally[j] > 0:
-            p, y = tally[j] / n, successor[j]
-            up += p * ups[h, y]
-            low += p * lows[h, y]
-            width += p * widths[h, y]
-            z = ups[h, y] if sign > 0 else lows[h, y]
-            highest = max(highest, z)
-            lowest = min(lowest, z)
-    centre = up if sign > 0 else low
+        if ledger.tally[j] > 0:
+            p, y = ledger.tally[j] / n, ledger.successor[j]
+            up += p * sheet.up[h, y]
+            low += p * sheet.low[h, y]
+            width += p * sheet.width[h, y]
+            highest = max(highest, optimistic[h, y])
+            lowest = min(lowest, optimistic[h, y])
+    centre = up if tables.sign > 0 else low
     # Squares of Z can leave the range of doubles although Z does not: measure deviations in units of the largest.
     largest = max(highest - centre, centre - lowest)
     total = 0.0
     if highest > lowest:
         for j in range(begin, end):
-            if tally[j] > 0:
-                z = ups[h, successor[j]] if sign > 0 else lows[h, successor[j]]
-                deviation = (z - centre) / largest
-                total += tally[j] / n * deviation * deviation
-    return up, low, width, largest * math.sqrt(total)
+            if ledger.tally[j] > 0:
+                deviation = (optimistic[h, ledger.successor[j]] - centre) / largest
+                total += ledger.tally[j] / n * deviation * deviation
+    return Moments(up, low, width, largest * math.sqrt(total))
 
 
-@inlined()
-def _bounds(  # type: ignore[no-untyped-def]
-    verified, sign, linear, extra, slack, x, x_star, up, low, width, deviation, gain, lift, cap, floor, width_cap, span
-):  # fmt: skip
+@inlined
+def _bounds(tables: Tables, row: int, h: int, s: int, a: int, moments: Moments) -> tuple[float, float, float]:
     """U_up, U_low and the certificate G of one action that was tried.
 
     ``min`` and ``max`` keep their first argument when the second is not a number: cap, floor and the widest G are safe.
     """
-    bonus = 2.0 * math.sqrt(2.0 * x_star) * deviation
-    if verified:
-        bonus += linear * span * x
-        width = 3.0 * bonus + (1.0 + 3.0 * slack) * width
+    x, x_star, span = tables.rate[row], tables.rate_star[row], tables.span[h, s, a]
+    bonus = 2.0 * math.sqrt(2.0 * x_star) * moments.deviation
+    if tables.verified:
+        bonus += tables.linear * span * x
+        width = 3.0 * bonus + (1.0 + 3.0 * tables.slack) * moments.width
     else:
-        bonus += (math.sqrt(5.0 * x * x_star) + linear * x_star) * span
-        width = 2.0 * bonus + extra * span * x + (1.0 + 2.0 * slack) * width
-    room = bonus + slack * (up - low)
+        bonus += (math.sqrt(5.0 * x * x_star) + tables.linear * x_star) * span
+        width = 2.0 * bonus + tables.extra * span * x + (1.0 + 2.0 * tables.slack) * moments.width
+    room = bonus + tables.slack * (moments.up - moments.low)
+    lift, gain, cap, floor = tables.lift[h, s, a], tables.gain[h, s, a], tables.cap[h, s, a], tables.floor[h, s, a]
     # Each is kept between cap and floor: where they meet, rounding could otherwise leave it outside.
-    u_up = max(floor, min(cap, lift + gain * (up + room)))
-    u_low = min(cap, max(floor, lift + gain * (low - room)))
-    width = min(width_cap, gain * width)
-    if not verified:
-        width = min(width, u_up - floor if sign > 0 else cap - u_low)
-    return u_up, u_low, width
+    up = max(floor, min(cap, lift + gain * (moments.up + room)))
+    low = min(cap, max(floor, lift + gain * (moments.low - room)))
+    width = min(tables.width_cap[h, s, a], gain * width)
+    if not tables.verified:
+        width = min(width, up - floor if tables.sign > 0 else cap - low)
+    return up, low, width
 
 
-@inlined()
-def _choose(sign, seed, h, s, actions, u_up, u_low):  # type: ignore[no-untyped-def]
+@inlined
+def _choose(tables: Tables, sheet: Sheet, h: int, s: int, actions: int) -> tuple[float, float, int]:
     """Z_up, Z_low and the greedy action of one state from the bounds of its actions."""
-    best_up, best_low, chosen = u_up[h, s, 0], u_low[h, s, 0], 0
+    best_up, best_low, chosen = sheet.u_up[h, s, 0], sheet.u_low[h, s, 0], 0
     for a in range(1, actions):
-        up, low = u_up[h, s, a], u_low[h, s, a]
+        up, low = sheet.u_up[h, s, a], sheet.u_low[h, s, a]
         # Until now the optimistic side of the action chosen is the best one.
-        advantage = up - best_up if sign > 0 else best_low - low
-        if advantage > 0 or (advantage == 0 and tie_priority(seed, h, s, a) > tie_priority(seed, h, s, chosen)):
+        advantage = up - best_up if tables.sign > 0 else best_low - low
+        if advantage > 0 or (advantage == 0 and wins_tie(tables.seed, h, s, a, chosen)):
             chosen = a
-        best_up = max(best_up, up) if sign > 0 else min(best_up, up)
-        best_low = max(best_low, low) if sign > 0 else min(best_low, low)
+        best_up = max(best_up, up) if tables.sign > 0 else min(best_up, up)
+        best_low = max(best_low, low) if tables.sign > 0 else min(best_low, low)
     return best_up, best_low, chosen
 
 
-@inlined()
-def _plan(frame, tables, ledger, sheet, seed):  # type: ignore[no-untyped-def]
-    """Backward induction over the reachable states; Z_up, Z_low and G at the start.
+@compiled
+def _plan(frame: Frame, tables: Tables, ledger: Ledger, sheet: Sheet) -> tuple[float, float, float]:
+    """Backward induction over the reachable states, and the claim.
 
     Bounds whose inputs are what they were at the last plan are not computed again.
     """
-    visits, begin, used, changed = ledger.visits, ledger.begin, ledger.used, ledger.changed
-    successor, tally = ledger.successor, ledger.tally
-    up, low, width, policy, reach = sheet.up, sheet.low, sheet.width, sheet.policy, sheet.reach
-    u_up, u_low, u_width = sheet.u_up, sheet.u_low, sheet.u_width
-    gain, lift, cap, floor = tables.gain, tables.lift, tables.cap, tables.floor
-    width_cap, span, rate, rate_star = tables.width_cap, tables.span, tables.rate, tables.rate_star
-    first_state, states, n_actions = frame.first_state, frame.states, frame.n_actions
-    sign, verified, linear, extra, slack = tables.sign, tables.verified, tables.linear, tables.extra, tables.slack
-    _refresh(
-        tables.dimension, tables.log_kl, tables.log_bernstein, visits, begin, used, changed, successor, tally, rate,
-        rate_star, reach,
-    )  # fmt: skip
+    _refresh(tables, ledger, sheet)
     moved = np.uint64(0)  # the states, as bits, where something changed at the step after
     for h in range(frame.steps - 1, -1, -1):
-        actions = 1 if frame.artificial and h == 0 else n_actions
-        first_row = row_of(frame, h, 0, 0)
+        actions = actions_at(frame, h)
         moved_here = np.uint64(0)
-        for i in range(first_state[h], first_state[h + 1]):
-            s = states[i]
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            s = frame.states[i]
             due = False
             for a in range(actions):
-                row = first_row + s * n_actions + a
-                if not changed[row] and reach[row] & moved == 0:
+                row = row_of(frame, h, s, a)
+                if not ledger.changed[row] and sheet.reach[row] & moved == 0:
                     continue
                 due = True
-                n = visits[row]
-                if n == 0:
-                    u_up[h, s, a], u_low[h, s, a] = cap[h, s, a], floor[h, s, a]
-                    u_width[h, s, a] = width_cap[h, s, a]
+                if ledger.visits[row] == 0:
+                    up, low, width = tables.cap[h, s, a], tables.floor[h, s, a], tables.width_cap[h, s, a]
                 else:
-                    mean_up, mean_low, mean_width, deviation = _moments(
-                        successor, tally, begin[row], begin[row] + used[row], float(n), h + 1, up, low, width, sign
-                    )
-                    u_up[h, s, a], u_low[h, s, a], u_width[h, s, a] = _bounds(
-                        verified, sign, linear, extra, slack, rate[row], rate_star[row], mean_up, mean_low, mean_width,
-                        deviation, gain[h, s, a], lift[h, s, a], cap[h, s, a], floor[h, s, a], width_cap[h, s, a],
-                        span[h, s, a],
-                    )  # fmt: skip
+                    up, low, width = _bounds(tables, row, h, s, a, _moments(tables, ledger, sheet, row, h + 1))
+                sheet.u_up[h, s, a], sheet.u_low[h, s, a], sheet.u_width[h, s, a] = up, low, width
             if due:
-                best_up, best_low, chosen = _choose(sign, seed, h, s, actions, u_up, u_low)
-                certified = u_width[h, s, chosen]
-                policy[h, s] = chosen
-                if best_up != up[h, s] or best_low != low[h, s] or certified != width[h, s]:
+                up, low, chosen = _choose(tables, sheet, h, s, actions)
+                width = sheet.u_width[h, s, chosen]
+                sheet.policy[h, s] = chosen
+                if up != sheet.up[h, s] or low != sheet.low[h, s] or width != sheet.width[h, s]:
                     moved_here |= _bit(s)
-                    up[h, s], low[h, s], width[h, s] = best_up, best_low, certified
+                    sheet.up[h, s], sheet.low[h, s], sheet.width[h, s] = up, low, width
         moved = moved_here
-    for row in range(changed.size):
-        changed[row] = False
-    return up[0, frame.start], low[0, frame.start], width[0, frame.start]
+    for row in range(ledger.changed.size):
+        ledger.changed[row] = False
+    return _claim(tables, sheet.up[0, frame.start], sheet.low[0, frame.start], sheet.width[0, frame.start])
 
 
-@inlined()
-def _claim(beta, small, verified, up, low, width):  # type: ignore[no-untyped-def]
-    """Lower bound of the policy's value, upper bound of the optimal value, and the gap; -inf and inf say nothing.
-
-    ``small`` says that the tables hold (Z - 1)/|β|.
-    """
-    strength = abs(beta)
+@inlined
+def _claim(tables: Tables, up: float, low: float, width: float) -> tuple[float, float, float]:
+    """Lower bound of the policy's value, upper bound of the optimal value, and the gap; -inf and inf say nothing."""
+    beta, strength = tables.beta, abs(tables.beta)
     if strength == 0.0:
         return up - width, up, width
     z, unit = up if beta > 0 else low, 1.0
-    if small:
+    if tables.small:
         unit = strength
         value = math.log1p(unit * z) / beta
         z = 1.0 + unit * z
@@ -266,7 +253,7 @@ def _claim(beta, small, verified, up, low, width):  # type: ignore[no-untyped-de
         value = math.log(z) / beta
     g = unit * width / z
     lower = value - math.log1p(g) / strength if g < np.inf else -np.inf
-    if beta < 0 and not verified:
+    if beta < 0 and not tables.verified:
         return lower, value, value - lower
     # Near 1 the complement of g has lost its digits.
     if g > 0.5:
@@ -275,24 +262,32 @@ def _claim(beta, small, verified, up, low, width):  # type: ignore[no-untyped-de
     return value - gap if beta > 0 else lower, value, gap
 
 
-@compiled(error_model="numpy")
-def _run_every(kernel, frame, tables, ledger, sheet, beta, small, eps, seed, episodes, spare, rng, history):  # type: ignore[no-untyped-def]
-    """Play an episode of the current policy, plan, test; up to ``episodes`` times or until the test passes.
+@compiled
+def _run_every(
+    kernel: Kernel,
+    rng: np.random.Generator,
+    frame: Frame,
+    tables: Tables,
+    ledger: Ledger,
+    sheet: Sheet,
+    spare: int,
+    history: np.ndarray,
+) -> tuple[int, int, int]:
+    """Play an episode of the current policy, plan, test; once for each row of ``history`` or until the test passes.
 
     Returns the number of episodes played and the transition that was declared impossible, if any.
     """
     behaviour = Behaviour(sheet.policy, sheet.policy, sheet.policy, False)
-    for i in range(episodes):
+    for i in range(len(history)):
         if ledger.end[0] + spare > ledger.successor.size:
             return i, -1, -1
         row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
         if row >= 0:
             return i, row, successor
-        up, low, width = _plan(frame, tables, ledger, sheet, seed)
-        history[i, 0], history[i, 1], history[i, 2] = _claim(beta, small, tables.verified, up, low, width)
-        if history[i, 2] <= eps:
+        history[i, 0], history[i, 1], history[i, 2] = _plan(frame, tables, ledger, sheet)
+        if history[i, 2] <= tables.eps:
             return i + 1, -1, -1
-    return episodes, -1, -1
+    return len(history), -1, -1
 
 
 class Bernstein:
@@ -353,8 +348,7 @@ class Bernstein:
         if counts is not self._planned:
             counts.ledger.changed[:] = True  # nothing of another set of counts may be reused
             self._planned = counts
-        bounds = _plan(self.frame, self.tables, counts.ledger, self.sheet, self.seed)
-        claim = self._in_reward_units(*_claim(self.beta, self.small, self.constants == "verified", *bounds))
+        claim = self._in_reward_units(*_plan(self.frame, self.tables, counts.ledger, self.sheet))
         policy = self.sheet.policy.copy()
         return Plan(policy, claim, Behaviour(policy, policy, policy, False))
 
@@ -369,9 +363,8 @@ class Bernstein:
         counts.reserve(spare)
         self.sheet.policy[:] = plan.policy
         played, row, successor = _run_every(
-            simulator.kernel, self.frame, self.tables, counts.ledger, self.sheet, self.beta, self.small, self.eps,
-            self.seed, episodes, spare, simulator.rng, history,
-        )  # fmt: skip
+            simulator.kernel, simulator.rng, self.frame, self.tables, counts.ledger, self.sheet, spare, history
+        )
         counts.episodes += played
         if row >= 0:
             counts.refuse(row, successor)
@@ -400,6 +393,10 @@ class Bernstein:
             bottom, top = self._reward_aware_ranges(rewards)
             cap, floor, width_cap, span = lift + gain * top, lift + gain * bottom, gain * (top - bottom), top - bottom
         return Tables(
+            beta=beta,
+            small=self.small,
+            eps=self.eps,
+            seed=self.seed,
             sign=1 if beta >= 0 else -1,
             verified=verified,
             log_kl=math.log(pooled_union),

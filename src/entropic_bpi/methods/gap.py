@@ -26,12 +26,13 @@ import math
 
 import numpy as np
 
-from entropic_bpi._compile import inner
+from entropic_bpi._compile import inlined, inner
+from entropic_bpi.counts import Ledger
 from entropic_bpi.methods.kl_ball import WHOLE_SIMPLEX, kl_extreme
+from entropic_bpi.methods.kl_records import MAX_SHARED, Box, Deviation, Rules, Scratch
 
-__all__ = ["MAX_SHARED", "SAME_TOLERANCE", "deviation_ratio", "row_extreme", "same_ratio", "slot_weight"]
+__all__ = ["SAME_TOLERANCE", "deviation_ratio", "row_extreme", "same_ratio", "slot_weight"]
 
-MAX_SHARED = 3
 # Relative precision of the search for `same`, and its length at most; its upper end is kept, so a coarse one is safe.
 SAME_TOLERANCE = 1e-4
 SAME_ITERATIONS = 100
@@ -39,8 +40,8 @@ SAME_ITERATIONS = 100
 NEGLIGIBLE = 1e-12
 
 
-@inner
-def slot_weight(rules, ledger, step, slot, upper):  # type: ignore[no-untyped-def]
+@inlined
+def slot_weight(rules: Rules, ledger: Ledger, step: int, slot: int, upper: bool) -> float:
     """e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of what the reward may be."""
     if ledger.low.shape[0] == 0:
         return 1.0
@@ -49,19 +50,19 @@ def slot_weight(rules, ledger, step, slot, upper):  # type: ignore[no-untyped-de
     return math.exp(rules.beta * (reward - rules.shift))
 
 
-@inner
-def row_extreme(rules, ledger, row, f, sign, scratch):  # type: ignore[no-untyped-def]
+@inlined
+def row_extreme(rules: Rules, ledger: Ledger, row: int, f: np.ndarray, sign: float, scratch: Scratch) -> float:
     """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
     begin, size = ledger.begin[row], ledger.used[row]
     tally = ledger.tally[begin : begin + size]
-    return kl_extreme(tally, f, size, ledger.visits[row], rules.radius[row], sign, rules.tolerance, scratch)
+    return kl_extreme(tally, f, size, ledger.visits[row], rules.radius[row], sign, rules.tolerance, scratch.work)
 
 
 @inner
-def _tilted_excess(rules, ledger, row, lam, scratch):  # type: ignore[no-untyped-def]
+def _tilted_excess(rules: Rules, ledger: Ledger, row: int, lam: float, scratch: Scratch) -> float:
     """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere."""
     size = ledger.used[row]
-    rho, high, low, f = scratch[2], scratch[3], scratch[4], scratch[5]
+    rho, high, low, f = scratch.work[2], scratch.work[3], scratch.work[4], scratch.work[5]
     for j in range(size):
         excess = rho[j] - lam
         f[j] = excess * (high[j] if excess > 0.0 else low[j])
@@ -69,31 +70,34 @@ def _tilted_excess(rules, ledger, row, lam, scratch):  # type: ignore[no-untyped
 
 
 @inner
-def same_ratio(rules, ledger, row, step, rho, low, high, floor, ceiling, scratch):  # type: ignore[no-untyped-def]
-    """Largest average of the next ``rho`` under weights q w, w within the box [``low``, ``high``] of Z times e^{βr}.
+def same_ratio(
+    rules: Rules, ledger: Ledger, row: int, step: int, box: Box, floor: float, ceiling: float, scratch: Scratch
+) -> float:
+    """Largest average of the next ρ under weights q w, w within the box of Z times e^{βr}.
 
     Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned.
     """
     begin, size = ledger.begin[row], ledger.used[row]
     largest = 1.0
     for j in range(size):
-        largest = max(largest, rho[ledger.successor[begin + j]])
+        largest = max(largest, box.rho[ledger.successor[begin + j]])
     if largest <= floor:
         return floor
     if largest < 1.0 + NEGLIGIBLE or size == 1 or ledger.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX:
         return min(largest, ceiling)
+    rho, high, low = scratch.work[2], scratch.work[3], scratch.work[4]
     heaviest = 0.0
     for j in range(size):
         y = ledger.successor[begin + j]
-        scratch[2, j] = rho[y]
-        scratch[3, j] = slot_weight(rules, ledger, step, begin + j, True) * high[y]
-        scratch[4, j] = slot_weight(rules, ledger, step, begin + j, False) * low[y]
-        heaviest = max(heaviest, scratch[3, j])
+        rho[j] = box.rho[y]
+        high[j] = slot_weight(rules, ledger, step, begin + j, True) * box.high[y]
+        low[j] = slot_weight(rules, ledger, step, begin + j, False) * box.low[y]
+        heaviest = max(heaviest, high[j])
     # Only quotients of weights matter: near 1 their products with ρ cannot overflow. A power of two rounds nothing.
     unit = math.ldexp(1.0, -math.frexp(heaviest)[1])
     for j in range(size):
-        scratch[3, j] *= unit
-        scratch[4, j] *= unit
+        high[j] *= unit
+        low[j] *= unit
     left, right = floor, min(largest, ceiling)
     left_value = _tilted_excess(rules, ledger, row, left, scratch)
     if left_value <= 0.0:
@@ -118,7 +122,7 @@ def same_ratio(rules, ledger, row, step, rho, low, high, floor, ceiling, scratch
 
 
 @inner
-def _tally_of(ledger, row, y):  # type: ignore[no-untyped-def]
+def _tally_of(ledger: Ledger, row: int, y: int) -> int:
     """Visits of ``row`` that went to state ``y``, over all of its slots."""
     total = 0
     for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
@@ -128,29 +132,30 @@ def _tally_of(ledger, row, y):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _share_states(ledger, top_row, bottom_row, elsewhere, shared, scores):  # type: ignore[no-untyped-def]
+def _share_states(ledger: Ledger, deviation: Deviation, elsewhere: int, scratch: Scratch) -> int:
     """The states that both rows were seen to reach, at most ``MAX_SHARED``: the likeliest first, then the lowest.
 
     Chosen by the counts alone, so that whoever checks the certificate chooses the same.
     """
     count = 0
-    top_n, bottom_n = float(ledger.visits[top_row]), float(ledger.visits[bottom_row])
-    for i in range(ledger.begin[top_row], ledger.begin[top_row] + ledger.used[top_row]):
+    top, bottom = deviation.top, deviation.bottom
+    top_n, bottom_n = float(ledger.visits[top]), float(ledger.visits[bottom])
+    for i in range(ledger.begin[top], ledger.begin[top] + ledger.used[top]):
         y = ledger.successor[i]
         if ledger.tally[i] == 0 or y == elsewhere:
             continue
         known = False
         for c in range(count):
-            known = known or shared[c] == y
-        bottom_tally = 0 if known else _tally_of(ledger, bottom_row, y)
+            known = known or scratch.shared[c] == y
+        bottom_tally = 0 if known else _tally_of(ledger, bottom, y)
         if bottom_tally > 0:
-            score = min(_tally_of(ledger, top_row, y) * bottom_n, bottom_tally * top_n)
-            count = _insert(shared, scores, count, y, score)
+            score = min(_tally_of(ledger, top, y) * bottom_n, bottom_tally * top_n)
+            count = _insert(scratch.shared, scratch.scores, count, y, score)
     return count
 
 
 @inner
-def _insert(shared, scores, count, y, score):  # type: ignore[no-untyped-def]
+def _insert(shared: np.ndarray, scores: np.ndarray, count: int, y: int, score: float) -> int:
     """Keep the states with the largest scores, of equal ones the lowest; the new count."""
     place = count
     while place > 0 and (score > scores[place - 1] or (score == scores[place - 1] and y < shared[place - 1])):
@@ -165,50 +170,54 @@ def _insert(shared, scores, count, y, score):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _set_corner(rules, ledger, top_row, bottom_row, step, y, z, value, above, below):  # type: ignore[no-untyped-def]
+def _set_corner(
+    rules: Rules, ledger: Ledger, deviation: Deviation, y: int, z: float, value: float, scratch: Scratch
+) -> None:
     """Give state ``y`` the value ``z`` below and ``value`` above, in all of its slots."""
-    begin = ledger.begin[top_row]
-    for i in range(ledger.used[top_row]):
+    step, above, below = deviation.step, scratch.work[2], scratch.work[3]
+    begin = ledger.begin[deviation.top]
+    for i in range(ledger.used[deviation.top]):
         if ledger.successor[begin + i] == y:
             above[i] = slot_weight(rules, ledger, step, begin + i, True) * value
-    begin = ledger.begin[bottom_row]
-    for j in range(ledger.used[bottom_row]):
+    begin = ledger.begin[deviation.bottom]
+    for j in range(ledger.used[deviation.bottom]):
         if ledger.successor[begin + j] == y:
             below[j] = slot_weight(rules, ledger, step, begin + j, False) * z
 
 
 @inner
-def deviation_ratio(  # type: ignore[no-untyped-def]
-    rules, ledger, top_row, bottom_row, step, gain_ratio, rho, low, high, cap, limit, scratch, shared, scores
-):
-    """dev2: the largest ``gain_ratio`` (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
+def deviation_ratio(
+    rules: Rules, ledger: Ledger, deviation: Deviation, box: Box, limit: float, scratch: Scratch
+) -> float:
+    """dev2: the largest gain (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
 
     Stops at ``limit``, the ratio that is known already.
     """
-    above, below = scratch[2], scratch[3]
-    for i in range(ledger.used[top_row]):
-        slot = ledger.begin[top_row] + i
+    top, bottom, step = deviation.top, deviation.bottom, deviation.step
+    above, below = scratch.work[2], scratch.work[3]
+    for i in range(ledger.used[top]):
+        slot = ledger.begin[top] + i
         y = ledger.successor[slot]
-        above[i] = slot_weight(rules, ledger, step, slot, True) * min(cap[y], rho[y] * high[y])
-    for j in range(ledger.used[bottom_row]):
-        slot = ledger.begin[bottom_row] + j
-        below[j] = slot_weight(rules, ledger, step, slot, False) * low[ledger.successor[slot]]
-    count = _share_states(ledger, top_row, bottom_row, rho.size - 1, shared, scores)
+        above[i] = slot_weight(rules, ledger, step, slot, True) * min(box.cap[y], box.rho[y] * box.high[y])
+    for j in range(ledger.used[bottom]):
+        slot = ledger.begin[bottom] + j
+        below[j] = slot_weight(rules, ledger, step, slot, False) * box.low[ledger.successor[slot]]
+    count = _share_states(ledger, deviation, box.rho.size - 1, scratch)
     worst = 0.0
     for corner in range(1 << count):
         repeated = False
         for c in range(count):
-            y = shared[c]
-            kink = max(low[y], min(high[y], cap[y] / rho[y]))
+            y = scratch.shared[c]
+            kink = max(box.low[y], min(box.high[y], box.cap[y] / box.rho[y]))
             raised = corner >> c & 1 == 1
-            z = kink if raised else low[y]
-            repeated = repeated or (raised and kink == low[y])
-            _set_corner(rules, ledger, top_row, bottom_row, step, y, z, min(cap[y], rho[y] * z), above, below)
+            z = kink if raised else box.low[y]
+            repeated = repeated or (raised and kink == box.low[y])
+            _set_corner(rules, ledger, deviation, y, z, min(box.cap[y], box.rho[y] * z), scratch)
         if repeated:
             continue
-        top = row_extreme(rules, ledger, top_row, above, 1.0, scratch)
-        bottom = row_extreme(rules, ledger, bottom_row, below, -1.0, scratch)
-        ratio = gain_ratio * top / bottom if bottom > 0.0 else np.inf
+        most = row_extreme(rules, ledger, top, above, 1.0, scratch)
+        least = row_extreme(rules, ledger, bottom, below, -1.0, scratch)
+        ratio = deviation.gain * most / least if least > 0.0 else np.inf
         if not ratio < limit:
             return limit
         worst = max(worst, ratio)

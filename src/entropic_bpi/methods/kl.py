@@ -23,27 +23,31 @@ are computed at that β and widened by the difference; at :math:`\beta=0` this c
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import prange
 
-from entropic_bpi._compile import compiled, inner, parallel
-from entropic_bpi.counts import Counts, spare_slots
+from entropic_bpi._compile import compiled, inlined, inner, parallel
+from entropic_bpi._ties import wins_tie
+from entropic_bpi.counts import Counts, Ledger, spare_slots
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.gap import (
-    MAX_SHARED,
-    SAME_TOLERANCE,
-    deviation_ratio,
-    row_extreme,
-    same_ratio,
-    slot_weight,
-)
+from entropic_bpi.methods.gap import SAME_TOLERANCE, deviation_ratio, row_extreme, same_ratio, slot_weight
 from entropic_bpi.methods.kl_ball import TOLERANCE
-from entropic_bpi.methods.plan import tie_priority
+from entropic_bpi.methods.kl_records import (
+    Box,
+    Candidate,
+    Deviation,
+    Optimism,
+    Place,
+    Rules,
+    Scratch,
+    Trial,
+    new_scratch,
+)
 from entropic_bpi.methods.rates import mixture_radius
-from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, reward_step, row_of
-from entropic_bpi.sampling.simulator import Simulator, play_episode
+from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, reward_step, row_of
+from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
 __all__ = ["KL", "refresh_radii"]
@@ -56,7 +60,7 @@ EXPONENT_ROUNDING = 1e-15
 ULPS = 1e-15
 # From this many (step, state, action) on, a plan uses several threads.
 _PARALLEL_PLACES = 60_000
-_CHUNKS = 16
+_PARTS = 16
 
 PESSIMISTIC_BEST, SMALLEST_GAP, GIVEN = 0, 1, 2
 # The round in which a given policy is evaluated, and how far the solvers go then.
@@ -65,50 +69,8 @@ CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 
 
-class Rules(NamedTuple):
-    """What a plan needs besides the counts: the risk parameter, e^{βr} per (s, a), and the radius of each row's ball.
-
-    ``radius[i]`` is that of the ``planned[i]`` visits which row ``i`` had at the last plan. The tolerances say how far the
-    solvers go: bounds are valid for any.
-    """
-
-    beta: float
-    sign: float
-    shift: float
-    log_union: float
-    gain: np.ndarray
-    possible: np.ndarray
-    radius: np.ndarray
-    planned: np.ndarray
-    widest: int
-    exponent_rounding: float
-    tolerance: float
-    same_tolerance: float
-
-
-class Optimism(NamedTuple):
-    """The optimistic plan: ``z`` ``(steps + 1, S + 1)``, ``u`` ``(steps, S, A)`` and its greedy ``policy``.
-
-    The last column of every ``(.., S + 1)`` array stands for "some state not seen yet" and holds the extreme of the rest.
-    """
-
-    z: np.ndarray
-    u: np.ndarray
-    policy: np.ndarray
-
-
-class Candidate(NamedTuple):
-    """A candidate's plan: pessimistic ``z``, upper end ``high`` of the box, ``rho``, ``policy`` and where to ``turn``."""
-
-    z: np.ndarray
-    high: np.ndarray
-    rho: np.ndarray
-    policy: np.ndarray
-    turn: np.ndarray
-
-
-@compiled()
-def refresh_radii(rules, ledger):  # type: ignore[no-untyped-def]
+@compiled
+def refresh_radii(rules: Rules, ledger: Ledger) -> None:
     """Recompute the radius of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
         if ledger.changed[row] or rules.planned[row] != ledger.visits[row]:
@@ -121,67 +83,71 @@ def refresh_radii(rules, ledger):  # type: ignore[no-untyped-def]
                 rules.radius[row] = (rules.log_union + mixture_radius(tally, possible)) / n
 
 
-@inner
-def _gain(frame, rules, h, s, a):  # type: ignore[no-untyped-def]
+@inlined
+def _gain(frame: Frame, rules: Rules, place: Place, a: int) -> float:
     """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
-    if rules.gain.size == 0 or (frame.artificial and h == 0):
+    if rules.gain.size == 0 or (frame.artificial and place.h == 0):
         return 1.0
-    return rules.gain[reward_step(frame, rules.gain, h), s, a]
+    return rules.gain[reward_step(frame, rules.gain, place.h), place.s, a]
 
 
-@inner
-def _backup(frame, rules, ledger, h, s, a, values, sign, upper, scratch):  # type: ignore[no-untyped-def]
-    """Extreme mean of e^{βr} ``values`` over the ball of (h, s, a); ``upper`` picks the end of unknown rewards.
+@inlined
+def _backup(
+    frame: Frame, rules: Rules, ledger: Ledger, place: Place, a: int, values: np.ndarray, sign: float, scratch: Scratch
+) -> float:
+    """Largest (``sign`` 1) or smallest (-1) mean of e^{βr} ``values`` over the ball and the rewards that are possible.
 
     Never a NaN: what cannot be computed is infinite, on the safe side.
     """
-    row = row_of(frame, h, s, a)
+    row = row_of(frame, place.h, place.s, a)
     begin, size = ledger.begin[row], ledger.used[row]
-    f = scratch[2]
+    f = scratch.work[2]
     for j in range(size):
-        weight = slot_weight(rules, ledger, h - frame.artificial, begin + j, upper)
+        weight = slot_weight(rules, ledger, place.h - frame.artificial, begin + j, sign > 0)
         f[j] = weight * values[ledger.successor[begin + j]]
-    value = _gain(frame, rules, h, s, a) * row_extreme(rules, ledger, row, f, sign, scratch)
+    value = _gain(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
     return value if abs(value) < np.inf else sign * np.inf
 
 
 @inner
-def _optimistic_state(frame, rules, ledger, optimism, seed, h, s, scratch):  # type: ignore[no-untyped-def]
-    sign = rules.sign
-    actions = 1 if frame.artificial and h == 0 else frame.n_actions
-    best, chosen, visits, priority = 0.0, -1, 0, np.uint64(0)
-    for a in range(actions):
-        u = _backup(frame, rules, ledger, h, s, a, optimism.z[h + 1], sign, sign > 0, scratch)
+def _optimistic_state(
+    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, place: Place, scratch: Scratch
+) -> None:
+    sign, h, s = rules.sign, place.h, place.s
+    best, chosen, visits = 0.0, -1, 0
+    for a in range(actions_at(frame, h)):
+        u = _backup(frame, rules, ledger, place, a, optimism.z[h + 1], sign, scratch)
         optimism.u[h, s, a] = u
         n = ledger.visits[row_of(frame, h, s, a)]
         better = chosen < 0 or sign * u > sign * best
         if not better and u == best:
-            better = n < visits or (n == visits and tie_priority(seed, h, s, a) > priority)
+            better = n < visits or (n == visits and wins_tie(rules.seed, h, s, a, chosen))
         if better:
-            best, chosen, visits, priority = u, a, n, tie_priority(seed, h, s, a)
+            best, chosen, visits = u, a, n
     optimism.z[h, s] = best
     optimism.policy[h, s] = chosen
 
 
-def _optimistic_step(frame, rules, ledger, optimism, seed, h, chunks):  # type: ignore[no-untyped-def]
-    first, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
-    for chunk in prange(chunks):
-        scratch = np.empty((6, rules.widest))
-        for i in range(first + chunk * count // chunks, first + (chunk + 1) * count // chunks):
-            _optimistic_state(frame, rules, ledger, optimism, seed, h, frame.states[i], scratch)
-
-
-@inner
-def _ratio(sign, optimistic, pessimistic):  # type: ignore[no-untyped-def]
+@inlined
+def _ratio(sign: float, optimistic: float, pessimistic: float) -> float:
     """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing."""
     top, bottom = (optimistic, pessimistic) if sign > 0 else (pessimistic, optimistic)
     return top / bottom if bottom > 0.0 and top < np.inf else np.inf
 
 
 @inner
-def _choose_smallest_gap(frame, rules, ledger, optimism, plan, seed, h, s, leader, low, pessimistic, scratch):  # type: ignore[no-untyped-def]
+def _choose_smallest_gap(
+    frame: Frame,
+    rules: Rules,
+    ledger: Ledger,
+    optimism: Optimism,
+    box: Box,
+    place: Place,
+    leader: int,
+    scratch: Scratch,
+) -> int:
     """The action with the smallest gap bound in this state; ties go to the better pessimistic value."""
-    sign, actions = rules.sign, frame.n_actions
+    sign, actions, h, s, pessimistic = rules.sign, frame.n_actions, place.h, place.s, scratch.pessimistic
     rivals = 0
     for a in range(actions):
         rivals += sign * optimism.u[h, s, a] >= sign * pessimistic[leader]
@@ -197,34 +163,31 @@ def _choose_smallest_gap(frame, rules, ledger, optimism, plan, seed, h, s, leade
                 bound = max(bound, _ratio(sign, optimism.u[h, s, b], pessimistic[a]))
         if bound < score or chosen < 0:
             row = row_of(frame, h, s, a)
-            bound = same_ratio(
-                rules, ledger, row, h - frame.artificial, plan.rho[h + 1], low[h + 1],
-                plan.high[h + 1], bound, np.inf, scratch,
-            )  # fmt: skip
+            bound = same_ratio(rules, ledger, row, h - frame.artificial, box, bound, np.inf, scratch)
         better = chosen < 0 or bound < score
         if not better and bound == score:
             gain = sign * (pessimistic[a] - pessimistic[chosen])
-            tied = gain == 0.0 and tie_priority(seed, h, s, a) > tie_priority(seed, h, s, chosen)
-            better = gain > 0.0 or tied
+            better = gain > 0.0 or (gain == 0.0 and wins_tie(rules.seed, h, s, a, chosen))
         if better:
             chosen, score = a, bound
     return chosen
 
 
-@inner
-def _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic):  # type: ignore[no-untyped-def]
-    chosen = 0
+@inlined
+def _choose_pessimistic_best(rules: Rules, place: Place, actions: int, pessimistic: np.ndarray) -> int:
+    h, s, chosen = place.h, place.s, 0
     for a in range(1, actions):
-        gain = sign * (pessimistic[a] - pessimistic[chosen])
-        if gain > 0.0 or (gain == 0.0 and tie_priority(seed, h, s, a) > tie_priority(seed, h, s, chosen)):
+        gain = rules.sign * (pessimistic[a] - pessimistic[chosen])
+        if gain > 0.0 or (gain == 0.0 and wins_tie(rules.seed, h, s, a, chosen)):
             chosen = a
     return chosen
 
 
-@inner
-def _copied(frame, ledger, plan, twin, h, s, actions):  # type: ignore[no-untyped-def]
-    """Take over the bounds of ``twin``, which plays the same action here, if nothing that they depend on differs."""
-    for a in range(actions):
+@inlined
+def _copied(frame: Frame, ledger: Ledger, trial: Trial, place: Place) -> bool:
+    """Take over the bounds of the twin, which plays the same action here, if nothing that they depend on differs."""
+    plan, twin, h, s = trial.plan, trial.twin, place.h, place.s
+    for a in range(actions_at(frame, h)):
         row = row_of(frame, h, s, a)
         for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
             y = ledger.successor[j]
@@ -240,108 +203,80 @@ def _copied(frame, ledger, plan, twin, h, s, actions):  # type: ignore[no-untype
 
 
 @inner
-def _candidate_state(  # type: ignore[no-untyped-def]
-    frame, rules, ledger, optimism, plan, twin, second, kind, seed, h, s, scratch, pessimistic, shared, scores
-):
-    """Choose the candidate's action in one state and bound its value and its gap.
-
-    ``twin`` is the other candidate, which for the ``second`` one was evaluated before.
-    """
-    sign = rules.sign
-    actions = 1 if frame.artificial and h == 0 else frame.n_actions
+def _candidate_state(
+    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, trial: Trial, place: Place, scratch: Scratch
+) -> None:
+    """Choose the candidate's action in one state and bound its value and its gap."""
+    sign, actions, plan, pessimistic = rules.sign, actions_at(frame, place.h), trial.plan, scratch.pessimistic
+    h, s, after = place.h, place.s, plan.z[place.h + 1]
     low, cap = (plan.z, optimism.z) if sign > 0 else (optimism.z, plan.z)
-    greedy = optimism.policy[h, s]
-    best = pessimistic[greedy] = _backup(frame, rules, ledger, h, s, greedy, plan.z[h + 1], -sign, sign < 0, scratch)
-    for a in range(actions):
-        if a == greedy:
+    box = Box(low[h + 1], plan.high[h + 1], plan.rho[h + 1], cap[h + 1])
+    greedy, given = optimism.policy[h, s], plan.policy[h, s] if trial.kind == GIVEN else -1
+    best = -sign * np.inf
+    for i in range(-1, actions):  # the greedy action first
+        a = greedy if i < 0 else i
+        if i == greedy:
             continue
         # An action that is at best worse than another is at worst need not be valued: it cannot be chosen.
         pessimistic[a] = optimism.u[h, s, a]
-        if sign * pessimistic[a] >= sign * best:
-            pessimistic[a] = _backup(frame, rules, ledger, h, s, a, plan.z[h + 1], -sign, sign < 0, scratch)
-            if sign * pessimistic[a] > sign * best:
+        if i < 0 or sign * pessimistic[a] >= sign * best or a == given:
+            pessimistic[a] = _backup(frame, rules, ledger, place, a, after, -sign, scratch)
+            if i < 0 or sign * pessimistic[a] > sign * best:
                 best = pessimistic[a]
-    chosen = _choose_pessimistic_best(sign, actions, seed, h, s, pessimistic)
-    if kind == GIVEN:
-        chosen = plan.policy[h, s]
-        pessimistic[chosen] = _backup(frame, rules, ledger, h, s, chosen, plan.z[h + 1], -sign, sign < 0, scratch)
-    elif kind == SMALLEST_GAP and actions > 1:
-        chosen = _choose_smallest_gap(
-            frame, rules, ledger, optimism, plan, seed, h, s, chosen, low, pessimistic, scratch
-        )  # fmt: skip
+    chosen = given if given >= 0 else _choose_pessimistic_best(rules, place, actions, pessimistic)
+    if trial.kind == SMALLEST_GAP and actions > 1:
+        chosen = _choose_smallest_gap(frame, rules, ledger, optimism, box, place, chosen, scratch)
     plan.policy[h, s] = chosen
-    if second and twin.policy[h, s] == chosen and _copied(frame, ledger, plan, twin, h, s, actions):
+    if trial.second and trial.twin.policy[h, s] == chosen and _copied(frame, ledger, trial, place):
         return
     plan.z[h, s] = pessimistic[chosen]
-    plan.high[h, s] = _box_top(frame, rules, ledger, optimism, plan, h, s, actions, chosen, scratch)
+    plan.high[h, s] = _box_top(frame, rules, ledger, optimism, plan, place, scratch)
     plan.turn[h, s] = -1
     plan.rho[h, s] = 1.0
     plain = _ratio(sign, optimism.z[h, s], pessimistic[chosen])
     if plain <= 1.0:
         return
-    row = row_of(frame, h, s, chosen)
+    row, step = row_of(frame, h, s, chosen), h - frame.artificial
     worst = 1.0
     # The greedy action first, for it deviates most; `same` next, and only as far as it matters.
     for i in range(-1, actions):
         a = greedy if i < 0 else i
         if i == 0:
-            same = same_ratio(
-                rules, ledger, row, h - frame.artificial, plan.rho[h + 1], low[h + 1],
-                plan.high[h + 1], worst, plain, scratch,
-            )  # fmt: skip
+            same = same_ratio(rules, ledger, row, step, box, worst, plain, scratch)
             if not same <= worst:
                 worst = same
                 plan.turn[h, s] = -1
         if a == chosen or (i >= 0 and a == greedy):
             continue
-        deviation = _ratio(sign, optimism.u[h, s, a], pessimistic[chosen])
-        if deviation <= worst:
+        limit = _ratio(sign, optimism.u[h, s, a], pessimistic[chosen])
+        if limit <= worst:
             continue
         other = row_of(frame, h, s, a)
-        top, bottom = (other, row) if sign > 0 else (row, other)
-        gains = _gain(frame, rules, h, s, a) / _gain(frame, rules, h, s, chosen)
-        deviation = deviation_ratio(
-            rules, ledger, top, bottom, h - frame.artificial, gains if sign > 0 else 1.0 / gains, plan.rho[h + 1],
-            low[h + 1], plan.high[h + 1], cap[h + 1], deviation, scratch, shared, scores,
-        )  # fmt: skip
-        if not deviation <= worst:
-            worst = deviation
+        gain = _gain(frame, rules, place, a) / _gain(frame, rules, place, chosen)
+        top, bottom, gain = (other, row, gain) if sign > 0 else (row, other, 1.0 / gain)
+        ratio = deviation_ratio(rules, ledger, Deviation(step, top, bottom, gain), box, limit, scratch)
+        if not ratio <= worst:
+            worst = ratio
             plan.turn[h, s] = a
     bound = worst if worst < plain else plain
     plan.rho[h, s] = max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf
 
 
-@inner
-def _box_top(frame, rules, ledger, optimism, plan, h, s, actions, chosen, scratch):  # type: ignore[no-untyped-def]
+@inlined
+def _box_top(
+    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, place: Place, scratch: Scratch
+) -> float:
     """Upper end of the box: the candidate's optimistic value for β > 0, an upper bound of Z* for β < 0."""
-    if rules.sign > 0:
-        value = _backup(frame, rules, ledger, h, s, chosen, plan.high[h + 1], 1.0, True, scratch)
-        return min(value, optimism.z[h, s])
-    value = plan.z[h, s]
-    for a in range(actions):
-        value = min(value, _backup(frame, rules, ledger, h, s, a, plan.high[h + 1], 1.0, True, scratch))
-    return max(value, optimism.z[h, s])
+    h, s = place.h, place.s
+    value = np.inf if rules.sign > 0 else plan.z[h, s]
+    for a in range(actions_at(frame, h)):
+        if rules.sign < 0 or a == plan.policy[h, s]:
+            value = min(value, _backup(frame, rules, ledger, place, a, plan.high[h + 1], 1.0, scratch))
+    return min(value, optimism.z[h, s]) if rules.sign > 0 else max(value, optimism.z[h, s])
 
 
-def _candidate_step(frame, rules, ledger, optimism, plan, twin, second, kind, seed, h, chunks):  # type: ignore[no-untyped-def]
-    first, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
-    for chunk in prange(chunks):
-        scratch = np.empty((6, rules.widest))
-        pessimistic = np.empty(frame.n_actions)
-        shared, scores = np.empty(MAX_SHARED, dtype=np.int64), np.empty(MAX_SHARED)
-        for i in range(first + chunk * count // chunks, first + (chunk + 1) * count // chunks):
-            s = frame.states[i]
-            _candidate_state(
-                frame, rules, ledger, optimism, plan, twin, second, kind, seed, h, s, scratch, pessimistic, shared, scores
-            )  # fmt: skip
-
-
-_optimistic_parallel = parallel(_optimistic_step)
-_candidate_parallel = parallel(_candidate_step)
-
-
-@compiled()
-def _extend(frame, h, values, largest):  # type: ignore[no-untyped-def]
+@inner
+def _extend(frame: Frame, h: int, values: np.ndarray, largest: bool) -> None:
     """Fill the column "elsewhere" of step ``h`` with the extreme over the reachable states."""
     extreme = -np.inf if largest else np.inf
     for i in range(frame.first_state[h], frame.first_state[h + 1]):
@@ -350,15 +285,8 @@ def _extend(frame, h, values, largest):  # type: ignore[no-untyped-def]
     values[h, -1] = extreme
 
 
-@compiled()
-def _extend_candidate(frame, sign, plan, h):  # type: ignore[no-untyped-def]
-    _extend(frame, h, plan.z, sign < 0)
-    _extend(frame, h, plan.high, True)
-    _extend(frame, h, plan.rho, True)
-
-
-@compiled()
-def _claim(frame, rules, optimism, plan):  # type: ignore[no-untyped-def]
+@inner
+def _claim(frame: Frame, rules: Rules, optimism: Optimism, plan: Candidate) -> tuple[float, float, float]:
     """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards; infinite: none."""
     pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
     best, worst, ratio = optimism.z[0, frame.start], plan.z[0, frame.start], plan.rho[0, frame.start]
@@ -368,67 +296,100 @@ def _claim(frame, rules, optimism, plan):  # type: ignore[no-untyped-def]
     return lower, upper, min(gap, upper - lower)
 
 
-@compiled()
-def first_kind(round):  # type: ignore[no-untyped-def]
+@inner
+def _first_kind(round: int) -> int:
     """Which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
     if round == FINAL_ROUND:
         return GIVEN
     return SMALLEST_GAP if round // 2 % 2 else PESSIMISTIC_BEST
 
 
-@compiled()
-def _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round):  # type: ignore[no-untyped-def]
-    """Plan everything; the claim, which candidate it is about, and which one was evaluated last."""
+def _plan_all(
+    frame: Frame,
+    rules: Rules,
+    ledger: Ledger,
+    optimism: Optimism,
+    plans: tuple[Candidate, Candidate],
+    scratch: Scratch,
+    round: int,
+) -> tuple[float, float, float, int, int]:
+    """Plan everything; the claim, which candidate it is about, and which one was evaluated last.
+
+    The states of a step are planned in as many parts as there are layers of scratch, by several threads or by one.
+    """
     refresh_radii(rules, ledger)
-    scratch, pessimistic = np.empty((6, rules.widest)), np.empty(frame.n_actions)
-    shared, scores = np.empty(MAX_SHARED, dtype=np.int64), np.empty(MAX_SHARED)
+    parts = scratch.work.shape[0]
     for h in range(frame.steps - 1, -1, -1):
-        for i in range(frame.first_state[h], frame.first_state[h + 1]):
-            _optimistic_state(frame, rules, ledger, optimism, seed, h, frame.states[i], scratch)
+        begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
+        for part in prange(parts):
+            own = Scratch(scratch.work[part], scratch.pessimistic[part], scratch.shared[part], scratch.scores[part])
+            for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
+                _optimistic_state(frame, rules, ledger, optimism, Place(h, frame.states[i]), own)
         _extend(frame, h, optimism.z, rules.sign > 0)
-    kind = claimed = first_kind(round)
+    kind = claimed = _first_kind(round)
     lower, upper, gap = -np.inf, np.inf, np.inf
     for turn in range(2):
-        plan, twin = plans[kind % 2], plans[1 - kind % 2]
+        # A record goes into a ``prange`` only if it was made here, and only if it holds no other.
+        plan, twin = Candidate(*plans[kind % 2]), Candidate(*plans[1 - kind % 2])
         for h in range(frame.steps - 1, -1, -1):
-            for i in range(frame.first_state[h], frame.first_state[h + 1]):
-                s = frame.states[i]
-                _candidate_state(
-                    frame, rules, ledger, optimism, plan, twin, turn == 1, kind, seed, h, s, scratch, pessimistic, shared,
-                    scores,
-                )  # fmt: skip
-            _extend_candidate(frame, rules.sign, plan, h)
+            begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
+            for part in prange(parts):
+                own = Scratch(scratch.work[part], scratch.pessimistic[part], scratch.shared[part], scratch.scores[part])
+                trial = Trial(plan, twin, kind, turn == 1)
+                for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
+                    _candidate_state(frame, rules, ledger, optimism, trial, Place(h, frame.states[i]), own)
+            _extend(frame, h, plan.z, rules.sign < 0)
+            _extend(frame, h, plan.high, True)
+            _extend(frame, h, plan.rho, True)
         claim = _claim(frame, rules, optimism, plan)
         if claim[2] < gap:
             claimed = kind
             lower, upper, gap = claim
-        if gap <= eps or kind == GIVEN:
+        if gap <= rules.eps or kind == GIVEN:
             break
         kind = 1 - kind
-    return lower, upper, gap, claimed, kind if gap <= eps else 1 - kind
+    return lower, upper, gap, claimed, kind if gap <= rules.eps else 1 - kind
 
 
-@compiled()
-def _run_every(  # type: ignore[no-untyped-def]
-    kernel, frame, rules, ledger, optimism, plans, last, eps, seed, round, challenge, episodes, spare, rng, history
-):
-    """Play an episode, plan, test; up to ``episodes`` times or until the test passes.
+_plan_large = parallel(_plan_all)
+_plan_small = compiled(_plan_all)
+
+
+@compiled
+def _run_every(
+    kernel: Kernel,
+    rng: np.random.Generator,
+    frame: Frame,
+    rules: Rules,
+    ledger: Ledger,
+    sheets: tuple[Optimism, tuple[Candidate, Candidate], Scratch],
+    last: int,
+    round: int,
+    spare: int,
+    history: np.ndarray,
+) -> tuple[int, int, int]:
+    """Play an episode, plan, test; once for each row of ``history`` or until the test passes.
 
     Returns the number of episodes played and the transition that was declared impossible, if any.
     """
-    for i in range(episodes):
+    optimism, plans, scratch = sheets
+    for i in range(len(history)):
         if ledger.end[0] + spare > ledger.successor.size:
             return i, -1, -1
-        leading = challenge and (round + i) % 2 == 1
+        leading = rules.challenge and (round + i) % 2 == 1
         behaviour = Behaviour(optimism.policy, plans[last].policy, plans[last].turn, leading)
         row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
         if row >= 0:
             return i, row, successor
-        lower, upper, gap, _, last = _plan_all(frame, rules, ledger, optimism, plans, eps, seed, round + i + 1)
+        lower, upper, gap, _, last = _plan_small(frame, rules, ledger, optimism, plans, scratch, round + i + 1)
         history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
-        if gap <= eps:
+        if gap <= rules.eps:
             return i + 1, -1, -1
-    return episodes, -1, -1
+    return len(history), -1, -1
+
+
+def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidate:
+    return Candidate(*(np.ones(shape) for _ in range(3)), *(np.zeros(choices, dtype=np.int64) for _ in range(2)))
 
 
 class KL:
@@ -469,10 +430,7 @@ class KL:
         self.optimism = Optimism(
             np.ones(shape), np.empty((*choices, problem.n_actions)), np.zeros(choices, dtype=np.int64)
         )
-        self.plans = tuple(
-            Candidate(*(np.ones(shape) for _ in range(3)), *(np.zeros(choices, dtype=np.int64) for _ in range(2)))
-            for _ in range(2)
-        )
+        self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
         self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PLACES
 
     def plan(self, counts: Counts, round: int) -> Plan:
@@ -517,19 +475,28 @@ class KL:
     def _plan(self, rules: Rules, counts: Counts, round: int) -> Any:
         if counts is not self.counts:
             self.rules.planned[:], self.counts = -1, counts
-        plan: Any = self._plan_large if self.large else _plan_all
-        eps = self.problem.eps - self.bias
-        return plan(self.frame, rules, counts.ledger, self.optimism, self.plans, eps, self.seed, round)
+        plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
+        scratch = new_scratch(rules, self.problem.n_actions, parts)
+        return plan(self.frame, rules, counts.ledger, self.optimism, self.plans, scratch, round)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
         history = np.empty((episodes, 3))
         spare = spare_slots(self.problem)
         counts.reserve(spare)
+        sheets = (self.optimism, self.plans, new_scratch(self.rules, self.problem.n_actions, 1))
         played, row, successor = _run_every(
-            simulator.kernel, self.frame, self.rules, counts.ledger, self.optimism, self.plans, self.last,
-            self.problem.eps - self.bias, self.seed, round, self.challenge, episodes, spare, simulator.rng, history,
-        )  # fmt: skip
+            simulator.kernel,
+            simulator.rng,
+            self.frame,
+            self.rules,
+            counts.ledger,
+            sheets,
+            self.last,
+            round,
+            spare,
+            history,
+        )
         counts.episodes += played
         if row >= 0:
             counts.refuse(row, successor)
@@ -542,26 +509,6 @@ class KL:
         lower, upper = offset + lower - self.bias * risen, offset + upper + self.bias * (not risen)
         lower, upper = lower - ULPS * (abs(offset) + abs(lower)), upper + ULPS * (abs(offset) + abs(upper))
         return Bounds(lower, upper, (gap + self.bias) * (1 + ULPS))
-
-    def _plan_large(
-        self, frame: Any, rules: Any, ledger: Any, optimism: Any, plans: Any, eps: float, seed: int, round: int
-    ) -> tuple[Any, ...]:
-        """What ``_plan_all`` does, with the states of a step shared among threads."""
-        refresh_radii(rules, ledger)
-        for h in reversed(range(frame.steps)):
-            _optimistic_parallel(frame, rules, ledger, optimism, seed, h, _CHUNKS)
-            _extend(frame, h, optimism.z, rules.sign > 0)
-        kind = first_kind(round)
-        claims: list[tuple[Any, ...]] = []
-        for k in (kind, 1 - kind) if kind != GIVEN else (GIVEN,):
-            for h in reversed(range(frame.steps)):
-                pair = plans[k % 2], plans[1 - k % 2]
-                _candidate_parallel(frame, rules, ledger, optimism, *pair, bool(claims), k, seed, h, _CHUNKS)
-                _extend_candidate(frame, rules.sign, plans[k % 2], h)
-            claims.append((*_claim(frame, rules, optimism, plans[k % 2]), k))
-            if claims[-1][2] <= eps:
-                break
-        return *min(claims, key=lambda claim: claim[2]), claims[-1][3]
 
     def _rules(self, beta: float) -> Rules:
         problem = self.problem
@@ -582,4 +529,7 @@ class KL:
             exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_range,
             tolerance=TOLERANCE,
             same_tolerance=SAME_TOLERANCE,
+            seed=self.seed,
+            eps=problem.eps - self.bias,
+            challenge=self.challenge,
         )

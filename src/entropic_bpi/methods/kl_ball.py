@@ -37,9 +37,8 @@ TERM_ROUNDING = 2.3e-16
 VALUE_ROUNDING = 1e-15
 
 
-# Nothing is allocated here, so reference counting can be off; inside a plan it would cost more than the arithmetic.
-@compiled(error_model="numpy", _nrt=False)
-def _start(p, d, size, x, top, mean):  # type: ignore[no-untyped-def]
+@compiled
+def _start(p: np.ndarray, d: np.ndarray, size: int, x: float, top: float, mean: float) -> float:
     """A first w: the small-radius expansion, or where that is small the larger of it and the small-w asymptote."""
     second, third = top * mean * mean, top * mean * mean * mean
     nearest = np.inf
@@ -61,8 +60,8 @@ def _start(p, d, size, x, top, mean):  # type: ignore[no-untyped-def]
     return max(w, math.exp(logs / (1.0 - top)), SMALLEST_W)
 
 
-@compiled(error_model="numpy", _nrt=False)
-def _depth(p, d, size, x, top, mean, tolerance):  # type: ignore[no-untyped-def]
+@compiled
+def _depth(p: np.ndarray, d: np.ndarray, size: int, x: float, top: float, mean: float, tolerance: float) -> float:
     """How far below the top the extreme mean is, in units of D: the maximum of w expm1(Σ p log1p(d/w) - x).
 
     ``p`` and ``d`` list the seen values below the top; ``top`` is the mass at the top. Any w gives a depth that is safe.
@@ -114,8 +113,10 @@ def _depth(p, d, size, x, top, mean, tolerance):  # type: ignore[no-untyped-def]
     return max(0.0, depth - (size + 4) * TERM_ROUNDING * (depth + (depth + w) * logs))
 
 
-@compiled(error_model="numpy", _nrt=False)
-def kl_extreme(tally, f, size, n, x, sign, tolerance, scratch):  # type: ignore[no-untyped-def]
+@compiled
+def kl_extreme(
+    tally: np.ndarray, f: np.ndarray, size: int, n: int, x: float, sign: float, tolerance: float, scratch: np.ndarray
+) -> float:
     """Bound on the largest (``sign`` 1) or smallest (``sign`` -1) mean of ``f`` over the ball; never too tight.
 
     If a value is not finite, neither is the bound: it is infinite, on the safe side.

@@ -30,21 +30,21 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 ROUNDING = 2e-15
 
 
-@compiled()
-def log_8e(n):  # type: ignore[no-untyped-def]
+@compiled
+def log_8e(n: float) -> float:
     """log(8e(n + 1))."""
     return 1.0 + math.log(8.0 * (n + 1.0))
 
 
-@compiled()
-def _stirling_series(x):  # type: ignore[no-untyped-def]
+@compiled
+def _stirling_series(x: float) -> float:
     """ln Γ(x) - (x - 1/2) ln x + x - ln(2π)/2 for x >= 32: what is left after the fourth correction is below 1e-16."""
     y = 1.0 / (x * x)
     return (1.0 / 12.0 - y * (1.0 / 360.0 - y * (1.0 / 1260.0 - y / 1680.0))) / x
 
 
-@compiled()
-def _log_rising(n, a):  # type: ignore[no-untyped-def]
+@compiled
+def _log_rising(n: float, a: float) -> float:
     """ln Γ(n + a) - ln Γ(a) - n ln n + n, by a form whose terms do not cancel, whatever the sizes of n and a."""
     if n == 0.0:
         return 0.0
@@ -63,8 +63,8 @@ def _log_rising(n, a):  # type: ignore[no-untyped-def]
     return n * math.log1p(a / n) + (a - 0.5) * math.log(x) - a + HALF_LOG_TWO_PI + _stirling_series(x) - math.lgamma(a)
 
 
-@compiled()
-def mixture_radius(tally, possible):  # type: ignore[no-untyped-def]
+@compiled
+def mixture_radius(tally: np.ndarray, possible: int) -> float:
     """R_mix of the counts ``tally`` (zeros allowed) on ``possible`` values, rounded up past its own error.
 
     With no observation the radius is 0.

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._compile import compiled, inlined
-from entropic_bpi.counts import Counts, record
+from entropic_bpi._compile import allocating, compiled, inlined
+from entropic_bpi.counts import Counts, Ledger, record
 from entropic_bpi.mdp import FiniteMDP
-from entropic_bpi.problem import Problem, row_of
+from entropic_bpi.problem import Frame, Problem, row_of
 from entropic_bpi.types import Behaviour, Transitions
 
 __all__ = ["Kernel", "Simulator", "play_episode"]
@@ -36,8 +36,8 @@ class Kernel(NamedTuple):
     per_step: int
 
 
-@compiled()
-def _choose(behaviour, leading, h, s):  # type: ignore[no-untyped-def]
+@inlined
+def _choose(behaviour: Behaviour, leading: bool, h: int, s: int) -> tuple[int, bool]:
     """The action at step ``h`` in state ``s``, and whether the lead still goes on."""
     if not leading:
         return behaviour.greedy[h, s], False
@@ -46,76 +46,54 @@ def _choose(behaviour, leading, h, s):  # type: ignore[no-untyped-def]
     return behaviour.lead[h, s], True
 
 
-@compiled()
-def _kernel_row(kernel, frame, h, s, a):  # type: ignore[no-untyped-def]
+@inlined
+def _kernel_row(kernel: Kernel, frame: Frame, h: int, s: int, a: int) -> int:
     if frame.artificial and h == 0:
         return kernel.indptr.size - 2
     step = h - frame.artificial if kernel.per_step else 0
     return (step * frame.n_states + s) * frame.n_actions + a
 
 
-@inlined()
-def play_episode(kernel, frame, behaviour, ledger, rng):  # type: ignore[no-untyped-def]
+@compiled
+def play_episode(
+    kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: Ledger, rng: np.random.Generator
+) -> tuple[int, int]:
     """Play one episode into the ledger; (-1, -1), or the row and successor that were declared impossible.
 
     The pool must have room for one episode.
     """
-    # Taken out of their tuples once: each time costs a reference count.
-    indptr, indices, probabilities = kernel.indptr, kernel.indices, kernel.probabilities
-    greedy, lead, turn, leading = behaviour.greedy, behaviour.lead, behaviour.turn, behaviour.leading
-    visits, begin, used, changed = ledger.visits, ledger.begin, ledger.used, ledger.changed
-    seen, tally = ledger.successor, ledger.tally
-    pairs, n_actions = frame.n_states * frame.n_actions, frame.n_actions
-    s = frame.start
+    s, leading = frame.start, behaviour.leading
     for h in range(frame.steps):
-        a = greedy[h, s]
-        if leading:
-            leading = turn[h, s] < 0
-            a = lead[h, s] if leading else turn[h, s]
-        row, source = s * n_actions + a, s * n_actions + a
-        if frame.artificial and h == 0:
-            row, source = visits.size - 1, indptr.size - 2
-        else:
-            if not frame.pooled:
-                row += (h - frame.artificial) * pairs
-            if kernel.per_step:
-                source += (h - frame.artificial) * pairs
+        a, leading = _choose(behaviour, leading, h, s)
+        row, source = row_of(frame, h, s, a), _kernel_row(kernel, frame, h, s, a)
         left = rng.random()
-        j, last = indptr[source], indptr[source + 1] - 1
+        j, last = kernel.indptr[source], kernel.indptr[source + 1] - 1
         while j < last:
-            left -= probabilities[j]
+            left -= kernel.probabilities[j]
             if left < 0:
                 break
             j += 1
-        s_next = indices[j]
-        found = False
-        if visits[row] > 0:
-            for slot in range(begin[row], begin[row] + used[row]):
-                if seen[slot] == s_next:
-                    tally[slot] += 1
-                    visits[row] += 1
-                    changed[row] = True
-                    found = True
-                    break
-        if not found and record(ledger, frame.n_states, row, s_next, 1) < 0:
-            return row, s_next
-        s = s_next
+        s = kernel.indices[j]
+        if record(ledger, frame.n_states, row, s, 1) < 0:
+            return row, s
     return -1, -1
 
 
 # Loops rather than assignments to slices, which take seconds to compile.
 
 
-@compiled()
-def _grown(array):  # type: ignore[no-untyped-def]
+@allocating
+def _grown(array: np.ndarray) -> np.ndarray:
     bigger = np.empty(2 * array.size, dtype=array.dtype)
     for i in range(array.size):
         bigger[i] = array[i]
     return bigger
 
 
-@compiled()
-def _split_episodes(kernel, frame, behaviour, episodes, rng):  # type: ignore[no-untyped-def]
+@allocating
+def _split_episodes(
+    kernel: Kernel, frame: Frame, behaviour: Behaviour, episodes: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The transitions of ``episodes`` episodes by multinomial splitting, per (step, mode, state)."""
     rows = np.empty(256, dtype=np.int64)
     successors = np.empty(256, dtype=np.int64)
@@ -154,8 +132,8 @@ def _split_episodes(kernel, frame, behaviour, episodes, rng):  # type: ignore[no
     return rows[:size], successors[:size], times[:size]
 
 
-@compiled()
-def _shares(indptr, probabilities):  # type: ignore[no-untyped-def]
+@allocating
+def _shares(indptr: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     shares = np.ones_like(probabilities)
     for row in range(indptr.size - 1):
         rest = 0.0
