@@ -339,7 +339,7 @@ def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(
         ("--eps 0", "eps must be greater than 0, got 0"),
         ("--delta 1", "delta must lie strictly between 0 and 1, got 1"),
         ("--method ucb", "method must be one of kl, bernstein; got 'ucb'"),
-        ("--constants sharp", "constants='sharp' belongs to method='bernstein'"),
+        ("--constants sharp", "constants='sharp' belongs to method 'bernstein'"),
         ("--replan often", "replan must be 'every' or a positive ratio such as 0.01, got 'often'"),
         ("--replan 2", "replan must be 'every' or a ratio in (0, 1], got 2"),
         ("--successors mask", "--successors must be 'model' or a .npy file with a boolean mask, got 'mask'"),

@@ -72,7 +72,7 @@ def test_the_better_of_two_candidates_is_claimed_with_its_own_bounds():
             seen.update(chosen if len(chosen) == 1 else ())
             lower = math.log(method.plans[chosen[0]].z[0, case.start]) / case.problem.beta
             offset = case.problem.horizon * case.problem.reward_range[0]
-            assert claim.lower == pytest.approx(lower + offset, abs=1e-9)
+            assert claim.bounds.lower == pytest.approx(lower + offset, abs=1e-9)
     assert seen == {0, 1}
 
 

@@ -242,7 +242,7 @@ def test_threads_change_nothing(sign):
     for round in range(4):
         a, b = serial.plan(counts, round), threads.plan(counts, round)
         np.testing.assert_array_equal(a.policy, b.policy)
-        assert (a.lower, a.upper, a.gap) == (b.lower, b.upper, b.gap)
+        assert a.bounds == b.bounds
         for name in ("greedy", "lead", "turn", "leading"):
             np.testing.assert_array_equal(getattr(a.behaviour, name), getattr(b.behaviour, name))
 
