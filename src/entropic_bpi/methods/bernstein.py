@@ -35,7 +35,7 @@ from entropic_bpi._compile import compiled, inlined
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.rates import log_8e
+from entropic_bpi.methods.rates import log_8e, reached
 from entropic_bpi.problem import Frame, Problem, actions_at, row_of
 from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Plan
@@ -285,7 +285,7 @@ def _run_every(
         if row >= 0:
             return i, row, successor
         history[i, 0], history[i, 1], history[i, 2] = _plan(frame, tables, ledger, sheet)
-        if history[i, 2] <= tables.eps:
+        if reached(history[i, 2], tables.eps):
             return i + 1, -1, -1
     return len(history), -1, -1
 

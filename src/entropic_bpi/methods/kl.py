@@ -45,7 +45,7 @@ from entropic_bpi.methods.kl_records import (
     Trial,
     new_scratch,
 )
-from entropic_bpi.methods.rates import mixture_radius
+from entropic_bpi.methods.rates import mixture_radius, reached
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, reward_step, row_of
 from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Plan
@@ -345,10 +345,10 @@ def _plan_all(
         if claim[2] < gap:
             claimed = kind
             lower, upper, gap = claim
-        if gap <= rules.eps or kind == GIVEN:
+        if reached(gap, rules.eps) or kind == GIVEN:
             break
         kind = 1 - kind
-    return lower, upper, gap, claimed, kind if gap <= rules.eps else 1 - kind
+    return lower, upper, gap, claimed, kind if reached(gap, rules.eps) else 1 - kind
 
 
 _plan_large = parallel(_plan_all)
@@ -383,7 +383,7 @@ def _run_every(
             return i, row, successor
         lower, upper, gap, _, last = _plan_small(frame, rules, ledger, optimism, plans, scratch, round + i + 1)
         history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
-        if gap <= rules.eps:
+        if reached(gap, rules.eps):
             return i + 1, -1, -1
     return len(history), -1, -1
 

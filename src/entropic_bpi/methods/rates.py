@@ -21,9 +21,9 @@ import math
 
 import numpy as np
 
-from entropic_bpi._compile import compiled
+from entropic_bpi._compile import compiled, inlined
 
-__all__ = ["log_8e", "mixture_radius"]
+__all__ = ["log_8e", "mixture_radius", "reached"]
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 # Relative error of the terms of the radius, which have lost nothing to cancellation.
@@ -95,3 +95,9 @@ def mixture_radius(tally: np.ndarray, possible: int) -> float:
     if n == 0.0:
         return 0.0
     return smallest - math.log(total) + ROUNDING * (largest + 32.0 * (seen + 1))
+
+
+@inlined
+def reached(gap: float, eps: float) -> bool:
+    """The test that ends a run: in compiled code what ``Bounds.reached`` is in Python. A NaN never passes it."""
+    return gap <= eps
