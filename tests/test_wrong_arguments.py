@@ -212,7 +212,7 @@ def test_a_wrong_argument_is_an_error_of_ours(call):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"method": np.array(["kl"])}, "method must be one of kl, bernstein; got array"),
+        ({"method": np.array(["kl"])}, "method must be one of kl, bernstein.*; got array"),
         ({"method": ["bernstein"]}, "method must be one of"),
         ({"eps": True}, "eps must be a finite real number, got True"),
         ({"eps": "0.4"}, "eps must be a finite real number, got '0.4'"),

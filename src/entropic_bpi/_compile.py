@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
-__all__ = ["allocating", "compiled", "inlined", "inner", "parallel"]
+__all__ = ["allocating", "compiled", "helper", "inlined", "inner", "parallel"]
 
 # A kernel keeps the type that it was written with; the dtypes of its arrays are Numba's affair.
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -89,13 +89,18 @@ def allocating(function: Function) -> Function:
     return _jit(function)
 
 
+def helper(function: Function) -> Function:
+    """``compiled`` for what is small, merged into its callers: a call would cost more than its body."""
+    return _jit(function, forceinline=True, **_LEAN)
+
+
 def inner(function: Function) -> Function:
     """``compiled`` for what only compiled code calls: without the parts that Python needs, compilation is much shorter."""
     return _inner(function)
 
 
 def inlined(function: Function) -> Function:
-    """``inner`` for a small helper, merged into its callers: a call would cost more than its body."""
+    """``inner`` and ``helper`` at once."""
     return _inner(function, forceinline=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from entropic_bpi._compile import compiled, inlined
+from entropic_bpi._compile import compiled, helper, inlined
 
 __all__ = ["tie_draw", "wins_tie"]
 
@@ -36,7 +36,7 @@ def wins_tie(seed: int, h: int, s: int, a: int, other: int) -> bool:
     return bool(_priority(seed, h, s, a) > _priority(seed, h, s, other))
 
 
-@compiled
+@helper
 def tie_draw(key: np.uint64, counter: int, size: int) -> int:
     """For a learner, whose every episode draws anew: uniform on ``0 .. size - 1``."""
     return int(((_mixed(key, counter) >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))

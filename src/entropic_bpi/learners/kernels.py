@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from entropic_bpi._compile import compiled, inlined
+from entropic_bpi._compile import compiled, helper, inlined
 from entropic_bpi._entropic import LARGEST_EXPONENT, lottery_risk
 from entropic_bpi._ties import tie_draw
 
@@ -139,7 +139,7 @@ def row_of(model: Model, h: int, s: int, a: int) -> int:
 # -- the greedy policy -------------------------------------------------------------------------------------
 
 
-@compiled
+@helper
 def action(greedy: Greedy, episode: int, h: int, s: int) -> int:
     """The action of this episode's policy."""
     size = greedy.size[h, s]
@@ -149,7 +149,7 @@ def action(greedy: Greedy, episode: int, h: int, s: int) -> int:
     return greedy.members[h, s, tie_draw(greedy.tie_key, (episode * steps + h) * states + s, size)]
 
 
-@compiled
+@helper
 def refresh(greedy: Greedy, h: int, s: int) -> bool:
     """Recompute the best score and the maximisers of a state; return whether the best score moved."""
     score = greedy.score[h, s]
@@ -189,7 +189,7 @@ def new_greedy(shape: tuple[int, ...], tie_key: np.uint64) -> Greedy:
 # -- playing -------------------------------------------------------------------------------------------------
 
 
-@compiled
+@helper
 def draw(model: Model, rng: np.random.Generator, row: int) -> int:
     """The entry of a row that is sampled; its ``model.next_state`` is the next state."""
     u = rng.random()
@@ -209,7 +209,7 @@ def new_path(horizon: int) -> Path:
     return Path(np.zeros(horizon, dtype=np.int64), np.zeros(horizon, dtype=np.int64))
 
 
-@compiled
+@inlined
 def play(model: Model, greedy: Greedy, judge: Judge, rng: np.random.Generator, episode: int, path: Path) -> None:
     """Add the regret of this episode's policy and play it.
 

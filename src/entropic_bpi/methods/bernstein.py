@@ -31,7 +31,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._compile import compiled, inlined
+from entropic_bpi._compile import compiled, helper, inlined
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
 from entropic_bpi.errors import InvalidProblemError
@@ -201,7 +201,7 @@ def _choose(tables: Tables, sheet: Sheet, h: int, s: int, actions: int) -> tuple
     return best_up, best_low, chosen
 
 
-@compiled
+@helper
 def _plan(frame: Frame, tables: Tables, ledger: Ledger, sheet: Sheet) -> tuple[float, float, float]:
     """Backward induction over the reachable states, and the claim.
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._compile import allocating, compiled, inlined
+from entropic_bpi._compile import allocating, helper, inlined
 from entropic_bpi.counts import Counts, Ledger, record
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.problem import Frame, Problem, row_of
@@ -54,7 +54,7 @@ def _kernel_row(kernel: Kernel, frame: Frame, h: int, s: int, a: int) -> int:
     return (step * frame.n_states + s) * frame.n_actions + a
 
 
-@compiled
+@helper
 def play_episode(
     kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: Ledger, rng: np.random.Generator
 ) -> tuple[int, int]:
