@@ -150,6 +150,15 @@ def test_every_row_filled_and_a_random_start_stay_within_memory(monkeypatch):
     assert every.episodes == 300
 
 
+def test_a_given_policy_may_name_any_action_at_the_artificial_step():
+    case = draw(np.random.default_rng(3), Shape(random_start=True))
+    method, policy = KL(case.problem), KL(case.problem).plan(case.counts, 0).policy
+    expected = method.bounds_of(case.counts, policy)
+    other = policy.copy()
+    other[0] = 1
+    assert KL(case.problem).bounds_of(case.counts, other) == expected
+
+
 def two_coins(rewards, horizon=1, **options):
     transitions = np.full((2, 2, 2), 0.5)
     return Problem.from_mdp(eb.FiniteMDP(transitions, rewards, horizon=horizon), eps=0.1, delta=0.1, **options)

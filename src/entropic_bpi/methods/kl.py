@@ -211,7 +211,8 @@ def _candidate_state(
     h, s, after = place.h, place.s, plan.z[place.h + 1]
     low, cap = (plan.z, optimism.z) if sign > 0 else (optimism.z, plan.z)
     box = Box(low[h + 1], plan.high[h + 1], plan.rho[h + 1], cap[h + 1])
-    greedy, given = optimism.policy[h, s], plan.policy[h, s] if trial.kind == GIVEN else -1
+    # The artificial step has one action, whatever a given policy names there: no other is valued below.
+    greedy, given = optimism.policy[h, s], min(plan.policy[h, s], actions - 1) if trial.kind == GIVEN else -1
     best = -sign * np.inf
     for i in range(-1, actions):  # the greedy action first
         a = greedy if i < 0 else i
