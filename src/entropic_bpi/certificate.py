@@ -27,11 +27,29 @@ from entropic_bpi.errors import CertificateError, EntropicBPIError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, Slots
 from entropic_bpi.types import Transitions
 
-__all__ = ["Certificate", "Circumstances"]
+__all__ = ["Certificate", "Circumstances", "Logged"]
 
 _FORMAT = "entropic-bpi certificate"
-_VERSION = 2
+_VERSION = 3
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
+
+
+class Logged(NamedTuple):
+    """What a claim rests on besides, when its counts come from a log.
+
+    Attributes
+    ----------
+    longest : int
+        Steps of the longest episode.
+    unused : int
+        Transitions at the end of an episode whose next state is not told.
+    excluded : str or None
+        What was left out on request.
+    """
+
+    longest: int
+    unused: int
+    excluded: str | None
 
 
 class Circumstances(NamedTuple):
@@ -47,12 +65,15 @@ class Circumstances(NamedTuple):
         How often the environment raised an error and the run went on; the episodes of that moment are lost.
     announcement : str or None
         Digest of the commitment that was published before the first episode.
+    log : Logged or None
+        Where the counts come from a log, wholly or to begin with: what is known of it.
     """
 
     batches: bool = True
     ignored: tuple[str, ...] = ()
     errors: int = 0
     announcement: str | None = None
+    log: Logged | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +121,7 @@ class Certificate:
         """What the claim rests on, in words."""
         notes = _verified_notes(self.problem, self.circumstances) if self.constants == "verified" else ()
         lost = _lost_episodes(self.circumstances)
-        return _assumptions_of(self.problem, lost=bool(lost)) + notes + lost
+        return _assumptions_of(self.problem, self.circumstances) + notes + lost
 
     @property
     def beta(self) -> float:
@@ -186,7 +207,11 @@ class Certificate:
             },
             "method": self.method,
             "constants": self.constants,
-            "circumstances": {**self.circumstances._asdict(), "ignored": list(self.circumstances.ignored)},
+            "circumstances": {
+                **self.circumstances._asdict(),
+                "ignored": list(self.circumstances.ignored),
+                "log": self.circumstances.log and self.circumstances.log._asdict(),
+            },
             "assumptions": list(self.assumptions),
             "policy": self.policy.tolist(),
             "counts": {
@@ -299,6 +324,16 @@ def _read_circumstances(content: Any) -> Circumstances:
         ignored=tuple(ignored),
         errors=_schema.integer("circumstances.errors", given["errors"], 0),
         announcement=announcement,
+        log=None if given["log"] is None else _read_logged(given["log"]),
+    )
+
+
+def _read_logged(content: Any) -> Logged:
+    given = _schema.object_with("circumstances.log", content, *Logged._fields)
+    return Logged(
+        longest=_schema.integer("circumstances.log.longest", given["longest"], 1),
+        unused=_schema.integer("circumstances.log.unused", given["unused"], 0),
+        excluded=None if given["excluded"] is None else _schema.text("circumstances.log.excluded", given["excluded"]),
     )
 
 
@@ -309,8 +344,8 @@ def _check_affordable(problem: Problem, size: int) -> None:
         raise CertificateError(f"planning would take {needed} bytes of memory, far more than the file's {size}")
 
 
-def _assumptions_of(problem: Problem, *, lost: bool) -> tuple[str, ...]:
-    """What every claim about ``problem`` rests on, in words; ``lost``: whether the environment lost episodes."""
+def _assumptions_of(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:
+    """What every claim about ``problem`` rests on, in words."""
     possible = {
         "unknown": "any state may follow any state and action",
         "model": "the possible next states are those of the model (their probabilities are not used)",
@@ -325,8 +360,7 @@ def _assumptions_of(problem: Problem, *, lost: bool) -> tuple[str, ...]:
             f"ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"
         )
     return (
-        "episodes are independent runs of one finite Markov decision process, and "
-        + ("no other was discarded" if lost else "none was discarded"),
+        *_origin_of(circumstances),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
         rewards,
@@ -334,6 +368,27 @@ def _assumptions_of(problem: Problem, *, lost: bool) -> tuple[str, ...]:
         if problem.artificial
         else f"every episode starts in state {problem.state_names[problem.start or 0]}",
     )
+
+
+def _origin_of(circumstances: Circumstances) -> tuple[str, ...]:
+    """Where the episodes come from."""
+    log = circumstances.log
+    if log is None:
+        lost = "no other was discarded" if circumstances.errors else "none was discarded"
+        return (f"episodes are independent runs of one finite Markov decision process, and {lost}",)
+    origin = [
+        "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
+        "is missing because of what it led to",
+        "there are no other states and actions than those that are named",
+    ]
+    if log.unused:
+        origin.append(
+            f"{log.unused} episodes were cut before their last next state was told, and not because of where it led: that "
+            "step is not used"
+        )
+    if log.excluded is not None:
+        origin.append(f"left out on request, and not because of what happened in them: {log.excluded}")
+    return tuple(origin)
 
 
 def _verified_notes(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:

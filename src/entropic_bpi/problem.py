@@ -257,6 +257,7 @@ class Problem:
         stationary: bool,
         state_names: tuple[str, ...],
         source: str,
+        action_names: tuple[str, ...] | None = None,
     ) -> Problem:
         """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
 
@@ -290,7 +291,7 @@ class Problem:
             rewards=None,
             slots=slots,
             state_names=state_names,
-            action_names=tuple(str(a) for a in range(n_actions)),
+            action_names=action_names or tuple(str(a) for a in range(n_actions)),
             source_hash=source,
         )
         assert problem.reward_range[0] == low

@@ -410,12 +410,14 @@ def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int]]:
     return sizes, index_of_one
 
 
-def check_black_box(horizon: Any, reward_range: Any, successors: Any) -> tuple[int, tuple[float, float]]:
-    """The arguments that only an environment needs."""
+def check_black_box(
+    horizon: Any, reward_range: Any, successors: Any, what: str = "an environment"
+) -> tuple[int, tuple[float, float]]:
+    """The arguments that only an environment or a log needs."""
     if horizon is None:
-        raise InvalidProblemError("an environment needs horizon=: the number of steps that count")
+        raise InvalidProblemError(f"{what} needs horizon=: the number of steps that count")
     if reward_range is None:
-        raise InvalidProblemError("an environment needs reward_range=(low, high), where rewards not seen yet must lie")
+        raise InvalidProblemError(f"{what} needs reward_range=(low, high), where rewards not seen yet must lie")
     if successors is not None:
         raise InvalidProblemError(
             "successors cannot be declared for a black box; from_gymnasium reads a transition table"

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
-_FORMAT, _VERSION = "entropic-bpi certificate", 2
+_FORMAT, _VERSION = "entropic-bpi certificate", 3
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
 
@@ -22,7 +22,8 @@ _KEYS = {
         + ("slots", "state_names", "action_names", "source")
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "circumstances": ("batches", "ignored", "errors", "announcement"),
+    "circumstances": ("batches", "ignored", "errors", "announcement", "log"),
+    "circumstances.log": ("longest", "unused", "excluded"),
     "counts": ("episodes", "rows", "successors", "times", "rewards"),
     "claim": ("lower", "upper", "gap", "reached"),
 }

@@ -61,6 +61,10 @@ def _check_black_box(problem: Problem) -> None:
     )
     if not sound:
         raise Rejected("slots are inconsistent: an environment has one range of rewards and may go anywhere")
+
+
+def check_names(problem: Problem) -> None:
+    """Whether the states and actions of an environment are named after its observations and actions."""
     if problem.state_names != _observations(problem.state_names) or problem.action_names != _numbered(
         problem.n_actions
     ):
