@@ -413,7 +413,7 @@ class _Reading:
         """Make the table ``log``, or name a line; ``cut``: whether every episode that did not terminate was truncated."""
         parts = {role: f"{value} AS {role}" for role, value in self.values.items()}
         told = "next_state IS NOT NULL" if "next_state" in self.kinds else "false"
-        parts.setdefault("next_state", "NULL::BIGINT AS next_state")
+        parts.setdefault("next_state", f"CASE WHEN false THEN {self.values['state']} END AS next_state")
         steps = "PARTITION BY episode ORDER BY step, line"
         self._create(
             "walked",
@@ -423,6 +423,8 @@ class _Reading:
             "ON given.action = a.label LEFT JOIN states t ON given.next_state = t.label) "
             f"SELECT *, lead(state) OVER ({steps}) AS following, row_number() OVER ({steps}) - 1 AS place FROM coded",
         )
+        if not self._fetch("SELECT count(*) FROM walked")[0][0]:
+            raise InvalidProblemError(f"{self.name} has no episodes")
         for role in ("episode", "step", "state", "action", "reward", "terminated", "truncated"):
             self._refuse_value(role, f"{role} IS NULL")
         self._refuse_value("next_state", "told AND next_state IS NULL AND NOT terminated")
