@@ -12,8 +12,7 @@ arcsine law, give with probability at least :math:`1-\delta'` for all :math:`n` 
           x=\frac1n\Big(\log\frac2{\delta'}+c_2(n)\Big),\quad c_2(n)=\log\frac{\sqrt\pi\,\Gamma(n+1)}{\Gamma(n+\frac12)},
 
 where :math:`q` lives on the values seen **and both ends of the range**. A value that is only known to lie in a cell counts
-as the cell's upper end for the upper bound and as its lower end for the lower one. By Watson's inequality
-:math:`\Gamma(n+1)/\Gamma(n+\frac12)\le\sqrt{n+1/\pi}`, with which :math:`c_2(n)\le\frac12\log(1+\pi n)`; that is used.
+as the cell's upper end for the upper bound and as its lower end for the lower one.
 
 Half of δ is for the rewards, shared equally by all laws that may have to be learned, whether the last step or not:
 :math:`\delta'=\delta/(2P_R)`. The function :math:`Y` is fixed before any data, which is why these bounds are for one β.
@@ -29,10 +28,11 @@ import numpy as np
 from entropic_bpi._compile import compiled, inner
 from entropic_bpi.counts import Counts, Ledger
 from entropic_bpi.methods.kl_ball import kl_extreme
+from entropic_bpi.methods.rates import betting_regret
 from entropic_bpi.payments import Payments, first_entry
 from entropic_bpi.problem import Problem
 
-__all__ = ["RewardBounds", "betting_radius"]
+__all__ = ["RewardBounds"]
 
 # The bounds are few and used often: the solver goes to its end.
 CONVERGED = 1e-9
@@ -57,12 +57,6 @@ class _Work(NamedTuple):
     scratch: np.ndarray
 
 
-@compiled
-def betting_radius(log_union: float, n: float) -> float:
-    """x = (log(2/δ') + c₂(n)) / n, rounded up."""
-    return (log_union + 0.5 * math.log1p(math.pi * n)) / n * (1.0 + ULPS)
-
-
 @inner
 def _reward_end(terms: _Terms, seen: np.ndarray, low: float, high: float, n: int, end: int, work: _Work) -> float:
     """A bound on the certainty equivalent from above (``end`` 1) or below (-1); ``work.tally`` has the tallies of ``seen``.
@@ -75,7 +69,7 @@ def _reward_end(terms: _Terms, seen: np.ndarray, low: float, high: float, n: int
         work.values[i] = math.expm1(beta * (seen[i] - origin))
     work.values[size], work.values[size + 1] = math.expm1(beta * (low - origin)), math.expm1(beta * (high - origin))
     work.tally[size] = work.tally[size + 1] = 0
-    x = betting_radius(terms.log_union, n)
+    x = (terms.log_union + betting_regret(float(n))) / n
     mean = kl_extreme(work.tally, work.values, size + 2, n, x, sign, CONVERGED, work.scratch)
     mean += sign * VALUE_ROUNDING * abs(mean)
     # A mean of Y that is not known to be positive, or not known at all, says nothing.
