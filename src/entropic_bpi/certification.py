@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_flag, check_policy, check_positive, check_probability
+from entropic_bpi._checks import check_choice, check_finite, check_flag, check_policy, check_positive, check_probability
 from entropic_bpi._text import shown
 from entropic_bpi.certificate import Certificate, Circumstances, Logged
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.log import Log
 from entropic_bpi.methods.kl import KL
-from entropic_bpi.problem import Problem
+from entropic_bpi.problem import REWARD_LAWS, Problem
 from entropic_bpi.sampling.environment import check_black_box
 from entropic_bpi.types import Bounds, Transitions
 
@@ -76,13 +76,15 @@ def certify(
     horizon: int | None = None,
     reward_range: tuple[float, float] | None = None,
     stationary: bool | None = None,
+    rewards: str | None = None,
 ) -> Any:
     r"""Certify from data that was already collected: another risk level, a given policy, or somebody else's log.
 
     The event behind ``method="kl"`` is about transitions only: it mentions neither β nor the rewards nor the policy, and it
     holds for every rule of choosing actions that does not look into the future. On it, every certificate for every β and
     every policy is true, so with probability :math:`1-\delta` *all* of them hold at once, however many are asked for and
-    however they are chosen.
+    however they are chosen. Where rewards are random this is not so of β: their bounds are about one, and a certificate
+    for another is refused.
 
     Parameters
     ----------
@@ -104,6 +106,9 @@ def certify(
         For a log: where rewards must lie; one that was not seen may be anything in it.
     stationary : bool, optional
         For a log: whether transitions are the same at every step, so that all steps count together. Default: True.
+    rewards : {"fixed", "random", "random-pair"}, optional
+        For a log: whether rewards are determined by state, action and next state (default), have a law that depends on
+        these, or one that depends on state and action alone.
 
     Returns
     -------
@@ -126,7 +131,7 @@ def certify(
         "eps": None if eps is None else check_positive("eps", eps),
         "delta": None if delta is None else check_probability("delta", delta),
     }
-    declared = {"horizon": horizon, "reward_range": reward_range, "stationary": stationary}
+    declared = {"horizon": horizon, "reward_range": reward_range, "stationary": stationary, "rewards": rewards}
     if isinstance(source, Log):
         evidence = _logged(source, goal, declared)
     else:
@@ -184,6 +189,11 @@ def _collected(source: Any, goal: dict[str, float | None], declared: dict[str, A
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
         circumstances = certificate.circumstances._replace(ignored=())
+    if problem.random_rewards and given["beta"] != problem.beta:
+        raise InvalidProblemError(
+            f"random rewards were learned for beta = {problem.beta:g} and cannot be certified for beta = {given['beta']:g}: "
+            "how much a random reward is worth depends on beta, and delta was spent on that one before the first episode"
+        )
     problem = replace(problem, **given)
     return _Evidence(problem, transitions, episodes, circumstances, problem.state_names, problem.action_names)
 
@@ -208,11 +218,12 @@ def _logged(log: Log, goal: dict[str, float | None], declared: dict[str, Any]) -
         eps=goal["eps"] or sys.float_info.min,  # so small that no candidate ends the search for a better one
         delta=goal["delta"],
         stationary=True if pooled is None else check_flag("stationary", pooled),
+        reward_law=check_choice("rewards", declared["rewards"] or "fixed", REWARD_LAWS),
         state_names=(*names, end),
         action_names=tuple(map(str, log.actions)),
         source=f"log:{log.name}",
     )
-    transitions = log.transitions(problem, range(len(names)), range(len(log.actions)))
+    transitions = log.counts(problem, range(len(names)), range(len(log.actions))).transitions()
     circumstances = Circumstances(log=Logged(log.longest, log.unused, log.excluded))
     return _Evidence(problem, transitions, log.episodes, circumstances, log.states, log.actions)
 

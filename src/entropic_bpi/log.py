@@ -32,8 +32,9 @@ import numpy as np
 
 from entropic_bpi._checks import check_finite, check_integer, check_list
 from entropic_bpi._text import shown
+from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
+from entropic_bpi.problem import Problem
 from entropic_bpi.types import Transitions
 
 __all__ = ["Log", "Outcomes"]
@@ -209,45 +210,40 @@ class Log:
             )
         )
 
-    def transitions(self, problem: Problem, states: Iterable[int], actions: Iterable[int]) -> Transitions:
-        """What the log saw of ``problem``, in canonical order.
-
-        The problem is a black box: its last state is the end, and its start is random. ``states`` and ``actions`` are the
-        numbers that the log's labels have there.
-        """
+    def counts(self, problem: Problem, states: Iterable[int], actions: Iterable[int]) -> Counts:
+        """What the log saw of ``problem``, a black box; ``states`` and ``actions`` are the numbers of its labels there."""
         seen = self.outcomes(None if problem.stationary else problem.horizon)
         state, action = np.append(np.array([*states]), problem.n_states - 1), np.array([*actions])
         rows = (seen.step * problem.n_states + state[seen.state]) * problem.n_actions + action[seen.action]
-        order = np.lexsort((seen.reward, state[seen.successor], rows))
-        moves = Transitions(rows, state[seen.successor], seen.times, seen.reward)
-        self._refuse_changed_rewards(problem, moves, seen.line)
+        order = np.argsort(seen.line)
+        moves = Transitions(*(column[order] for column in (rows, state[seen.successor], seen.times, seen.reward)))
+        self._refuse_contradiction(problem, moves, seen.line[order])
         starts = self.starts()
         first = np.flatnonzero(starts)
-        first = first[np.argsort(state[first])]
         begun = Transitions(
             np.full(len(first), problem.n_rows - 1),
             state[first],
             starts[first],
             np.full(len(first), problem.reward_range[0]),
         )
-        return Transitions(*(np.concatenate([a[order], b]) for a, b in zip(moves, begun, strict=True)))
+        counts = Counts.of(problem, moves, self.episodes)
+        counts.add(begun, 0)
+        return counts
 
-    def _refuse_changed_rewards(self, problem: Problem, moves: Transitions, line: np.ndarray) -> None:
-        """Name the first line whose reward is one too many for its state, action and next state."""
-        order = np.lexsort((line, moves.successors, moves.rows))
-        rows, successors = moves.rows[order], moves.successors[order]
-        fresh = np.append(True, (np.diff(rows) != 0) | (np.diff(successors) != 0))
-        kind = np.arange(len(rows)) - np.flatnonzero(fresh)[np.cumsum(fresh) - 1]
-        allowed = np.where(rows // problem.n_actions % problem.n_states == successors, STAY_REWARDS, 1)
-        allowed[successors == problem.n_states - 1] = END_REWARDS
-        wrong = order[kind >= allowed]
-        if len(wrong):
-            i = wrong[np.argmin(line[wrong])]
-            raise InvalidProblemError(
-                f"line {line[i]} of {self.name}: the reward of {problem.place(moves.rows[i])} to state "
-                f"{problem.state_names[moves.successors[i]]!r} changed: now {moves.rewards[i]}, but a reward must be "
-                "determined by state, action and next state"
-            )
+    def _refuse_contradiction(self, problem: Problem, moves: Transitions, line: np.ndarray) -> None:
+        """Name the first line that contradicts what is declared: by halves, so that any contradiction is found so."""
+        contradiction = _contradiction(problem, moves)
+        if contradiction is None:
+            return
+        fine, wrong = 0, len(line)
+        while wrong - fine > 1:
+            middle = (fine + wrong) // 2
+            earlier = _contradiction(problem, Transitions(*(column[:middle] for column in moves)))
+            if earlier is None:
+                fine = middle
+            else:
+                wrong, contradiction = middle, earlier
+        raise InvalidProblemError(f"line {line[wrong - 1]} of {self.name}: {contradiction}")
 
     def refuse_rewards_outside(self, low: float, high: float) -> None:
         """Name the first line whose reward is not in the declared range."""
@@ -467,6 +463,15 @@ class _Reading:
         query = f"SELECT line, episode, {values} FROM walked WHERE {wrong} ORDER BY line LIMIT 1"
         for line, episode, *found in self._fetch(query):
             raise InvalidProblemError(f"line {line} of {self.name}, episode {shown(episode)}: {message.format(*found)}")
+
+
+def _contradiction(problem: Problem, moves: Transitions) -> str | None:
+    """Why these transitions cannot be counted; None if they can."""
+    try:
+        Counts.of(problem, moves, 0)
+    except InvalidProblemError as error:
+        return str(error).partition(" (after ")[0]
+    return None
 
 
 def _quoted(column: str) -> str:

@@ -19,12 +19,12 @@ _KEYS = {
     ),
     "problem": (
         ("n_states", "n_actions", "horizon", "start", "beta", "eps", "delta", "stationary", "successors", "rewards")
-        + ("slots", "state_names", "action_names", "source")
+        + ("slots", "state_names", "action_names", "source", "reward_law")
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "circumstances": ("batches", "ignored", "errors", "announcement", "log"),
     "circumstances.log": ("longest", "unused", "excluded"),
-    "counts": ("episodes", "rows", "successors", "times", "rewards"),
+    "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached"),
 }
 
