@@ -99,8 +99,8 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
         width = rng.random((len(rewards), *size)) * (rng.random((len(rewards), *size)) < 0.6)
         low = low - width
         problem = _with_intervals(problem, low)
-    if shape.exponents is not None and problem.return_range > 0:
-        beta = sign * rng.uniform(*shape.exponents) / problem.return_range
+    if shape.exponents is not None and problem.return_spread > 0:
+        beta = sign * rng.uniform(*shape.exponents) / problem.return_spread
         problem = dataclasses.replace(problem, beta=beta)
     allowed = np.ones_like(mask) if successors == "unknown" else mask
     start_allowed = None
