@@ -237,6 +237,13 @@ class Problem:
             raise InvalidProblemError(
                 f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles: use other units"
             )
+        if self.return_range is not None:
+            least, most = self.return_range
+            if least > high * self.horizon or most < low * self.horizon:
+                raise InvalidProblemError(
+                    f"no episode has a return in return_range=({least:g}, {most:g}): {self.horizon} rewards from {low:g} "
+                    f"to {high:g} add up to something from {low * self.horizon:g} to {high * self.horizon:g}"
+                )
 
     def place(self, row: int) -> str:
         """Where a row is, in the user's words."""

@@ -550,9 +550,10 @@ def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarra
         return np.zeros(len(after)), np.full(len(after), np.inf)
     assert problem.next_state_rewards
     (low, high), (least, most) = problem.reward_range, problem.widened_return_range
-    size = problem.horizon * (abs(low) + abs(high)) + abs(least) + abs(most)
-    ends = np.stack([least - problem.horizon * low - after * (high - low), np.full(len(after), most - problem.horizon * low)])
-    exponents = beta * ends
+    smallest = least - problem.horizon * low - after * (high - low)
+    largest = np.full(len(after), most - problem.horizon * low)
+    size = abs(least) + abs(most) + problem.horizon * (abs(low) + abs(high))
     room = EXPONENT_ROUNDING * (1.0 + abs(beta) * size)
-    with np.errstate(over="ignore"):
-        return np.exp(exponents.min(axis=0) - room), np.exp(exponents.max(axis=0) + room)
+    exponents = np.sort(beta * np.stack([smallest, largest]), axis=0)
+    with np.errstate(over="ignore"):  # a range of returns far beyond what rewards allow
+        return np.exp(exponents[0] - room), np.exp(exponents[1] + room)

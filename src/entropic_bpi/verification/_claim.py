@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
 from entropic_bpi.verification._problem import Problem
-from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS, check_slots
+from entropic_bpi.verification._slots import check_slots
 
 
 class Outcome(NamedTuple):
@@ -59,6 +60,25 @@ class Claim(Problem):
             self.seen[row][outcome] = count
         for row in self.seen:
             self._check_seen(row)
+        if self.return_range is not None and self.episodes:
+            self._check_returns(*self.return_range)
+
+    def _check_returns(self, least: float, most: float) -> None:
+        """Whether the rewards seen can be those of episodes whose returns lie in the declared range."""
+        (low, high), others = self.reward_range, self.horizon - 1
+        earned = Fraction(0)
+        for row, outcomes in self.seen.items():
+            if self.is_start(row):
+                continue
+            for (_, reward), times in outcomes.items():
+                earned += Fraction(reward) * times
+                if reward + others * low > most + self.return_room or reward + others * high < least - self.return_room:
+                    raise Rejected(f"reward {reward} was seen: no episode with it has a return from {least} to {most}")
+        mean = float(earned / self.episodes)
+        if not least - self.return_room <= mean <= most + self.return_room:
+            raise Rejected(
+                f"the mean return of the episodes is {mean}, outside the declared range from {least} to {most}"
+            )
 
     def _reward_seen(self, row: int, reward: Any) -> float:
         """The reward of a seen outcome where rewards are learned; 0 where they are known."""
@@ -81,13 +101,12 @@ class Claim(Problem):
             starts_at_end = self.black_box and self.is_start(row) and y == self.n_states - 1
             if starts_at_end or (y not in declared and self.n_states not in declared):
                 raise Rejected(f"counts outside the declared successors: {self.place(row)} went to state {y}")
-            allowed = 1
-            if self.black_box and y == self.n_states - 1:
-                allowed = END_REWARDS
-            elif self.black_box and y == self.state_of(row):
-                allowed = STAY_REWARDS
-            if kinds[y] > allowed:
+            if kinds[y] > self.reward_kinds(row, y):
                 raise Rejected(f"{self.place(row)} to state {y} has more different rewards than are allowed")
+        if len(self.seen[row]) > self.most(row):
+            raise Rejected(
+                f"{self.place(row)} has {len(self.seen[row])} outcomes, more than the declared {self.most(row)}"
+            )
 
     def _read_circumstances(self, given: dict[str, Any]) -> None:
         self.batches = one_of("circumstances.batches", given["batches"], (True, False))
@@ -99,6 +118,8 @@ class Claim(Problem):
             )
         if self.constants == "verified" and (self.stationary or self.successors != "unknown"):
             raise Rejected("constants 'verified' use neither stationary transitions nor declared successors")
+        if self.method != "kl" and self.max_successors is not None:
+            raise Rejected(f"method {self.method!r} makes no use of max_successors")
         if self.constants != "verified" and ignored:
             raise Rejected("circumstances.ignored must be empty: only constants 'verified' ignore a declaration")
         self.errors = an_integer("circumstances.errors", given["errors"], 0)
@@ -116,6 +137,12 @@ class Claim(Problem):
         listed = []
         for slot in self.row_slots[row]:
             y = self.slot_successor[slot]
-            times = sum(seen.pop(outcome) for outcome in list(seen) if outcome[0] == y)
-            listed.append(Outcome(y, slot, 0.0, times))
-        return listed + [Outcome(y, None, reward, times) for (y, reward), times in seen.items()]
+            if self.black_box:  # what was seen has a reward of its own; another one may be possible
+                if sum(outcome[0] == y for outcome in seen) < self.reward_kinds(row, y):
+                    listed.append(Outcome(y, slot, 0.0, 0))
+            else:
+                times = sum(seen.pop(outcome) for outcome in list(seen) if outcome[0] == y)
+                listed.append(Outcome(y, slot, 0.0, times))
+        listed += [Outcome(y, None, reward, times) for (y, reward), times in seen.items()]
+        happened = [outcome for outcome in listed if outcome.times]
+        return happened if len(happened) == self.most(row) else listed
