@@ -184,6 +184,8 @@ class Certificate:
                 "action_names": list(problem.action_names),
                 "source": problem.source_hash,
                 "reward_law": problem.reward_law,
+                "max_successors": problem.max_successors,
+                "return_range": None if problem.return_range is None else list(problem.return_range),
             },
             "method": self.method,
             "constants": self.constants,
@@ -255,11 +257,12 @@ def _from_content(content: dict[str, Any]) -> Certificate:
 def _read_problem(content: Any) -> Problem:
     sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
     parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
-    given = _schema.object_with("problem", content, *sizes, *numbers, *parts, "reward_law")
+    declared = ("reward_law", "max_successors", "return_range")
+    given = _schema.object_with("problem", content, *sizes, *numbers, *parts, *declared)
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
-    start, rewards = given["start"], given["rewards"]
+    start, rewards, most, returns = (given[name] for name in ("start", "rewards", "max_successors", "return_range"))
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
@@ -287,6 +290,8 @@ def _read_problem(content: Any) -> Problem:
         action_names=_schema.names("action_names", given["action_names"], n_actions),
         source_hash=_schema.text("source", given["source"]),
         reward_law=_schema.choice("reward_law", given["reward_law"], *REWARD_LAWS),
+        max_successors=None if most is None else _schema.integer("max_successors", most, 1),
+        return_range=None if returns is None else _schema.pair("return_range", returns),
     )
 
 
@@ -324,6 +329,7 @@ def _assumptions_of(problem: Problem, transitions: Transitions, *, lost: bool) -
         + ("no other was discarded" if lost else "none was discarded"),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
+        *_declared_limits(problem),
         _reward_assumption(problem, transitions),
         "the start is random; its distribution is learned as an artificial first step"
         if problem.artificial
@@ -348,6 +354,17 @@ def _reward_assumption(problem: Problem, transitions: Transitions) -> str:
         f"and a step back to the same state {STAY_REWARDS}"
         + (f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them" if rounded else "")
     )
+
+
+def _declared_limits(problem: Problem) -> tuple[str, ...]:
+    limits = []
+    if problem.max_successors is not None:
+        outcome = "outcomes (next state and reward)" if problem.black_box_rewards else "next states"
+        limits.append(f"every action in every state has at most {problem.max_successors} different {outcome}")
+    if problem.return_range is not None:
+        least, most = problem.return_range
+        limits.append(f"the return of every episode lies in [{least:g}, {most:g}], whatever is played")
+    return tuple(limits)
 
 
 def _verified_notes(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:

@@ -311,6 +311,10 @@ class Bernstein:
                 "method='bernstein' needs rewards that depend on (s, a) only: no proof covers rewards that depend on the "
                 "next state. Use method='kl'"
             )
+        if problem.max_successors is not None:
+            raise InvalidProblemError(
+                "method='bernstein' makes no use of max_successors: use method='kl', or leave it out"
+            )
         low, high = problem.reward_range
         inside = low >= 0 and high <= 1
         self.shift, self.scale = (0.0, 1.0) if inside else (low, (high - low) or 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from entropic_bpi.verification._claim import Claim
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._payments import SAME_REWARD
-from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS
+from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS
 
 
 def check_assumptions(claim: Claim) -> None:
@@ -26,6 +26,7 @@ def _assumptions(claim: Claim) -> list[str]:
             "model": "the possible next states are those of the model (their probabilities are not used)",
             "mask": "the possible next states are those of the declared mask",
         }[claim.successors],
+        *_limits(claim),
         _of_rewards(claim),
         "the start is random; its distribution is learned as an artificial first step"
         if claim.start is None
@@ -75,3 +76,14 @@ def _of_rewards(claim: Claim) -> str:
     if any(least < most for outcomes in claim.seen.values() for _, (least, most) in outcomes):
         sentence += f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
     return sentence
+
+
+def _limits(claim: Claim) -> list[str]:
+    sentences = []
+    if claim.max_successors is not None:
+        outcomes = "outcomes (next state and reward)" if claim.black_box else "next states"
+        sentences.append(f"every action in every state has at most {claim.max_successors} different {outcomes}")
+    if claim.return_range is not None:
+        least, most = claim.return_range
+        sentences.append(f"the return of every episode lies in [{least:g}, {most:g}], whatever is played")
+    return sentences
