@@ -16,6 +16,12 @@ from entropic_bpi.experiments.store import Results
 __all__ = ["LEARNERS", "TUNED", "at"]
 
 LEARNERS = ("entropic_bpi", "rsvi", "rsq", "rsvi2", "rsq2", "ucb_advantage", "rodi_otp", "rodi_pto", "rovi")
+PAPER, CHECKED = "entropic_bpi, printed", "entropic_bpi, verified"
+ENTRIES: dict[str, dict[str, Any]] = {
+    PAPER: {"learner": "entropic_bpi", "constants": "printed"},
+    CHECKED: {"learner": "entropic_bpi", "constants": "verified"},
+    **{learner: {"learner": learner} for learner in LEARNERS[1:]},
+}
 HORIZON = 7
 POINTS = 150
 FIRST_DRAWN, LATE = 10, 300
@@ -31,7 +37,8 @@ def at(beta: float) -> Plot:
 
 
 def _sweep(beta: float, size: Size) -> list[RunSpec]:
-    return grid(horizon=HORIZON, beta=beta, learner=LEARNERS, episodes=size.episodes, seeds=size.seeds)
+    common = {"horizon": HORIZON, "beta": beta, "episodes": size.episodes, "seeds": size.seeds}
+    return [spec for entry in ENTRIES.values() for spec in grid(**common, **entry)]
 
 
 def _table(results: Results) -> Table:
