@@ -6,7 +6,8 @@ In scores, with :math:`x^* = (L + \log 8e(n+1))/n`, :math:`x = (L + S\log 8e(n+1
      + c\sqrt{\operatorname{Var}_{\hat p}(\overline q')\,x^*}] + e\}, \qquad
    \underline q = \max\{0,\; \mathrm{base} + \mathrm{slope}\,[\hat p\underline q' - d - c\sqrt{\cdot}] - e\},
 
-with :math:`d = \hat p(\overline q' - \underline q')/H` and :math:`e = \mathrm{linear}\,x + \mathrm{linear}^*x^*`. Only scores that can have changed are recomputed.
+with :math:`d = \hat p(\overline q' - \underline q')/H` and :math:`e = \mathrm{linear}\,x + \mathrm{linear}^*x^*`. Only
+scores that can have changed are recomputed.
 
 This is apart from :mod:`entropic_bpi.methods.bernstein`, whose arithmetic is in Z and whose ties are drawn once per run: a
 learner's scores are values relative to what is left, and each episode draws its ties anew.

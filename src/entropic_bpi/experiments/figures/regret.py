@@ -37,7 +37,7 @@ def at(beta: float) -> Plot:
 
 
 def _sweep(beta: float, size: Size) -> list[RunSpec]:
-    common = {"horizon": HORIZON, "beta": beta, "episodes": size.episodes, "seeds": size.seeds}
+    common: dict[str, Any] = {"horizon": HORIZON, "beta": beta, "episodes": size.episodes, "seeds": size.seeds}
     return [spec for entry in ENTRIES.values() for spec in grid(**common, **entry)]
 
 
