@@ -26,15 +26,13 @@ _CONTRADICTED = -3
 class Ledger(NamedTuple):
     """The arrays of :class:`Counts`, in the form the compiled kernels take.
 
-    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``changed[i]`` is set when the row is visited
-    and cleared by the method that has taken note. ``end[0]`` is the number of pool slots in use.
+    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``end[0]`` is the number of pool slots in use.
     """
 
     visits: np.ndarray
     begin: np.ndarray
     used: np.ndarray
     capacity: np.ndarray
-    changed: np.ndarray
     successor: np.ndarray
     tally: np.ndarray
     low: np.ndarray
@@ -112,7 +110,6 @@ def _record_outcome(ledger: Ledger, row: int, successor: int, reward: float, tim
 def _add(ledger: Ledger, row: int, slot: int, times: int) -> int:
     ledger.tally[slot] += times
     ledger.visits[row] += times
-    ledger.changed[row] = True
     return slot
 
 
@@ -154,10 +151,14 @@ def spare_slots(problem: Problem) -> int:
 
 
 class Counts:
-    """Visit counts of a :class:`~entropic_bpi.problem.Problem` and the number of episodes behind them."""
+    """Visit counts of a :class:`~entropic_bpi.problem.Problem` and the number of episodes behind them.
+
+    As long as ``origin`` is the same object, counts only grew: a row with the same visits as before is as it was.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.origin = object()
         self.episodes = 0
         slots, n_slots = problem.slots, len(problem.slots.successor)
         pool = n_slots + max(spare_slots(problem), 1024)
@@ -166,7 +167,6 @@ class Counts:
             begin=slots.begin.copy(),
             used=slots.used.copy(),
             capacity=np.zeros(problem.n_rows, dtype=np.int64),
-            changed=np.ones(problem.n_rows, dtype=np.bool_),
             successor=_padded(slots.successor, pool),
             tally=np.zeros(pool, dtype=np.int64),
             low=_padded(slots.low, pool),
@@ -270,7 +270,7 @@ class Counts:
     def restore(self, state: dict[str, Any]) -> None:
         self.episodes = int(state["episodes"])
         self.ledger = Ledger(**{name: np.array(state[name]) for name in Ledger._fields})
-        self.ledger.changed[:] = True  # whatever a method has cached about these rows is not known to be theirs
+        self.origin = object()
         self.reserve(max(spare_slots(self.problem), 1024))
 
 

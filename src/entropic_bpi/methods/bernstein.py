@@ -96,7 +96,7 @@ class Sheet(NamedTuple):
     """A plan: Z_up, Z_low and G ``(steps + 1, S)``, its greedy policy ``(steps, S)``, and what the next plan reuses.
 
     ``u_up``, ``u_low`` and ``u_width`` are the bounds of each action, ``(steps, S, A)``. ``reach`` ``(rows,)`` has bit
-    ``y % 64`` set for each successor ``y`` that the row was seen to have.
+    ``y % 64`` set for each successor ``y`` that the row was seen to have, ``planned`` the visits that it had then.
     """
 
     up: np.ndarray
@@ -107,6 +107,7 @@ class Sheet(NamedTuple):
     u_low: np.ndarray
     u_width: np.ndarray
     reach: np.ndarray
+    planned: np.ndarray
 
 
 class Moments(NamedTuple):
@@ -128,7 +129,7 @@ def _refresh(tables: Tables, ledger: Ledger, sheet: Sheet) -> None:
     """Recompute α(n)/n, α*(n)/n and the successors of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
         n = ledger.visits[row]
-        if ledger.changed[row]:
+        if sheet.planned[row] != n:
             bits = np.uint64(0)
             if n > 0:
                 log_term = log_8e(n)
@@ -223,7 +224,7 @@ def _plan(frame: Frame, tables: Tables, ledger: Ledger, sheet: Sheet) -> tuple[f
             due = False
             for a in range(actions):
                 row = row_of(frame, h, s, a)
-                if not ledger.changed[row] and sheet.reach[row] & moved == 0:
+                if sheet.planned[row] == ledger.visits[row] and sheet.reach[row] & moved == 0:
                     continue
                 due = True
                 if ledger.visits[row] == 0:
@@ -239,8 +240,8 @@ def _plan(frame: Frame, tables: Tables, ledger: Ledger, sheet: Sheet) -> tuple[f
                     moved_here |= _bit(s)
                     sheet.up[h, s], sheet.low[h, s], sheet.width[h, s] = up, low, width
         moved = moved_here
-    for row in range(ledger.changed.size):
-        ledger.changed[row] = False
+    for row in range(ledger.visits.size):
+        sheet.planned[row] = ledger.visits[row]
     return _claim(tables, sheet.up[0, frame.start], sheet.low[0, frame.start], sheet.width[0, frame.start])
 
 
@@ -348,14 +349,14 @@ class Bernstein:
             u_low=np.zeros_like(self.tables.cap),
             u_width=np.zeros_like(self.tables.cap),
             reach=np.zeros(problem.n_rows, dtype=np.uint64),
+            planned=np.full(problem.n_rows, -1),
         )
-        self._planned: Counts | None = None
+        self.origin: object = None
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds and the next policy from the counts."""
-        if counts is not self._planned:
-            counts.ledger.changed[:] = True  # nothing of another set of counts may be reused
-            self._planned = counts
+        if counts.origin is not self.origin:  # nothing of other counts may be reused
+            self.sheet.planned[:], self.origin = -1, counts.origin
         claim = self._in_reward_units(*_plan(self.frame, self.tables, counts.ledger, self.sheet))
         policy = self.sheet.policy.copy()
         return Plan(policy, claim, Behaviour(policy, policy, policy, False))

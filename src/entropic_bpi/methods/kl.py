@@ -73,8 +73,7 @@ CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 def refresh_radii(rules: Rules, ledger: Ledger) -> None:
     """Recompute the radius of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
-        if ledger.changed[row] or rules.planned[row] != ledger.visits[row]:
-            ledger.changed[row] = False
+        if rules.planned[row] != ledger.visits[row]:
             n, possible = ledger.visits[row], rules.possible[row]
             rules.planned[row] = n
             begin = ledger.begin[row]
@@ -410,7 +409,7 @@ class KL:
 
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
         self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
-        self.counts: Counts | None = None
+        self.origin: object = None
         self.frame = problem.frame
         spread = problem.return_range
         exponent = abs(problem.beta) * spread
@@ -474,8 +473,8 @@ class KL:
         return bounds[0] - pad, bounds[1] + pad
 
     def _plan(self, rules: Rules, counts: Counts, round: int) -> Any:
-        if counts is not self.counts:
-            self.rules.planned[:], self.counts = -1, counts
+        if counts.origin is not self.origin:
+            self.rules.planned[:], self.origin = -1, counts.origin
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
         return plan(self.frame, rules, counts.ledger, self.optimism, self.plans, scratch, round)
