@@ -24,6 +24,7 @@ FIGURES: Mapping[str, Plot] = {
     "fig6": regret.at(2.0),
     "fig7": regret.at(3.0),
     "fig8": regret.at(4.0),
+    "regret": regret.OVERVIEW,
     "certify": stopping.CERTIFY,
     "interval": interval.INTERVAL,
     "chi2": chi2.CHI2,
