@@ -31,6 +31,10 @@ __all__ = ["Certificate", "Circumstances"]
 
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 3
+_PRINTED = (
+    "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests on the "
+    "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
+)
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
@@ -69,7 +73,7 @@ class Certificate:
     method : str
         ``"kl"`` or ``"bernstein"``.
     constants : str or None
-        ``"verified"`` or ``"sharp"`` for ``"bernstein"``.
+        ``"verified"``, ``"sharp"`` or ``"printed"`` for ``"bernstein"``.
     problem : Problem
         Sizes, rewards, risk parameter and what was declared.
     transitions : Transitions
@@ -98,9 +102,16 @@ class Certificate:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on, in words."""
-        notes = _verified_notes(self.problem, self.circumstances) if self.constants == "verified" else ()
-        lost = _lost_episodes(self.circumstances)
-        return _assumptions_of(self.problem, self.transitions, lost=bool(lost)) + notes + lost
+        circumstances = self.circumstances
+        lost = _lost_episodes(circumstances)
+        notes = [*_assumptions_of(self.problem, self.transitions, lost=bool(lost))]
+        if circumstances.ignored:
+            notes.append(f"constants={self.constants!r} ignores {' and '.join(circumstances.ignored)}")
+        if self.constants == "verified":
+            notes += _not_machine_checked(self.problem, circumstances)
+        elif self.constants == "printed":
+            notes.append(_PRINTED)
+        return (*notes, *lost)
 
     @property
     def beta(self) -> float:
@@ -228,7 +239,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     counts = _schema.object_with("counts", given["counts"], "episodes", *Transitions._fields)
     claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached")
     method = _schema.choice("method", given["method"], "kl", "bernstein")
-    wanted = (None,) if method == "kl" else ("verified", "sharp")
+    wanted = (None,) if method == "kl" else ("verified", "sharp", "printed")
     certificate = Certificate(
         policy=_schema.array("policy", given["policy"], (problem.horizon, problem.n_states), int),
         episodes=_schema.integer("counts.episodes", counts["episodes"], 0),
@@ -367,7 +378,7 @@ def _declared_limits(problem: Problem) -> tuple[str, ...]:
     return tuple(limits)
 
 
-def _verified_notes(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:
+def _not_machine_checked(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:
     """How a run with the machine-checked constants differs from the statement that is machine-checked."""
     low, high = problem.reward_range
     differs = [
@@ -375,16 +386,13 @@ def _verified_notes(problem: Problem, circumstances: Circumstances) -> tuple[str
         ("rewards are rescaled to [0, 1]", low < 0 or high > 1),
         ("the start is random", problem.artificial),
     ]
-    notes = []
-    if circumstances.ignored:
-        notes.append(f"constants='verified' ignores {' and '.join(circumstances.ignored)}")
     parts = [words for words, holds in differs if holds]
-    if parts:
-        notes.append(
-            f"the machine-checked theorem is about the run without: {', '.join(parts)}; "
-            "here the guarantee rests on the proof on paper"
-        )
-    return tuple(notes)
+    if not parts:
+        return ()
+    return (
+        f"the machine-checked theorem is about the run without: {', '.join(parts)}; here the guarantee rests on the proof "
+        "on paper",
+    )
 
 
 def _lost_episodes(circumstances: Circumstances) -> tuple[str, ...]:

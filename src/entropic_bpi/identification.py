@@ -82,8 +82,9 @@ def identify(
         Accuracy, in the reward's own units, and the probability with which the claim may fail.
     method : {"kl", "bernstein"}
         ``"kl"`` certifies with orders of magnitude fewer episodes; ``"bernstein"`` is the paper's algorithm.
-    constants : {"verified", "sharp"}, optional
-        For ``"bernstein"``: the machine-checked constants (default), or smaller ones with a proof on paper.
+    constants : {"verified", "sharp", "printed"}, optional
+        For ``"bernstein"``: the machine-checked constants (default), smaller ones with a proof on paper, or those that the
+        paper prints, which are refused where nobody has proved them (more than 12 steps and S > 16H/(H - 12) states).
     horizon : int, optional
         Number of steps, required for an environment. For a FiniteMDP, only a check: it must equal the model's.
     stationary : bool, optional

@@ -33,7 +33,7 @@ def _assumptions(claim: Claim) -> list[str]:
         else f"every episode starts in state {claim.state_names[claim.start]}",
     ]
     if claim.ignored:
-        sentences.append(f"constants='verified' ignores {' and '.join(claim.ignored)}")
+        sentences.append(f"constants='{claim.constants}' ignores {' and '.join(claim.ignored)}")
     on_paper = {
         "plans and tests in batches": claim.batches,
         "rewards are rescaled to [0, 1]": low < 0 or high > 1,
@@ -44,6 +44,11 @@ def _assumptions(claim: Claim) -> list[str]:
         sentences.append(
             f"the machine-checked theorem is about the run without: {parts}; here the guarantee rests on the proof on "
             "paper"
+        )
+    if claim.constants == "printed":
+        sentences.append(
+            "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests "
+            "on the proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
         )
     if claim.errors:
         often = "once" if claim.errors == 1 else f"{claim.errors} times"

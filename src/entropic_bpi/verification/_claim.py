@@ -33,7 +33,7 @@ class Claim(Problem):
         super().__init__(problem)
         check_slots(self)
         self.method = one_of("method", content["method"], ("kl", "bernstein"))
-        wanted = (None,) if self.method == "kl" else ("verified", "sharp")
+        wanted = (None,) if self.method == "kl" else ("verified", "sharp", "printed")
         self.constants = one_of(f"constants of method {self.method!r}", content["constants"], wanted)
         self.policy = [
             [an_integer("policy", a, 0, self.n_actions - 1) for a in a_list("policy", step, self.n_states)]
@@ -130,12 +130,15 @@ class Claim(Problem):
             raise Rejected(
                 f"circumstances.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}"
             )
-        if self.constants == "verified" and (self.stationary or self.successors != "unknown"):
-            raise Rejected("constants 'verified' use neither stationary transitions nor declared successors")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
-        if self.constants != "verified" and ignored:
-            raise Rejected("circumstances.ignored must be empty: only constants 'verified' ignore a declaration")
+        ignoring = self.constants in ("verified", "printed")
+        if ignoring and (self.stationary or self.successors != "unknown"):
+            raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")
+        if ignored and not ignoring:
+            raise Rejected(
+                "circumstances.ignored must be empty: only constants 'verified' and 'printed' ignore a declaration"
+            )
         self.errors = an_integer("circumstances.errors", given["errors"], 0)
         digest = given["announcement"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("circumstances.announcement", digest)):
