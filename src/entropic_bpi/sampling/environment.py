@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_integer, check_memory
+from entropic_bpi._checks import check_finite, check_memory
 from entropic_bpi._facts import qualified_name, source_digest
-from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
+from entropic_bpi.sampling.declared import declared_rows
 from entropic_bpi.types import Behaviour, Transitions
 
 __all__ = [
@@ -73,6 +73,15 @@ def open_environment(source: Any, num_envs: int) -> Environment:
     )
 
 
+@dataclass(frozen=True)
+class Numbered:
+    """A finite space: the number of each element, -1 for anything else, and the element of each number."""
+
+    size: int
+    index: Callable[[Any], int]
+    element: Callable[[int], Any]
+
+
 class Environment:
     """A Gymnasium environment, or a vector of copies, with finitely many observations and actions."""
 
@@ -83,13 +92,15 @@ class Environment:
         if self.copies > 1:
             _check_autoreset(env)
             observations, actions = env.single_observation_space, env.single_action_space
-        self.sizes, self.index = _flattener(observations)
+        self.sizes, self.index, element = _flattener(observations)
         self.n_observations = int(np.prod(self.sizes))
+        self.states = Numbered(self.n_observations, self.index, element)
         if self.n_observations > _MAX_STATES:
             raise InvalidProblemError(
                 f"the environment has {self.n_observations} observations, more than {_MAX_STATES}"
             )
         self.n_actions, self.first_action = _action_count(actions)
+        self.actions = Numbered(self.n_actions, *_flattener(actions)[1:])
         spec = env.spec
         self.name = "environment" if spec is None else spec.id
         self.time_limit = None if spec is None else spec.max_episode_steps
@@ -126,8 +137,11 @@ class Environment:
         delta: float,
         stationary: bool,
         reward_law: str = "fixed",
+        successors: Any = None,
+        max_successors: int | None = None,
+        return_range: tuple[float, float] | None = None,
     ) -> Problem:
-        """The identification problem: nothing known but the sizes and the range of the rewards."""
+        """The identification problem: nothing known but the sizes, the range of the rewards, and what is declared."""
         labels = [str(place[0]) if len(place) == 1 else str(place) for place in np.ndindex(*self.sizes)]
         return Problem.black_box(
             self.n_observations,
@@ -141,6 +155,9 @@ class Environment:
             state_names=(*labels, "end"),
             source=f"gymnasium:{self.name}",
             reward_law=reward_law,
+            successors=None if successors is None else declared_rows(self.states, self.actions, successors),
+            max_successors=max_successors,
+            return_range=return_range,
         )
 
 
@@ -156,6 +173,8 @@ class Player:
     def __init__(self, environment: Environment, problem: Problem, seed: int) -> None:
         self.environment, self.problem, self.seed = environment, problem, seed
         self.low, self.high = problem.declared_range
+        everything = (-math.inf, math.inf)
+        self.least, self.most = everything if problem.return_range is None else problem.widened_return_range
 
     def facts(self) -> dict[str, Any]:
         return self.environment.facts()
@@ -190,7 +209,7 @@ class Player:
         play, first_action = environment.env.step, environment.first_action
         end, n_actions, last = problem.n_states - 1, problem.n_actions, problem.horizon - 1
         stride = 0 if problem.stationary else problem.n_states * n_actions
-        outcomes = []
+        outcomes, earned = [], 0.0
         for h, (greedy, lead, turn) in enumerate(plan):
             if not leading:
                 action = greedy[state]
@@ -205,12 +224,14 @@ class Player:
             observation, reward, terminated, truncated, _ = answer
             following = end if terminated else self._state(observation, "step")
             paid = self._reward(reward, state, action)
+            earned += paid
             outcomes.append((h * stride + state * n_actions + action, following, paid))
             if terminated:
                 break
             if truncated and h < last:
                 self._refuse_truncation(h + 1)
             state = following
+        self._check_return(earned)
         return outcomes
 
     def _walk_together(self, walkers: list[_Walker], plan: list[_Tables]) -> list[_Outcome]:
@@ -230,11 +251,14 @@ class Player:
                 walker.state = n_states - 1 if terminated else self._state(observation, "step")
                 walker.done = terminated
                 paid = self._reward(reward, state, action)
+                walker.earned += paid
                 outcomes.append(((step * n_states + state) * n_actions + action, walker.state, paid))
                 if truncated and not terminated and h + 1 < problem.horizon:
                     self._refuse_truncation(h + 1)
             if all(walker.done for walker in walkers):
                 break
+        for walker in walkers:
+            self._check_return(walker.earned)
         return outcomes
 
     def _reset(self, seed: int | None) -> list[int]:
@@ -294,6 +318,13 @@ class Player:
             self._refuse_reward(reward, state, action)
         return value
 
+    def _check_return(self, earned: float) -> None:
+        if not self.least <= earned <= self.most:
+            raise InvalidProblemError(
+                f"an episode of {self.environment.name} earned {earned:g}, outside the declared return_range "
+                f"{self.problem.return_range}"
+            )
+
     def _refuse_reward(self, reward: Any, state: int, action: int) -> NoReturn:
         place = f"in state {self.problem.state_names[state]}, action {action}"
         value = check_finite(f"the reward {place}", reward)
@@ -305,12 +336,13 @@ class Player:
 
 @dataclass
 class _Walker:
-    """One episode on its way: where it is, whether it still follows the lead, and whether it has ended."""
+    """One episode on its way: where it is, whether it still follows the lead, whether it has ended, what it earned."""
 
     state: int
     leading: bool
     action: int = 0
     done: bool = False
+    earned: float = 0.0
 
     def choose(self, greedy: list[int], lead: list[int], turn: list[int]) -> None:
         if self.leading and turn[self.state] >= 0:
@@ -371,8 +403,8 @@ def _action_count(space: Any) -> tuple[int, int]:
     return int(space.n), int(space.start)
 
 
-def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int]]:
-    """Sizes of the observation's parts and a function to its index in C order, -1 if it is outside the space."""
+def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int], Callable[[int], Any]]:
+    """Sizes of the observation's parts, a function to its index in C order, -1 if it is outside the space, and back."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
@@ -400,8 +432,13 @@ def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int]]:
             return -1
         return flat
 
+    def element(index: int) -> tuple[int, ...]:
+        return tuple(
+            int(place) + start for place, (_, start) in zip(np.unravel_index(index, sizes), parts, strict=True)
+        )
+
     if len(parts) != 1:
-        return sizes, index
+        return sizes, index, element
     size, first = parts[0]
 
     def index_of_one(observation: Any) -> int:
@@ -410,25 +447,12 @@ def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int]]:
             return place if 0 <= place < size else -1
         return index((observation,) if np.ndim(observation) == 0 else observation)
 
-    return sizes, index_of_one
+    return sizes, index_of_one, lambda index: first + index
 
 
-def check_black_box(
-    horizon: Any, reward_range: Any, successors: Any, what: str = "an environment"
-) -> tuple[int, tuple[float, float]]:
-    """The arguments that only an environment or a log needs."""
+def check_black_box(horizon: Any, reward_range: Any, what: str = "an environment") -> None:
+    """Refuse a black box without what only a black box needs."""
     if horizon is None:
         raise InvalidProblemError(f"{what} needs horizon=: the number of steps that count")
     if reward_range is None:
         raise InvalidProblemError(f"{what} needs reward_range=(low, high), where rewards not seen yet must lie")
-    if successors is not None:
-        raise InvalidProblemError(
-            "successors cannot be declared for a black box; from_gymnasium reads a transition table"
-        )
-    try:
-        low, high = (check_finite("reward_range", bound) for bound in reward_range)
-    except (TypeError, ValueError):
-        raise InvalidProblemError(f"reward_range must be a pair of numbers, got {shown(reward_range)}") from None
-    if low > high:
-        raise InvalidProblemError(f"reward_range must be finite with low <= high, got ({low}, {high})")
-    return check_integer("horizon", horizon), (low, high)
