@@ -400,7 +400,7 @@ def test_a_run_from_a_log_goes_on_from_its_checkpoint_with_that_log_only(tmp_pat
     ("source", "options", "message"),
     [
         (MODEL, {}, "data is for environments"),
-        (Corridor(), {**PLAY, "method": "bernstein"}, "data needs method='kl'"),
+        (Corridor(), {**PLAY, "method": "bernstein"}, "Use method='kl'"),
         (Corridor(), PLAY, "the log's state 0 is not an observation of"),
         (Corridor(), {**PLAY, "data": 3}, "data must be a Log, got int"),
     ],

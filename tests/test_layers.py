@@ -18,7 +18,7 @@ LAYERS = {
     "sources": "sampling log",
     "methods": "methods",
     "records": "settings certificate checkpoint announcement events verification",
-    "runs": "loop identification certification",
+    "runs": "loop identification certification shortfall",
     "studies": "learners compare plots",
     "experiments": "experiments",
     "doors": "cli __init__ __main__",

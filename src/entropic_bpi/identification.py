@@ -261,10 +261,6 @@ def _open_black_box(source: Any, settings: Settings) -> tuple[Any, Problem]:
 
 def _begun(loop: Loop, log: Log) -> Loop:
     """The loop with the counts of a log to begin with."""
-    if loop.settings.method != "kl":
-        raise InvalidProblemError(
-            f"data needs method='kl': {loop.settings.method!r} certifies what it has played itself"
-        )
     numbers = []
     for what, labels, space in (
         ("state", log.states, loop.source.states),
