@@ -36,7 +36,7 @@ from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.declared import declared_rows
-from entropic_bpi.sampling.environment import Numbered, check_black_box
+from entropic_bpi.sampling.environment import Numbered, check_black_box, finite_space
 from entropic_bpi.types import Transitions
 
 __all__ = ["Log", "Outcomes"]
@@ -179,6 +179,28 @@ class Log:
                 raise
             raise InvalidProblemError(f"{reading.name} cannot be read as a log: {_first_line(error)}") from None
         return cls(reading.connection, numbered_states, numbered_actions, excluded=reading.excluded, name=reading.name)
+
+    @classmethod
+    def from_minari(cls, dataset: Any) -> Log:
+        """The log of a Minari data set, given by its name or as a ``MinariDataset``; needs ``entropic-bpi[minari]``.
+
+        States and actions are those of the data set's spaces, which must be finite, in the numbering of the environment.
+        """
+        try:
+            import minari
+        except ImportError:
+            raise InvalidProblemError("from_minari needs Minari: pip install 'entropic-bpi[minari]'") from None
+        try:
+            data = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
+            spaces = finite_space(data.observation_space), finite_space(data.action_space)
+            columns = _columns_of(data.iterate_episodes(), *spaces)
+        except (FileNotFoundError, AttributeError) as error:
+            raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
+        roles = {name: name for name in columns}
+        log = cls.read(columns, **roles, states=range(spaces[0].size), actions=range(spaces[1].size))
+        log.states, log.actions = (tuple(map(space.element, range(space.size))) for space in spaces)
+        log.name = str(data.id)
+        return log
 
     def __repr__(self) -> str:
         return (
@@ -511,6 +533,39 @@ class _Reading:
         query = f"SELECT line, episode, {values} FROM walked WHERE {wrong} ORDER BY line LIMIT 1"
         for line, episode, *found in self._fetch(query):
             raise InvalidProblemError(f"line {line} of {self.name}, episode {shown(episode)}: {message.format(*found)}")
+
+
+def _columns_of(episodes: Iterable[Any], states: Numbered, actions: Numbered) -> dict[str, np.ndarray]:
+    """The steps of Minari's episodes; an episode has one observation more than steps."""
+    columns: dict[str, list[np.ndarray]] = {}
+    for number, episode in enumerate(episodes):
+        steps = len(episode.rewards)
+        observed, done = _numbers_of(states, episode.observations), _numbers_of(actions, episode.actions)
+        if not steps or len(observed) != steps + 1 or min(observed.min(), done.min()) < 0:
+            raise InvalidProblemError(
+                f"episode {number} of the data set is empty, or has observations or actions outside its spaces"
+            )
+        parts = {
+            "episode": np.full(steps, number),
+            "step": np.arange(steps),
+            "state": observed[:-1],
+            "action": done,
+            "reward": episode.rewards,
+            "next_state": observed[1:],
+            "terminated": episode.terminations,
+            "truncated": episode.truncations,
+        }
+        for name, part in parts.items():
+            columns.setdefault(name, []).append(np.asarray(part))
+    if not columns:
+        raise InvalidProblemError("the data set has no episodes")
+    return {name: np.concatenate(parts) for name, parts in columns.items()}
+
+
+def _numbers_of(space: Numbered, elements: Any) -> np.ndarray:
+    """The numbers of elements of a space; those of a tuple come as a tuple of arrays."""
+    each = zip(*elements, strict=True) if isinstance(elements, tuple) else elements
+    return np.array([space.index(element) for element in each], dtype=np.int64)
 
 
 def _contradiction(problem: Problem, moves: Transitions) -> str | None:

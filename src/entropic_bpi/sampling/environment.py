@@ -33,6 +33,7 @@ __all__ = [
     "EnvironmentRaised",
     "Player",
     "check_black_box",
+    "finite_space",
     "open_environment",
 ]
 
@@ -448,6 +449,12 @@ def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int], Calla
         return index((observation,) if np.ndim(observation) == 0 else observation)
 
     return sizes, index_of_one, lambda index: first + index
+
+
+def finite_space(space: Any) -> Numbered:
+    """The elements of a finite Gymnasium space, numbered."""
+    sizes, index, element = _flattener(space)
+    return Numbered(int(np.prod(sizes)), index, element)
 
 
 def check_black_box(horizon: Any, reward_range: Any, what: str = "an environment") -> None:
