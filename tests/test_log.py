@@ -348,8 +348,8 @@ def test_a_minari_data_set_is_a_log_in_the_numbering_of_its_environment(tmp_path
                 break
     about = {"algorithm_name": "random", "code_permalink": "none", "author": "us", "author_email": "us@here"}
     dataset = env.create_dataset("frozen/random-v0", **about)
-    for given in (dataset, "frozen/random-v0"):
-        log = eb.Log.from_minari(given)
+    for source in (dataset, "frozen/random-v0"):
+        log = eb.Log.from_minari(source)
         assert (log.states, log.actions, log.episodes) == (tuple(range(16)), tuple(range(4)), 30)
         assert seen_by(log, 6) == counted(lines, 6, 16)
     env.close()

@@ -230,25 +230,23 @@ def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
     """A policy in any form as actions ``(steps, S)``, the artificial first step of a random start included."""
     problem = evidence.problem
     if isinstance(policy, Mapping):
-        policy = _by_label(policy, lambda label: _find(policy, label), evidence)
+        policy = _by_label(_table(policy), evidence)
     elif callable(policy):
-        policy = _by_label(policy, policy, evidence)
+        policy = _by_label(policy, evidence)
     elif problem.black_box_rewards and np.shape(policy) == (problem.horizon, problem.n_states - 1):
         policy = np.column_stack([policy, np.zeros(problem.horizon, dtype=np.int64)])  # nothing is done after the end
     checked = check_policy(policy, problem.horizon, problem.n_states, problem.n_actions)
     return np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
 
 
-def _by_label(policy: Any, action_of: Callable[[Any], Any], evidence: _Evidence) -> np.ndarray:
+def _by_label(action_of: Callable[[Any], Any], evidence: _Evidence) -> np.ndarray:
     """A policy that says what to do in each state, whatever the step."""
-    problem = evidence.problem
-    numbers: dict[Any, int] = {str(label): a for a, label in enumerate(evidence.actions)}
-    numbers |= {label: a for a, label in enumerate(evidence.actions)}
+    problem, numbers = evidence.problem, _by_name({label: a for a, label in enumerate(evidence.actions)})
     actions = np.zeros(problem.n_states, dtype=np.int64)
     for s, label in enumerate(evidence.states[: problem.n_states - problem.black_box_rewards]):
         chosen = action_of(label)
         try:
-            actions[s] = numbers[chosen]
+            actions[s] = numbers(chosen)
         except (KeyError, TypeError):
             raise InvalidProblemError(
                 f"policy says {shown(chosen)} in state {shown(label)}, which is not an action: there are "
@@ -257,9 +255,19 @@ def _by_label(policy: Any, action_of: Callable[[Any], Any], evidence: _Evidence)
     return np.tile(actions, (problem.horizon, 1))
 
 
-def _find(policy: Mapping[Any, Any], label: Any) -> Any:
-    """The entry of a state, by its label or its name."""
-    for key in (label, str(label)):
-        if key in policy:
-            return policy[key]
-    raise InvalidProblemError(f"policy does not say what to do in state {shown(label)}")
+def _table(policy: Mapping[Any, Any]) -> Callable[[Any], Any]:
+    entries = _by_name(policy)
+
+    def action_of(label: Any) -> Any:
+        try:
+            return entries(label)
+        except KeyError:
+            raise InvalidProblemError(f"policy does not say what to do in state {shown(label)}") from None
+
+    return action_of
+
+
+def _by_name(table: Mapping[Any, Any]) -> Callable[[Any], Any]:
+    """Look up a label as it is, or as it is written: a file may have '1' for 1."""
+    names = {str(key): value for key, value in table.items()}
+    return lambda label: table[label] if label in table else names[str(label)]

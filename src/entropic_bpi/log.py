@@ -51,7 +51,7 @@ _EXPECTED = {
     "next_state": "not among the declared states",
     "action": "not among the declared actions",
 }
-_ENDS = "terminated=, truncated= (a column, or True for all that did not terminate) or next_state="
+_ENDS = "terminated=, truncated= or next_state= (truncated=True, --all-truncated: all that did not terminate were cut)"
 # Of one episode: its return, and whether it is known.
 _EARNED = "fsum(reward) FILTER (step < {horizon})"
 _WHOLE = "count(*) >= {horizon} OR bool_or(successor = {end})"
