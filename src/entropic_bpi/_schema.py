@@ -143,6 +143,8 @@ def check_problem(problem: Problem) -> None:
             f"slots.low and slots.high must have {' or '.join(map(str, steps))} rows of {available} numbers, "
             f"got shapes {slots.low.shape} and {slots.high.shape}"
         )
+    if problem.max_states is not None and not (problem.black_box_rewards and problem.max_states == n - 1):
+        raise CertificateError(f"max_states must be null, or {n - 1} of an environment; got {problem.max_states}")
     sound = _is_black_box(problem) if problem.black_box_rewards else _lists_successors(problem)
     if not sound:
         raise CertificateError("slots do not list the successors and rewards that are declared")
@@ -193,6 +195,7 @@ def _is_black_box(problem: Problem) -> bool:
         delta=problem.delta,
         stationary=problem.stationary,
         state_names=problem.state_names,
+        max_states=problem.max_states,
         source=problem.source_hash,
     )
     return all(np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True))

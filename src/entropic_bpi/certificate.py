@@ -30,7 +30,7 @@ from entropic_bpi.types import Transitions
 __all__ = ["Certificate", "Circumstances"]
 
 _FORMAT = "entropic-bpi certificate"
-_VERSION = 2
+_VERSION = 3
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
@@ -182,6 +182,7 @@ class Certificate:
                 "slots": {name: getattr(slots, name).tolist() for name in Slots._fields},
                 "state_names": list(problem.state_names),
                 "action_names": list(problem.action_names),
+                "max_states": problem.max_states,
                 "source": problem.source_hash,
             },
             "method": self.method,
@@ -252,12 +253,22 @@ def _from_content(content: dict[str, Any]) -> Certificate:
 
 def _read_problem(content: Any) -> Problem:
     sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
-    parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
+    parts = (
+        "start",
+        "stationary",
+        "successors",
+        "rewards",
+        "slots",
+        "state_names",
+        "action_names",
+        "max_states",
+        "source",
+    )
     given = _schema.object_with("problem", content, *sizes, *numbers, *parts)
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
-    start, rewards = given["start"], given["rewards"]
+    start, rewards, max_states = given["start"], given["rewards"], given["max_states"]
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
@@ -284,6 +295,7 @@ def _read_problem(content: Any) -> Problem:
         state_names=_schema.names("state_names", given["state_names"], n_states),
         action_names=_schema.names("action_names", given["action_names"], n_actions),
         source_hash=_schema.text("source", given["source"]),
+        max_states=None if max_states is None else _schema.integer("max_states", max_states, 1),
     )
 
 
@@ -329,10 +341,17 @@ def _assumptions_of(problem: Problem, *, lost: bool) -> tuple[str, ...]:
         + ("no other was discarded" if lost else "none was discarded"),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
+        *(() if problem.max_states is None else (_bounded(problem.max_states),)),
         rewards,
         "the start is random; its distribution is learned as an artificial first step"
         if problem.artificial
         else f"every episode starts in state {problem.state_names[problem.start or 0]}",
+    )
+
+
+def _bounded(max_states: int) -> str:
+    return (
+        f"there are at most {max_states} different observations; a state is one of them, numbered as it was first seen"
     )
 
 

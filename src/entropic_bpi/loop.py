@@ -195,6 +195,7 @@ class Loop:
             error=self.error,
             contradiction=self.contradiction,
             announcement=self.circumstances.announcement,
+            found=[] if self.problem.max_states is None else self.source.states.found,
         )
 
     def resumed(self, saved: State, *, accept_errors: bool) -> Loop:
@@ -221,6 +222,8 @@ class Loop:
             ),
         )
         loop.counts, loop.rng.bit_generator.state = saved.counts, saved.rng
+        if saved.found:
+            loop.source.states.recall(saved.found)
         return loop
 
     def close(self) -> None:
@@ -239,7 +242,7 @@ class Loop:
             **claim._asdict(),
             method=self.settings.method,
             constants=self.settings.options.get("constants"),
-            problem=self.problem,
+            problem=replace(self.problem, state_names=tuple(self.problem.state_names)),
             transitions=transitions,
             circumstances=self.circumstances,
         )

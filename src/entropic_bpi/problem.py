@@ -8,6 +8,7 @@ state, one action and reward 0, whose row is the last one and is never pooled.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -110,6 +111,9 @@ class Problem:
         The possible successors of each row.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
+    max_states : int or None
+        The declared bound on the number of states where they are numbered as they are first seen. Then ``state_names`` is
+        a list that grows with what is found.
     """
 
     n_states: int
@@ -123,9 +127,10 @@ class Problem:
     successors: str
     rewards: np.ndarray | None
     slots: Slots
-    state_names: tuple[str, ...]
-    action_names: tuple[str, ...]
+    state_names: Sequence[str]
+    action_names: Sequence[str]
     source_hash: str
+    max_states: int | None = None
 
     @property
     def goal(self) -> Goal:
@@ -255,8 +260,10 @@ class Problem:
         eps: float,
         delta: float,
         stationary: bool,
-        state_names: tuple[str, ...],
+        state_names: Sequence[str],
         source: str,
+        action_names: Sequence[str] | None = None,
+        max_states: int | None = None,
     ) -> Problem:
         """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
 
@@ -290,8 +297,9 @@ class Problem:
             rewards=None,
             slots=slots,
             state_names=state_names,
-            action_names=tuple(str(a) for a in range(n_actions)),
+            action_names=action_names or [str(a) for a in range(n_actions)],
             source_hash=source,
+            max_states=max_states,
         )
         assert problem.reward_range[0] == low
         assert problem.reward_range[1] in (high, reward_range[1])

@@ -59,6 +59,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "seed": check_seed,
     "ties": check_ties,
     "num_envs": check_integer,
+    "max_states": check_integer,
 }
 """For each argument that can be judged alone: ``check(name, value)`` returns it in its final form or raises."""
 
@@ -84,6 +85,7 @@ class Settings:
     horizon : int or None
     reward_range : (float, float) or None
     num_envs : int
+    max_states : int or None
     max_episodes : int or None
     seed : int or None
         None: a fresh one.
@@ -99,6 +101,7 @@ class Settings:
     horizon: int | None = None
     reward_range: tuple[float, float] | None = None
     num_envs: int = 1
+    max_states: int | None = None
     max_episodes: int | None = None
     seed: int | None = None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -36,7 +37,8 @@ _LONGEST_ARRAY = 32  # numbers of an array that a label spells out
 # -- finite spaces ---------------------------------------------------------------------------------------------------
 
 
-class Finite(NamedTuple):
+@dataclass(frozen=True)
+class Finite:
     """A finite space.
 
     Attributes

@@ -35,6 +35,14 @@ def _assumptions(claim: Claim) -> list[str]:
             "model": "the possible next states are those of the model (their probabilities are not used)",
             "mask": "the possible next states are those of the declared mask",
         }[claim.successors],
+        *(
+            [
+                f"there are at most {claim.max_states} different observations; a state is one of them, numbered as it was "
+                "first seen"
+            ]
+            if claim.max_states is not None
+            else []
+        ),
         rewards,
         "the start is random; its distribution is learned as an artificial first step"
         if claim.start is None

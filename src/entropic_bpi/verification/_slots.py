@@ -17,6 +17,8 @@ def check_slots(problem: Problem) -> None:
     if problem.black_box:
         _check_black_box(problem)
         return
+    if problem.max_states is not None:
+        raise Rejected("max_states must be null: all states of a model are known")
     if problem.slot_low != problem.slot_high:
         raise Rejected("slots are inconsistent: low differs from high, but rewards are known")
     for row in range(problem.n_rows):
@@ -61,9 +63,19 @@ def _check_black_box(problem: Problem) -> None:
     )
     if not sound:
         raise Rejected("slots are inconsistent: an environment has one range of rewards and may go anywhere")
-    *observations, end = problem.state_names
-    if end != "end" or not _in_order(observations) or not _in_order(problem.action_names):
+    *observations, last = problem.state_names
+    if problem.max_states is None:
+        named = _in_order(observations)
+    else:
+        named = problem.max_states == end and _found_in_order(observations)
+    if last != "end" or not named or not _in_order(problem.action_names):
         raise Rejected("state_names and action_names of an environment must be its observations and actions in order")
+
+
+def _found_in_order(names: list[str]) -> bool:
+    """Whether these are observations of any kind as they were found, and after them numbers for those that were not."""
+    found = [name for name in names if not name.startswith("#")]
+    return names == found + [f"#{i}" for i in range(len(found), len(names))] and "".join(found).isprintable()
 
 
 def _in_order(names: list[str]) -> bool:
