@@ -64,6 +64,10 @@ class Identification:
     seconds: float
     seed: int
 
+    def policy_of(self, observation: Any, step: int = 0) -> Any:
+        """What the certified policy does on an observation; see :meth:`Certificate.policy_of`."""
+        return self.certificate.policy_of(observation, step)
+
     def __repr__(self) -> str:
         claim = self.certificate
         return (
