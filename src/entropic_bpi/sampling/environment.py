@@ -120,7 +120,7 @@ class Environment:
         from gymnasium.vector.utils import concatenate, create_empty_array
 
         room: Any = create_empty_array(self.single_action_space, len(actions))
-        return concatenate(self.single_action_space, map(self.actions.element, actions), room)
+        return concatenate(self.single_action_space, [self.actions.element(a) for a in actions], room)
 
     def facts(self) -> dict[str, Any]:
         """All that can be seen of the environment's law from outside: its options, its classes and their source."""
@@ -283,11 +283,14 @@ class Player:
         return list(iterate(self.environment.env.observation_space, observation))
 
     def _refuse_truncation(self, steps: int) -> NoReturn:
-        limit = self.environment.time_limit
+        name, limit, horizon = self.environment.name, self.environment.time_limit, self.problem.horizon
+        cause, remedy = "", "let it go on for that long"
+        if limit is not None:
+            cause = f" (its time limit is {limit} steps)"
+            remedy = f"pass gymnasium.make({name!r}, max_episode_steps={horizon}) (-p max_episode_steps={horizon})"
         raise InvalidProblemError(
-            f"{self.environment.name} was truncated after {steps} steps, before the horizon {self.problem.horizon}"
-            + (f" (its time limit is {limit} steps)" if limit else "")
-            + ": choose a smaller horizon or make the environment with a larger max_episode_steps"
+            f"{name} was truncated after {steps} steps, before the horizon {horizon}{cause}, and what would have come is "
+            f"unknown: declare horizon={steps}, or {remedy}"
         )
 
     def _guard(self, what: str, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -319,7 +322,12 @@ class Player:
         return value
 
     def _refuse_reward(self, reward: Any, state: int, action: int) -> NoReturn:
-        place = f"in state {self.problem.state_names[state]}, action {action}"
+        place = f"in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"
+        if np.ndim(reward) > 0:
+            raise InvalidProblemError(
+                f"{self.environment.name} paid {shown(reward)} {place}: its reward is a vector of {np.size(reward)} "
+                "numbers, wrap it so that it is one number, such as a weighted sum (gymnasium.RewardWrapper)"
+            )
         value = check_finite(f"the reward {place}", reward)
         raise InvalidProblemError(
             f"{self.environment.name} paid reward {value} {place}, "
