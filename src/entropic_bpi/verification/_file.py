@@ -19,11 +19,11 @@ _KEYS = {
     ),
     "problem": (
         ("n_states", "n_actions", "horizon", "start", "beta", "eps", "delta", "stationary", "successors", "rewards")
-        + ("slots", "state_names", "action_names", "max_states", "source")
+        + ("slots", "state_names", "action_names", "source", "reward_law", "max_states")
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "circumstances": ("batches", "ignored", "errors", "announcement"),
-    "counts": ("episodes", "rows", "successors", "times", "rewards"),
+    "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached"),
 }
 

@@ -36,6 +36,7 @@ class Problem:
         if self.max_states is not None:
             an_integer("max_states", self.max_states, 1)
         a_string("source", given["source"])
+        self.reward_law = one_of("reward_law", given["reward_law"], ("fixed", "random", "random-pair"))
         self.rewards: list[list[list[float]]] | None = None
         if given["rewards"] is not None:
             steps = a_list("rewards", given["rewards"])
@@ -90,6 +91,15 @@ class Problem:
     def black_box(self) -> bool:
         """Whether rewards are learned; the last state is then the absorbing end."""
         return self.rewards is None and self.n_states in self.slot_successor
+
+    @property
+    def random_rewards(self) -> bool:
+        return self.reward_law != "fixed"
+
+    @property
+    def declared_range(self) -> tuple[float, float]:
+        """Where the rewards of a black box lie."""
+        return self.slot_low[0][0], self.slot_high[0][0]
 
     def row(self, h: int, s: int, a: int) -> int:
         """The row of a place at planned step ``h``."""
