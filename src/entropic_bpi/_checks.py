@@ -72,9 +72,11 @@ def check_range(name: str, value: Any) -> tuple[float, float]:
     return low, high
 
 
-def check_integer(name: str, value: Any, *, at_least: int = 1) -> int:
-    """Return ``value`` as an int of at least ``at_least`` that fits 64 bits."""
+def check_integer(name: str, value: Any, *, at_least: int = 1, at_most: int = _LARGEST_INTEGER) -> int:
+    """Return ``value`` as an int of at least ``at_least`` and at most ``at_most`` that fits 64 bits."""
     number = _check_whole(name, value, at_least)
+    if number > at_most < _LARGEST_INTEGER:
+        raise InvalidProblemError(f"{name} must be at most {at_most}, got {shown(value)}")
     if number > _LARGEST_INTEGER:
         raise InvalidProblemError(f"{name} must be below 2**63, got {shown(value)}")
     return number

@@ -154,6 +154,8 @@ def check_problem(problem: Problem) -> None:
     returns = problem.return_range
     if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
         raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
+    if problem.max_states is not None and not (problem.black_box_rewards and problem.max_states == n - 1):
+        raise CertificateError(f"max_states must be null, or {n - 1} of an environment; got {problem.max_states}")
     sound = _is_black_box(problem) if problem.black_box_rewards else _lists_successors(problem)
     sound = sound and (problem.black_box_rewards or not problem.random_rewards)
     if not sound:
@@ -224,6 +226,7 @@ def _is_black_box(problem: Problem) -> bool:
         delta=problem.delta,
         stationary=problem.stationary,
         state_names=problem.state_names,
+        max_states=problem.max_states,
         source=problem.source_hash,
         reward_law=problem.reward_law,
         successors=declared,

@@ -9,22 +9,27 @@ for the stated policy. The counts that it follows from are part of the certifica
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi import _schema
-from entropic_bpi._checks import check_path, check_policy, check_positive, check_probability
+from entropic_bpi._checks import check_integer, check_path, check_policy, check_positive, check_probability
 from entropic_bpi._files import write_text_atomically
+from entropic_bpi._text import shown
 from entropic_bpi._version import __version__
 from entropic_bpi.counts import Counts
-from entropic_bpi.errors import CertificateError, EntropicBPIError
+from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
+from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
+from entropic_bpi.sampling.spaces import label
 from entropic_bpi.types import Transitions
 
 __all__ = ["Certificate", "Circumstances"]
@@ -144,6 +149,79 @@ class Certificate:
         """Whether the policy is certified to be ε-optimal."""
         return bool(self.gap <= self.eps)
 
+    def policy_of(self, observation: Any, step: int = 0) -> Any:
+        """What the policy does on an observation: the action, as the environment's ``step`` takes it.
+
+        Arrays of integers are given as tuples. Of a model, ``observation`` is a state's number or name, and the action is
+        a number.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the observation is none of the environment's or, where states are numbered as they are first seen, was not
+            seen in this run. The claim reckons with such observations: it holds whatever is done on them.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1}
+        >>> result = eb.identify("Blackjack-v1", horizon=2, reward_range=(-1, 1), **goal, seed=1, max_episodes=50)
+        >>> result.certificate.policy_of((21, 10, 1)) in (0, 1)
+        True
+        """
+        step = check_integer("step", step, at_least=0, at_most=self.problem.horizon - 1)
+        action = int(self.policy[step, self._state_of(observation)])
+        if not self.problem.black_box_rewards:
+            return action
+        name = self.problem.action_names[action]
+        try:
+            return ast.literal_eval(name)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):  # in a file that is not ours
+            raise CertificateError(f"{shown(name)} is not the name of an environment's action") from None
+
+    def policy_for(self, mdp: FiniteMDP) -> np.ndarray:
+        """The policy as an array ``(H, S)`` for a model of the same environment, whose states go by the same names.
+
+        :func:`~entropic_bpi.from_gymnasium` may add twins of a state (``36'``) and further ends (``end 2``): a twin does
+        what its state does, and at an end nothing is chosen.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> options = {"horizon": 3, "reward_range": (-100, 0), "beta": -0.01, "eps": 1.0, "delta": 0.1}
+        >>> result = eb.identify("CliffWalkingSlippery-v1", **options, seed=1, max_episodes=50)
+        >>> cliff = eb.from_gymnasium("CliffWalkingSlippery-v1", horizon=3)
+        >>> value = eb.evaluate(cliff, result.certificate.policy_for(cliff), beta=-0.01).value
+        >>> bool(result.certificate.lower <= value)
+        True
+        """
+        problem, mdp = self.problem, check_model(mdp)
+        if (mdp.horizon, mdp.n_actions) != (problem.horizon, problem.n_actions):
+            raise InvalidProblemError(
+                f"the model has horizon {mdp.horizon} and {mdp.n_actions} actions, "
+                f"the certificate {problem.horizon} and {problem.n_actions}"
+            )
+        names = [name if name in self._numbers else _without_copies(name) for name in mdp.state_names]
+        missing = [name for name in names if name not in self._numbers]
+        if missing:
+            raise InvalidProblemError(f"state {missing[0]!r} of the model is none of the certificate's")
+        return self.policy[:, [self._numbers[name] for name in names]]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.problem.state_names)}
+
+    def _state_of(self, observation: Any) -> int:
+        problem, name = self.problem, observation
+        if problem.black_box_rewards:
+            name = label(observation)
+        elif not isinstance(observation, str):
+            return check_integer("the state", observation, at_least=0, at_most=problem.n_states - 1)
+        if name not in self._numbers:
+            unseen = "" if problem.max_states is None else " that were seen: the claim holds whatever is done on it"
+            raise InvalidProblemError(f"{shown(name)} is none of the observations{unseen}")
+        return self._numbers[name]
+
     def __repr__(self) -> str:
         return (
             f"Certificate(beta={self.beta:g}, lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.6g}, "
@@ -197,6 +275,7 @@ class Certificate:
                 "reward_law": problem.reward_law,
                 "max_successors": problem.max_successors,
                 "return_range": None if problem.return_range is None else list(problem.return_range),
+                "max_states": problem.max_states,
             },
             "method": self.method,
             "constants": self.constants,
@@ -209,6 +288,11 @@ class Certificate:
             },
             "claim": {"lower": self.lower, "upper": self.upper, "gap": self.gap, "reached": self.reached},
         }
+
+
+def _without_copies(name: str) -> str:
+    """The environment's own state behind a state of its model, which may be a twin or a further end."""
+    return re.sub(r"^end [0-9]+$", "end", name.rstrip("'"))
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -268,12 +352,13 @@ def _from_content(content: dict[str, Any]) -> Certificate:
 def _read_problem(content: Any) -> Problem:
     sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
     parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
-    declared = ("reward_law", "max_successors", "return_range")
+    declared = ("reward_law", "max_successors", "return_range", "max_states")
     given = _schema.object_with("problem", content, *sizes, *numbers, *parts, *declared)
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
-    start, rewards, most, returns = (given[name] for name in ("start", "rewards", "max_successors", "return_range"))
+    start, rewards, max_states = (given[name] for name in ("start", "rewards", "max_states"))
+    most, returns = given["max_successors"], given["return_range"]
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
@@ -300,6 +385,7 @@ def _read_problem(content: Any) -> Problem:
         state_names=_schema.names("state_names", given["state_names"], n_states),
         action_names=_schema.names("action_names", given["action_names"], n_actions),
         source_hash=_schema.text("source", given["source"]),
+        max_states=None if max_states is None else _schema.integer("max_states", max_states, 1),
         reward_law=_schema.choice("reward_law", given["reward_law"], *REWARD_LAWS),
         max_successors=None if most is None else _schema.integer("max_successors", most, 1),
         return_range=None if returns is None else _schema.pair("return_range", returns),
@@ -340,12 +426,20 @@ def _assumptions_of(problem: Problem, transitions: Transitions, *, lost: bool) -
         + ("no other was discarded" if lost else "none was discarded"),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
+        *_state_assumption(problem),
         *_declared_limits(problem),
         _reward_assumption(problem, transitions),
         "the start is random; its distribution is learned as an artificial first step"
         if problem.artificial
         else f"every episode starts in state {problem.state_names[problem.start or 0]}",
     )
+
+
+def _state_assumption(problem: Problem) -> tuple[str, ...]:
+    if problem.max_states is None:
+        return ()
+    bound = f"there are at most {problem.max_states} different observations"
+    return (f"{bound}; a state is one of them, numbered as it was first seen",)
 
 
 def _reward_assumption(problem: Problem, transitions: Transitions) -> str:

@@ -46,6 +46,7 @@ _ARRAYS = {
     **{f"seen_{name}": dtype for name, dtype in _TRANSITIONS.items()},
     **{f"best_{name}": dtype for name, dtype in _TRANSITIONS.items()},
     "best_policy": _INTEGERS,
+    "found": np.dtype("u1"),  # a list of strings as JSON
 }
 _NOTHING: type = type(None)
 _HEADER: dict[str, tuple[type, ...]] = {
@@ -85,6 +86,8 @@ class State(NamedTuple):
         If the run ended because the environment raised an error, or contradicted what is assumed of it: the message.
     announcement : str or None
         Digest of the run's announcement.
+    found : list of str
+        The labels of the states in their order, where they are numbered as they are first seen.
     """
 
     seed: int
@@ -98,6 +101,7 @@ class State(NamedTuple):
     error: str | None
     contradiction: str | None
     announcement: str | None
+    found: list[str]
 
 
 class Checkpoint:
@@ -147,7 +151,8 @@ class Checkpoint:
             "contradiction": state.contradiction,
             "announcement": state.announcement,
         }
-        arrays = {"history": state.history, **_named("seen", state.counts.seen())}
+        found = np.frombuffer(json.dumps(state.found).encode(), np.uint8)
+        arrays = {"history": state.history, **_named("seen", state.counts.seen()), "found": found}
         if state.best is not None:
             arrays |= {"best_policy": state.best[0].policy, **_named("best", state.best[2])}
         self.saved = time.monotonic()
@@ -254,7 +259,18 @@ def _checked_state(header: dict[str, Any], arrays: dict[str, np.ndarray], proble
         error=header["error"],
         contradiction=header["contradiction"],
         announcement=announcement,
+        found=_found(arrays["found"].tobytes(), problem),
     )
+
+
+def _found(text: bytes, problem: Problem) -> list[str]:
+    try:
+        labels = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _Damaged("found is not JSON") from None
+    _require(type(labels) is list and all(type(label) is str for label in labels), "found are not labels")
+    _require(len(set(labels)) == len(labels) <= (problem.max_states or 0), "found are not the labels of states")
+    return list(labels)
 
 
 def _check_generator(state: dict[str, Any]) -> None:

@@ -67,15 +67,17 @@ def identify(
     announce: str | Path | None = None,
     progress: bool = False,
     num_envs: int = 1,
+    max_states: int | None = None,
 ) -> Identification:
     r"""Learn a policy from episodes and stop with a certificate that it is ε-optimal with probability 1 - δ.
 
     Parameters
     ----------
-    source : FiniteMDP, Gymnasium environment or environment id
+    source : FiniteMDP, Gymnasium environment, vector environment, environment id, class or factory
         The model to simulate: the learner sees its rewards and sampled transitions, never its probabilities. Or an
         environment with finitely many observations and actions, used through ``reset`` and ``step`` alone; see
-        :mod:`entropic_bpi.sampling.environment` for what is assumed of it.
+        :mod:`entropic_bpi.sampling.environment` for what is assumed of it. Spaces may be any of
+        :mod:`entropic_bpi.sampling.spaces`.
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
     eps, delta : float
@@ -136,7 +138,12 @@ def identify(
     progress : bool
         Show a progress line on stderr.
     num_envs : int
-        Copies of an environment, given by its id, that are stepped together (``gymnasium.vector``) and share the episodes.
+        Copies of an environment, given by its id, class or factory, that are stepped together (``gymnasium.vector``) and
+        share the episodes.
+    max_states : int, optional
+        Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
+        strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
+        more is an error. Only this bound enters the certificate, so a tight one helps.
 
     Examples
     --------
@@ -160,7 +167,7 @@ def identify(
         beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon, stationary=stationary,
         successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
         reward_range=reward_range, rewards=rewards, return_range=return_range, max_episodes=max_episodes, seed=seed,
-        ties=ties, num_envs=num_envs,
+        ties=ties, num_envs=num_envs, max_states=max_states,
     )  # fmt: skip
     loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
@@ -215,6 +222,8 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
         raise InvalidProblemError(f"horizon is {settings.horizon}, but the model's is {mdp.horizon}")
     if settings.reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
+    if settings.max_states is not None:
+        raise InvalidProblemError("max_states is for environments with unknown states; a FiniteMDP's are known")
     if settings.rewards != "fixed":
         raise InvalidProblemError(
             f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"
@@ -241,7 +250,7 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
 
 def _open_black_box(source: Any, settings: Settings) -> tuple[Any, Problem]:
     check_black_box(settings.horizon, settings.reward_range)
-    environment = open_environment(source, settings.num_envs)
+    environment = open_environment(source, settings.num_envs, settings.max_states)
     names = ("horizon", "reward_range", "successors", "max_successors", "return_range")
     declared: dict[str, Any] = {name: getattr(settings, name) for name in names}
     pooled = settings.stationary is not False

@@ -64,6 +64,10 @@ class Identification:
     seconds: float
     seed: int
 
+    def policy_of(self, observation: Any, step: int = 0) -> Any:
+        """What the certified policy does on an observation; see :meth:`Certificate.policy_of`."""
+        return self.certificate.policy_of(observation, step)
+
     def __repr__(self) -> str:
         claim = self.certificate
         return (
@@ -197,6 +201,7 @@ class Loop:
             error=self.error,
             contradiction=self.contradiction,
             announcement=self.circumstances.announcement,
+            found=[] if self.problem.max_states is None else self.source.states.found,
         )
 
     def resumed(self, saved: State, *, accept_errors: bool) -> Loop:
@@ -223,6 +228,8 @@ class Loop:
             ),
         )
         loop.counts, loop.rng.bit_generator.state = saved.counts, saved.rng
+        if saved.found:
+            loop.source.states.recall(saved.found)
         return loop
 
     def close(self) -> None:
@@ -241,7 +248,7 @@ class Loop:
             **claim._asdict(),
             method=self.settings.method,
             constants=self.settings.options.get("constants"),
-            problem=self.problem,
+            problem=replace(self.problem, state_names=tuple(self.problem.state_names)),
             transitions=transitions,
             circumstances=self.circumstances,
         )

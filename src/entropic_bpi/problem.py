@@ -8,6 +8,7 @@ state, one action and reward 0, whose row is the last one and is never pooled.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -119,6 +120,9 @@ class Problem:
         The possible successors of each row.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
+    max_states : int or None
+        The declared bound on the number of states where they are numbered as they are first seen. Then ``state_names`` is
+        a list that grows with what is found.
     reward_law : str
         One of :data:`REWARD_LAWS`; all but ``"fixed"`` are for black boxes.
     max_successors : int or None
@@ -139,9 +143,10 @@ class Problem:
     successors: str
     rewards: np.ndarray | None
     slots: Slots
-    state_names: tuple[str, ...]
-    action_names: tuple[str, ...]
+    state_names: Sequence[str]
+    action_names: Sequence[str]
     source_hash: str
+    max_states: int | None = None
     reward_law: str = "fixed"
     max_successors: int | None = None
     return_range: tuple[float, float] | None = None
@@ -345,8 +350,10 @@ class Problem:
         eps: float,
         delta: float,
         stationary: bool,
-        state_names: tuple[str, ...],
+        state_names: Sequence[str],
         source: str,
+        action_names: Sequence[str] | None = None,
+        max_states: int | None = None,
         reward_law: str = "fixed",
         successors: tuple[np.ndarray, np.ndarray] | None = None,
         max_successors: int | None = None,
@@ -386,8 +393,9 @@ class Problem:
             rewards=None,
             slots=slots,
             state_names=state_names,
-            action_names=tuple(str(a) for a in range(n_actions)),
+            action_names=action_names or [str(a) for a in range(n_actions)],
             source_hash=source,
+            max_states=max_states,
             reward_law=reward_law,
             max_successors=max_successors,
             return_range=return_range,

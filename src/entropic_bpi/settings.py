@@ -68,6 +68,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "seed": check_seed,
     "ties": check_ties,
     "num_envs": check_integer,
+    "max_states": check_integer,
     "rewards": check_rewards,
 }
 """For each argument that can be judged alone: ``check(name, value)`` returns it in its final form or raises."""
@@ -97,6 +98,7 @@ class Settings:
     rewards : str
         The law of the rewards, one of :data:`entropic_bpi.problem.REWARD_LAWS`.
     num_envs : int
+    max_states : int or None
     max_episodes : int or None
     seed : int or None
         None: a fresh one.
@@ -115,6 +117,7 @@ class Settings:
     rewards: str = "fixed"
     return_range: tuple[float, float] | None = None
     num_envs: int = 1
+    max_states: int | None = None
     max_episodes: int | None = None
     seed: int | None = None
 

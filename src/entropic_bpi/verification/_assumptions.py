@@ -26,6 +26,7 @@ def _assumptions(claim: Claim) -> list[str]:
             "model": "the possible next states are those of the model (their probabilities are not used)",
             "mask": "the possible next states are those of the declared mask",
         }[claim.successors],
+        *_of_states(claim),
         *_limits(claim),
         _of_rewards(claim),
         "the start is random; its distribution is learned as an artificial first step"
@@ -57,6 +58,13 @@ def _assumptions(claim: Claim) -> list[str]:
             "because of what happened in them"
         )
     return sentences
+
+
+def _of_states(claim: Claim) -> list[str]:
+    if claim.max_states is None:
+        return []
+    bound = f"there are at most {claim.max_states} different observations"
+    return [f"{bound}; a state is one of them, numbered as it was first seen"]
 
 
 def _of_rewards(claim: Claim) -> str:

@@ -35,6 +35,9 @@ class Problem:
         self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask"))
         self.state_names = _different_names("state_names", given["state_names"], self.n_states)
         self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
+        self.max_states = given["max_states"]
+        if self.max_states is not None:
+            an_integer("max_states", self.max_states, 1)
         a_string("source", given["source"])
         self.reward_law = one_of("reward_law", given["reward_law"], ("fixed", "random", "random-pair"))
         self.rewards: list[list[list[float]]] | None = None
