@@ -196,8 +196,8 @@ def own_slots(row, successors, low, high, possible):
 def add_count(row, successor, times, reward):
     def change(content):
         counts = content["counts"]
-        for name, value in (("rows", row), ("successors", successor), ("times", times), ("rewards", reward)):
-            if name != "rewards" or counts["rewards"]:
+        for name, value in zip(COLUMNS, (row, successor, times, reward, reward), strict=True):
+            if counts[name]:
                 counts[name].append(value)
 
     return change
@@ -212,7 +212,7 @@ def without(keep):
         kept = [
             i for i, seen in enumerate(zip(counts["rows"], counts["successors"], rewards, strict=True)) if keep(*seen)
         ]
-        for name in ("rows", "successors", "times", "rewards"):
+        for name in COLUMNS:
             counts[name] = [counts[name][i] for i in kept] if counts[name] else []
 
     return change
