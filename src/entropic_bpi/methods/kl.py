@@ -52,7 +52,7 @@ from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, acti
 from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
-__all__ = ["KL", "refresh_radii"]
+__all__ = ["KL", "planning_beta", "refresh_radii"]
 
 LARGEST_EXPONENT = 600.0
 SMALLEST_EXPONENT = 1e-5
@@ -394,6 +394,21 @@ def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidat
     return Candidate(*(np.ones(shape) for _ in range(3)), *(np.zeros(choices, dtype=np.int64) for _ in range(2)))
 
 
+def planning_beta(problem: Problem) -> float:
+    """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
+    spread = problem.return_range
+    exponent = abs(problem.beta) * spread
+    if exponent > LARGEST_EXPONENT:
+        raise InvalidProblemError(
+            f"|beta| * (range of the return) = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
+            "where the bounds leave double precision"
+        )
+    if exponent >= SMALLEST_EXPONENT:
+        return problem.beta
+    # Without a spread all returns are equal, and so are their values for every β.
+    return math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, problem.beta)
+
+
 class KL:
     """Bounds from KL balls with the gap certificate; see the module's docstring.
 
@@ -413,17 +428,7 @@ class KL:
         self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
         self.origin: object = None
         self.frame = problem.frame
-        spread = problem.return_spread
-        exponent = abs(problem.beta) * spread
-        if exponent > LARGEST_EXPONENT:
-            raise InvalidProblemError(
-                f"|beta| * (range of the return) = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
-                "where the bounds leave double precision"
-            )
-        beta = problem.beta
-        if exponent < SMALLEST_EXPONENT:
-            # Without a spread all returns are equal, and so are their values for every β.
-            beta = math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, beta)
+        spread, beta = problem.return_spread, planning_beta(problem)
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread * spread / 8
         self.rules = self._rules(beta)
