@@ -207,16 +207,11 @@ def with_return_range(rng: np.random.Generator, case: Case, shrink: float = 0.0)
     has no other paths, so on these tables nothing that is certified may be wrong.
     """
     t, problem, first = case.tables, case.problem, int(case.problem.artificial)
-    chance = rng.choice([0.2, 0.5, 0.9])
-    outcomes = t.allowed & ((rng.random(t.allowed.shape) < chance) | (t.shares > 0))
+    draws = rng.random(t.allowed.shape) * t.allowed
     if problem.stationary:
-        outcomes[first:] = outcomes[first:].any(axis=0) & t.allowed[first:]
-    likeliest = np.argmax(rng.random(t.allowed.shape) * t.allowed, axis=-1)
-    lonely = ~outcomes.any(axis=-1)
-    for h, s, a in np.argwhere(lonely & t.allowed.any(axis=-1)):
-        outcomes[h, s, a, likeliest[h if not problem.stationary else max(h, first), s, a]] = True
-    if problem.stationary:
-        outcomes[first:] = outcomes[first:].any(axis=0)
+        draws[first:] = draws[first]
+    outcomes = (draws > rng.choice([0.1, 0.5, 0.8])) | (t.shares > 0)
+    outcomes |= (draws > 0) & (draws == draws.max(axis=-1, keepdims=True))
     share = rng.choice([0.0, 1.0, 0.5], t.low.shape)
     rewards = (share * np.log(t.low) + (1 - share) * np.log(t.high)) / problem.beta
     reachable = np.zeros_like(t.reachable)
@@ -230,18 +225,14 @@ def with_return_range(rng: np.random.Generator, case: Case, shrink: float = 0.0)
             paths = outcomes[h, s, : t.actions[h]]
             least[h, s] = (rewards[h, s, : t.actions[h]] + least[h + 1])[paths].min()
             most[h, s] = (rewards[h, s, : t.actions[h]] + most[h + 1])[paths].max()
-    shift, (low, high) = problem.horizon * problem.reward_range[0], problem.reward_range
-    ends = least[0, case.start], most[0, case.start]
-    ends = ends[0] + shrink * (ends[1] - ends[0]), ends[1] - shrink * (ends[1] - ends[0])
-    declared = dataclasses.replace(problem, return_range=(ends[0] + shift, ends[1] + shift))
-    room = 1e-9 * problem.return_spread
+    low, high = problem.reward_range
+    smallest, largest = least[0, case.start], most[0, case.start]
+    smallest, largest = smallest + shrink * (largest - smallest), largest - shrink * (largest - smallest)
+    origin, room = problem.horizon * low, 1e-9 * problem.return_spread
+    declared = dataclasses.replace(problem, return_range=(smallest + origin, largest + origin))
     after = np.maximum(np.arange(t.steps) - first, 0)
-    limits = np.exp(
-        np.sort(
-            [problem.beta * (ends[0] - room - after * (high - low)), problem.beta * (ends[1] + room) + 0 * after],
-            axis=0,
-        )
-    )
+    ends = [smallest - room - after * (high - low), np.full(t.steps, largest + room)]
+    limits = np.exp(np.sort(problem.beta * np.array(ends), axis=0))
     tables = dataclasses.replace(t, bottom=limits[0], top=limits[1])
     counts = Counts.of(declared, case.counts.transitions(), case.counts.episodes)
     gains = np.exp(problem.beta * rewards)

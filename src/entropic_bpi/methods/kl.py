@@ -396,7 +396,7 @@ def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidat
 
 def planning_beta(problem: Problem) -> float:
     """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
-    spread = problem.return_range
+    spread = problem.return_spread
     exponent = abs(problem.beta) * spread
     if exponent > LARGEST_EXPONENT:
         raise InvalidProblemError(
