@@ -1,16 +1,40 @@
-"""What is seen of an environment besides the counts: at which step a pair was visited, and where the episode came from."""
+r"""What is seen of an environment besides the counts, and speaks for or against what is assumed of it.
+
+Visits by step, where counts are pooled over the steps, and by previous state: two tests of :mod:`one_law
+<entropic_bpi.sampling.one_law>`. And the returns of all episodes: whatever was played, and however it was chosen, nothing
+can earn more than V*, so they alone bound it from below.
+
+**Returns.** Let :math:`Y=e^{\beta R}` for the return :math:`R` of an episode, :math:`\beta>0` (for :math:`\beta<0` read the
+other way round; :math:`Y=R` for :math:`\beta=0`), :math:`Y\ge y_0` and :math:`m=e^{\beta V^\star}`. Each episode has
+:math:`\mathbb E[Y\mid\text{past}]\le m`, so a fortune that holds the share :math:`v` of :math:`(Y-y_0)/(m-y_0)` and keeps the
+rest, rebalanced after every episode, is a supermartingale for every :math:`v\in[0,1]`; so is the mixture over :math:`v` with
+the density of Beta(½,½). Of two assets, that mixture earns at least :math:`e^{-c_2(n)}` of what the best :math:`v` in hindsight
+does, :math:`c_2(n)=\log(\sqrt\pi\,\Gamma(n+1)/\Gamma(n+\frac12))` (Cover and Ordentlich), and that is
+:math:`\exp(n\min\{\mathrm{KL}(\hat p,q): q\text{ on the observed values and }y_0,\ q\cdot Y\le m\})`. By Ville's inequality,
+with probability :math:`1-\delta_t`, for all :math:`n` at once,
+
+.. math:: e^{\beta V^\star} \ge \min\{q\cdot Y: \mathrm{KL}(\hat p,q)\le(\log(1/\delta_t)+c_2(n))/n\} .
+
+Returns are kept in cells, each of which counts as its lower end; that makes the bound smaller.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import NamedTuple
 
-from entropic_bpi.problem import Problem
+import numpy as np
 
-__all__ = ["BEFORE_THE_FIRST", "Batch", "Visit", "Witness"]
+from entropic_bpi.problem import Problem
+from entropic_bpi.sampling.one_law import OneLaw
+
+__all__ = ["BEFORE_THE_FIRST", "CELLS", "Batch", "Visit", "Witness"]
 
 BEFORE_THE_FIRST = -1
 """The previous state at the first step of an episode."""
+CELLS = 1024
+# Groups of the tally by previous state that are kept: about half a gigabyte.
+MOST_GROUPS = 1_000_000
 
 Visit = tuple[int, int, int, int, float, int]
 """One step of an episode: step, state, action, next state, reward, previous state."""
@@ -25,19 +49,37 @@ class Batch(NamedTuple):
 
 
 class Witness:
-    """Tallies of visits by step, where counts are pooled over the steps, and by previous state."""
+    """Tests of what is assumed, fed with everything that is played.
+
+    Attributes
+    ----------
+    by_step : OneLaw or None
+        Visits of the pooled rows by step; None where counts are not pooled, and nothing is assumed.
+    by_previous : OneLaw
+        Visits of the rows by previous state.
+    returns : int array
+        Episodes by the cell of their return; cell ``i`` begins at ``edges[i]``.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.by_step: Counter[tuple[int, int, int, float]] = Counter()
-        self.by_previous: Counter[tuple[int, int, int, float]] = Counter()
+        possible = problem.slots.possible[:-1]
+        # Nothing is played in the last state, the end.
+        rows = len(possible) // problem.n_states * (problem.n_states - 1)
+        self.by_step = OneLaw(possible, rows) if problem.stationary else None
+        self.by_previous = OneLaw(possible, rows, MOST_GROUPS)
+        low, high = problem.reward_range
+        self.edges = np.linspace(low * problem.horizon, high * problem.horizon, CELLS + 1)[:-1]
+        self.returns = np.zeros(CELLS, dtype=np.int64)
 
     def add(self, batch: Batch) -> None:
-        n_actions, pooled = self.problem.n_actions, self.problem.stationary
-        stride = 0 if pooled else self.problem.n_states * n_actions
-        by_step, by_previous = self.by_step, self.by_previous
+        problem, by_step, by_previous = self.problem, self.by_step, self.by_previous
+        n_actions = problem.n_actions
+        stride = 0 if problem.stationary else problem.n_states * n_actions
         for (h, state, action, following, paid, previous), times in batch.visits.items():
-            row = h * stride + state * n_actions + action
-            if pooled:
-                by_step[row, h, following, paid] += times
-            by_previous[row, previous, following, paid] += times
+            row, outcome = h * stride + state * n_actions + action, (following, paid)
+            if by_step is not None:
+                by_step.add(row, h, outcome, times)
+            by_previous.add(row, previous, outcome, times)
+        cells = np.searchsorted(self.edges, np.array(list(batch.returns)), side="right") - 1
+        np.add.at(self.returns, np.maximum(cells, 0), list(batch.returns.values()))
