@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from entropic_bpi.errors import CertificateError
+from entropic_bpi.payments import CELLS, cell_edges
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 from entropic_bpi.types import Transitions
 
@@ -144,29 +145,44 @@ def check_problem(problem: Problem) -> None:
             f"got shapes {slots.low.shape} and {slots.high.shape}"
         )
     sound = _is_black_box(problem) if problem.black_box_rewards else _lists_successors(problem)
+    sound = sound and (problem.black_box_rewards or not problem.random_rewards)
     if not sound:
         raise CertificateError("slots do not list the successors and rewards that are declared")
 
 
 def check_transitions(problem: Problem, transitions: Transitions, episodes: int) -> None:
     """Whether the counts are about rows and states that exist. Whether they can be those of episodes, ``verify`` knows."""
-    rows, successors, times, rewards = transitions
+    rows, successors, times, rewards, upper = transitions
     entries, learned = len(rows), problem.black_box_rewards
     _check_indices("counts.rows", rows, entries, 0, problem.n_rows - 1)
     _check_indices("counts.successors", successors, entries, 0, problem.n_states - 1)
     _check_indices("counts.times", times, entries, 1, LARGEST_INTEGER)
     if episodes < 0 or times.sum(dtype=float) > LARGEST_INTEGER:
         raise CertificateError(f"counts must be of 0 to {LARGEST_INTEGER} episodes and steps")
-    if len(rewards) != (entries if learned else 0):
-        raise CertificateError(
-            f"counts.rewards must have {entries if learned else 0} numbers, got {len(rewards)}: "
-            f"rewards are {'learned' if learned else 'known'}"
-        )
+    for name, column in (("rewards", rewards), ("upper", upper)):
+        if len(column) != (entries if learned else 0):
+            raise CertificateError(
+                f"counts.{name} must have {entries if learned else 0} numbers, got {len(column)}: "
+                f"rewards are {'learned' if learned else 'known'}"
+            )
     if learned:
         slot, slots = problem.slots.begin[rows], problem.slots
-        inside = (slots.low[0, slot] <= rewards) & (rewards <= slots.high[0, slot])
+        inside = (slots.low[0, slot] <= rewards) & (rewards <= upper) & (upper <= slots.high[0, slot])
         if not inside.all() or (slots.successor[slot] != problem.n_states).any():
             raise CertificateError("counts must pay rewards in their range, and there are none after the end")
+        _check_widths(problem, rewards, upper)
+
+
+def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> None:
+    """Whether each reward is known as well as its law allows: up to rounding, or up to a cell of the range."""
+    if problem.random_rewards:
+        edges = cell_edges(*problem.declared_range)
+        cell = np.minimum(np.searchsorted(edges, rewards, side="right"), CELLS)
+        sound = (upper == rewards) | ((rewards == edges[cell - 1]) & (upper == edges[cell]))
+    else:
+        sound = upper - rewards <= problem.same_reward
+    if not sound.all():
+        raise CertificateError("counts.upper must be counts.rewards, or differ by rounding or by a cell of the range")
 
 
 def _check_indices(name: str, values: np.ndarray, length: int, least: int, most: int) -> None:
@@ -194,6 +210,7 @@ def _is_black_box(problem: Problem) -> bool:
         stationary=problem.stationary,
         state_names=problem.state_names,
         source=problem.source_hash,
+        reward_law=problem.reward_law,
     )
     return all(np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True))
 

@@ -24,13 +24,13 @@ from entropic_bpi._files import write_text_atomically
 from entropic_bpi._version import __version__
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import CertificateError, EntropicBPIError
-from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem, Slots
+from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
 from entropic_bpi.types import Transitions
 
 __all__ = ["Certificate", "Circumstances"]
 
 _FORMAT = "entropic-bpi certificate"
-_VERSION = 2
+_VERSION = 3
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
@@ -100,7 +100,7 @@ class Certificate:
         """What the claim rests on, in words."""
         notes = _verified_notes(self.problem, self.circumstances) if self.constants == "verified" else ()
         lost = _lost_episodes(self.circumstances)
-        return _assumptions_of(self.problem, lost=bool(lost)) + notes + lost
+        return _assumptions_of(self.problem, self.transitions, lost=bool(lost)) + notes + lost
 
     @property
     def beta(self) -> float:
@@ -183,6 +183,7 @@ class Certificate:
                 "state_names": list(problem.state_names),
                 "action_names": list(problem.action_names),
                 "source": problem.source_hash,
+                "reward_law": problem.reward_law,
             },
             "method": self.method,
             "constants": self.constants,
@@ -240,6 +241,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
             successors=_schema.array("counts.successors", counts["successors"], (None,), int),
             times=_schema.array("counts.times", counts["times"], (None,), int),
             rewards=_schema.array("counts.rewards", counts["rewards"], (None,), float),
+            upper=_schema.array("counts.upper", counts["upper"], (None,), float),
         ),
         circumstances=_read_circumstances(given["circumstances"]),
     )
@@ -253,7 +255,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
 def _read_problem(content: Any) -> Problem:
     sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
     parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
-    given = _schema.object_with("problem", content, *sizes, *numbers, *parts)
+    given = _schema.object_with("problem", content, *sizes, *numbers, *parts, "reward_law")
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
@@ -284,6 +286,7 @@ def _read_problem(content: Any) -> Problem:
         state_names=_schema.names("state_names", given["state_names"], n_states),
         action_names=_schema.names("action_names", given["action_names"], n_actions),
         source_hash=_schema.text("source", given["source"]),
+        reward_law=_schema.choice("reward_law", given["reward_law"], *REWARD_LAWS),
     )
 
 
@@ -309,30 +312,41 @@ def _check_affordable(problem: Problem, size: int) -> None:
         raise CertificateError(f"planning would take {needed} bytes of memory, far more than the file's {size}")
 
 
-def _assumptions_of(problem: Problem, *, lost: bool) -> tuple[str, ...]:
+def _assumptions_of(problem: Problem, transitions: Transitions, *, lost: bool) -> tuple[str, ...]:
     """What every claim about ``problem`` rests on, in words; ``lost``: whether the environment lost episodes."""
     possible = {
         "unknown": "any state may follow any state and action",
         "model": "the possible next states are those of the model (their probabilities are not used)",
         "mask": "the possible next states are those of the declared mask",
     }
-    known = "state, action and next state" if problem.next_state_rewards else "state and action"
-    rewards = f"rewards are known, a function of {known}"
-    if problem.black_box_rewards:
-        low, high = problem.slots.low[0, 0], problem.slots.high[0, 0]
-        rewards = (
-            f"rewards lie in [{low:g}, {high:g}] and are determined by state, action and next state, except that an "
-            f"ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"
-        )
     return (
         "episodes are independent runs of one finite Markov decision process, and "
         + ("no other was discarded" if lost else "none was discarded"),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
-        rewards,
+        _reward_assumption(problem, transitions),
         "the start is random; its distribution is learned as an artificial first step"
         if problem.artificial
         else f"every episode starts in state {problem.state_names[problem.start or 0]}",
+    )
+
+
+def _reward_assumption(problem: Problem, transitions: Transitions) -> str:
+    if not problem.black_box_rewards:
+        known = "state, action and next state" if problem.next_state_rewards else "state and action"
+        return f"rewards are known, a function of {known}"
+    low, high = problem.declared_range
+    inside = f"rewards lie in [{low:g}, {high:g}] and are "
+    if problem.random_rewards:
+        pair = problem.reward_law == "random-pair"
+        given = "state and action, whatever the next state" if pair else "state, action and next state"
+        law = f"random, independent from visit to visit, with one law for each {given}"
+        return f"{inside}{law}; the claim is for this beta alone"
+    rounded = (transitions.upper > transitions.rewards).any()
+    return (
+        f"{inside}determined by state, action and next state, except that an ending may have {END_REWARDS} different ones "
+        f"and a step back to the same state {STAY_REWARDS}"
+        + (f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them" if rounded else "")
     )
 
 

@@ -28,13 +28,19 @@ from entropic_bpi.types import Bounds, Plan, Transitions
 
 __all__ = ["HISTORY", "Checkpoint", "State"]
 
-_FORMAT = b"entropic-bpi checkpoint 2\n"
+_FORMAT = b"entropic-bpi checkpoint 3\n"
 _LONGEST_HEADER = 1 << 20
 _MOST_VISITS = 1 << 62
 
 _INTEGERS, _NUMBERS = np.dtype("<i8"), np.dtype("<f8")
 HISTORY = np.dtype([("episodes", _INTEGERS), ("lower", _NUMBERS), ("upper", _NUMBERS), ("gap", _NUMBERS)])
-_TRANSITIONS = {"rows": _INTEGERS, "successors": _INTEGERS, "times": _INTEGERS, "rewards": _NUMBERS}
+_TRANSITIONS = {
+    "rows": _INTEGERS,
+    "successors": _INTEGERS,
+    "times": _INTEGERS,
+    "rewards": _NUMBERS,
+    "upper": _NUMBERS,
+}
 _ARRAYS = {
     "history": HISTORY,
     **{f"seen_{name}": dtype for name, dtype in _TRANSITIONS.items()},
@@ -283,14 +289,15 @@ def _best(
 
 def _counts(prefix: str, arrays: dict[str, np.ndarray], episodes: int, problem: Problem) -> Counts:
     """Counts of whole episodes of the problem, from transitions that are each possible in it."""
-    rows, successors, times, rewards = seen = Transitions(*(arrays[f"{prefix}_{name}"] for name in _TRANSITIONS))
+    rows, successors, times, rewards, upper = seen = Transitions(*(arrays[f"{prefix}_{name}"] for name in _TRANSITIONS))
     learned = rows.size if problem.black_box_rewards else 0
-    lengths = (successors.size, times.size, rewards.size)
-    _require(lengths == (rows.size, rows.size, learned), f"{prefix} has arrays of different lengths")
+    lengths = (successors.size, times.size, rewards.size, upper.size)
+    _require(lengths == (rows.size, rows.size, learned, learned), f"{prefix} has arrays of different lengths")
     _require(_within(rows, 0, problem.n_rows - 1), f"{prefix}_rows are out of range")
     _require(_within(successors, 0, problem.n_states - 1), f"{prefix}_successors are out of range")
     _require(_within(times, 1, _MOST_VISITS), f"{prefix}_times are out of range")
     _require(_within(rewards, *problem.reward_range), f"{prefix}_rewards are out of range")
+    _require(_within(upper, rewards, problem.reward_range[1]), f"{prefix}_upper is out of range")
     # First as floats, which do not wrap around.
     visits = int(times.sum()) if times.sum(dtype=float) < _MOST_VISITS else -1
     fewest, most = episodes * (1 if problem.black_box_rewards else problem.steps), episodes * problem.steps
@@ -301,5 +308,5 @@ def _counts(prefix: str, arrays: dict[str, np.ndarray], episodes: int, problem: 
         raise _Damaged(str(error)) from None
 
 
-def _within(array: np.ndarray, low: float, high: float) -> bool:
+def _within(array: np.ndarray, low: Any, high: float) -> bool:
     return bool(np.all((low <= array) & (array <= high)))

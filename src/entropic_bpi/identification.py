@@ -56,6 +56,7 @@ def identify(
     replan: str | float | None = None,
     sampling: str | None = None,
     reward_range: tuple[float, float] | None = None,
+    rewards: str = "fixed",
     max_episodes: int | None = None,
     seed: int | None = None,
     ties: str = "random",
@@ -95,6 +96,11 @@ def identify(
         optimistic policy alone, as the paper's method always does.
     reward_range : (float, float), optional
         Required for an environment: a reward that was not seen yet may be anything in it.
+    rewards : {"fixed", "random", "random-pair"}
+        What the reward of an environment is, given state, action and next state: a number (``"fixed"``; values that differ
+        by at most 1e-9 of the range are one, up to rounding), or random and independent from visit to visit
+        (``"random"``); ``"random-pair"`` declares that its law does not depend on the next state either. Random rewards
+        need ``method="kl"`` and half of δ, and their certificate is for this β alone.
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     seed : int, optional
@@ -131,8 +137,8 @@ def identify(
     """
     settings = Settings.of(
         beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon, stationary=stationary,
-        successors=successors, replan=replan, sampling=sampling, reward_range=reward_range, max_episodes=max_episodes,
-        seed=seed, ties=ties, num_envs=num_envs,
+        successors=successors, replan=replan, sampling=sampling, reward_range=reward_range, rewards=rewards,
+        max_episodes=max_episodes, seed=seed, ties=ties, num_envs=num_envs,
     )  # fmt: skip
     loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
@@ -187,6 +193,10 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
         raise InvalidProblemError(f"horizon is {settings.horizon}, but the model's is {mdp.horizon}")
     if settings.reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
+    if settings.rewards != "fixed":
+        raise InvalidProblemError(
+            f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"
+        )
     declared = {"stationary": bool(settings.stationary), "successors": settings.successors}
     problem = Problem.from_mdp(mdp, **settings.goal._asdict(), **declared)
     unused = methods.find(settings.method).unused
@@ -206,7 +216,11 @@ def _open_black_box(source: Any, settings: Settings) -> tuple[Any, Problem]:
     pooled = settings.stationary is not False
     environment = open_environment(source, settings.num_envs)
     return environment, environment.problem(
-        horizon=horizon, reward_range=rewards, stationary=pooled, **settings.goal._asdict()
+        horizon=horizon,
+        reward_range=rewards,
+        stationary=pooled,
+        reward_law=settings.rewards,
+        **settings.goal._asdict(),
     )
 
 

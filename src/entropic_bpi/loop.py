@@ -131,6 +131,8 @@ class Loop:
                 plan, left = self.method.plan(self.counts, self.round), reached - self.counts.episodes
                 self.method.play_every(plan, self.counts, self.sampler, self.round, left)
                 self.round = round + self.counts.episodes - int(before["episodes"])
+            if isinstance(error, InvalidProblemError):
+                error.counts = self.counts
             raise
 
     def _compiled(self) -> bool:

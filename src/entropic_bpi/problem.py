@@ -21,7 +21,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.types import Goal
 
-__all__ = ["Frame", "Problem", "Slots", "actions_at", "reward_step", "row_of"]
+__all__ = ["REWARD_LAWS", "Frame", "Problem", "Slots", "actions_at", "reward_step", "row_of"]
 
 # Up to this many states a row with unknown successors lists every state; beyond, only those seen and "elsewhere".
 EXPLICIT_STATES = 64
@@ -29,7 +29,14 @@ _MAX_EXPLICIT_SLOTS = 50_000_000
 # How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
 END_REWARDS = 8
 STAY_REWARDS = 2
+# What the reward of a black box is, given state, action and next state: one number, a random one, or a random one whose law
+# does not depend on the next state.
+REWARD_LAWS = ("fixed", "random", "random-pair")
+# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
+SAME_REWARD = 1e-9
 _LARGEST_RETURN = 1e307
+# Random rewards are counted in cells of their range, which doubles must be able to tell apart.
+_NARROWEST_RANGE = 1e-9
 
 
 class Frame(NamedTuple):
@@ -110,6 +117,8 @@ class Problem:
         The possible successors of each row.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
+    reward_law : str
+        One of :data:`REWARD_LAWS`; all but ``"fixed"`` are for black boxes.
     """
 
     n_states: int
@@ -126,6 +135,7 @@ class Problem:
     state_names: tuple[str, ...]
     action_names: tuple[str, ...]
     source_hash: str
+    reward_law: str = "fixed"
 
     @property
     def goal(self) -> Goal:
@@ -148,6 +158,21 @@ class Problem:
     def black_box_rewards(self) -> bool:
         """Whether rewards are learned while playing."""
         return self.rewards is None and bool(self.slots.successor[0] == self.n_states)
+
+    @property
+    def random_rewards(self) -> bool:
+        return self.reward_law != "fixed"
+
+    @property
+    def declared_range(self) -> tuple[float, float]:
+        """Of a black box, where a reward that was not seen yet must lie."""
+        return float(self.slots.low[0, 0]), float(self.slots.high[0, 0])
+
+    @property
+    def same_reward(self) -> float:
+        """How far apart two fixed rewards of a black box may be and still be one."""
+        low, high = self.declared_range
+        return SAME_REWARD * (high - low)
 
     @property
     def n_rows(self) -> int:
@@ -212,6 +237,13 @@ class Problem:
                 f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles: use other units"
             )
 
+        if self.random_rewards:
+            low, high = self.declared_range
+        if self.random_rewards and 0 < high - low < _NARROWEST_RANGE * max(-low, high):
+            raise InvalidProblemError(
+                f"random rewards from {low!r} to {high!r} are too close together for doubles: subtract what they share"
+            )
+
     def place(self, row: int) -> str:
         """Where a row is, in the user's words."""
         if self.artificial and row == self.n_rows - 1:
@@ -243,6 +275,26 @@ class Problem:
         """P: how many rows need a ball."""
         return int(self.at_risk.sum())
 
+    @property
+    def delta_of_transitions(self) -> float:
+        """The part of δ that the transitions may use: all of it, or half where rewards are random."""
+        return self.delta / 2 if self.random_rewards else self.delta
+
+    @property
+    def reward_laws_at_risk(self) -> int:
+        """How many laws of rewards are learned: those of every step that can be reached, the last one included.
+
+        Fixed before any data.
+        """
+        slots, concerned = self.slots, np.zeros(self.n_rows, dtype=bool)
+        if not self.random_rewards:
+            return 0
+        for h in range(int(self.artificial), self.steps):
+            states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
+            concerned[self.rows_at(h, states)] = True
+        concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
+        return int(concerned.sum() if self.reward_law == "random-pair" else slots.possible[concerned].sum())
+
     @classmethod
     def black_box(
         cls,
@@ -257,6 +309,7 @@ class Problem:
         stationary: bool,
         state_names: tuple[str, ...],
         source: str,
+        reward_law: str = "fixed",
     ) -> Problem:
         """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
 
@@ -267,7 +320,8 @@ class Problem:
         low, high = min(reward_range[0], 0.0), max(reward_range[1], 0.0)
         pairs = n_states * n_actions
         at_end = np.arange(pairs if stationary else pairs * horizon) % pairs // n_actions == n_observations
-        outcomes = n_states - 1 + END_REWARDS + STAY_REWARDS - 1
+        # Where rewards are fixed, another reward is another outcome.
+        outcomes = n_states - 1 + END_REWARDS + STAY_REWARDS - 1 if reward_law == "fixed" else n_states
         # Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; slot 2: a start not seen yet.
         slots = Slots(
             begin=np.append(at_end.astype(np.int64), 2),
@@ -292,6 +346,7 @@ class Problem:
             state_names=state_names,
             action_names=tuple(str(a) for a in range(n_actions)),
             source_hash=source,
+            reward_law=reward_law,
         )
         assert problem.reward_range[0] == low
         assert problem.reward_range[1] in (high, reward_range[1])

@@ -18,6 +18,7 @@ from entropic_bpi._checks import (
 )
 from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem import REWARD_LAWS
 from entropic_bpi.types import Goal
 
 __all__ = ["CHECKS", "EVERY", "Settings"]
@@ -43,6 +44,10 @@ def check_ties(name: str, ties: Any) -> str:
     return check_choice(name, ties, ("random", "lowest"))
 
 
+def check_rewards(name: str, rewards: Any) -> str:
+    return check_choice(name, rewards, REWARD_LAWS)
+
+
 def check_method(name: str, method: Any) -> str:
     return check_choice(name, method, methods.names())
 
@@ -59,6 +64,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "seed": check_seed,
     "ties": check_ties,
     "num_envs": check_integer,
+    "rewards": check_rewards,
 }
 """For each argument that can be judged alone: ``check(name, value)`` returns it in its final form or raises."""
 
@@ -83,6 +89,8 @@ class Settings:
     successors : None, str or array
     horizon : int or None
     reward_range : (float, float) or None
+    rewards : str
+        The law of the rewards, one of :data:`entropic_bpi.problem.REWARD_LAWS`.
     num_envs : int
     max_episodes : int or None
     seed : int or None
@@ -98,6 +106,7 @@ class Settings:
     successors: Any = None
     horizon: int | None = None
     reward_range: tuple[float, float] | None = None
+    rewards: str = "fixed"
     num_envs: int = 1
     max_episodes: int | None = None
     seed: int | None = None

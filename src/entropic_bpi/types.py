@@ -80,10 +80,12 @@ class Plan(NamedTuple):
 class Transitions(NamedTuple):
     """Observed transitions: ``times[i]`` visits of row ``rows[i]`` that went to ``successors[i]``.
 
-    ``rewards[i]`` is what they paid where rewards are learned, and empty where they are known.
+    Where rewards are learned, each of them paid something from ``rewards[i]`` to ``upper[i]``: of rewards that are known
+    exactly the two are equal, and ``upper`` may be empty if all are. Where rewards are known before, both are empty.
     """
 
     rows: np.ndarray
     successors: np.ndarray
     times: np.ndarray
     rewards: np.ndarray = np.empty(0)
+    upper: np.ndarray = np.empty(0)

@@ -302,6 +302,10 @@ class Bernstein:
     def __init__(
         self, problem: Problem, constants: str = "verified", seed: int = 0, sampling: str = "optimistic"
     ) -> None:
+        if problem.random_rewards:
+            raise InvalidProblemError(
+                f"method='bernstein' has no proof for rewards={problem.reward_law!r}. Use method='kl'"
+            )
         if problem.rewards is None:
             raise InvalidProblemError(
                 "method='bernstein' needs rewards that depend on (s, a) only: no proof covers rewards that depend on the "

@@ -4,7 +4,8 @@ r"""Our method: optimistic and pessimistic planning over exact KL balls, and the
 \log(P/\delta)+R_{mix}(N)\}` at all times with probability :math:`1-\delta` (:mod:`entropic_bpi.methods.rates`), where
 :math:`P` is the number of such rows: more than one possible successor, reachable under the declared successors, and at a
 step where what follows can depend on the next state. The event is about transitions only, so whatever is concluded from
-it holds for every β, every ε, every policy and every known reward at once.
+it holds for every β, every ε, every policy and every known reward at once. Where rewards are random it gets half of δ, and
+the other half is for their laws, at the one β of the problem (:mod:`entropic_bpi.methods.rewards`).
 
 **Plan.** Backwards over the steps, with max and min over the balls: optimistic :math:`U^o=e^{\beta r}\max qZ^o`
 (min for :math:`\beta<0`), pessimistic :math:`U^p` the other way round. :math:`Z^o=\mathrm{best}_a U^o` bounds the optimum,
@@ -46,6 +47,7 @@ from entropic_bpi.methods.kl_records import (
     new_scratch,
 )
 from entropic_bpi.methods.rates import mixture_radius, reached
+from entropic_bpi.methods.rewards import RewardBounds
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, reward_step, row_of
 from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Plan
@@ -425,6 +427,7 @@ class KL:
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread * spread / 8
         self.rules = self._rules(beta)
+        self.rewards = RewardBounds(problem, beta) if problem.random_rewards else None
         shape = (problem.steps + 1, problem.n_states + 1)
         choices = (problem.steps, problem.n_states)
         self.optimism = Optimism(
@@ -477,7 +480,8 @@ class KL:
             self.rules.planned[:], self.origin = -1, counts.origin
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
-        return plan(self.frame, rules, counts.ledger, self.optimism, self.plans, scratch, round)
+        ledger = counts.ledger if self.rewards is None else self.rewards.ledger(counts)
+        return plan(self.frame, rules, ledger, self.optimism, self.plans, scratch, round)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
@@ -520,7 +524,7 @@ class KL:
             beta=beta,
             sign=1.0 if beta > 0 else -1.0,
             shift=shift,
-            log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta),
+            log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions),
             gain=gain,
             possible=problem.slots.possible,
             radius=np.where(problem.slots.possible > 1, np.inf, 0.0),

@@ -13,6 +13,10 @@ The exact mixture radius: for i.i.d. draws on :math:`k` possible values with cou
 By Ville's inequality :math:`n\,\mathrm{KL}(\hat p_n,p) \le \log(1/\delta') + R_a(N)` for all :math:`n` with
 probability at least :math:`1-\delta'`. Averaging the martingales over the priors :math:`a\in\{1/k^2, 1/k, 1/2, 1\}`
 gives :func:`mixture_radius`, which adapts to sparse supports.
+
+What a bet that is mixed over the arcsine law can have lost against the best one in hindsight, :func:`betting_regret`:
+
+.. math:: c_2(n)=\log\frac{\sqrt\pi\,\Gamma(n+1)}{\Gamma(n+\frac12)}.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import numpy as np
 
 from entropic_bpi._compile import compiled, inlined
 
-__all__ = ["log_8e", "mixture_radius", "reached"]
+__all__ = ["betting_regret", "log_8e", "mixture_radius", "reached"]
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 # Relative error of the terms of the radius, which have lost nothing to cancellation.
@@ -95,6 +99,13 @@ def mixture_radius(tally: np.ndarray, possible: int) -> float:
     if n == 0.0:
         return 0.0
     return smallest - math.log(total) + ROUNDING * (largest + 32.0 * (seen + 1))
+
+
+@compiled
+def betting_regret(n: float) -> float:
+    """c₂(n), rounded up past its own error."""
+    whole, half = _log_rising(n, 1.0), _log_rising(n, 0.5)
+    return whole - half + ROUNDING * (abs(whole) + abs(half) + 32.0)
 
 
 @inlined

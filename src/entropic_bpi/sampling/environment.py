@@ -1,9 +1,10 @@
 """Episodes of a Gymnasium environment, used as a black box: ``reset`` and ``step``, nothing else.
 
 The state is the observation, flattened to an integer, and one more state "end" that absorbs with reward 0: a step that
-terminates leads there. Rewards are unknown until seen. They must be determined by state, action and next state, with two
-exceptions that real environments need: an end may come with up to :data:`END_REWARDS` different rewards (win, draw, loss),
-and a step back to the same observation with up to :data:`STAY_REWARDS` (a bump into a wall, and a fall back to the start).
+terminates leads there. Rewards are unknown until seen. Unless they are declared random they must be determined by state,
+action and next state, up to rounding, with two exceptions that real environments need: an end may come with up to
+:data:`END_REWARDS` different rewards (win, draw, loss), and a step back to the same observation with up to
+:data:`STAY_REWARDS` (a bump into a wall, and a fall back to the start).
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ class Environment:
         eps: float,
         delta: float,
         stationary: bool,
+        reward_law: str = "fixed",
     ) -> Problem:
         """The identification problem: nothing known but the sizes and the range of the rewards."""
         labels = [str(place[0]) if len(place) == 1 else str(place) for place in np.ndindex(*self.sizes)]
@@ -138,6 +140,7 @@ class Environment:
             stationary=stationary,
             state_names=(*labels, "end"),
             source=f"gymnasium:{self.name}",
+            reward_law=reward_law,
         )
 
 
@@ -153,7 +156,7 @@ class Player:
     def __init__(self, environment: Environment, problem: Problem, seed: int) -> None:
         self.environment, self.problem, self.seed = environment, problem, seed
         self.witness = Witness(problem)
-        self.low, self.high = float(problem.slots.low[0, 0]), float(problem.slots.high[0, 0])
+        self.low, self.high = problem.declared_range
 
     def facts(self) -> dict[str, Any]:
         return self.environment.facts()

@@ -33,6 +33,7 @@ class Problem:
         self.state_names = _different_names("state_names", given["state_names"], self.n_states)
         self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
         a_string("source", given["source"])
+        self.reward_law = one_of("reward_law", given["reward_law"], ("fixed", "random", "random-pair"))
         self.rewards: list[list[list[float]]] | None = None
         if given["rewards"] is not None:
             steps = a_list("rewards", given["rewards"])
@@ -87,6 +88,15 @@ class Problem:
     def black_box(self) -> bool:
         """Whether rewards are learned; the last state is then the absorbing end."""
         return self.rewards is None and self.n_states in self.slot_successor
+
+    @property
+    def random_rewards(self) -> bool:
+        return self.reward_law != "fixed"
+
+    @property
+    def declared_range(self) -> tuple[float, float]:
+        """Where the rewards of a black box lie."""
+        return self.slot_low[0][0], self.slot_high[0][0]
 
     def row(self, h: int, s: int, a: int) -> int:
         """The row of a place at planned step ``h``."""

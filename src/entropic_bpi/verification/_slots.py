@@ -17,6 +17,8 @@ def check_slots(problem: Problem) -> None:
     if problem.black_box:
         _check_black_box(problem)
         return
+    if problem.random_rewards:
+        raise Rejected("only an environment has random rewards")
     if problem.slot_low != problem.slot_high:
         raise Rejected("slots are inconsistent: low differs from high, but rewards are known")
     for row in range(problem.n_rows):
@@ -45,13 +47,14 @@ def _check_black_box(problem: Problem) -> None:
     Three slots serve all rows: anything not seen yet, the end that stays the end and pays nothing, and a start not
     seen yet, which pays nothing either, written as the smallest reward.
     """
-    end, low, high = problem.n_states - 1, problem.slot_low[0][0], problem.slot_high[0][0]
+    end, (low, high) = problem.n_states - 1, problem.declared_range
     if not low <= high:
         raise Rejected(f"rewards must lie in a range, got {low} to {high}")
     slots = [problem.slot_successor, problem.slot_low, problem.slot_high]
     nothing = min(low, 0.0)
     places = [int(problem.state_of(row) == end) for row in range(problem.n_rows - 1)]
-    outcomes = end - 1 + END_REWARDS + STAY_REWARDS
+    # Unless rewards are random, another reward is another outcome.
+    outcomes = end + 1 if problem.random_rewards else end - 1 + END_REWARDS + STAY_REWARDS
     sound = (
         problem.random_start
         and problem.successors == "unknown"
