@@ -8,7 +8,6 @@ it speak.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,9 @@ from entropic_bpi.methods.kl_ball import kl_extreme
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.one_law import OneLaw
 from entropic_bpi.sampling.witness import BEFORE_THE_FIRST, Witness
+from entropic_bpi.types import Evidence
 
-__all__ = ["LEVEL", "Evidence", "examine"]
+__all__ = ["LEVEL", "REJECTED_FROM", "examine"]
 
 LEVEL = 0.01
 REJECTED_FROM = math.log(1 / LEVEL)
@@ -26,24 +26,6 @@ _MOST_SUSPECTS = 3
 _SMALLEST_EXPONENT = 1e-5
 _SOLVED = 1e-9
 _ROUNDING = 1e-9
-
-
-class Evidence(NamedTuple):
-    """What the episodes of a run say about its assumptions.
-
-    Attributes
-    ----------
-    stationary : float or None
-        Logarithm of the e-value against one law at every step; None where that is not assumed.
-    memoryless : float
-        The same against a law that does not depend on the previous state.
-    returns : float
-        The returns of the episodes alone show that V* is at least this.
-    """
-
-    stationary: float | None
-    memoryless: float
-    returns: float
 
 
 def examine(witness: Witness, upper: float) -> Evidence:
@@ -59,7 +41,7 @@ def examine(witness: Witness, upper: float) -> Evidence:
         memoryless=witness.by_previous.log_e(),
         returns=earned(witness),
     )
-    if witness.by_step is not None and not evidence.stationary < REJECTED_FROM:
+    if witness.by_step is not None and not witness.by_step.log_e() < REJECTED_FROM:
         raise InvalidProblemError(_not_stationary(witness.problem, witness.by_step))
     if not evidence.memoryless < REJECTED_FROM:
         raise InvalidProblemError(_not_memoryless(witness.problem, witness.by_previous))
@@ -94,7 +76,7 @@ def _not_stationary(problem: Problem, test: OneLaw) -> str:
     places = [f"{problem.place(row)} (most of all at step {step})" for row, step in test.suspects(_MOST_SUSPECTS)]
     return (
         f"transitions are not the same at every step: look at {'; '.join(places)}. {_odds(test)}. Give stationary=False "
-        "(--per-step): with the same checkpoint it goes on with the episodes that were played, counted step by step"
+        "(--no-stationary): with the same checkpoint it goes on with the episodes that were played, counted step by step"
     )
 
 
@@ -104,7 +86,7 @@ def _not_memoryless(problem: Problem, test: OneLaw) -> str:
     ]
     remedy = "add what is missing to the observation"
     if problem.stationary:
-        remedy += ", or, if it is the time that matters, give stationary=False (--per-step)"
+        remedy += ", or, if it is the time that matters, give stationary=False (--no-stationary)"
     return (
         f"what follows a state and action depends on what came before: look at {'; '.join(places)}. {_odds(test)}. "
         f"The observation is not a Markov state: {remedy}"
@@ -118,12 +100,14 @@ def _arrival(problem: Problem, previous: int) -> str:
 
 
 def _odds(test: OneLaw) -> str:
-    return f"If they were, such a difference would come up in fewer than 1 run of {math.exp(min(test.log_e(), 300)):.3g}"
+    return (
+        f"If they were, such a difference would come up in fewer than 1 run of {math.exp(min(test.log_e(), 300)):.3g}"
+    )
 
 
 def _not_possible(earned: float, upper: float) -> str:
     return (
-        f"the episodes earned more than is possible: their returns show a value of at least {earned:g}, the counts of at most "
-        f"{upper:g}. What is assumed of the environment is not true of it; the observation may not be a Markov state, or "
-        "transitions may change with the step (stationary=False)"
+        f"the episodes earned more than is possible: their returns show a value of at least {earned:g}, the counts of at "
+        f"most {upper:g}. What is assumed of the environment is not true of it: the observation may not be a Markov state, "
+        "or transitions may change with the step (stationary=False)"
     )

@@ -155,7 +155,7 @@ class Player:
 
     def __init__(self, environment: Environment, problem: Problem, seed: int) -> None:
         self.environment, self.problem, self.seed = environment, problem, seed
-        self.witness = Witness(problem)
+        self.witness: Witness | None = Witness(problem)
         self.low, self.high = problem.declared_range
 
     def facts(self) -> dict[str, Any]:
@@ -184,6 +184,7 @@ class Player:
             seen.visits.update(visits)
             seed = None
         into.add(_transitions(seen, self.problem), episodes)
+        assert self.witness is not None
         self.witness.add(seen)
 
     def _walk_alone(self, state: int, leading: bool, plan: list[_Tables]) -> tuple[list[Visit], float]:

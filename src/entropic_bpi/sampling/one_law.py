@@ -4,8 +4,8 @@ The visits of a row (a state-action pair) fall into groups: the steps at which i
 from. The group is known before the outcome. The hypothesis is that outcomes of a row are i.i.d. with one law :math:`p`,
 whatever the group; :math:`p` has at most :math:`k` possible outcomes, a number declared before any data.
 
-**One row.** Let :math:`N_g(y)` be the outcomes in group :math:`g`, :math:`n_y` their sums over the groups, :math:`n=\sum n_y`.
-For a set :math:`B` of :math:`j` outcomes,
+**One row.** Let :math:`N_g(y)` be the outcomes in group :math:`g`, :math:`n_y` their sums over the groups and
+:math:`n=\sum n_y`. For a set :math:`B` of :math:`j` outcomes,
 
 .. math:: \mathrm{KT}_B(N) = \frac{\Gamma(j/2)}{\Gamma(\sum_y N_y+j/2)} \prod_{y\in B}\frac{\Gamma(N_y+1/2)}{\Gamma(1/2)}
 
@@ -23,10 +23,8 @@ putting the largest likelihood in the place of the true one, makes it smaller:
 
 .. math:: \log E = \log w_j + \sum_g\log\mathrm{KT}_j(N_g) - \sum_y n_y\log\frac{n_y}{n} \;\le\; \log M .
 
-So the number :math:`j` of seen outcomes may serve as the alphabet of every group at the price :math:`\log\binom kj + j\log 2`,
-paid once for the row. (At no price it is no test: after the first visits of two groups with different outcomes, an alphabet
-of 2 instead of a large :math:`k` would be what the data have chosen.) Only counts enter, not their order, and only how many
-names the outcomes have, not what they are called.
+So the seen outcomes may serve as the alphabet of every group at the price :math:`\log\binom kj + j\log 2`, paid once for the
+row. Only counts enter, not their order, and only how many names the outcomes have, not what they are called.
 
 **All rows.** A visit moves one row's :math:`M` and leaves the others; so the mean over :math:`P` rows, a number fixed before
 any data, is a supermartingale as well, and by Ville's inequality

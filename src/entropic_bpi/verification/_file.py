@@ -22,7 +22,8 @@ _KEYS = {
         + ("slots", "state_names", "action_names", "source", "reward_law")
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "circumstances": ("batches", "ignored", "errors", "announcement"),
+    "circumstances": ("batches", "ignored", "errors", "announcement", "tests"),
+    "tests": ("stationary", "memoryless", "returns"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached"),
 }
