@@ -17,7 +17,7 @@ LAYERS = {
     "problems": "problem payments counts _facts _schema",
     "sources": "sampling",
     "methods": "methods",
-    "records": "settings certificate checkpoint announcement events verification",
+    "records": "settings certificate checkpoint announcement events verification assumption_tests",
     "runs": "loop identification certification",
     "studies": "learners compare plots",
     "experiments": "experiments",

@@ -25,12 +25,13 @@ from entropic_bpi._checks import check_integer, check_path, check_policy, check_
 from entropic_bpi._files import write_text_atomically
 from entropic_bpi._text import shown
 from entropic_bpi._version import __version__
+from entropic_bpi.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
 from entropic_bpi.sampling.spaces import label
-from entropic_bpi.types import Transitions
+from entropic_bpi.types import Evidence, Transitions
 
 __all__ = ["Certificate", "Circumstances"]
 
@@ -56,12 +57,15 @@ class Circumstances(NamedTuple):
         How often the environment raised an error and the run went on; the episodes of that moment are lost.
     announcement : str or None
         Digest of the commitment that was published before the first episode.
+    tests : Evidence or None
+        What the episodes of an environment said about what is assumed of it.
     """
 
     batches: bool = True
     ignored: tuple[str, ...] = ()
     errors: int = 0
     announcement: str | None = None
+    tests: Evidence | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +120,7 @@ class Certificate:
             notes += _not_machine_checked(self.problem, circumstances)
         elif self.constants == "printed":
             notes.append(_PRINTED)
-        return (*notes, *lost)
+        return (*notes, *lost, *_tested(circumstances.tests))
 
     @property
     def beta(self) -> float:
@@ -279,7 +283,11 @@ class Certificate:
             },
             "method": self.method,
             "constants": self.constants,
-            "circumstances": {**self.circumstances._asdict(), "ignored": list(self.circumstances.ignored)},
+            "circumstances": {
+                **self.circumstances._asdict(),
+                "ignored": list(self.circumstances.ignored),
+                "tests": self.circumstances.tests and self.circumstances.tests._asdict(),
+            },
             "assumptions": list(self.assumptions),
             "policy": self.policy.tolist(),
             "counts": {
@@ -404,7 +412,21 @@ def _read_circumstances(content: Any) -> Circumstances:
         ignored=tuple(ignored),
         errors=_schema.integer("circumstances.errors", given["errors"], 0),
         announcement=announcement,
+        tests=None if given["tests"] is None else _read_tests(given["tests"]),
     )
+
+
+def _read_tests(content: Any) -> Evidence:
+    given = _schema.object_with("tests", content, *Evidence._fields)
+    stationary = given["stationary"]
+    evidence = Evidence(
+        stationary=None if stationary is None else _schema.real("tests.stationary", stationary),
+        memoryless=_schema.real("tests.memoryless", given["memoryless"]),
+        returns=_schema.real("tests.returns", given["returns"]),
+    )
+    if not max(evidence.stationary or 0.0, evidence.memoryless) < REJECTED_FROM:
+        raise CertificateError(f"tests must not have rejected what is assumed, got {content!r:.80}")
+    return evidence
 
 
 def _check_affordable(problem: Problem, size: int) -> None:
@@ -497,4 +519,20 @@ def _lost_episodes(circumstances: Circumstances) -> tuple[str, ...]:
     return (
         f"the environment raised an error {often} and the run went on: episodes may have been lost, but not because of "
         "what happened in them",
+    )
+
+
+def _tested(evidence: Evidence | None) -> tuple[str, ...]:
+    """How the tests of the assumptions came out."""
+    if evidence is None:
+        return ()
+    e_values = {
+        "that transitions are the same at every step": evidence.stationary,
+        "that they do not depend on the previous state": evidence.memoryless,
+    }
+    tested = [f"{what} (log e-value {value:.3g})" for what, value in e_values.items() if value is not None]
+    return (
+        f"the episodes were used to test {' and '.join(tested)}, and did not reject it: each test rejects what is true with "
+        f"probability at most {LEVEL:g}, from {REJECTED_FROM:.3g} on. Their returns alone show a value of at least "
+        f"{evidence.returns:.3g}",
     )

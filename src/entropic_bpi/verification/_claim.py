@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -12,6 +13,11 @@ from entropic_bpi.verification._problem import Problem
 from entropic_bpi.verification._slots import check_slots
 
 Paid = tuple[float, float]  # the ends of what a reward is known to lie between
+
+
+# Each test of an assumption rejects what is true with this probability: from this logarithm of an e-value on.
+TEST_LEVEL = 0.01
+REJECTED_FROM = math.log(1 / TEST_LEVEL)
 
 
 class Outcome(NamedTuple):
@@ -143,6 +149,16 @@ class Claim(Problem):
         digest = given["announcement"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("circumstances.announcement", digest)):
             raise Rejected(f"circumstances.announcement must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
+        self.tests = None if given["tests"] is None else self._read_tests(an_object("tests", given["tests"]))
+
+    def _read_tests(self, given: dict[str, Any]) -> dict[str, float]:
+        """The logarithms of two e-values and a value. Whether they are true cannot be seen from the counts."""
+        if not self.black_box or (given["stationary"] is None) == self.stationary:
+            raise Rejected("circumstances.tests must be those of an environment, of what is assumed of it and no more")
+        tests = {name: a_number(f"tests.{name}", value) for name, value in given.items() if value is not None}
+        if not max(tests.get("stationary", 0.0), tests["memoryless"]) < REJECTED_FROM:
+            raise Rejected(f"the tests have rejected what is assumed: {given!r:.80}")
+        return tests
 
     def action(self, h: int, s: int) -> int:
         """What the policy does at planned step ``h``."""

@@ -31,7 +31,8 @@ _KEYS = {
         )
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "circumstances": ("batches", "ignored", "errors", "announcement"),
+    "circumstances": ("batches", "ignored", "errors", "announcement", "tests"),
+    "tests": ("stationary", "memoryless", "returns"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached"),
 }
