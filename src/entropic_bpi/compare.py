@@ -16,7 +16,7 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi._checks import check_choice, check_finite, check_integer, check_list, check_memory
-from entropic_bpi._workers import compute, processors
+from entropic_bpi._workers import after_importing, compute, import_modules, processors
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.identification import start
 from entropic_bpi.learners import Run, names, run, run_until
@@ -65,6 +65,7 @@ def compare_regret(
     delta: float = 0.1,
     scale: float = 1.0,
     workers: int | None = None,
+    imports: Sequence[str] = (),
     done: _Done | None = None,
 ) -> dict[str, list[Run]]:
     """Play every learner with the seeds 0, …, ``seeds`` - 1 and keep the exact regret of each run.
@@ -77,6 +78,8 @@ def compare_regret(
         Names from :func:`entropic_bpi.learners.names`.
     workers
         Processes, by default one per core; 1 stays in this process.
+    imports
+        Modules that are imported first, here and by every worker: those that register learners of your own.
     done
         Called with the learner's name after each run.
 
@@ -88,10 +91,11 @@ def compare_regret(
     >>> [len(runs[name]) for name in runs]
     [2, 2]
     """
+    import_modules(imports)
     learners = [check_choice("learner", learner, names()) for learner in check_list("learners", learners)]
     settings = {"beta": beta, "delta": delta, "scale": scale}
     play = partial(_regret_task, check_model(mdp), check_integer("episodes", episodes), settings)
-    return _over_seeds(play, learners, seeds, workers, done)
+    return _over_seeds(after_importing(imports, play), learners, seeds, workers, done)
 
 
 def compare_stopping(
@@ -105,6 +109,7 @@ def compare_stopping(
     delta: float = 0.1,
     scale: float = 1.0,
     workers: int | None = None,
+    imports: Sequence[str] = (),
     done: _Done | None = None,
 ) -> dict[str, list[Stopping]]:
     """Play until a certificate of ``eps`` or ``max_episodes``, for every learner and seed.
@@ -124,11 +129,12 @@ def compare_stopping(
     >>> found["identify_kl"][0].episodes < found["rovi"][0].episodes
     True
     """
+    import_modules(imports)
     able = (*stoppable(check_finite("beta", beta)), *CERTIFYING)
     learners = [check_choice("learner", learner, able) for learner in check_list("learners", learners)]
     settings = {"beta": beta, "eps": eps, "delta": delta}
     play = partial(_stopping_task, check_model(mdp), check_integer("max_episodes", max_episodes), settings, scale)
-    return _over_seeds(play, learners, seeds, workers, done)
+    return _over_seeds(after_importing(imports, play), learners, seeds, workers, done)
 
 
 def playable(beta: float) -> list[str]:

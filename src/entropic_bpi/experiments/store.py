@@ -154,8 +154,8 @@ class Store:
         again = [name for name in hashes if name in self._known]
         with _translated("write", self.path):
             self.connection.begin()
-            for table in _QUERIES if again else ():
-                self.connection.execute(f"DELETE FROM {table} WHERE hash IN (SELECT unnest(?))", [again])
+            if again:
+                self.connection.execute("DELETE FROM curves WHERE hash IN (SELECT unnest(?))", [again])
             self._insert("runs", _columns([_row(spec, outcome) for spec, outcome in runs]))
             self._insert("timings", _columns([{"hash": spec.hash, "seconds": done.seconds} for spec, done in runs]))
             for curves in _curves(runs):
@@ -167,7 +167,8 @@ class Store:
     def _insert(self, table: str, columns: dict[str, np.ndarray]) -> None:
         names = ", ".join(columns)
         self.connection.register("fresh", columns)
-        self.connection.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM fresh")
+        replacing = "" if table == "curves" else "OR REPLACE"  # it has no key
+        self.connection.execute(f"INSERT {replacing} INTO {table} ({names}) SELECT {names} FROM fresh")
         self.connection.unregister("fresh")
 
 
