@@ -1,6 +1,7 @@
 """Arguments of the wrong kind: every public function answers with an error of ours, or does what it was asked for."""
 
 import signal
+from functools import partial
 import sys
 import time
 import tracemalloc
@@ -106,6 +107,13 @@ CALLS = {
     "compare_regret": (
         compare.compare_regret,
         {"mdp": BRIDGE, "learners": ["rsvi2"], "beta": 1.0, "episodes": 3, "seeds": 1, "delta": 0.1, "workers": 1},
+    ),
+    "compare_sequentially": (
+        partial(compare.compare_sequentially, workers=1),
+        {
+            "mdp": BRIDGE, "learners": ["rsvi2", "rovi"], "beta": 1.0, "episodes": 3, "seeds": 8, "batch": 8,
+            "level": 0.1,
+        },
     ),
     "compare_stopping": (
         compare.compare_stopping,

@@ -1,7 +1,8 @@
 r"""Learners side by side: regret over seeds, or episodes until a certificate.
 
 Every run is one task of a pool of processes; its seed is fixed in advance, so results do not depend on the number of
-workers. Kernels are compiled before a run is timed.
+workers. Kernels are compiled before a run is timed. The number of seeds is yours to choose, or found on the way by
+:func:`compare_sequentially`, which stops when the learners can be told apart.
 """
 
 from __future__ import annotations
@@ -22,9 +23,21 @@ from entropic_bpi.identification import start
 from entropic_bpi.learners import Run, names, run, run_until
 from entropic_bpi.learners.stopping import STOPPABLE
 from entropic_bpi.mdp import FiniteMDP, check_model
+from entropic_bpi.sequential import SequentialTest, Verdict
 from entropic_bpi.settings import Settings
 
-__all__ = ["CERTIFYING", "Stopping", "compare_regret", "compare_stopping", "confidence", "playable", "stoppable"]
+__all__ = [
+    "CERTIFYING",
+    "SequentialTest",
+    "Stopping",
+    "Verdict",
+    "compare_regret",
+    "compare_sequentially",
+    "compare_stopping",
+    "confidence",
+    "playable",
+    "stoppable",
+]
 
 CERTIFYING = {f"identify_{name}": name for name in methods.names()}
 """Our own entries in :func:`compare_stopping`, and the method of ``identify`` behind each."""
@@ -91,11 +104,63 @@ def compare_regret(
     >>> [len(runs[name]) for name in runs]
     [2, 2]
     """
-    import_modules(imports)
-    learners = [check_choice("learner", learner, names()) for learner in check_list("learners", learners)]
-    settings = {"beta": beta, "delta": delta, "scale": scale}
-    play = partial(_regret_task, check_model(mdp), check_integer("episodes", episodes), settings)
-    return _over_seeds(after_importing(imports, play), learners, seeds, workers, done)
+    play = _regret_of(mdp, imports, episodes, {"beta": beta, "delta": delta, "scale": scale})
+    return _over_seeds(play, _check_learners(learners), seeds, workers, done)
+
+
+def compare_sequentially(
+    mdp: FiniteMDP,
+    learners: Sequence[str],
+    *,
+    beta: float,
+    episodes: int,
+    seeds: int = 30,
+    batch: int = 6,
+    level: float = 0.05,
+    delta: float = 0.1,
+    scale: float = 1.0,
+    workers: int | None = None,
+    imports: Sequence[str] = (),
+    done: _Done | None = None,
+) -> tuple[dict[str, list[Run]], list[Verdict]]:
+    """Play learners until their regret tells them apart, and return the runs and what is known about each pair.
+
+    All play ``batch`` runs, then those of pairs that are not told apart another batch, up to ``seeds`` runs of each. With
+    probability at least 1 - ``level``, no two learners are told apart whose regret has the same law
+    (:class:`SequentialTest`). No two runs share a seed: run r of learner i of n has the seed i + n r.
+
+    Parameters
+    ----------
+    mdp, learners, beta, episodes, delta, scale, workers, imports, done
+        As in :func:`compare_regret`.
+    seeds, batch, level
+        Largest number of runs of a learner; runs between two tests; probability of any wrong difference.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge()
+    >>> runs, verdicts = compare_sequentially(
+    ...     bridge, ["rsvi2", "rovi"], beta=1.0, episodes=2000, scale=0.1, workers=1
+    ... )
+    >>> [(verdict.lower, verdict.runs) for verdict in verdicts], len(runs["rovi"])
+    ([('rovi', 6)], 6)
+    """
+    play = _regret_of(mdp, imports, episodes, {"beta": beta, "delta": delta, "scale": scale})
+    batches = check_integer("seeds", seeds) // check_integer("batch", batch)
+    test = SequentialTest(_check_learners(learners), level=level, batch=batch, batches=batches)
+    runs: dict[str, list[Run]] = {name: [] for name in test.names}
+    while test.wanted:
+        seeds_of = {
+            name: [test.names.index(name) + len(test.names) * (len(runs[name]) + i) for i in range(batch)]
+            for name in test.wanted
+        }
+        tasks = [(name, mine[i]) for i in range(batch) for name, mine in seeds_of.items()]
+        results = _carry_out(play, tasks, workers, done)
+        for name, mine in seeds_of.items():
+            runs[name] += [results[name, seed] for seed in mine]
+        test.add({name: [run.regret[-1] for run in runs[name][-batch:]] for name in test.wanted})
+    return runs, test.verdicts
 
 
 def compare_stopping(
@@ -168,6 +233,16 @@ def confidence(samples: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarra
 # -- tasks, run in the workers -------------------------------------------------------------------------------
 
 
+def _check_learners(learners: Any) -> list[str]:
+    return [check_choice("learner", learner, names()) for learner in check_list("learners", learners)]
+
+
+def _regret_of(mdp: Any, imports: Sequence[str], episodes: int, settings: dict[str, Any]) -> Callable[[_Task], Run]:
+    import_modules(imports)
+    play = partial(_regret_task, check_model(mdp), check_integer("episodes", episodes), settings)
+    return after_importing(imports, play)
+
+
 def _regret_task(mdp: FiniteMDP, episodes: int, settings: dict[str, Any], task: _Task) -> Run:
     learner, seed = task
     run(learner, mdp, episodes=1, seed=seed, **settings)  # compiles
@@ -216,6 +291,13 @@ def _over_seeds(
     check_memory(f"{check_integer('seeds', seeds)} runs of every learner", 10 * seeds)
     # One seed of every learner comes first, so that a learner that refuses the problem does so at once.
     tasks = [(learner, seed) for seed in range(seeds) for learner in dict.fromkeys(learners)]
+    results = _carry_out(play, tasks, workers, done)
+    return {learner: [results[learner, seed] for seed in range(seeds)] for learner in dict.fromkeys(learners)}
+
+
+def _carry_out(
+    play: Callable[[_Task], _R], tasks: Sequence[_Task], workers: int | None, done: _Done | None
+) -> dict[_Task, _R]:
     workers = min(processors() if workers is None else check_integer("workers", workers), len(tasks))
     results: dict[_Task, _R] = {}
     with closing(compute(play, tasks, workers if workers > 1 else 0, died=_died)) as finished:
@@ -223,7 +305,7 @@ def _over_seeds(
             results[task] = result
             if done is not None:
                 done(task[0])
-    return {learner: [results[learner, seed] for seed in range(seeds)] for learner in dict.fromkeys(learners)}
+    return results
 
 
 def _died(exit_code: int) -> NoReturn:

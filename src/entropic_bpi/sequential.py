@@ -122,14 +122,15 @@ class SequentialTest:
     def _check_power(self) -> None:
         """Refuse a test that can tell nothing apart, and take enough dealings for one that can."""
         demanded = self.level / len(self.verdicts) / self.batches  # of the share of dealings like the observed one
-        possible = math.exp(self.batches * -math.log(math.comb(2 * self.batch, self.batch)))
-        if 2 * possible > demanded:
+        log_dealings = self.batches * (math.lgamma(2 * self.batch + 1) - 2 * math.lgamma(self.batch + 1))
+        if math.log(2) - log_dealings > math.log(demanded):
             raise InvalidProblemError(
                 f"{self.batches} batches of {self.batch} runs cannot tell {len(self.names)} learners apart at level "
                 f"{self.level:g}: take a larger batch or more of them"
             )
         self._dealings = max(_LEAST_DEALINGS, math.ceil(4 / demanded))
-        check_memory("the dealings of all pairs", self._dealings * (self.batches + 1) * len(self.verdicts))
+        numbers = 2 * self.batch + (self.batches + 1) * len(self.verdicts)
+        check_memory(f"a test of {self.batches} batches of {self.batch} runs", self._dealings * numbers)
 
     @property
     def wanted(self) -> list[str]:
