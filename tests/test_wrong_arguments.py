@@ -1,10 +1,10 @@
 """Arguments of the wrong kind: every public function answers with an error of ours, or does what it was asked for."""
 
 import signal
-from functools import partial
 import sys
 import time
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
