@@ -353,6 +353,19 @@ def _plan_all(
     return lower, upper, gap, claimed, kind if reached(gap, rules.eps) else 1 - kind
 
 
+@compiled
+def _value_optimistically(
+    frame: Frame, rules: Rules, ledger: Ledger, policy: np.ndarray, values: np.ndarray, scratch: Scratch
+) -> None:
+    """How good a given policy may be: fill ``values`` ``(steps + 1, S + 1)``, which has 1 after the last step."""
+    for h in range(frame.steps - 1, -1, -1):
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            place = Place(h, frame.states[i])
+            a = min(policy[h, place.s], actions_at(frame, h) - 1)
+            values[h, place.s] = _backup(frame, rules, ledger, place, a, values[h + 1], rules.sign, scratch)
+        _extend(frame, h, values, rules.sign > 0)
+
+
 _plan_large = parallel(_plan_all)
 _plan_small = compiled(_plan_all)
 
@@ -463,6 +476,20 @@ class KL:
         room = CLAIM_ROUNDING * self.problem.return_spread
         return Bounds(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room))
 
+    def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
+        """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
+        problem, rules = self.problem, self.rules._replace(tolerance=CONVERGED)
+        lower, _, _ = self.bounds_of(counts, policy)  # which sees to the radii, too
+        layer = Scratch(*(part[0] for part in new_scratch(rules, problem.n_actions, 1)))
+        values = np.ones((problem.steps + 1, problem.n_states + 1))
+        _value_optimistically(self.frame, rules, self._ledger(counts), policy, values, layer)
+        best = values[0, self.frame.start]
+        if not 0.0 < best < np.inf:
+            return lower, np.inf
+        pad = (ROUNDING * (problem.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
+        upper = self._in_reward_units(0.0, math.log(best) / rules.beta + pad, 0.0).upper
+        return lower, float(upper + CLAIM_ROUNDING * problem.return_spread)
+
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
 
@@ -485,8 +512,11 @@ class KL:
             self.rules.planned[:], self.origin = -1, counts.origin
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
-        ledger = counts.ledger if self.rewards is None else self.rewards.ledger(counts)
-        return plan(self.frame, rules, ledger, self.optimism, self.plans, scratch, round)
+        return plan(self.frame, rules, self._ledger(counts), self.optimism, self.plans, scratch, round)
+
+    def _ledger(self, counts: Counts) -> Ledger:
+        """The ledger of the counts; where rewards are random, with bounds of what they are worth."""
+        return counts.ledger if self.rewards is None else self.rewards.ledger(counts)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
