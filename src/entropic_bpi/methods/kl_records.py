@@ -9,7 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Box", "Candidate", "Deviation", "Optimism", "Place", "Rules", "Scratch", "Trial", "new_scratch"]
+__all__ = [
+    "Box",
+    "Candidate",
+    "Desk",
+    "Deviation",
+    "Optimism",
+    "Place",
+    "Relations",
+    "Rules",
+    "Scratch",
+    "Trial",
+    "new_desk",
+    "new_scratch",
+]
 
 MAX_SHARED = 3
 
@@ -110,4 +123,47 @@ def new_scratch(rules: Rules, n_actions: int, layers: int) -> Scratch:
         np.empty((layers, n_actions)),
         np.empty((layers, MAX_SHARED), dtype=np.int64),
         np.empty((layers, MAX_SHARED)),
+    )
+
+
+class Relations(NamedTuple):
+    """What the pair certificate knows of the occupied states of one step, in their order; the last is "elsewhere".
+
+    ``position`` ``(S + 1)`` says which one a state is. ``d[x, y]`` bounds Z^π(x)/Z^π(y), ``r[x, y]`` bounds Z*(x)/Z^π(y)
+    for β > 0 and Z^π(x)/Z*(y) for β < 0, and ``rho`` ``(S + 1)`` has the diagonal of ``r`` by state.
+    """
+
+    position: np.ndarray
+    d: np.ndarray
+    r: np.ndarray
+    rho: np.ndarray
+
+
+class Desk(NamedTuple):
+    """Working memory of the pair certificate.
+
+    ``states`` are those that are occupied at the step, and ``gain`` ``(states, A)`` is how much better than the candidate
+    each of their actions may be, 1 if it is not. ``low`` and ``high`` ``(S + 1)`` are a box for the next step. The rest serves one pair of rows:
+    ``known[p]`` is the number of position ``p`` among the base's successors, -1 if it is none; ``names`` and ``numbers``
+    have a column for each slot or each different successor.
+    """
+
+    states: np.ndarray
+    gain: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    known: np.ndarray
+    names: np.ndarray
+    numbers: np.ndarray
+
+
+def new_desk(rules: Rules, n_states: int, n_actions: int, occupied: int) -> Desk:
+    return Desk(
+        np.empty(occupied, dtype=np.int64),
+        np.empty((occupied, n_actions)),
+        np.empty(n_states + 1),
+        np.empty(n_states + 1),
+        np.full(occupied + 1, -1),
+        np.empty((5, rules.widest), dtype=np.int64),
+        np.empty((19, rules.widest)),
     )
