@@ -45,7 +45,7 @@ def row_of(t: Tables, h, s, a, elsewhere=False) -> Row:
     """The row of (h, s, a); ``elsewhere``: what was not seen there is one slot, which may pay what any of it may."""
     states = np.flatnonzero(t.allowed[h, s, a])
     p, low, high = (table[h, s, a] for table in (t.shares, t.low, t.high))
-    if elsewhere and len(states) > 1:
+    if elsewhere and len(states) > 1 and t.actions[h] > 1:  # the states that may come first are listed
         seen = states[p[states] > 0]
         ends = np.append(low[seen], low[states].min()), np.append(high[seen], high[states].max())
         return Row(np.append(seen, t.n_states), np.append(p[seen], 0.0), *ends, t.radius[h, s, a])
@@ -80,7 +80,7 @@ def same(row: Row, rho, low, high) -> float:
         lam = 0.5 * (left + right)
         excess = rho - lam
         g = np.where(excess > 0, excess * row.high * high, excess * row.low * low)
-        left, right = (left, lam) if row.extreme(g / np.abs(g).max(), 1) <= 0 else (lam, right)
+        left, right = (left, lam) if row.extreme(g, 1) <= 0 else (lam, right)
     return right
 
 
@@ -225,7 +225,8 @@ def pair_certificate(
 
     for h in reversed(range(T)):
         states = np.flatnonzero(where[h])
-        now_d, now_r, rho_next = d[h + 1], r[h + 1], np.diag(r[h + 1])
+        now_d, now_r = d[h + 1], r[h + 1]
+        rho_next = np.append(rho[h + 1], np.nanmax(rho[h + 1]))  # the state not seen is one and the same here
         if slip == "unoccupied states are alike":
             now_d, now_r, rho_next = (np.nan_to_num(table, nan=1.0) for table in (now_d, now_r, rho_next))
         ends = (z_pess, z_opt) if sg > 0 else (z_opt, z_pess)

@@ -11,9 +11,9 @@ and :math:`\rho_h(s)=R_h(s,s)`. Same event, same test: :math:`\log\rho_1(s_1)\le
 **One lemma.** A numerator row and a denominator row; the *base* is the one whose future is the candidate's, with
 :math:`z_j=Z^{\hat\pi}_{h+1}(j)` at its successors (the denominator for :math:`\beta>0`, the numerator for
 :math:`\beta<0`). What the *other* row is worth at its successor :math:`i` is at most :math:`V(i,j)z_j` for every
-:math:`j` (:math:`\beta<0`: at least :math:`z_j/V(j,i)`), with :math:`V=R_{h+1}` or :math:`d_{h+1}`, hence at most the average of
-these under any :math:`\kappa(i,\cdot)`: the mass of one row is moved onto the successors of the other. Everything is
-homogeneous in :math:`z`, so divide by that of a reference successor: :math:`u_j=z_j/z_{ref}` lies in
+:math:`j` (:math:`\beta<0`: at least :math:`z_j/V(j,i)`), with :math:`V=R_{h+1}` or :math:`d_{h+1}`, hence at most the
+average of these under any :math:`\kappa(i,\cdot)`: the mass of one row is moved onto the successors of the other.
+Everything is homogeneous in :math:`z`, so divide by that of a reference successor: :math:`u_j=z_j/z_{ref}` lies in
 :math:`[1/d(ref,j),\,d(j,ref)]`, and for fixed kernels the ratio is monotone in each :math:`u_j`. Its largest value is at a
 corner, where both balls are extremised by themselves. Up to three successors of the base are enumerated; the others are
 taken at their worse end on each side.
@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -46,21 +45,25 @@ from entropic_bpi.methods.gap import (
     deviation_ratio,
     keep_largest,
     ratio_of,
-    row_extreme,
     same_ratio,
     slot_weight,
 )
+from entropic_bpi.methods.kl_ball import kl_extreme
 from entropic_bpi.methods.kl_records import (
     Box,
     Candidate,
+    Crowd,
     Desk,
     Deviation,
     Optimism,
     Place,
     Relations,
+    Rows,
     Rules,
     Scratch,
+    new_crowd,
     new_desk,
+    new_rows,
     new_scratch,
 )
 from entropic_bpi.problem import Frame, actions_at, row_of
@@ -70,281 +73,244 @@ __all__ = ["MOST_PAIRS", "pair_ratio", "relations"]
 MOST_PAIRS = 200_000
 # Rounding of one bound, relative; more than what sums of a few hundred terms and exponents up to 600 can lose.
 ROUNDING = 1e-12
+# A coupling that leaves less than this is none.
+SMALLEST_SPARE = 1e-12
 # Means below this may have lost digits.
 SMALLEST_MEAN = 1e-280
 # Successors whose relative value is known to this precision need no corner of their own.
 KNOWN = 1e-9
 
 
-class Side(NamedTuple):
-    """One row of a pair: its ``size`` different successors, by position, and which of them each slot leads to.
-
-    ``weight`` is e^{βr} by slot; ``seen`` and ``mass`` are visits and (tilted) shares by successor.
-    """
-
-    row: int
-    size: int
-    place: np.ndarray
-    slot: np.ndarray
-    weight: np.ndarray
-    seen: np.ndarray
-    mass: np.ndarray
+# -- the lemma: one row over another ---------------------------------------------------------------------------
 
 
 @inner
-def _side(
-    rules: Rules, ledger: Ledger, row: int, step: int, upper: bool, next: Relations, desk: Desk, number: int
-) -> Side:
-    """Collect what a pair needs of a row; ``upper``: with the larger of the weights that are possible."""
-    place, slot = desk.names[2 * number], desk.names[2 * number + 1]
-    weight, seen, mass = desk.numbers[3 * number], desk.numbers[3 * number + 1], desk.numbers[3 * number + 2]
-    size = 0
-    for i in range(ledger.used[row]):
-        j = ledger.begin[row] + i
-        position = next.position[ledger.successor[j]]
-        k = desk.known[position]
-        if k < 0:
-            k = size
-            size += 1
-            desk.known[position] = k
-            place[k], seen[k], mass[k] = position, 0.0, 0.0
-        slot[i] = k
-        weight[i] = slot_weight(rules, ledger, step, j, upper)
-        seen[k] += ledger.tally[j]
-        mass[k] += weight[i] * (ledger.tally[j] if ledger.visits[row] > 0 else 1.0)
-    for k in range(size):
-        desk.known[place[k]] = -1
-    return Side(row, size, place, slot, weight, seen, mass)
-
-
-@inner
-def _reference(ledger: Ledger, other: Side, base: Side, desk: Desk) -> int:
+def _reference(rows: Rows, other: int, base: int, desk: Desk) -> int:
     """The shared successor with the largest smaller frequency, otherwise the base's most frequent; the lowest of ties.
 
     By the counts alone, so that whoever checks the certificate chooses the same.
     """
     best, score = -1, 0.0
-    of_other, of_base = float(ledger.visits[other.row]), float(ledger.visits[base.row])
-    for i in range(other.size):
-        k = desk.known[other.place[i]]
+    for i in range(rows.different[other]):
+        k = desk.known[rows.place[other, i]]
         if k >= 0:
-            smaller = min(other.seen[i] * of_base, base.seen[k] * of_other)
-            if smaller > score or (smaller == score and best >= 0 and base.place[k] < base.place[best]):
+            smaller = min(rows.seen[other, i] * rows.visits[base], rows.seen[base, k] * rows.visits[other])
+            if smaller > score or (smaller == score and best >= 0 and rows.place[base, k] < rows.place[base, best]):
                 best, score = k, smaller
-    if best >= 0:
-        return best
+    return best if best >= 0 else _most_frequent(rows, base)
+
+
+@inner
+def _most_frequent(rows: Rows, row: int) -> int:
     best = 0
-    for k in range(1, base.size):
-        more = base.seen[k] - base.seen[best]
-        if more > 0.0 or (more == 0.0 and base.place[k] < base.place[best]):
+    for k in range(1, rows.different[row]):
+        more = rows.seen[row, k] - rows.seen[row, best]
+        if more > 0.0 or (more == 0.0 and rows.place[row, k] < rows.place[row, best]):
             best = k
     return best
 
 
 @inner
-def _tilt(side: Side, reference: int, d: np.ndarray) -> bool:
-    """Weigh the shares by what follows, at the middle of what is known of it, and make them add up to 1."""
-    total = 0.0
-    for k in range(side.size):
-        p = side.place[k]
-        if p != reference:
-            side.mass[k] *= math.sqrt(d[p, reference] / d[reference, p])
-        total += side.mass[k]
-    for k in range(side.size):
-        side.mass[k] /= total
-    return 0.0 < total < np.inf
-
-
-@inner
-def _move(
-    rules: Rules, other: Side, base: Side, table: np.ndarray, desk: Desk, ref: int, rule: int, spare: float
-) -> None:
-    """Value the other row's successors by moving them onto the base's: by ``rule`` 0 or by the coupling, 1.
-
-    What goes to enumerated successors is kept apart, in three rows: it depends on the corner. ``spare`` is the mass of the
-    base that has no counterpart.
-    """
-    rank, left = desk.names[4], desk.numbers[8]
-    far = desk.numbers[7] if rules.sign > 0 else desk.numbers[6]
-    value = desk.numbers[9 + 4 * rule]
-    for i in range(other.size):
-        p, own = other.place[i], desk.known[other.place[i]]
-        kept = 1.0
-        if rule == 1 and spare > 0.0 and other.mass[i] > 0.0:
-            kept = 0.0 if own < 0 else min(1.0, base.mass[own] / other.mass[i])
-        for c in range(4):
-            desk.numbers[9 + 4 * rule + c, i] = 0.0
-        target = own if own >= 0 else ref
-        for k in range(base.size):
-            part = kept if k == target else 0.0
-            if kept < 1.0:
-                part += (1.0 - kept) * left[k] / spare
-            if part > 0.0:
-                q = base.place[k]
-                part *= table[p, q] if rules.sign > 0 else 1.0 / table[q, p]
-                if rank[k] >= 0:
-                    desk.numbers[10 + 4 * rule + rank[k], i] += part
-                else:
-                    value[i] += part * far[k]
-
-
-@inner
-def _enumerate(base: Side, next: Relations, desk: Desk, ref: int, scratch: Scratch) -> int:
+def _enumerate(rows: Rows, base: int, ref: int, d: np.ndarray, desk: Desk) -> int:
     """The boxes of the base's successors relative to the reference, and which of them get corners; how many."""
-    rank, low, high = desk.names[4], desk.numbers[6], desk.numbers[7]
-    r, count = base.place[ref], 0
-    for k in range(base.size):
-        p = base.place[k]
-        rank[k] = -1
-        low[k] = 1.0 if k == ref else 1.0 / next.d[r, p]
-        high[k] = 1.0 if k == ref else next.d[p, r]
-        if high[k] > low[k] * (1.0 + KNOWN):
-            count = keep_largest(scratch.shared, scratch.scores, count, p, base.seen[k])
+    r, count = rows.place[base, ref], 0
+    for k in range(rows.different[base]):
+        p = rows.place[base, k]
+        desk.rank[k] = -1
+        desk.low[k] = 1.0 if k == ref else 1.0 / d[r, p]
+        desk.high[k] = 1.0 if k == ref else d[p, r]
+        if desk.high[k] > desk.low[k] * (1.0 + KNOWN):
+            count = keep_largest(desk.chosen, desk.scores, count, p, rows.seen[base, k])
     for c in range(count):
-        rank[desk.known[scratch.shared[c]]] = c
+        desk.chosen[c] = desk.known[desk.chosen[c]]
+        desk.rank[desk.chosen[c]] = c
     return count
 
 
 @inner
-def _couple(other: Side, base: Side, next: Relations, desk: Desk, ref: int) -> float:
-    """Prepare the coupling of the tilted laws: how much of the base has no counterpart; 0 if there is no coupling."""
-    r, left, spare = base.place[ref], desk.numbers[8], 0.0
-    if not (_tilt(other, r, next.d) and _tilt(base, r, next.d)):
-        return 0.0
-    for k in range(base.size):
-        left[k] = base.mass[k]
-    for i in range(other.size):
-        k = desk.known[other.place[i]]
-        if k >= 0:
-            left[k] = max(0.0, left[k] - other.mass[i])
-    for k in range(base.size):
-        spare += left[k]
-    return spare if spare > 1e-12 else 0.0
+def _tilt(rows: Rows, row: int, upper: bool, r: int, d: np.ndarray, mass: np.ndarray) -> bool:
+    """Shares of a row's successors, weighed by e^{βr} and the middle of what is known of their value, that add up to 1."""
+    total = 0.0
+    mass[: rows.different[row]] = 0.0
+    for i in range(rows.used[row]):
+        k = rows.number[row, i]
+        p = rows.place[row, k]
+        part = rows.high[row, i] if upper else rows.low[row, i]
+        part *= rows.tally[row, i] if rows.visits[row] > 0 else 1.0
+        if p != r:
+            part *= math.sqrt(d[p, r] / d[r, p])
+        mass[k] += part
+        total += part
+    for k in range(rows.different[row]):
+        mass[k] /= total
+    return 0.0 < total < np.inf
 
 
 @inner
-def _worst_corner(
-    rules: Rules,
-    ledger: Ledger,
-    deviation: Deviation,
-    other: Side,
-    base: Side,
-    desk: Desk,
-    limit: float,
-    count: int,
-    rules_tried: int,
-    scratch: Scratch,
+def _couple(rows: Rows, other: int, base: int, ref: int, d: np.ndarray, desk: Desk) -> float:
+    """Prepare the coupling of the tilted laws: how much of the base has no counterpart; 0 if there is no coupling."""
+    r, positive, spare = rows.place[base, ref], rows.sign > 0, 0.0
+    if not _tilt(rows, other, positive, r, d, desk.mass[0]) or not _tilt(rows, base, not positive, r, d, desk.mass[1]):
+        return 0.0
+    for k in range(rows.different[base]):
+        desk.left[k] = desk.mass[1, k]
+    for i in range(rows.different[other]):
+        k = desk.known[rows.place[other, i]]
+        if k >= 0:
+            desk.left[k] = max(0.0, desk.left[k] - desk.mass[0, i])
+    for k in range(rows.different[base]):
+        spare += desk.left[k]
+    return spare if spare > SMALLEST_SPARE else 0.0
+
+
+@inner
+def _move(rows: Rows, other: int, base: int, ref: int, table: np.ndarray, spare: float, rule: int, desk: Desk) -> None:
+    """Value the other row's successors by moving them onto the base's: each to itself (``rule`` 0), or by the coupling."""
+    moved, positive = desk.moved[rule], rows.sign > 0
+    for i in range(rows.different[other]):
+        p = rows.place[other, i]
+        own = desk.known[p]
+        kept = 1.0
+        if rule == 1 and desk.mass[0, i] > 0.0:
+            kept = 0.0 if own < 0 else min(1.0, desk.mass[1, own] / desk.mass[0, i])
+        for c in range(4):
+            moved[c, i] = 0.0
+        for k in range(rows.different[base]):
+            part = kept if k == (own if own >= 0 else ref) else 0.0
+            if kept < 1.0:
+                part += (1.0 - kept) * desk.left[k] / spare
+            if part > 0.0:
+                q = rows.place[base, k]
+                part *= table[p, q] if positive else 1.0 / table[q, p]
+                if desk.rank[k] >= 0:
+                    moved[1 + desk.rank[k], i] += part
+                else:
+                    moved[0, i] += part * (desk.high[k] if positive else desk.low[k])
+
+
+@inner
+def _extreme(rows: Rows, row: int, f: np.ndarray, sign: float, desk: Desk) -> float:
+    n, x = rows.visits[row], rows.radius[row]
+    return kl_extreme(rows.tally[row], f, rows.used[row], n, x, sign, rows.tolerance, desk.work)
+
+
+@inner
+def _corner_ratio(
+    rows: Rows, other: int, base: int, corner: int, count: int, rule: int, below: float, desk: Desk
 ) -> float:
-    """The largest ratio over the corners, for the better rule; ``limit`` if both reach it."""
-    rank, low, high = desk.names[4], desk.numbers[6], desk.numbers[7]
-    near = low if rules.sign > 0 else high
-    of_other, of_base = desk.numbers[17], desk.numbers[18]
-    worst, second = 0.0, 0.0 if rules_tried == 2 else np.inf
+    """The ratio at one corner by one rule; ``below`` is the extreme of the base there."""
+    f, positive, moved = desk.f[0], rows.sign > 0, desk.moved[rule]
+    for i in range(rows.used[other]):
+        k = rows.number[other, i]
+        value = moved[0, k]
+        for c in range(count):
+            b = desk.chosen[c]
+            value += moved[1 + c, k] * (desk.high[b] if corner >> c & 1 == 1 else desk.low[b])
+        f[i] = value * (rows.high[other, i] if positive else rows.low[other, i])
+    above = _extreme(rows, other, f, rows.sign, desk)
+    top, bottom = (above, below) if positive else (below, above)
+    if SMALLEST_MEAN < top < np.inf and bottom > SMALLEST_MEAN:
+        return top / bottom * (1.0 + ROUNDING)
+    return np.inf
+
+
+@inner
+def _worst_corner(rows: Rows, other: int, base: int, count: int, rules: int, limit: float, desk: Desk) -> float:
+    """The largest ratio over the corners by the better of the ``rules`` (1 or 2); ``limit`` if both reach it."""
+    f, positive = desk.f[1], rows.sign > 0
+    worst, second = 0.0, 0.0 if rules == 2 else np.inf
     for corner in range(1 << count):
-        for i in range(ledger.used[base.row]):
-            k = base.slot[i]
-            u = near[k]
-            if rank[k] >= 0:
-                u = high[k] if corner >> rank[k] & 1 == 1 else low[k]
-            of_base[i] = base.weight[i] * u
-        below = row_extreme(rules, ledger, base.row, of_base, -rules.sign, scratch)
-        for rule in range(rules_tried):
-            if not (second if rule == 1 else worst) < limit:
-                continue
-            for i in range(ledger.used[other.row]):
-                k = other.slot[i]
-                value = desk.numbers[9 + 4 * rule, k]
-                for c in range(count):
-                    b = desk.known[scratch.shared[c]]
-                    u = high[b] if corner >> c & 1 == 1 else low[b]
-                    value += desk.numbers[10 + 4 * rule + c, k] * u
-                of_other[i] = other.weight[i] * value
-            above = row_extreme(rules, ledger, other.row, of_other, rules.sign, scratch)
-            top, bottom = (above, below) if rules.sign > 0 else (below, above)
-            ratio = np.inf
-            if SMALLEST_MEAN < top < np.inf and bottom > SMALLEST_MEAN:
-                ratio = deviation.gain * (top / bottom) * (1.0 + ROUNDING)
-            if not ratio < limit:
-                ratio = limit
-            if rule == 0:
-                worst = max(worst, ratio)
-            else:
-                second = max(second, ratio)
+        for i in range(rows.used[base]):
+            k = rows.number[base, i]
+            raised = not positive if desk.rank[k] < 0 else corner >> desk.rank[k] & 1 == 1
+            f[i] = (desk.high[k] if raised else desk.low[k]) * (rows.low[base, i] if positive else rows.high[base, i])
+        below = _extreme(rows, base, f, -rows.sign, desk)
+        for rule in range(rules):
+            if (second if rule == 1 else worst) < limit:
+                ratio = _corner_ratio(rows, other, base, corner, count, rule, below, desk)
+                ratio = ratio if ratio < limit else limit
+                if rule == 1:
+                    second = max(second, ratio)
+                else:
+                    worst = max(worst, ratio)
         if not min(worst, second) < limit:
             return limit
     return min(worst, second)
 
 
 @inner
-def _compare(
-    rules: Rules,
-    ledger: Ledger,
-    deviation: Deviation,
-    next: Relations,
-    table: np.ndarray,
-    limit: float,
-    desk: Desk,
-    scratch: Scratch,
-) -> float:
+def _compare(rows: Rows, top: int, bottom: int, d: np.ndarray, table: np.ndarray, limit: float, desk: Desk) -> float:
     """The lemma: the value of one row over that of another, ``table`` being d or R of the next step; at most ``limit``."""
-    positive = rules.sign > 0
-    one, two = (deviation.top, deviation.bottom) if positive else (deviation.bottom, deviation.top)
-    other = _side(rules, ledger, one, deviation.step, positive, next, desk, 0)
-    base = _side(rules, ledger, two, deviation.step, not positive, next, desk, 1)
-    for k in range(base.size):
-        desk.known[base.place[k]] = k
-    ref = _reference(ledger, other, base, desk)
-    count = _enumerate(base, next, desk, ref, scratch)
-    _move(rules, other, base, table, desk, ref, 0, 0.0)
-    spare = _couple(other, base, next, desk, ref)
-    if spare > 0.0:
-        _move(rules, other, base, table, desk, ref, 1, spare)
-    tried = 2 if spare > 0.0 else 1
-    bound = _worst_corner(rules, ledger, deviation, other, base, desk, limit, count, tried, scratch)
-    for k in range(base.size):
-        desk.known[base.place[k]] = -1
+    other, base = (top, bottom) if rows.sign > 0 else (bottom, top)
+    for k in range(rows.different[base]):
+        desk.known[rows.place[base, k]] = k
+    ref = _reference(rows, other, base, desk)
+    count = _enumerate(rows, base, ref, d, desk)
+    spare = _couple(rows, other, base, ref, d, desk)
+    rules = 2 if spare > 0.0 else 1
+    for rule in range(rules):
+        _move(rows, other, base, ref, table, spare, rule, desk)
+    bound = _worst_corner(rows, other, base, count, rules, limit, desk)
+    for k in range(rows.different[base]):
+        desk.known[rows.place[base, k]] = -1
     return bound
+
+
+# -- the recursion: states and pairs of states -----------------------------------------------------------------
+
+
+@inner
+def _write_out(
+    frame: Frame, rules: Rules, ledger: Ledger, place: Place, a: int, next: Relations, rows: Rows, r: int, desk: Desk
+) -> None:
+    """Copy one row of the kernel, with e^{βr} of the action in its weights."""
+    row, weight = row_of(frame, place.h, place.s, a), action_weight(frame, rules, place, a)
+    begin, step, different = ledger.begin[row], place.h - frame.artificial, 0
+    rows.used[r], rows.visits[r], rows.radius[r] = ledger.used[row], ledger.visits[row], rules.radius[row]
+    for i in range(ledger.used[row]):
+        p = next.position[ledger.successor[begin + i]]
+        k = desk.known[p]
+        if k < 0:
+            k = desk.known[p] = different
+            rows.place[r, k], rows.seen[r, k] = p, 0.0
+            different += 1
+        rows.number[r, i] = k
+        rows.tally[r, i] = ledger.tally[begin + i]
+        rows.seen[r, k] += ledger.tally[begin + i]
+        rows.low[r, i] = weight * slot_weight(rules, ledger, step, begin + i, False)
+        rows.high[r, i] = weight * slot_weight(rules, ledger, step, begin + i, True)
+    rows.different[r] = different
+    for k in range(different):
+        desk.known[rows.place[r, k]] = -1
 
 
 @inner
 def _same(
     rules: Rules,
     ledger: Ledger,
-    row: int,
-    step: int,
+    deviation: Deviation,
     box: Box,
     next: Relations,
     plain: float,
+    rows: Rows,
+    r: int,
     desk: Desk,
     scratch: Scratch,
 ) -> float:
     """``same`` of the gap certificate, with weights in a box of values and in one relative to a frequent successor."""
+    row, step = deviation.top, deviation.step
     bound = same_ratio(rules, ledger, row, step, box, 1.0, plain, scratch)
     if bound <= 1.0 or ledger.visits[row] == 0:
         return bound
-    side = _side(rules, ledger, row, step, True, next, desk, 0)
-    frequent = 0
-    for k in range(1, side.size):
-        more = side.seen[k] - side.seen[frequent]
-        if more > 0.0 or (more == 0.0 and side.place[k] < side.place[frequent]):
-            frequent = k
-    r = side.place[frequent]
+    ref = rows.place[r, _most_frequent(rows, r)]
     for i in range(ledger.used[row]):
-        y, p = ledger.successor[ledger.begin[row] + i], side.place[side.slot[i]]
+        y, p = ledger.successor[ledger.begin[row] + i], rows.place[r, rows.number[r, i]]
         # For β < 0 the weight is Z^π/ρ.
         unit = 1.0 if rules.sign > 0 else 1.0 / next.rho[y]
-        desk.low[y] = unit if p == r else unit / next.d[r, p]
-        desk.high[y] = unit if p == r else unit * next.d[p, r]
-    relative = Box(desk.low, desk.high, box.rho, box.cap)
+        desk.box[0, y] = unit if p == ref else unit / next.d[ref, p]
+        desk.box[1, y] = unit if p == ref else unit * next.d[p, ref]
+    relative = Box(desk.box[0], desk.box[1], box.rho, box.cap)
     return same_ratio(rules, ledger, row, step, relative, 1.0, bound, scratch) * (1.0 + ROUNDING)
-
-
-@inner
-def _swap(frame: Frame, rules: Rules, x: Place, a: int, y: Place, b: int) -> Deviation:
-    """Action ``a`` in ``x`` over action ``b`` in ``y``."""
-    top, bottom = row_of(frame, x.h, x.s, a), row_of(frame, y.h, y.s, b)
-    gain = action_weight(frame, rules, x, a) / action_weight(frame, rules, y, b)
-    return Deviation(x.h - frame.artificial, top, bottom, gain)
 
 
 @inner
@@ -352,77 +318,61 @@ def _one_state(
     frame: Frame,
     rules: Rules,
     ledger: Ledger,
-    optimism: Optimism,
-    plan: Candidate,
+    crowd: Crowd,
     place: Place,
+    box: Box,
+    ratio: float,
     next: Relations,
-    gain: np.ndarray,
+    rows: Rows,
+    p: int,
     desk: Desk,
     scratch: Scratch,
 ) -> float:
-    """ρ of one state; ``gain`` gets how much better each action may be than the candidate, its own included."""
-    h, s, sign = place.h, place.s, rules.sign
-    chosen = min(plan.policy[h, s], actions_at(frame, h) - 1)
-    gain[:] = 1.0
-    plain = ratio_of(sign, optimism.z[h, s], plan.z[h, s])
+    """ρ of the state at position ``p``, and its gains; ``ratio`` is what the gap certificate says."""
+    h, s, sign, chosen, first = place.h, place.s, rules.sign, crowd.action[p], p * frame.n_actions
+    _write_out(frame, rules, ledger, place, chosen, next, rows, first + chosen, desk)
+    crowd.gain[p] = 1.0
+    plain = ratio_of(sign, crowd.best[p], crowd.worst[p])
     if plain <= 1.0:
         return 1.0
-    low, cap = (plan.z, optimism.z) if sign > 0 else (optimism.z, plan.z)
-    box = Box(low[h + 1], plan.high[h + 1], next.rho, cap[h + 1])
-    row, step = row_of(frame, h, s, chosen), h - frame.artificial
     worst = 1.0
     for a in range(actions_at(frame, h)):
+        top, bottom = (a, chosen) if sign > 0 else (chosen, a)
+        weight = action_weight(frame, rules, place, top) / action_weight(frame, rules, place, bottom)
+        over, under = row_of(frame, h, s, top), row_of(frame, h, s, bottom)
+        deviation = Deviation(h - frame.artificial, over, under, weight)
         if a == chosen:
-            bound = _same(rules, ledger, row, step, box, next, plain, desk, scratch)
+            bound = _same(rules, ledger, deviation, box, next, plain, rows, first + a, desk, scratch)
         else:
-            bound = ratio_of(sign, optimism.u[h, s, a], plan.z[h, s])
-            top, bottom = (a, chosen) if sign > 0 else (chosen, a)
-            deviation = _swap(frame, rules, place, top, place, bottom)
+            bound = ratio_of(sign, crowd.backup[p, a], crowd.worst[p])
             if not bound <= 1.0:
                 bound = deviation_ratio(rules, ledger, deviation, box, bound, scratch)
             if not bound <= 1.0:
-                bound = _compare(rules, ledger, deviation, next, next.r, bound, desk, scratch)
-        gain[a] = bound if not bound <= 1.0 else 1.0
-        worst = max(worst, gain[a])
-    bound = min(worst, plain, plan.rho[h, s])
+                _write_out(frame, rules, ledger, place, a, next, rows, first + a, desk)
+                bound = _compare(rows, first + top, first + bottom, next.d, next.r, bound, desk)
+        if not bound <= 1.0:
+            crowd.gain[p, a] = bound
+            worst = max(worst, bound)
+    bound = min(worst, plain, ratio)
     return max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf
 
 
 @inner
-def _one_pair(
-    frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
-    optimism: Optimism,
-    plan: Candidate,
-    x: Place,
-    y: Place,
-    next: Relations,
-    gain: np.ndarray,
-    rho: float,
-    desk: Desk,
-    scratch: Scratch,
-) -> tuple[float, float]:
-    """d and R of two different states; ``gain`` and ``rho`` are those of the state on the optimal side."""
-    h, positive = x.h, rules.sign > 0
-    mine, theirs = plan.policy[h, x.s], plan.policy[h, y.s]
-    plain = ratio_of(1.0, optimism.z[h, x.s], plan.z[h, y.s])
-    limit = ratio_of(1.0, plan.high[h, x.s], plan.z[h, y.s])
-    if not positive:
-        plain = limit = ratio_of(1.0, plan.z[h, x.s], optimism.z[h, y.s])
-    limit *= 1.0 + ROUNDING
-    d = _compare(rules, ledger, _swap(frame, rules, x, mine, y, theirs), next, next.d, limit, desk, scratch)
-    if rho <= 1.0:
-        return d, d
-    worst, z = d, x.s if positive else y.s
-    for a in range(frame.n_actions):
-        if gain[a] <= 1.0:
-            continue
-        limit = ratio_of(rules.sign, optimism.u[h, z, a], plan.z[h, y.s if positive else x.s])
-        limit = min(limit, gain[a] * d) * (1.0 + ROUNDING)
-        if not limit <= worst:
-            swap = _swap(frame, rules, x, a, y, theirs) if positive else _swap(frame, rules, x, mine, y, a)
-            worst = max(worst, _compare(rules, ledger, swap, next, next.r, limit, desk, scratch))
+def _one_pair(crowd: Crowd, p: int, q: int, rho: float, next: Relations, rows: Rows, desk: Desk) -> tuple[float, float]:
+    """d and R of the states at two positions; ``rho`` is that of the one on the optimal side."""
+    positive, actions = rows.sign > 0, crowd.gain.shape[1]
+    mine, theirs = p * actions + crowd.action[p], q * actions + crowd.action[q]
+    z, w = (p, q) if positive else (q, p)
+    plain = ratio_of(rows.sign, crowd.best[z], crowd.worst[w])
+    limit = ratio_of(1.0, crowd.top[p], crowd.worst[q]) if positive else plain
+    d = _compare(rows, mine, theirs, next.d, next.d, limit * (1.0 + ROUNDING), desk)
+    worst = d
+    for a in range(actions):
+        limit = ratio_of(rows.sign, crowd.backup[z, a], crowd.worst[w])
+        limit = min(limit, crowd.gain[z, a] * d) * (1.0 + ROUNDING)
+        if crowd.gain[z, a] > 1.0 and not limit <= worst:
+            top, bottom = (p * actions + a, theirs) if positive else (mine, q * actions + a)
+            worst = max(worst, _compare(rows, top, bottom, next.d, next.r, limit, desk))
     bound = min(worst, min(plain, rho * d) * (1.0 + ROUNDING))
     return min(d, bound), bound
 
@@ -444,19 +394,17 @@ def _occupy(
             if not occupied[h, s]:
                 continue
             count += 1
-            for a in range(actions_at(frame, h)):
-                own = a == min(plan.policy[h, s], actions_at(frame, h) - 1)
-                if h == frame.steps - 1 or (not own and ratio_of(rules.sign, optimism.u[h, s, a], plan.z[h, s]) <= 1.0):
+            for a in range(actions_at(frame, h) if h < frame.steps - 1 else 0):
+                ruled_out = ratio_of(rules.sign, optimism.u[h, s, a], plan.z[h, s]) <= 1.0
+                if ruled_out and a != min(plan.policy[h, s], actions_at(frame, h) - 1):
                     continue
                 row = row_of(frame, h, s, a)
                 for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
                     y = ledger.successor[j]
-                    if y < frame.n_states:
-                        occupied[h + 1, y] = True
-                    elif not occupied[h + 1, y]:
-                        occupied[h + 1, y] = True
+                    if y == frame.n_states and not occupied[h + 1, y]:  # anything that can be reached
                         for k in range(frame.first_state[h + 1], frame.first_state[h + 2]):
                             occupied[h + 1, frame.states[k]] = True
+                    occupied[h + 1, y] = True
         pairs += count * count
         widest = max(widest, count)
         if pairs > most:
@@ -465,19 +413,20 @@ def _occupy(
 
 
 @inner
-def _close(relations: Relations, count: int) -> None:
+def _close(now: Relations, count: int) -> None:
     """Give elsewhere the worst that any state can do, in its own column too: two unseen states need not be the same."""
-    for table in (relations.d, relations.r):
-        table[count, count] = 1.0
+    now.rho[-1] = 1.0
+    for x in range(count):
+        now.rho[-1] = max(now.rho[-1], now.r[x, x])
+    for table in (now.d, now.r):
         for x in range(count):
             table[x, count] = table[count, x] = 1.0
             for y in range(count):
                 table[x, count] = max(table[x, count], table[x, y])
                 table[count, x] = max(table[count, x], table[y, x])
+        table[count, count] = 1.0
+        for x in range(count):
             table[count, count] = max(table[count, count], table[x, count])
-    relations.rho[-1] = 1.0
-    for x in range(count):
-        relations.rho[-1] = max(relations.rho[-1], relations.r[x, x])
 
 
 @compiled
@@ -489,30 +438,34 @@ def _step(
     plan: Candidate,
     h: int,
     occupied: np.ndarray,
+    crowd: Crowd,
+    rows: Rows,
     next: Relations,
     now: Relations,
     desk: Desk,
     scratch: Scratch,
 ) -> None:
     """Relate the occupied states of one step, from the relations of the next."""
-    count, states = 0, desk.states
+    low, cap = (plan.z, optimism.z) if rules.sign > 0 else (optimism.z, plan.z)
+    box = Box(low[h + 1], plan.high[h + 1], next.rho, cap[h + 1])
+    now.position[-1] = 0  # elsewhere comes last
     for i in range(frame.first_state[h], frame.first_state[h + 1]):
-        s = frame.states[i]
-        if occupied[h, s]:
-            place, gain = Place(h, s), desk.gain[count]
-            rho = _one_state(frame, rules, ledger, optimism, plan, place, next, gain, desk, scratch)
-            now.rho[s] = now.r[count, count] = rho
-            now.d[count, count] = 1.0
-            now.position[s], states[count] = count, s
-            count += 1
-    now.position[-1] = count
+        s, p = frame.states[i], now.position[-1]
+        if not occupied[h, s]:
+            continue
+        now.position[-1] += 1
+        crowd.state[p], crowd.action[p] = s, min(plan.policy[h, s], actions_at(frame, h) - 1)
+        crowd.best[p], crowd.worst[p], crowd.top[p] = optimism.z[h, s], plan.z[h, s], plan.high[h, s]
+        for a in range(frame.n_actions):
+            crowd.backup[p, a] = optimism.u[h, s, a]
+        rho = _one_state(frame, rules, ledger, crowd, Place(h, s), box, plan.rho[h, s], next, rows, p, desk, scratch)
+        now.position[s], now.rho[s], now.r[p, p], now.d[p, p] = p, rho, rho, 1.0
+    count = now.position[-1]
     for p in range(count):
         for q in range(count):
             if p != q:
-                x, y, z = Place(h, states[p]), Place(h, states[q]), p if rules.sign > 0 else q
-                now.d[p, q], now.r[p, q] = _one_pair(
-                    frame, rules, ledger, optimism, plan, x, y, next, desk.gain[z], now.r[z, z], desk, scratch
-                )
+                rho = now.r[p, p] if rules.sign > 0 else now.r[q, q]
+                now.d[p, q], now.r[p, q] = _one_pair(crowd, p, q, rho, next, rows, desk)
     _close(now, count)
 
 
@@ -524,16 +477,17 @@ def _new_relations(n_states: int, occupied: int) -> Relations:
 def relations(
     frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate
 ) -> Iterator[tuple[int, Relations]]:
-    """The relations of each step, backwards, which the next ones overwrite; nothing if there are too many pairs."""
+    """The relations of each step, backwards, which later ones overwrite; nothing if there are too many pairs."""
     occupied = np.zeros((frame.steps, frame.n_states + 1), dtype=np.bool_)
     pairs, widest = _occupy(frame, rules, ledger, optimism, plan, occupied, MOST_PAIRS)
     if pairs > MOST_PAIRS:
         return
     next, now = _new_relations(frame.n_states, widest), _new_relations(frame.n_states, widest)
-    desk = new_desk(rules, frame.n_states, frame.n_actions, widest)
+    crowd, rows = new_crowd(widest, frame.n_actions), new_rows(rules, widest * frame.n_actions)
+    desk = new_desk(rules, frame.n_states, widest)
     scratch = Scratch(*(layer[0] for layer in new_scratch(rules, frame.n_actions, 1)))
     for h in reversed(range(frame.steps)):
-        _step(frame, rules, ledger, optimism, plan, h, occupied, next, now, desk, scratch)
+        _step(frame, rules, ledger, optimism, plan, h, occupied, crowd, rows, next, now, desk, scratch)
         yield h, now
         next, now = now, next
 
