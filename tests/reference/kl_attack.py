@@ -18,7 +18,7 @@ from entropic_bpi.counts import Counts
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from entropic_bpi.types import Transitions
-from reference.kl import Tables, ball_max, certainty_interval, mixture_radius
+from reference.kl import Tables, ball_max, certainty_interval, mixture_radius, support_radius
 
 BETAS = (0.1, 0.5, 1.0, 2.5, 5.0)
 VISITS = (0, 1, 3, 10, 30, 100, 1000, 20000)
@@ -55,6 +55,8 @@ class Shape:
     horizons: tuple[int, ...] = (1, 2, 3)
     visits: tuple[int, ...] = VISITS
     integer_rewards: bool | None = None
+    max_successors: tuple[int, ...] = ()
+    """At most so many successors are declared, one of these numbers; empty: nothing is."""
     exponents: tuple[float, float] | None = None
     """Between what |β| times the range of the return is drawn; None: β is one of a few ordinary numbers."""
 
@@ -93,14 +95,16 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     )
     mdp = eb.FiniteMDP(kernel[0] if stationary else kernel, given, horizon=H, start=start)
     declared = {"unknown": None, "model": "model", "mask": mask[0]}[successors]
-    problem = Problem.from_mdp(mdp, beta=beta, eps=1e-300, delta=delta, stationary=stationary, successors=declared)
+    most = int(rng.choice(shape.max_successors)) if shape.max_successors else None
+    goal = {"beta": beta, "eps": 1e-300, "delta": delta}
+    problem = Problem.from_mdp(mdp, **goal, stationary=stationary, successors=declared, max_successors=most)
     low = high = np.broadcast_to(rewards if next_state else rewards[..., None], (H, *size))
     if intervals:
         width = rng.random((len(rewards), *size)) * (rng.random((len(rewards), *size)) < 0.6)
         low = low - width
         problem = _with_intervals(problem, low)
-    if shape.exponents is not None and problem.return_range > 0:
-        beta = sign * rng.uniform(*shape.exponents) / problem.return_range
+    if shape.exponents is not None and problem.return_spread > 0:
+        beta = sign * rng.uniform(*shape.exponents) / problem.return_spread
         problem = dataclasses.replace(problem, beta=beta)
     allowed = np.ones_like(mask) if successors == "unknown" else mask
     start_allowed = None
@@ -110,12 +114,13 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     row_allowed = list(allowed.reshape(-1, S)[: n_rows - random_start])
     if random_start:
         row_allowed.append(start_allowed)
-    tally = np.array([_tally(rng, row, shape.visits) for row in row_allowed])
+    limits = [most] * (n_rows - random_start) + [None] * random_start
+    tally = np.array([_tally(rng, *row, shape.visits) for row in zip(row_allowed, limits, strict=True)])
     counts = Counts(problem)
     rows, columns = np.nonzero(tally)
     order = rng.permutation(len(rows))
     counts.add(Transitions(rows[order], columns[order], tally[rows, columns][order]), int(tally.sum()))
-    tables = _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start)
+    tables = _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most)
     return Case(problem, counts, tables, 0 if random_start else int(start))
 
 
@@ -140,14 +145,14 @@ def draw_paid(rng: np.random.Generator, law: str) -> Case:
     for row in range(problem.n_rows - 1):
         if row // A % S == n:
             continue
-        tally[row] = _tally(rng, np.ones(S, dtype=bool), VISITS)
+        tally[row] = _tally(rng, np.ones(S, dtype=bool), None, VISITS)
         values = rng.choice([low, high, *rng.uniform(low, high, 3)], size=(S, 3))
         split = np.array([rng.multinomial(count, rng.dirichlet(np.ones(3))) for count in tally[row]])
         for y in range(S):
             mine = (values, split) if law == "random-pair" else (values[y], split[y])
             worth[:, row, y] = certainty_interval(mine[0].ravel(), mine[1].ravel(), low, high, beta, log_union)
         seen += [(row, y, split[y, k], values[y, k]) for y, k in np.argwhere(split)]
-    tally[-1] = _tally(rng, start_allowed, VISITS)
+    tally[-1] = _tally(rng, start_allowed, None, VISITS)
     seen += [(problem.n_rows - 1, y, tally[-1, y], problem.reward_range[0]) for y in np.flatnonzero(tally[-1])]
     counts = Counts(problem)
     if seen:
@@ -156,11 +161,13 @@ def draw_paid(rng: np.random.Generator, law: str) -> Case:
     steps = 1 if stationary else H
     ends = [np.broadcast_to(end[:-1].reshape(steps, S, A, S), (H, S, A, S)) for end in worth]
     shift = problem.reward_range[0]
-    tables = _tables(beta, delta / 2, H, stationary, allowed, start_allowed, tally, *ends, True, None, shift)
+    tables = _tables(beta, delta / 2, H, stationary, allowed, start_allowed, tally, *ends, True, None, None, shift)
     return Case(problem, counts, tables, 0)
 
 
-def _tally(rng, allowed, visits) -> np.ndarray:
+def _tally(rng, allowed, most, visits) -> np.ndarray:
+    if most is not None:
+        allowed = allowed & np.isin(np.arange(len(allowed)), rng.permutation(np.flatnonzero(allowed))[:most])
     weight = rng.random(len(allowed)) ** 3 * allowed * (rng.random(len(allowed)) < 0.8)
     if weight.sum() == 0:
         weight = allowed.astype(float)
@@ -185,7 +192,7 @@ def _with_intervals(problem: Problem, low: np.ndarray) -> Problem:
 
 
 def _tables(
-    beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, shift=None
+    beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most, shift=None
 ) -> Tables:
     """Write the problem out, step by step, with the number of rows that need a ball counted by hand."""
     S, A = allowed.shape[1:3]
@@ -210,20 +217,71 @@ def _tables(
     for h in range(T - 1):
         rows = wide[h, reachable[h]] if not (first and h == 0) else wide[0, :1, :1]
         reachable[h + 1] = rows.any(axis=(0, 1))
+    possible = np.maximum(wide.sum(axis=-1), 1)
+    k = possible if most is None else np.minimum(possible, most)
+    if first:
+        k[0] = possible[0]
     at_risk = set()
     for h, s, a in np.ndindex(T, S, A):
-        if not reachable[h, s] or wide[h, s, a].sum() < 2 or (h == T - 1 and not next_state):
+        if not reachable[h, s] or k[h, s, a] < 2 or (h == T - 1 and not next_state):
             continue
         at_risk.add((s, a) if stationary and not (first and h == 0) else (h, s, a))
-    n, k = counts.sum(axis=-1), np.maximum(wide.sum(axis=-1), 1)
+    n = counts.sum(axis=-1)
     radius = np.full(n.shape, np.inf)
-    some = n > 0
-    radius[some] = (math.log(max(len(at_risk), 1) / delta) + mixture_radius(counts[some], k[some])) / n[some]
-    radius[k == 1] = 0.0
+    log_union = math.log(max(len(at_risk), 1) / delta)
+    for some, mixture in ((k == possible, mixture_radius), (k < possible, support_radius)):
+        some = some & (n > 0)
+        cells = (possible[some], k[some])[: 1 if mixture is mixture_radius else 2]
+        radius[some] = (log_union + mixture(counts[some], *cells)) / n[some]
+    known = (possible == 1) | ((k == 1) & (n > 0))
+    radius[known] = 0.0
     shares = counts / np.maximum(n, 1)[..., None]
-    shares[k == 1] = wide[k == 1]
+    shares[possible == 1] = wide[possible == 1]
+    complete = (k < possible) & ((counts > 0).sum(axis=-1) == k)  # nothing else can happen
+    wide[complete] = counts[complete] > 0
     actions = [1 if first and h == 0 else A for h in range(T)]
     return Tables(1 if beta > 0 else -1, shares, wide, radius, e[0], e[1], actions, reachable)
+
+
+def with_return_range(rng: np.random.Generator, case: Case, shrink: float = 0.0) -> tuple[Case, Tables]:
+    """The case with the returns of one of its models declared, and the tables of all kernels with that model's outcomes.
+
+    The model has the outcomes that were seen, and some others, with rewards within their intervals; its paths under all
+    policies have the declared range of returns, less ``shrink`` times the range at both ends. A kernel on the same outcomes
+    has no other paths, so on these tables nothing that is certified may be wrong.
+    """
+    t, problem, first = case.tables, case.problem, int(case.problem.artificial)
+    draws = rng.random(t.allowed.shape) * t.allowed
+    if problem.stationary:
+        draws[first:] = draws[first]
+    outcomes = (draws > rng.choice([0.1, 0.5, 0.8])) | (t.shares > 0)
+    outcomes |= (draws > 0) & (draws == draws.max(axis=-1, keepdims=True))
+    share = rng.choice([0.0, 1.0, 0.5], t.low.shape)
+    rewards = (share * np.log(t.low) + (1 - share) * np.log(t.high)) / problem.beta
+    reachable = np.zeros_like(t.reachable)
+    reachable[0, case.start] = True
+    for h in range(t.steps - 1):
+        for s in np.flatnonzero(reachable[h]):
+            reachable[h + 1] |= outcomes[h, s, : t.actions[h]].any(axis=0)
+    least, most = np.zeros((2, t.steps + 1, t.n_states))
+    for h in reversed(range(t.steps)):
+        for s in np.flatnonzero(reachable[h]):
+            paths = outcomes[h, s, : t.actions[h]]
+            least[h, s] = (rewards[h, s, : t.actions[h]] + least[h + 1])[paths].min()
+            most[h, s] = (rewards[h, s, : t.actions[h]] + most[h + 1])[paths].max()
+    low, high = problem.reward_range
+    smallest, largest = least[0, case.start], most[0, case.start]
+    smallest, largest = smallest + shrink * (largest - smallest), largest - shrink * (largest - smallest)
+    origin, room = problem.horizon * low, 1e-9 * problem.return_spread
+    declared = dataclasses.replace(problem, return_range=(smallest + origin, largest + origin))
+    after = np.maximum(np.arange(t.steps) - first, 0)
+    ends = [smallest - room - after * (high - low), np.full(t.steps, largest + room)]
+    limits = np.exp(np.sort(problem.beta * np.array(ends), axis=0))
+    tables = dataclasses.replace(t, bottom=limits[0], top=limits[1])
+    counts = Counts.of(declared, case.counts.transitions(), case.counts.episodes)
+    gains = np.exp(problem.beta * rewards)
+    truth = dataclasses.replace(t, allowed=outcomes, low=gains, high=gains, reachable=reachable)
+    return Case(declared, counts, tables, case.start), truth
 
 
 # -- the adversary ---------------------------------------------------------------------------------------------
@@ -251,13 +309,13 @@ def _evaluate(kernel, gain, actions, reachable, sign, policy):
 
 
 @njit(cache=True, error_model="numpy")
-def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
-    """One pass of exact row steps that raise Z^top/Z^bottom at (h0, s0); ``up``: the rival is on top."""
+def _sweep(kernel, gain, tables, policy, rival, h0, above, below, up):
+    """One pass of exact row steps that raise Z^top(above)/Z^bottom(below) at h0; ``up``: the rival is on top."""
     shares, allowed, radius, e_low, e_high, actions, reachable = tables
     T, S = kernel.shape[:2]
     top, bottom = (rival, policy) if up else (policy, rival)
     mass = np.zeros((2, T + 1, S))
-    mass[:, h0, s0] = 1.0
+    mass[0, h0, above] = mass[1, h0, below] = 1.0
     for h in range(h0, T):
         for s in range(S):
             for y in range(S):
@@ -306,27 +364,34 @@ def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
 
 
 @njit(cache=True, error_model="numpy")
+def _begin(kernel, gain, tables, sign, z_opt, rng, mood):
+    """Extreme points of all balls: for random values, for the best that may follow, or for the worst."""
+    shares, allowed, radius, e_low, e_high, actions, reachable = tables
+    T, S = shares.shape[:2]
+    f, q = np.empty(S), np.empty(S)
+    for h in range(T):
+        for s in range(S):
+            for a in range(actions[h]):
+                if not reachable[h, s]:
+                    continue
+                for y in range(S):
+                    f[y] = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign * z_opt[h + 1, y]
+                    end = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign
+                    gain[h, s, a, y] = e_high[h, s, a, y] if end > 0.5 else e_low[h, s, a, y]
+                    f[y] *= gain[h, s, a, y]
+                ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
+                kernel[h, s, a] = q if np.isfinite(q).all() else shares[h, s, a]
+
+
+@njit(cache=True, error_model="numpy")
 def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, sweeps):
     """Smallest slack found, in logs: of the gap, of the optimum, of the candidate's value, and of the box's top."""
-    shares, allowed, radius, e_low, e_high, actions, reachable = tables
+    shares, _, _, _, _, actions, reachable = tables
     T, S = shares.shape[:2]
     slack = np.full(4, np.inf)
     kernel, gain = np.zeros(shares.shape), np.ones(shares.shape)
-    f, q = np.empty(S), np.empty(S)
     for start in range(starts):
-        mood = start % 3
-        for h in range(T):
-            for s in range(S):
-                for a in range(actions[h]):
-                    if not reachable[h, s]:
-                        continue
-                    for y in range(S):
-                        f[y] = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign * z_opt[h + 1, y]
-                        end = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign
-                        gain[h, s, a, y] = e_high[h, s, a, y] if end > 0.5 else e_low[h, s, a, y]
-                        f[y] *= gain[h, s, a, y]
-                    ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
-                    kernel[h, s, a] = q if np.isfinite(q).all() else shares[h, s, a]
+        _begin(kernel, gain, tables, sign, z_opt, rng, start % 3)
         h0 = 0 if start == 0 else rng.integers(0, T)
         s0 = rng.integers(0, S)
         while not reachable[h0, s0]:
@@ -349,7 +414,7 @@ def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, swee
                         for s in range(S):
                             if rng.random() < 0.5:
                                 greedy[h, s] = rng.integers(0, actions[h])
-                _sweep(kernel, gain, tables, policy, greedy, h0, s0, sign > 0)
+                _sweep(kernel, gain, tables, policy, greedy, h0, s0, s0, sign > 0)
     return slack
 
 
@@ -360,8 +425,54 @@ def attack(t: Tables, policy, z_opt, z_pess, box_top, rho, seed: int, starts: in
     return _attack(arrays, t.sign, policy, z_opt, z_pess, box_top, rho, rng, starts, sweeps)
 
 
-def attack_plan(case: Case, method: KL, kind: int, seed: int, starts: int = 6, sweeps: int = 4) -> np.ndarray:
-    """Attack what the library says about one candidate."""
+def attack_plan(
+    case: Case, method: KL, kind: int, seed: int, starts: int = 6, sweeps: int = 4, tables: Tables | None = None
+) -> np.ndarray:
+    """Attack what the library says about one candidate, by the kernels of ``tables``, if not those of the case."""
     plan, S = method.plans[kind], case.tables.n_states
     arrays = (np.ascontiguousarray(array[:, :S]) for array in (method.optimism.z, plan.z, plan.high, plan.rho))
-    return attack(case.tables, plan.policy, *arrays, seed, starts, sweeps)
+    return attack(tables or case.tables, plan.policy, *arrays, seed, starts, sweeps)
+
+
+@njit(cache=True, error_model="numpy")
+def _attack_pairs(tables, sign, policy, z_opt, rho, d, r, rng, starts, sweeps):
+    """Smallest slack found, in logs: of ρ, of d and of R; where they are NaN nothing is claimed."""
+    shares, _, _, _, _, actions, reachable = tables
+    T, S = shares.shape[:2]
+    slack = np.full(3, np.inf)
+    kernel, gain = np.zeros(shares.shape), np.ones(shares.shape)
+    for start in range(starts):
+        _begin(kernel, gain, tables, sign, z_opt, rng, start % 3)
+        h0 = 0 if start < 2 else rng.integers(0, T)
+        above, below = rng.integers(0, S), rng.integers(0, S)
+        while not (reachable[h0, above] and reachable[h0, below]):
+            above, below = rng.integers(0, S), rng.integers(0, S)
+        same = start % 4 == 3  # the candidate against itself: what d bounds
+        for sweep in range(sweeps + 1):
+            best, mine, greedy = _evaluate(kernel, gain, actions, reachable, sign, policy)
+            for h in range(T):
+                for x in range(S):
+                    for y in range(S):
+                        if reachable[h, x] and reachable[h, y]:
+                            ratio = np.log(mine[h, x]) - np.log(mine[h, y])
+                            slack[1] = min(slack[1], np.log(d[h, x, y]) - ratio)
+                            ratio = np.log(best[h, x] if sign > 0 else mine[h, x])
+                            ratio -= np.log(mine[h, y] if sign > 0 else best[h, y])
+                            slack[2] = min(slack[2], np.log(r[h, x, y]) - ratio)
+                            if x == y:
+                                slack[0] = min(slack[0], np.log(rho[h, x]) - ratio)
+            if sweep < sweeps:
+                if rng.random() < 0.3:
+                    for h in range(T):
+                        for s in range(S):
+                            if rng.random() < 0.5:
+                                greedy[h, s] = rng.integers(0, actions[h])
+                _sweep(kernel, gain, tables, policy, policy if same else greedy, h0, above, below, sign > 0)
+    return slack
+
+
+def attack_pairs(t: Tables, policy, z_opt, rho, d, r, seed: int, starts: int = 8, sweeps: int = 4) -> np.ndarray:
+    """Smallest slacks (ρ, d, R) over all places and pairs and all kernels tried; negative is a violation."""
+    arrays = (t.shares, t.allowed, t.radius, t.low, t.high, np.array(t.actions), t.reachable)
+    rng = np.random.default_rng(seed)
+    return _attack_pairs(arrays, t.sign, policy, z_opt, rho, d, r, rng, starts, sweeps)

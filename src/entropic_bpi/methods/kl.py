@@ -33,7 +33,15 @@ from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.gap import SAME_TOLERANCE, deviation_ratio, row_extreme, same_ratio, slot_weight
+from entropic_bpi.methods.gap import (
+    SAME_TOLERANCE,
+    action_weight,
+    deviation_ratio,
+    ratio_of,
+    row_extreme,
+    same_ratio,
+    slot_value,
+)
 from entropic_bpi.methods.kl_ball import TOLERANCE
 from entropic_bpi.methods.kl_records import (
     Box,
@@ -48,7 +56,7 @@ from entropic_bpi.methods.kl_records import (
 )
 from entropic_bpi.methods.rates import mixture_radius, reached
 from entropic_bpi.methods.rewards import RewardBounds
-from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, reward_step, row_of
+from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, row_of
 from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
@@ -76,20 +84,12 @@ def refresh_radii(rules: Rules, ledger: Ledger) -> None:
     """Recompute the radius of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
         if rules.planned[row] != ledger.visits[row]:
-            n, possible = ledger.visits[row], rules.possible[row]
+            n, possible, most = ledger.visits[row], rules.possible[row], ledger.most[row]
             rules.planned[row] = n
             begin = ledger.begin[row]
-            if possible > 1 and n > 0:
+            if possible > 1 and most != 1 and n > 0:
                 tally = ledger.tally[begin : begin + ledger.used[row]]
-                rules.radius[row] = (rules.log_union + mixture_radius(tally, possible)) / n
-
-
-@inlined
-def _gain(frame: Frame, rules: Rules, place: Place, a: int) -> float:
-    """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
-    if rules.gain.size == 0 or (frame.artificial and place.h == 0):
-        return 1.0
-    return rules.gain[reward_step(frame, rules.gain, place.h), place.s, a]
+                rules.radius[row] = (rules.log_union + mixture_radius(tally, possible, most)) / n
 
 
 @inlined
@@ -104,9 +104,9 @@ def _backup(
     begin, size = ledger.begin[row], ledger.used[row]
     f = scratch.work[2]
     for j in range(size):
-        weight = slot_weight(rules, ledger, place.h - frame.artificial, begin + j, sign > 0)
-        f[j] = weight * values[ledger.successor[begin + j]]
-    value = _gain(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
+        after = values[ledger.successor[begin + j]]
+        f[j] = slot_value(rules, ledger, place.h - frame.artificial, begin + j, after, sign > 0)
+    value = action_weight(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
     return value if abs(value) < np.inf else sign * np.inf
 
 
@@ -127,13 +127,6 @@ def _optimistic_state(
             best, chosen, visits = u, a, n
     optimism.z[h, s] = best
     optimism.policy[h, s] = chosen
-
-
-@inlined
-def _ratio(sign: float, optimistic: float, pessimistic: float) -> float:
-    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing."""
-    top, bottom = (optimistic, pessimistic) if sign > 0 else (pessimistic, optimistic)
-    return top / bottom if bottom > 0.0 and top < np.inf else np.inf
 
 
 @inner
@@ -161,7 +154,7 @@ def _choose_smallest_gap(
         bound = 1.0
         for b in range(actions):
             if b != a:
-                bound = max(bound, _ratio(sign, optimism.u[h, s, b], pessimistic[a]))
+                bound = max(bound, ratio_of(sign, optimism.u[h, s, b], pessimistic[a]))
         if bound < score or chosen < 0:
             row = row_of(frame, h, s, a)
             bound = same_ratio(rules, ledger, row, h - frame.artificial, box, bound, np.inf, scratch)
@@ -235,7 +228,7 @@ def _candidate_state(
     plan.high[h, s] = _box_top(frame, rules, ledger, optimism, plan, place, scratch)
     plan.turn[h, s] = -1
     plan.rho[h, s] = 1.0
-    plain = _ratio(sign, optimism.z[h, s], pessimistic[chosen])
+    plain = ratio_of(sign, optimism.z[h, s], pessimistic[chosen])
     if plain <= 1.0:
         return
     row, step = row_of(frame, h, s, chosen), h - frame.artificial
@@ -250,11 +243,11 @@ def _candidate_state(
                 plan.turn[h, s] = -1
         if a == chosen or (i >= 0 and a == greedy):
             continue
-        limit = _ratio(sign, optimism.u[h, s, a], pessimistic[chosen])
+        limit = ratio_of(sign, optimism.u[h, s, a], pessimistic[chosen])
         if limit <= worst:
             continue
         other = row_of(frame, h, s, a)
-        gain = _gain(frame, rules, place, a) / _gain(frame, rules, place, chosen)
+        gain = action_weight(frame, rules, place, a) / action_weight(frame, rules, place, chosen)
         top, bottom, gain = (other, row, gain) if sign > 0 else (row, other, 1.0 / gain)
         ratio = deviation_ratio(rules, ledger, Deviation(step, top, bottom, gain), box, limit, scratch)
         if not ratio <= worst:
@@ -353,6 +346,19 @@ def _plan_all(
     return lower, upper, gap, claimed, kind if reached(gap, rules.eps) else 1 - kind
 
 
+@compiled
+def _value_optimistically(
+    frame: Frame, rules: Rules, ledger: Ledger, policy: np.ndarray, values: np.ndarray, scratch: Scratch
+) -> None:
+    """How good a given policy may be: fill ``values`` ``(steps + 1, S + 1)``, which has 1 after the last step."""
+    for h in range(frame.steps - 1, -1, -1):
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            place = Place(h, frame.states[i])
+            a = min(policy[h, place.s], actions_at(frame, h) - 1)
+            values[h, place.s] = _backup(frame, rules, ledger, place, a, values[h + 1], rules.sign, scratch)
+        _extend(frame, h, values, rules.sign > 0)
+
+
 _plan_large = parallel(_plan_all)
 _plan_small = compiled(_plan_all)
 
@@ -396,7 +402,7 @@ def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidat
 
 def planning_beta(problem: Problem) -> float:
     """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
-    spread = problem.return_range
+    spread = problem.return_spread
     exponent = abs(problem.beta) * spread
     if exponent > LARGEST_EXPONENT:
         raise InvalidProblemError(
@@ -428,7 +434,7 @@ class KL:
         self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
         self.origin: object = None
         self.frame = problem.frame
-        spread, beta = problem.return_range, planning_beta(problem)
+        spread, beta = problem.return_spread, planning_beta(problem)
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread * spread / 8
         self.rules = self._rules(beta)
@@ -460,8 +466,22 @@ class KL:
         self.plans[GIVEN % 2].policy[:] = policy
         lower, upper, gap = self._in_reward_units(*self._plan(rules, counts, FINAL_ROUND)[:3])
         # Room for whoever checks it with other, equally careful roundings.
-        room = CLAIM_ROUNDING * self.problem.return_range
+        room = CLAIM_ROUNDING * self.problem.return_spread
         return Bounds(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room))
+
+    def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
+        """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
+        problem, rules = self.problem, self.rules._replace(tolerance=CONVERGED)
+        lower, _, _ = self.bounds_of(counts, policy)  # which sees to the radii, too
+        layer = Scratch(*(part[0] for part in new_scratch(rules, problem.n_actions, 1)))
+        values = np.ones((problem.steps + 1, problem.n_states + 1))
+        _value_optimistically(self.frame, rules, self._ledger(counts), policy, values, layer)
+        best = values[0, self.frame.start]
+        if not 0.0 < best < np.inf:
+            return lower, np.inf
+        pad = (ROUNDING * (problem.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
+        upper = self._in_reward_units(0.0, math.log(best) / rules.beta + pad, 0.0).upper
+        return lower, float(upper + CLAIM_ROUNDING * problem.return_spread)
 
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
@@ -485,8 +505,11 @@ class KL:
             self.rules.planned[:], self.origin = -1, counts.origin
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
-        ledger = counts.ledger if self.rewards is None else self.rewards.ledger(counts)
-        return plan(self.frame, rules, ledger, self.optimism, self.plans, scratch, round)
+        return plan(self.frame, rules, self._ledger(counts), self.optimism, self.plans, scratch, round)
+
+    def _ledger(self, counts: Counts) -> Ledger:
+        """The ledger of the counts; where rewards are random, with bounds of what they are worth."""
+        return counts.ledger if self.rewards is None else self.rewards.ledger(counts)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
@@ -525,6 +548,7 @@ class KL:
         gain = np.empty((0, 0, 0)) if problem.rewards is None else np.exp(beta * (problem.rewards - shift))
         widest = int(problem.slots.used.max())
         open_ended = bool((problem.slots.successor == problem.n_states).any())
+        bottom, top = _declared_ends(problem, beta)
         return Rules(
             beta=beta,
             sign=1.0 if beta > 0 else -1.0,
@@ -532,13 +556,36 @@ class KL:
             log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions),
             gain=gain,
             possible=problem.slots.possible,
-            radius=np.where(problem.slots.possible > 1, np.inf, 0.0),
+            top=top,
+            bottom=bottom,
+            radius=np.where(problem.uncertain, np.inf, 0.0),
             planned=np.full(problem.n_rows, -1),
             widest=problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else widest,
-            exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_range,
+            exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_spread,
             tolerance=TOLERANCE,
             same_tolerance=SAME_TOLERANCE,
             seed=self.seed,
             eps=problem.eps - self.bias,
             challenge=self.challenge,
         )
+
+
+def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarray]:
+    """Between what e^{β·return} from each step on lies, in units of the shifted rewards, under the declared return range.
+
+    Whoever is somewhere after h steps has earned at least h·low and at most h·high, and what follows does not depend on it:
+    from there on the return is at most R_high - h·low and at least R_low - h·high. The artificial step, at the end, is like
+    the first one.
+    """
+    after = np.append(np.arange(problem.horizon), 0)
+    if problem.return_range is None:
+        return np.zeros(len(after)), np.full(len(after), np.inf)
+    assert problem.next_state_rewards
+    (low, high), (least, most) = problem.reward_range, problem.widened_return_range
+    smallest = least - problem.horizon * low - after * (high - low)
+    largest = np.full(len(after), most - problem.horizon * low)
+    size = abs(least) + abs(most) + problem.horizon * (abs(low) + abs(high))
+    room = EXPONENT_ROUNDING * (1.0 + abs(beta) * size)
+    exponents = np.sort(beta * np.stack([smallest, largest]), axis=0)
+    with np.errstate(over="ignore"):  # a range of returns far beyond what rewards allow
+        return np.exp(exponents[0] - room), np.exp(exponents[1] + room)
