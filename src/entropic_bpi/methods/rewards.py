@@ -36,9 +36,12 @@ __all__ = ["RewardBounds"]
 
 # The bounds are few and used often: the solver goes to its end.
 CONVERGED = 1e-9
-# Relative errors of e^{βr} - 1 and of the certainty equivalent, always taken on the safe side.
-VALUE_ROUNDING = 4e-15
+# Relative errors, always taken on the safe side: of a mean of e^{βr}, with room for whoever checks it with other roundings,
+# and of an exponent or a reward.
+VALUE_ROUNDING = 4e-14
 ULPS = 1e-15
+# Of |β| times the range of a reward: below, e^{βr} - 1 is computed.
+SMALL_EXPONENT = 1.0
 
 
 class _Terms(NamedTuple):
@@ -58,22 +61,32 @@ class _Work(NamedTuple):
 
 
 @inner
+def _power(exponent: float, small: bool) -> float:
+    """e^x, or e^x - 1 where that would lose the digits that matter."""
+    return math.expm1(exponent) if small else math.exp(exponent)
+
+
+@inner
 def _reward_end(terms: _Terms, seen: np.ndarray, low: float, high: float, n: int, end: int, work: _Work) -> float:
     """A bound on the certainty equivalent from above (``end`` 1) or below (-1); ``work.tally`` has the tallies of ``seen``.
 
-    Values are carried as Y - 1, which keeps its digits for small β.
+    Anything that is not a number ends as the end of the range.
     """
     size, beta = seen.size, terms.beta
     origin, sign = (high, float(end)) if beta > 0 else (low, -float(end))
+    exponent = abs(beta) * (high - low)
+    small = exponent < SMALL_EXPONENT
     for i in range(size):
-        work.values[i] = math.expm1(beta * (seen[i] - origin))
-    work.values[size], work.values[size + 1] = math.expm1(beta * (low - origin)), math.expm1(beta * (high - origin))
+        work.values[i] = _power(beta * (seen[i] - origin), small)
+    work.values[size], work.values[size + 1] = (
+        _power(beta * (low - origin), small),
+        _power(beta * (high - origin), small),
+    )
     work.tally[size] = work.tally[size + 1] = 0
     x = (terms.log_union + betting_regret(float(n))) / n
     mean = kl_extreme(work.tally, work.values, size + 2, n, x, sign, CONVERGED, work.scratch)
-    mean += sign * VALUE_ROUNDING * abs(mean)
-    # A mean of Y that is not known to be positive, or not known at all, says nothing.
-    reward = origin + math.log1p(mean) / beta if mean > -1.0 else end * np.inf
+    mean += sign * (VALUE_ROUNDING + ULPS * exponent) * abs(mean)
+    reward = origin + (math.log1p(mean) if small else math.log(mean)) / beta
     reward += end * ULPS * (abs(origin) + abs(reward))
     if end > 0:
         return reward if reward < high else high
