@@ -105,6 +105,6 @@ class _WeakKL(KL):
         n = np.maximum(ledger.visits, 1)
         union = -math.log(self.problem.delta) if "union" in self.factors else rules.log_union
         mixture = 0.0 if "mixture" in self.factors else rules.radius * n - rules.log_union
-        drawn = (rules.possible > 1) & (ledger.visits > 0)
+        drawn = self.problem.uncertain & (ledger.visits > 0)
         rules.radius[drawn] = ((union + mixture) / n)[drawn]
         return super().plan(counts, round)

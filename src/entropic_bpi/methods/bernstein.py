@@ -308,10 +308,18 @@ class Bernstein:
     def __init__(
         self, problem: Problem, constants: str = "verified", seed: int = 0, sampling: str = "optimistic"
     ) -> None:
+        if problem.random_rewards:
+            raise InvalidProblemError(
+                f"method='bernstein' has no proof for rewards={problem.reward_law!r}. Use method='kl'"
+            )
         if problem.rewards is None:
             raise InvalidProblemError(
                 "method='bernstein' needs rewards that depend on (s, a) only: no proof covers rewards that depend on the "
                 "next state. Use method='kl'"
+            )
+        if problem.max_successors is not None:
+            raise InvalidProblemError(
+                "method='bernstein' makes no use of max_successors: use method='kl', or leave it out"
             )
         low, high = problem.reward_range
         inside = low >= 0 and high <= 1
