@@ -8,7 +8,8 @@ linear axes, then on logarithmic ones, then per episode. Entropic-BPI is there t
 and with the machine-checked one. All learners have their published constants.
 """
 
-from entropic_bpi.experiments.figures import FIGURES, read_table
+import entropic_bpi as eb
+from entropic_bpi.experiments.figures import FIGURES, read_table, regret
 
 table = read_table("../data/paper/fig6/fig6.csv")
 figure = FIGURES["fig6"].draw(table)
@@ -16,16 +17,12 @@ figure = FIGURES["fig6"].draw(table)
 # %%
 # The claims of the paper about this figure, each judged from the same table:
 
-from entropic_bpi.experiments.figures import regret
-
 for bonus in (regret.PRINTED, regret.CHECKED):
     for verdict in regret.verdicts(table, bonus):
         print(f"{regret.NAMES[bonus]}: {verdict}")
 
 # %%
 # A run of your own takes about a second for a million episodes:
-
-import entropic_bpi as eb
 
 bridge = eb.instances.risky_bridge(horizon=7)
 for constants in ("printed", "verified"):
