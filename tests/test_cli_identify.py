@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import entropic_bpi as eb
-from entropic_bpi import cli
+from entropic_bpi import cli, methods
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "entropic-bpi")
 BRIDGE = ["risky-bridge", "--beta", "-1", "--eps", "0.5", "--delta", "0.1", "--successors", "model", "--seed", "1"]
@@ -374,3 +374,10 @@ def test_help_teaches_by_example_and_loads_nothing_heavy(command, tmp_path):
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert result.stdout.splitlines()[-1].strip() == "loaded:"
     assert f"entropic-bpi {command} " in result.stdout
+
+
+def test_the_help_names_every_method_and_every_choice_of_its_options():
+    shown = invoke("--help").stdout
+    for name in methods.names():
+        for choice in (name, *(choice for choices in methods.find(name).options.values() for choice in choices)):
+            assert choice in shown

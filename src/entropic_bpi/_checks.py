@@ -26,6 +26,7 @@ __all__ = [
     "check_policy",
     "check_positive",
     "check_probability",
+    "check_range",
     "check_seed",
     "machine_memory",
 ]
@@ -60,9 +61,22 @@ def check_probability(name: str, value: Any) -> float:
     return number
 
 
-def check_integer(name: str, value: Any, *, at_least: int = 1) -> int:
-    """Return ``value`` as an int of at least ``at_least`` that fits 64 bits."""
+def check_range(name: str, value: Any) -> tuple[float, float]:
+    """Return ``value`` as a pair of numbers, the smaller one first."""
+    try:
+        low, high = (check_finite(name, bound) for bound in value)
+    except (TypeError, ValueError):
+        raise InvalidProblemError(f"{name} must be a pair of numbers, got {shown(value)}") from None
+    if low > high:
+        raise InvalidProblemError(f"{name} must be finite with low <= high, got ({low}, {high})")
+    return low, high
+
+
+def check_integer(name: str, value: Any, *, at_least: int = 1, at_most: int = _LARGEST_INTEGER) -> int:
+    """Return ``value`` as an int of at least ``at_least`` and at most ``at_most`` that fits 64 bits."""
     number = _check_whole(name, value, at_least)
+    if number > at_most < _LARGEST_INTEGER:
+        raise InvalidProblemError(f"{name} must be at most {at_most}, got {shown(value)}")
     if number > _LARGEST_INTEGER:
         raise InvalidProblemError(f"{name} must be below 2**63, got {shown(value)}")
     return number

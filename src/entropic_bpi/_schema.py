@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from entropic_bpi.errors import CertificateError
+from entropic_bpi.payments import CELLS, cell_edges
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 from entropic_bpi.types import Transitions
 
@@ -24,6 +25,7 @@ __all__ = [
     "integer",
     "names",
     "object_with",
+    "pair",
     "parse",
     "real",
     "text",
@@ -86,6 +88,12 @@ def real(name: str, value: Any) -> float:
     return float(value)
 
 
+def pair(name: str, value: Any) -> tuple[float, float]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise CertificateError(f"{name} must be two numbers, got {value!r:.80}")
+    return real(name, value[0]), real(name, value[1])
+
+
 def choice(name: str, value: Any, *choices: Any) -> Any:
     if not any(type(value) is type(option) and value == option for option in choices):
         raise CertificateError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r:.80}")
@@ -143,30 +151,50 @@ def check_problem(problem: Problem) -> None:
             f"slots.low and slots.high must have {' or '.join(map(str, steps))} rows of {available} numbers, "
             f"got shapes {slots.low.shape} and {slots.high.shape}"
         )
+    returns = problem.return_range
+    if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
+        raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
+    if problem.max_states is not None and not (problem.black_box_rewards and problem.max_states == n - 1):
+        raise CertificateError(f"max_states must be null, or {n - 1} of an environment; got {problem.max_states}")
     sound = _is_black_box(problem) if problem.black_box_rewards else _lists_successors(problem)
+    sound = sound and (problem.black_box_rewards or not problem.random_rewards)
     if not sound:
         raise CertificateError("slots do not list the successors and rewards that are declared")
 
 
 def check_transitions(problem: Problem, transitions: Transitions, episodes: int) -> None:
     """Whether the counts are about rows and states that exist. Whether they can be those of episodes, ``verify`` knows."""
-    rows, successors, times, rewards = transitions
+    rows, successors, times, rewards, upper = transitions
     entries, learned = len(rows), problem.black_box_rewards
     _check_indices("counts.rows", rows, entries, 0, problem.n_rows - 1)
     _check_indices("counts.successors", successors, entries, 0, problem.n_states - 1)
     _check_indices("counts.times", times, entries, 1, LARGEST_INTEGER)
     if episodes < 0 or times.sum(dtype=float) > LARGEST_INTEGER:
         raise CertificateError(f"counts must be of 0 to {LARGEST_INTEGER} episodes and steps")
-    if len(rewards) != (entries if learned else 0):
-        raise CertificateError(
-            f"counts.rewards must have {entries if learned else 0} numbers, got {len(rewards)}: "
-            f"rewards are {'learned' if learned else 'known'}"
-        )
+    for name, column in (("rewards", rewards), ("upper", upper)):
+        if len(column) != (entries if learned else 0):
+            raise CertificateError(
+                f"counts.{name} must have {entries if learned else 0} numbers, got {len(column)}: "
+                f"rewards are {'learned' if learned else 'known'}"
+            )
     if learned:
         slot, slots = problem.slots.begin[rows], problem.slots
-        inside = (slots.low[0, slot] <= rewards) & (rewards <= slots.high[0, slot])
-        if not inside.all() or (slots.successor[slot] != problem.n_states).any():
+        inside = (slots.low[0, slot] <= rewards) & (rewards <= upper) & (upper <= slots.high[0, slot])
+        if not inside.all() or (slot == 1).any():  # the slot of the end
             raise CertificateError("counts must pay rewards in their range, and there are none after the end")
+        _check_widths(problem, rewards, upper)
+
+
+def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> None:
+    """Whether each reward is known as well as its law allows: up to rounding, or up to a cell of the range."""
+    if problem.random_rewards:
+        edges = cell_edges(*problem.declared_range)
+        cell = np.minimum(np.searchsorted(edges, rewards, side="right"), CELLS)
+        sound = (upper == rewards) | ((rewards == edges[cell - 1]) & (upper == edges[cell]))
+    else:
+        sound = upper - rewards <= problem.same_reward
+    if not sound.all():
+        raise CertificateError("counts.upper must be counts.rewards, or differ by rounding or by a cell of the range")
 
 
 def _check_indices(name: str, values: np.ndarray, length: int, least: int, most: int) -> None:
@@ -178,11 +206,16 @@ def _check_indices(name: str, values: np.ndarray, length: int, least: int, most:
 
 
 def _is_black_box(problem: Problem) -> bool:
-    """Whether the slots are those of a black box: they follow from the sizes and one range of rewards."""
+    """Whether the slots are those of a black box: they follow from sizes, one range of rewards, and declared successors."""
     slots = problem.slots
     low, high = float(slots.low[0, 0]), float(slots.high[0, 0])
-    if problem.start is not None or problem.successors != "unknown" or problem.n_states < 2 or not low <= high:
+    if problem.start is not None or problem.n_states < 2 or not low <= high:
         return False
+    declared = None
+    if problem.successors != "unknown":
+        declared = _listed_successors(problem)
+        if declared is None:
+            return False
     wanted = Problem.black_box(
         problem.n_states - 1,
         problem.n_actions,
@@ -193,9 +226,28 @@ def _is_black_box(problem: Problem) -> bool:
         delta=problem.delta,
         stationary=problem.stationary,
         state_names=problem.state_names,
+        max_states=problem.max_states,
         source=problem.source_hash,
+        reward_law=problem.reward_law,
+        successors=declared,
+        max_successors=problem.max_successors,
+        return_range=problem.return_range,
     )
-    return all(np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True))
+    return wanted.successors == problem.successors and all(
+        np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True)
+    )
+
+
+def _listed_successors(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
+    """What the slots declare to follow each pair (s, a), as compressed rows; None unless it is in order."""
+    pairs = (problem.n_states - 1) * problem.n_actions
+    indptr = np.concatenate([[0], np.cumsum(problem.slots.used[:pairs])])
+    listed = problem.slots.successor[3:]
+    if len(listed) != indptr[-1] or (listed == problem.n_states).any():
+        return None
+    ascends = np.diff(listed) > 0
+    ascends[indptr[1:-1] - 1] = True  # from one pair to the next
+    return (indptr, listed) if ascends.all() else None
 
 
 def _lists_successors(problem: Problem) -> bool:

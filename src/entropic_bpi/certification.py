@@ -19,7 +19,8 @@ def certify(source: Any, *, beta: float, eps: float | None = None, delta: float 
 
     The event behind ``method="kl"`` is about transitions only: it mentions neither β nor the rewards. On it, every
     certificate for every β is true, so with probability :math:`1-\delta` *all* of them hold at once, however many
-    are asked for and however they are chosen.
+    are asked for and however they are chosen. Where rewards are random this is not so: their bounds are about one β, and a
+    certificate for another is refused.
 
     Parameters
     ----------
@@ -50,9 +51,15 @@ def certify(source: Any, *, beta: float, eps: float | None = None, delta: float 
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
         circumstances = certificate.circumstances._replace(ignored=())
+    beta = check_finite("beta", beta)
+    if problem.random_rewards and beta != problem.beta:
+        raise InvalidProblemError(
+            f"random rewards were learned for beta = {problem.beta:g} and cannot be certified for beta = {beta:g}: "
+            "how much a random reward is worth depends on beta, and delta was spent on that one before the first episode"
+        )
     problem = replace(
         problem,
-        beta=check_finite("beta", beta),
+        beta=beta,
         eps=problem.eps if eps is None else check_positive("eps", eps),
         delta=problem.delta if delta is None else check_probability("delta", delta),
     )

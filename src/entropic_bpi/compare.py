@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -20,7 +19,7 @@ from entropic_bpi._checks import check_choice, check_finite, check_integer, chec
 from entropic_bpi._workers import after_importing, compute, import_modules, processors
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.identification import start
-from entropic_bpi.learners import Run, names, run, run_until
+from entropic_bpi.learners import Run, Stop, names, run, run_until
 from entropic_bpi.learners.stopping import STOPPABLE
 from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.sequential import SequentialTest, Verdict
@@ -29,7 +28,6 @@ from entropic_bpi.settings import Settings
 __all__ = [
     "CERTIFYING",
     "SequentialTest",
-    "Stopping",
     "Verdict",
     "compare_regret",
     "compare_sequentially",
@@ -48,24 +46,6 @@ _NOT_AT_ZERO = ("entropic_bpi", "ucb_advantage")
 _R = TypeVar("_R")
 _Task = tuple[str, int]  # a learner and a seed
 _Done = Callable[[str], object]
-
-
-@dataclass(frozen=True)
-class Stopping:
-    """When a learner could certify a policy to within ε.
-
-    ``episodes`` were played; ``stopped`` says whether the certified ``gap`` reached ε within the budget, otherwise the
-    run was capped. ``lower`` and ``upper`` are the certified interval and ``seconds`` the time without compilation.
-    """
-
-    learner: str
-    seed: int
-    episodes: int
-    stopped: bool
-    gap: float
-    lower: float
-    upper: float
-    seconds: float
 
 
 def compare_regret(
@@ -176,7 +156,7 @@ def compare_stopping(
     workers: int | None = None,
     imports: Sequence[str] = (),
     done: _Done | None = None,
-) -> dict[str, list[Stopping]]:
+) -> dict[str, list[Stop]]:
     """Play until a certificate of ``eps`` or ``max_episodes``, for every learner and seed.
 
     ``learners`` may name those with a stopping rule (:func:`stoppable`) and our own, ``identify_kl`` and
@@ -249,7 +229,7 @@ def _regret_task(mdp: FiniteMDP, episodes: int, settings: dict[str, Any], task: 
     return run(learner, mdp, episodes=episodes, seed=seed, **settings)
 
 
-def _stopping_task(mdp: FiniteMDP, max_episodes: int, settings: dict[str, Any], scale: float, task: _Task) -> Stopping:
+def _stopping_task(mdp: FiniteMDP, max_episodes: int, settings: dict[str, Any], scale: float, task: _Task) -> Stop:
     import entropic_bpi as eb
 
     learner, seed = task
@@ -260,15 +240,18 @@ def _stopping_task(mdp: FiniteMDP, max_episodes: int, settings: dict[str, Any], 
         play = partial(run_until, learner, mdp, scale=scale, seed=seed, **settings)
     play(max_episodes=1)  # compiles
     outcome = play(max_episodes=max_episodes)
-    claim: Any = getattr(outcome, "certificate", outcome)
-    return Stopping(
+    if isinstance(outcome, Stop):
+        return outcome
+    certificate = outcome.certificate
+    return Stop(
         learner=learner,
         seed=seed,
         episodes=outcome.episodes,
         stopped=outcome.stopped,
-        gap=float(claim.gap),
-        lower=float(claim.lower),
-        upper=float(claim.upper),
+        policy=outcome.policy,
+        lower=certificate.lower,
+        upper=certificate.upper,
+        gap=certificate.gap,
         seconds=outcome.seconds,
     )
 

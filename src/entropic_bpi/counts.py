@@ -3,16 +3,18 @@
 Memory grows with what was visited. A row that was never played points to default slots it shares with others; its first
 visit gives it slots of its own, at the end of one pool. A row that may go anywhere in a large state space lists only
 the successors seen, behind one slot "elsewhere" (successor ``n_states``), and moves to a larger place when it is full.
+Once as many different outcomes of a row were seen as are declared to exist at most, its other slots are given up.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from entropic_bpi._compile import compiled
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.payments import Payments, cell_edges, copied, new_payments, pay, room_to_pay
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 from entropic_bpi.types import Transitions
 
@@ -21,20 +23,21 @@ __all__ = ["Counts", "Ledger", "record", "spare_slots"]
 _FORBIDDEN = -1
 _FULL = -2
 _CONTRADICTED = -3
+_NO_ROOM_TO_PAY = -4
 
 
 class Ledger(NamedTuple):
     """The arrays of :class:`Counts`, in the form the compiled kernels take.
 
-    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``changed[i]`` is set when the row is visited
-    and cleared by the method that has taken note. ``end[0]`` is the number of pool slots in use.
+    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``most[i]`` is how many different outcomes the
+    row is declared to have at most, 0 if that is not declared. ``end[0]`` is the number of pool slots in use.
     """
 
     visits: np.ndarray
     begin: np.ndarray
     used: np.ndarray
     capacity: np.ndarray
-    changed: np.ndarray
+    most: np.ndarray
     successor: np.ndarray
     tally: np.ndarray
     low: np.ndarray
@@ -62,7 +65,7 @@ def _move(ledger: Ledger, row: int, room: int) -> bool:
 
 @compiled
 def record(ledger: Ledger, n_states: int, row: int, successor: int, times: int) -> int:
-    """Add ``times`` visits of ``row`` that went to ``successor``; the slot, or a negative code and nothing changed."""
+    """Add ``times`` visits of ``row`` that went to ``successor``; 0, or a negative code and nothing changed."""
     open_ended = ledger.successor[ledger.begin[row]] == n_states
     if ledger.visits[row] == 0:
         room = 4 if open_ended else ledger.used[row]
@@ -81,46 +84,94 @@ def record(ledger: Ledger, n_states: int, row: int, successor: int, times: int) 
         slot = ledger.begin[row] + ledger.used[row]
         ledger.successor[slot] = successor
         ledger.tally[slot] = 0
+        for t in range(ledger.low.shape[0]):  # it may pay what anything not seen yet may
+            ledger.low[t, slot] = ledger.low[t, ledger.begin[row]]
+            ledger.high[t, slot] = ledger.high[t, ledger.begin[row]]
         ledger.used[row] += 1
     return _add(ledger, row, slot, times)
 
 
 @compiled
-def _record_outcome(ledger: Ledger, row: int, successor: int, reward: float, times: int, kinds: int) -> int:
-    """The same where the reward is part of what was seen; ``kinds`` different ones are possible for this successor."""
+def _record_outcome(
+    ledger: Ledger,
+    n_states: int,
+    row: int,
+    successor: int,
+    low: float,
+    high: float,
+    times: int,
+    kinds: int,
+    same: float,
+) -> int:
+    """The same where the reward, from ``low`` to ``high``, is part of what was seen.
+
+    ``kinds`` different ones are possible for this successor; two that are no more than ``same`` apart do not differ.
+    """
     if ledger.visits[row] == 0 and not _move(ledger, row, max(4, ledger.used[row])):
         return _FULL
-    found = 0
+    open_ended = ledger.successor[ledger.begin[row]] == n_states
+    found, declared = 0, -1
     for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
         if ledger.successor[j] == successor:
-            if ledger.low[0, j] == reward:
+            least, most = min(ledger.low[0, j], low), max(ledger.high[0, j], high)
+            if ledger.tally[j] == 0:
+                declared = j
+            elif most - least <= same:
+                ledger.low[0, j], ledger.high[0, j] = least, most
                 return _add(ledger, row, j, times)
-            found += 1
+            else:
+                found += 1
     if found == kinds:
         return _CONTRADICTED
-    if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
-        return _FULL
-    slot = ledger.begin[row] + ledger.used[row]
-    ledger.used[row] += 1
-    ledger.successor[slot] = successor
-    ledger.tally[slot] = 0
-    ledger.low[0, slot] = ledger.high[0, slot] = reward
+    if declared < 0 and not open_ended:
+        return _FORBIDDEN
+    slot = declared
+    if declared < 0 or kinds > 1:  # another reward may come: what was not seen yet keeps its slot
+        if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
+            return _FULL
+        slot = ledger.begin[row] + ledger.used[row]
+        ledger.used[row] += 1
+        ledger.successor[slot] = successor
+        ledger.tally[slot] = 0
+    ledger.low[0, slot], ledger.high[0, slot] = low, high
     return _add(ledger, row, slot, times)
 
 
 @compiled
 def _add(ledger: Ledger, row: int, slot: int, times: int) -> int:
+    new = ledger.tally[slot] == 0
     ledger.tally[slot] += times
     ledger.visits[row] += times
-    ledger.changed[row] = True
-    return slot
+    if new and ledger.most[row] > 0:
+        _close_if_complete(ledger, row)
+    return 0
+
+
+@compiled
+def _close_if_complete(ledger: Ledger, row: int) -> None:
+    """Give up the slots that were not seen, if all others that can exist were."""
+    begin, used, seen = ledger.begin[row], ledger.used[row], 0
+    for j in range(begin, begin + used):
+        seen += ledger.tally[j] > 0
+    if seen < ledger.most[row]:
+        return
+    kept = begin
+    for j in range(begin, begin + used):
+        if ledger.tally[j] > 0:
+            ledger.successor[kept] = ledger.successor[j]
+            ledger.tally[kept] = ledger.tally[j]
+            for t in range(ledger.low.shape[0]):
+                ledger.low[t, kept] = ledger.low[t, j]
+                ledger.high[t, kept] = ledger.high[t, j]
+            kept += 1
+    ledger.used[row] = kept - begin
 
 
 @compiled
 def _record_outcomes(
-    ledger: Ledger, n_states: int, n_actions: int, transitions: Transitions, first: int
+    ledger: Ledger, n_states: int, n_actions: int, same: float, transitions: Transitions, first: int
 ) -> tuple[int, int]:
-    """``_record_all`` where rewards are learned."""
+    """``_record_all`` where fixed rewards are learned."""
     for i in range(first, transitions.rows.size):
         row, successor = transitions.rows[i], transitions.successors[i]
         kinds = 1
@@ -128,9 +179,26 @@ def _record_outcomes(
             kinds = END_REWARDS
         elif row // n_actions % n_states == successor:
             kinds = STAY_REWARDS
-        slot = _record_outcome(ledger, row, successor, transitions.rewards[i], transitions.times[i], kinds)
+        low, high = transitions.rewards[i], transitions.upper[i]
+        code = _record_outcome(ledger, n_states, row, successor, low, high, transitions.times[i], kinds, same)
+        if code < 0:
+            return i, code
+    return transitions.rows.size, 0
+
+
+@compiled
+def _record_paid(
+    ledger: Ledger, n_states: int, payments: Payments, edges: np.ndarray, transitions: Transitions, first: int
+) -> tuple[int, int]:
+    """``_record_all`` where random rewards are learned."""
+    for i in range(first, transitions.rows.size):
+        row, successor, times = transitions.rows[i], transitions.successors[i], transitions.times[i]
+        if not room_to_pay(payments, row):
+            return i, _NO_ROOM_TO_PAY
+        slot = record(ledger, n_states, row, successor, times)
         if slot < 0:
             return i, slot
+        pay(payments, edges, row, successor, transitions.rewards[i], transitions.upper[i], times)
     return transitions.rows.size, 0
 
 
@@ -138,9 +206,9 @@ def _record_outcomes(
 def _record_all(ledger: Ledger, n_states: int, transitions: Transitions, first: int) -> tuple[int, int]:
     """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
     for i in range(first, transitions.rows.size):
-        slot = record(ledger, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])
-        if slot < 0:
-            return i, slot
+        code = record(ledger, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])
+        if code < 0:
+            return i, code
     return transitions.rows.size, 0
 
 
@@ -154,10 +222,15 @@ def spare_slots(problem: Problem) -> int:
 
 
 class Counts:
-    """Visit counts of a :class:`~entropic_bpi.problem.Problem` and the number of episodes behind them."""
+    """Visit counts of a :class:`~entropic_bpi.problem.Problem` and the number of episodes behind them.
+
+    Where rewards are random, ``payments`` has what was paid; elsewhere it stays empty.
+    As long as ``origin`` is the same object, counts only grew: a row with the same visits as before is as it was.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.origin = object()
         self.episodes = 0
         slots, n_slots = problem.slots, len(problem.slots.successor)
         pool = n_slots + max(spare_slots(problem), 1024)
@@ -166,13 +239,14 @@ class Counts:
             begin=slots.begin.copy(),
             used=slots.used.copy(),
             capacity=np.zeros(problem.n_rows, dtype=np.int64),
-            changed=np.ones(problem.n_rows, dtype=np.bool_),
+            most=problem.most.copy(),
             successor=_padded(slots.successor, pool),
             tally=np.zeros(pool, dtype=np.int64),
             low=_padded(slots.low, pool),
             high=_padded(slots.high, pool),
             end=np.array([n_slots]),
         )
+        self.payments = new_payments(problem.n_rows if problem.random_rewards else 0)
 
     @classmethod
     def of(cls, problem: Problem, transitions: Transitions, episodes: int) -> Counts:
@@ -198,41 +272,59 @@ class Counts:
         InvalidProblemError
             If a transition was declared impossible. It voids the assumption; the counts made before stay as they were.
         """
-        learned = transitions.rewards.size > 0
-        before = self.state() if learned or self.problem.successors != "unknown" else None
-        first, n_states, n_actions = 0, self.problem.n_states, self.problem.n_actions
+        problem, first = self.problem, 0
+        learned = problem.black_box_rewards
+        assert transitions.rewards.size == learned * transitions.rows.size
+        if learned and not transitions.upper.size:
+            transitions = transitions._replace(upper=transitions.rewards)
+        declared = problem.successors != "unknown" or problem.max_successors is not None
+        before = self.state() if learned or declared else None
         while True:
-            if learned:
-                first, code = _record_outcomes(self.ledger, n_states, n_actions, transitions, first)
-            else:
-                first, code = _record_all(self.ledger, n_states, transitions, first)
+            first, code = self._record(transitions, first)
             if code == _FULL:
                 self.reserve(self.ledger.successor.size)
-                continue
-            break
-        if code == _FORBIDDEN:
-            assert before is not None
-            self.restore(before)
-            self.refuse(int(transitions.rows[first]), int(transitions.successors[first]))
-        if code == _CONTRADICTED:
+            elif code == _NO_ROOM_TO_PAY:
+                self.payments = copied(self.payments, max(1024, self.payments.times.size))
+            else:
+                break
+        if code < 0:
             assert before is not None
             self.restore(before)
             row, successor = int(transitions.rows[first]), int(transitions.successors[first])
+            if code == _FORBIDDEN:
+                self.refuse(row, successor)
             raise InvalidProblemError(
-                f"the reward of {self.problem.place(row)} to state {self.problem.state_names[successor]!r} changed: "
-                f"now {transitions.rewards[first]}, but a reward must be determined by state, action and next state "
+                f"the reward of {problem.place(row)} to state {problem.state_names[successor]!r} changed: "
+                f"now {transitions.rewards[first]}, but with rewards='fixed' it must be determined by state, action and "
+                "next state; rewards='random' (--rewards random) learns the law of a random one "
                 f"(after {self.episodes} episodes, which are kept)"
             )
         self.episodes += episodes
 
-    def refuse(self, row: int, successor: int) -> None:
-        """Report a transition that contradicts the declared successors."""
-        problem = self.problem
-        raise InvalidProblemError(
-            f"the declared successors are wrong: {problem.place(row)} went to state "
-            f"{problem.state_names[successor]!r}, which was declared impossible "
-            f"(after {self.episodes} episodes, which are kept)"
-        )
+    def _record(self, transitions: Transitions, first: int) -> tuple[int, int]:
+        """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
+        problem, ledger = self.problem, self.ledger
+        if problem.random_rewards:
+            edges = cell_edges(*problem.declared_range)
+            return _record_paid(ledger, problem.n_states, self.payments, edges, transitions, first)
+        if problem.black_box_rewards:
+            return _record_outcomes(
+                ledger, problem.n_states, problem.n_actions, problem.same_reward, transitions, first
+            )
+        return _record_all(ledger, problem.n_states, transitions, first)
+
+    def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
+        """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
+        problem, slots = self.problem, self.problem.slots
+        went = f"{problem.place(row)} went to state {problem.state_names[successor]!r}"
+        listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
+        if successor in listed or problem.n_states in listed:
+            most, paid = int(problem.most[row]), "" if reward is None else f" with reward {reward}"
+            others = "another outcome" if most == 1 else f"{most} other outcomes"
+            wrong = f"max_successors={most} is wrong: {went}{paid}, but had {others} before"
+        else:
+            wrong = f"the declared successors are wrong: {went}, which was declared impossible"
+        raise InvalidProblemError(f"{wrong} (after {self.episodes} episodes, which are kept)")
 
     def occupied_slots(self) -> tuple[np.ndarray, np.ndarray]:
         """The slots of every row that was visited, and their rows."""
@@ -244,12 +336,27 @@ class Counts:
 
     def seen(self) -> Transitions:
         """Every transition seen, row by row in the order of the slots: added to new counts, they get the same slots."""
-        ledger = self.ledger
+        problem, ledger = self.problem, self.ledger
         rows, slots = self.occupied_slots()
         times = ledger.tally[slots]
         rows, slots, times = rows[times > 0], slots[times > 0], times[times > 0]
-        rewards = ledger.low[0, slots] if self.problem.black_box_rewards else np.empty(0)
-        return Transitions(rows, ledger.successor[slots], times, rewards)
+        if problem.random_rewards:
+            return self._paid(rows * problem.n_states + ledger.successor[slots])
+        rewards = (ledger.low[0, slots], ledger.high[0, slots]) if problem.black_box_rewards else ()
+        return Transitions(rows, ledger.successor[slots], times, *rewards)
+
+    def _paid(self, order: np.ndarray) -> Transitions:
+        """Every payment seen, those of a transition together; ``order`` lists transitions as ``row * S + successor``."""
+        payments = self.payments
+        rows = np.repeat(np.arange(len(payments.used)), payments.used)
+        first = np.cumsum(payments.used) - payments.used
+        entries = np.arange(len(rows)) + np.repeat(payments.begin - first, payments.used)
+        sorter = np.argsort(order)
+        place = sorter[np.searchsorted(order[sorter], rows * self.problem.n_states + payments.successor[entries])]
+        wanted = np.argsort(place, kind="stable")
+        entries = entries[wanted]
+        columns = (payments.successor, payments.times, payments.low, payments.high)
+        return Transitions(rows[wanted], *(column[entries] for column in columns))
 
     def transitions(self) -> Transitions:
         """Every transition seen, sorted by row and successor: the counts in their canonical form."""
@@ -265,12 +372,13 @@ class Counts:
             name: array[..., :end].copy() if name in ("successor", "tally", "low", "high") else array.copy()
             for name, array in self.ledger._asdict().items()
         }
-        return {"episodes": self.episodes, **arrays}
+        return {"episodes": self.episodes, "payments": copied(self.payments), **arrays}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.episodes = int(state["episodes"])
         self.ledger = Ledger(**{name: np.array(state[name]) for name in Ledger._fields})
-        self.ledger.changed[:] = True  # whatever a method has cached about these rows is not known to be theirs
+        self.payments = copied(state["payments"])
+        self.origin = object()
         self.reserve(max(spare_slots(self.problem), 1024))
 
 

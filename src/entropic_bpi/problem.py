@@ -8,6 +8,7 @@ state, one action and reward 0, whose row is the last one and is never pooled.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.types import Goal
 
-__all__ = ["Frame", "Problem", "Slots", "actions_at", "reward_step", "row_of"]
+__all__ = ["REWARD_LAWS", "Frame", "Problem", "Slots", "actions_at", "reward_step", "row_of"]
 
 # Up to this many states a row with unknown successors lists every state; beyond, only those seen and "elsewhere".
 EXPLICIT_STATES = 64
@@ -29,7 +30,16 @@ _MAX_EXPLICIT_SLOTS = 50_000_000
 # How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
 END_REWARDS = 8
 STAY_REWARDS = 2
+# What the reward of a black box is, given state, action and next state: one number, a random one, or a random one whose law
+# does not depend on the next state.
+REWARD_LAWS = ("fixed", "random", "random-pair")
+# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
+SAME_REWARD = 1e-9
+# By how much of its spread a return may miss its declared range and be called rounded.
+RETURN_ROOM = 1e-9
 _LARGEST_RETURN = 1e307
+# Random rewards are counted in cells of their range, which doubles must be able to tell apart.
+_NARROWEST_RANGE = 1e-9
 
 
 class Frame(NamedTuple):
@@ -110,6 +120,16 @@ class Problem:
         The possible successors of each row.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
+    max_states : int or None
+        The declared bound on the number of states where they are numbered as they are first seen. Then ``state_names`` is
+        a list that grows with what is found.
+    reward_law : str
+        One of :data:`REWARD_LAWS`; all but ``"fixed"`` are for black boxes.
+    max_successors : int or None
+        Declared: a state and action have at most so many different outcomes, whichever they are. An outcome is a next
+        state and, where rewards are learned, what is paid on the way. It does not concern the start.
+    return_range : (float, float) or None
+        Declared, where rewards are learned: the return of every episode lies in it, whatever is played.
     """
 
     n_states: int
@@ -123,9 +143,13 @@ class Problem:
     successors: str
     rewards: np.ndarray | None
     slots: Slots
-    state_names: tuple[str, ...]
-    action_names: tuple[str, ...]
+    state_names: Sequence[str]
+    action_names: Sequence[str]
     source_hash: str
+    max_states: int | None = None
+    reward_law: str = "fixed"
+    max_successors: int | None = None
+    return_range: tuple[float, float] | None = None
 
     @property
     def goal(self) -> Goal:
@@ -150,6 +174,21 @@ class Problem:
         return self.rewards is None and bool(self.slots.successor[0] == self.n_states)
 
     @property
+    def random_rewards(self) -> bool:
+        return self.reward_law != "fixed"
+
+    @property
+    def declared_range(self) -> tuple[float, float]:
+        """Of a black box, where a reward that was not seen yet must lie."""
+        return float(self.slots.low[0, 0]), float(self.slots.high[0, 0])
+
+    @property
+    def same_reward(self) -> float:
+        """How far apart two fixed rewards of a black box may be and still be one."""
+        low, high = self.declared_range
+        return SAME_REWARD * (high - low)
+
+    @property
     def n_rows(self) -> int:
         return len(self.slots.begin)
 
@@ -161,10 +200,27 @@ class Problem:
         return float(self.slots.low.min()), float(self.slots.high.max())
 
     @property
-    def return_range(self) -> float:
+    def return_spread(self) -> float:
         """How far apart two returns can be, by the rewards alone."""
         low, high = self.reward_range
         return (high - low) * self.horizon
+
+    @property
+    def widened_return_range(self) -> tuple[float, float]:
+        """The declared range of the return with room for the rounding of sums of rewards."""
+        assert self.return_range is not None
+        room = RETURN_ROOM * self.return_spread
+        return self.return_range[0] - room, self.return_range[1] + room
+
+    @cached_property
+    def most(self) -> np.ndarray:
+        """How many of its possible outcomes each row has at most, as declared; 0 where nothing less is declared."""
+        if self.max_successors is None:
+            return np.zeros(self.n_rows, dtype=np.int64)
+        fewer = self.slots.possible > self.max_successors
+        if self.artificial:
+            fewer[-1] = False
+        return np.where(fewer, self.max_successors, 0)
 
     @cached_property
     def frame(self) -> Frame:
@@ -190,10 +246,10 @@ class Problem:
                 steps.append(everywhere)
                 continue
             rows = self.rows_at(h, steps[-1])
-            found = np.zeros(self.n_states, dtype=bool)
+            found = np.zeros(self.n_states + 1, dtype=bool)
             for begin, used in zip(self.slots.begin[rows], self.slots.used[rows], strict=True):
                 found[self.slots.successor[begin : begin + used]] = True
-            steps.append(np.flatnonzero(found))
+            steps.append(everywhere if found[-1] else np.flatnonzero(found))
         return steps
 
     def rows_at(self, h: int, states: np.ndarray) -> np.ndarray:
@@ -210,6 +266,20 @@ class Problem:
         if 0 < high - low < sys.float_info.min or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise InvalidProblemError(
                 f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles: use other units"
+            )
+        if self.return_range is not None:
+            least, most = self.return_range
+            if least > high * self.horizon or most < low * self.horizon:
+                raise InvalidProblemError(
+                    f"no episode has a return in return_range=({least:g}, {most:g}): {self.horizon} rewards from {low:g} "
+                    f"to {high:g} add up to something from {low * self.horizon:g} to {high * self.horizon:g}"
+                )
+
+        if self.random_rewards:
+            low, high = self.declared_range
+        if self.random_rewards and 0 < high - low < _NARROWEST_RANGE * max(-low, high):
+            raise InvalidProblemError(
+                f"random rewards from {low!r} to {high!r} are too close together for doubles: subtract what they share"
             )
 
     def place(self, row: int) -> str:
@@ -232,16 +302,41 @@ class Problem:
 
     @property
     def at_risk(self) -> np.ndarray:
-        """Which rows need a ball: those with several possible successors that matter. Fixed before any data."""
+        """Which rows need a ball: those with several possible outcomes that matter. Fixed before any data."""
         concerned = np.zeros(self.n_rows, dtype=bool)
         for h, states in self.places_at_risk:
             concerned[self.rows_at(h, states)] = True
-        return concerned & (self.slots.possible > 1)
+        return concerned & self.uncertain
+
+    @property
+    def uncertain(self) -> np.ndarray:
+        """Which rows may have several outcomes: the others are known once they were visited."""
+        return (self.slots.possible > 1) & (self.most != 1)
 
     @property
     def rows_at_risk(self) -> int:
         """P: how many rows need a ball."""
         return int(self.at_risk.sum())
+
+    @property
+    def delta_of_transitions(self) -> float:
+        """The part of δ that the transitions may use: all of it, or half where rewards are random."""
+        return self.delta / 2 if self.random_rewards else self.delta
+
+    @property
+    def reward_laws_at_risk(self) -> int:
+        """How many laws of rewards are learned: those of every step that can be reached, the last one included.
+
+        Fixed before any data.
+        """
+        slots, concerned = self.slots, np.zeros(self.n_rows, dtype=bool)
+        if not self.random_rewards:
+            return 0
+        for h in range(int(self.artificial), self.steps):
+            states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
+            concerned[self.rows_at(h, states)] = True
+        concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
+        return int(concerned.sum() if self.reward_law == "random-pair" else slots.possible[concerned].sum())
 
     @classmethod
     def black_box(
@@ -255,27 +350,35 @@ class Problem:
         eps: float,
         delta: float,
         stationary: bool,
-        state_names: tuple[str, ...],
+        state_names: Sequence[str],
         source: str,
+        action_names: Sequence[str] | None = None,
+        max_states: int | None = None,
+        reward_law: str = "fixed",
+        successors: tuple[np.ndarray, np.ndarray] | None = None,
+        max_successors: int | None = None,
+        return_range: tuple[float, float] | None = None,
     ) -> Problem:
         """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
 
-        Rewards are unknown in ``reward_range`` until seen, the start is learned, every state may follow any other.
+        Rewards are unknown in ``reward_range`` until seen, and the start is learned. Every state may follow any other
+        unless ``successors`` are declared: compressed rows ``(indptr, indices)`` over the pairs (s, a), in order.
         """
         n_states = n_observations + 1
         _check_plan_fits(horizon, n_states, n_actions)
         low, high = min(reward_range[0], 0.0), max(reward_range[1], 0.0)
-        pairs = n_states * n_actions
-        at_end = np.arange(pairs if stationary else pairs * horizon) % pairs // n_actions == n_observations
-        outcomes = n_states - 1 + END_REWARDS + STAY_REWARDS - 1
-        # Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; slot 2: a start not seen yet.
+        # Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; slot 2: a start not seen yet; then
+        # the declared successors, row by row, each with a reward that was not seen yet.
+        listed = np.empty(0, dtype=np.int64) if successors is None else successors[1]
+        begin, used, possible = _black_box_rows(n_observations, n_actions, successors, reward_law == "fixed")
+        times = 1 if stationary else horizon
         slots = Slots(
-            begin=np.append(at_end.astype(np.int64), 2),
-            used=np.ones(len(at_end) + 1, dtype=np.int64),
-            successor=np.array([n_states, n_observations, n_states]),
-            low=np.array([[reward_range[0], 0.0, low]]),
-            high=np.array([[reward_range[1], 0.0, low]]),
-            possible=np.append(np.where(at_end, 1, outcomes), n_observations),
+            begin=np.append(np.tile(begin, times), 2),
+            used=np.append(np.tile(used, times), 1),
+            successor=np.concatenate([[n_states, n_observations, n_states], listed]),
+            low=np.concatenate([[reward_range[0], 0.0, low], np.full(len(listed), reward_range[0])])[None],
+            high=np.concatenate([[reward_range[1], 0.0, low], np.full(len(listed), reward_range[1])])[None],
+            possible=np.append(np.tile(possible, times), n_observations),
         )
         problem = cls(
             n_states=n_states,
@@ -286,12 +389,16 @@ class Problem:
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
             stationary=stationary,
-            successors="unknown",
+            successors="unknown" if successors is None else "mask",
             rewards=None,
             slots=slots,
             state_names=state_names,
-            action_names=tuple(str(a) for a in range(n_actions)),
+            action_names=action_names or [str(a) for a in range(n_actions)],
             source_hash=source,
+            max_states=max_states,
+            reward_law=reward_law,
+            max_successors=max_successors,
+            return_range=return_range,
         )
         assert problem.reward_range[0] == low
         assert problem.reward_range[1] in (high, reward_range[1])
@@ -308,6 +415,7 @@ class Problem:
         delta: float,
         stationary: bool = False,
         successors: Any = None,
+        max_successors: int | None = None,
     ) -> Problem:
         """The problem of identifying a good policy of ``mdp`` when its probabilities are hidden."""
         if stationary and not mdp.stationary:
@@ -334,6 +442,7 @@ class Problem:
             state_names=mdp.state_names,
             action_names=mdp.action_names,
             source_hash=mdp.content_hash,
+            max_successors=max_successors,
         )
         problem._check_range()
         return problem
@@ -343,6 +452,28 @@ def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
     """A plan has at least 8 numbers for every step, state and action, whatever the method."""
     sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
+
+
+def _black_box_rows(
+    n_observations: int, n_actions: int, successors: tuple[np.ndarray, np.ndarray] | None, fixed: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``begin``, ``used`` and ``possible`` of the pairs (s, a) of a black box; the last state is the end.
+
+    Where rewards are ``fixed``, another reward is another outcome.
+    """
+    pairs = n_observations * n_actions
+    ends, stays = (END_REWARDS, STAY_REWARDS) if fixed else (1, 1)
+    if successors is None:
+        begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
+        possible = np.full(pairs, n_observations - 1 + ends + stays)
+    else:
+        indptr, listed = successors
+        begin, used = 3 + indptr[:-1], np.diff(indptr)
+        back = listed == np.repeat(np.arange(pairs) // n_actions, used)
+        rewards = np.where(listed == n_observations, ends, np.where(back, stays, 1))
+        possible = np.add.reduceat(rewards, indptr[:-1])
+    end = np.ones(n_actions, dtype=np.int64)
+    return np.append(begin, end), np.append(used, end), np.append(possible, end)
 
 
 def _step_table(mdp: FiniteMDP) -> np.ndarray:

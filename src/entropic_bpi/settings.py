@@ -14,10 +14,12 @@ from entropic_bpi._checks import (
     check_integer,
     check_positive,
     check_probability,
+    check_range,
     check_seed,
 )
 from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem import REWARD_LAWS
 from entropic_bpi.types import Goal
 
 __all__ = ["CHECKS", "EVERY", "Settings"]
@@ -43,6 +45,10 @@ def check_ties(name: str, ties: Any) -> str:
     return check_choice(name, ties, ("random", "lowest"))
 
 
+def check_rewards(name: str, rewards: Any) -> str:
+    return check_choice(name, rewards, REWARD_LAWS)
+
+
 def check_method(name: str, method: Any) -> str:
     return check_choice(name, method, methods.names())
 
@@ -54,11 +60,16 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "method": check_method,
     "stationary": check_flag,
     "replan": check_replan,
+    "max_successors": check_integer,
+    "reward_range": check_range,
+    "return_range": check_range,
     "horizon": check_integer,
     "max_episodes": check_integer,
     "seed": check_seed,
     "ties": check_ties,
     "num_envs": check_integer,
+    "max_states": check_integer,
+    "rewards": check_rewards,
 }
 """For each argument that can be judged alone: ``check(name, value)`` returns it in its final form or raises."""
 
@@ -67,7 +78,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
 class Settings:
     """How to run, whatever the source: the arguments of :func:`entropic_bpi.identify`, checked and complete.
 
-    ``successors`` and ``reward_range`` are as given: what they must be depends on the source.
+    ``successors`` are as given: what they must be depends on the source.
 
     Attributes
     ----------
@@ -80,10 +91,14 @@ class Settings:
     ties : str
     stationary : bool or None
         None: the source's default.
-    successors : None, str or array
+    successors : None, str, array, dict or function
+    max_successors : int or None
     horizon : int or None
-    reward_range : (float, float) or None
+    reward_range, return_range : (float, float) or None
+    rewards : str
+        The law of the rewards, one of :data:`entropic_bpi.problem.REWARD_LAWS`.
     num_envs : int
+    max_states : int or None
     max_episodes : int or None
     seed : int or None
         None: a fresh one.
@@ -96,9 +111,13 @@ class Settings:
     ties: str = "random"
     stationary: bool | None = None
     successors: Any = None
+    max_successors: int | None = None
     horizon: int | None = None
     reward_range: tuple[float, float] | None = None
+    rewards: str = "fixed"
+    return_range: tuple[float, float] | None = None
     num_envs: int = 1
+    max_states: int | None = None
     max_episodes: int | None = None
     seed: int | None = None
 

@@ -1,6 +1,7 @@
 """Optimistic and pessimistic planning over KL balls: against the plain reference, and under attack."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import entropic_bpi as eb
 from entropic_bpi import problem as problem_module
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.bernstein import Bernstein
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from entropic_bpi.types import Transitions
@@ -233,9 +235,25 @@ def test_one_method_on_other_counts_forgets_the_first():
     method.plan(case.counts, 0)
     method.plan(other, 1)
     fresh = KL(case.problem)
-    other.ledger.changed[:] = True
     fresh.plan(other, 1)
     np.testing.assert_array_equal(method.rules.radius, fresh.rules.radius)
+
+
+@pytest.mark.parametrize("kind", [KL, partial(Bernstein, constants="sharp")])
+def test_counts_that_were_set_back_are_planned_anew(kind):
+    case = draw(
+        np.random.default_rng(3), Shape(visits=(50_000,), next_state_rewards=False, intervals=False, horizons=(3,))
+    )
+    t, counts = case.counts.transitions(), Counts(case.problem)
+    empty = counts.state()
+    for row in np.unique(t.rows):  # as many visits, all to the first successor
+        mine = t.rows == row
+        counts.add(Transitions(t.rows[mine][:1], t.successors[mine][:1], np.array([t.times[mine].sum()])), 1)
+    method, fresh = kind(case.problem), kind(case.problem)
+    assert method.plan(counts, 0).bounds != fresh.plan(case.counts, 0).bounds
+    counts.restore(empty)
+    counts.add(t, 1)
+    assert method.plan(counts, 0).bounds == fresh.plan(counts, 0).bounds
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -286,7 +304,7 @@ def test_tiny_betas_stop_alike_with_nearly_the_same_interval():
 
 def test_bounds_are_continuous_where_the_form_for_tiny_beta_begins():
     case = draw(np.random.default_rng(8), Shape(visits=(100, 1000), intervals=False))
-    spread = case.problem.return_range
+    spread = case.problem.return_spread
     gaps = []
     for beta in (0.0, 0.99e-5 / spread, 1.01e-5 / spread, 2e-5 / spread):
         plan = KL(dataclasses.replace(case.problem, beta=beta)).plan(case.counts, 0)

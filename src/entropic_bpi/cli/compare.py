@@ -20,8 +20,8 @@ from entropic_bpi.cli._sources import (
 from entropic_bpi.errors import InvalidProblemError
 
 if TYPE_CHECKING:
-    from entropic_bpi.compare import Stopping, Verdict
-    from entropic_bpi.learners import Run
+    from entropic_bpi.compare import Verdict
+    from entropic_bpi.learners import Run, Stop
     from entropic_bpi.mdp import FiniteMDP
 
 REGRET, PLOT, STOPPING, VERDICTS = "regret.csv", "regret.png", "stopping.csv", "verdicts.csv"
@@ -249,7 +249,7 @@ def _compare_stopping(
     console.print(f"written  {out}: {STOPPING}")
 
 
-def _stopping_row(each: Sequence[Stopping]) -> list[str]:
+def _stopping_row(each: Sequence[Stop]) -> list[str]:
     from entropic_bpi.compare import confidence
 
     capped = sum(not one.stopped for one in each)

@@ -41,7 +41,7 @@ def identify(
     delta: Annotated[float, typer.Option(help="Probability with which the claim may fail.")],
     method: Annotated[str, typer.Option(help="kl (few episodes) or bernstein (the paper's algorithm).")] = "kl",
     constants: Annotated[
-        str | None, typer.Option(help="For bernstein: verified (machine-checked, the default) or sharp.")
+        str | None, typer.Option(help="For bernstein: verified (machine-checked, the default), sharp or printed.")
     ] = None,
     stationary: Annotated[
         bool | None,
@@ -72,6 +72,12 @@ def identify(
             help="Play a gym: source as a black box, whose rewards lie in this range and are learned, too.",
         ),
     ] = None,
+    rewards: Annotated[
+        str,
+        typer.Option(
+            help="Of a black box: fixed by state, action and next state; random; or random-pair, whatever the next state."
+        ),
+    ] = "fixed",
     max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
     ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
@@ -134,6 +140,7 @@ def identify(
         "successors": _read_successors(successors),
         "replan": _read_replan(replan),
         "sampling": sampling,
+        "rewards": rewards,
         "max_episodes": max_episodes,
         "seed": seed,
         "ties": ties,

@@ -39,6 +39,7 @@ from entropic_bpi.learners._value_iteration import BALL, TIGHT, Knowledge, Value
 from entropic_bpi.learners.game import new_game
 from entropic_bpi.learners.kernels import Greedy, Model, Scratch, compiled, row_of
 from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.types import Bounds, Goal
 
 __all__ = ["STOPPABLE", "Conversion", "Stop", "pac_from_regret", "run_until"]
 
@@ -60,6 +61,7 @@ class Stop:
     """
 
     learner: str
+    seed: Any
     episodes: int
     stopped: bool
     policy: np.ndarray
@@ -109,11 +111,12 @@ def run_until(
         raise InvalidProblemError(f"bpi_ucbvi certifies the expected return only: beta must be 0, got {beta}")
     factory = find(learner)
     check_params(learner, factory, params)
+    goal = Goal(beta, eps, check_probability("delta", delta))
     game = new_game(
         mdp,
         beta=beta,
         episodes=max_episodes,
-        delta=check_probability("delta", delta),
+        delta=goal.delta,
         scale=check_positive("scale", scale),
         seed=seed,
         ties=check_choice("ties", ties, ("random", "lowest")),
@@ -124,8 +127,8 @@ def run_until(
     began, episodes = time.perf_counter(), 0
     while True:
         policy, lower, upper = certificate(play)
-        gap = (upper - lower) * game.reward_span
-        if gap <= eps or episodes >= max_episodes:
+        bounds = Bounds(lower, upper, (upper - lower) * game.reward_span)
+        if bounds.reached(goal) or episodes >= max_episodes:
             break
         following = min(episodes + max(1, math.ceil(TEST_RATIO * episodes)), max_episodes)
         play(episodes, following)
@@ -133,12 +136,13 @@ def run_until(
     offset = mdp.horizon * game.lowest_reward
     return Stop(
         learner=learner,
+        seed=seed,
         episodes=episodes,
-        stopped=gap <= eps,
+        stopped=bounds.reached(goal),
         policy=policy[1:] if game.artificial_start else policy,
         lower=offset + game.reward_span * lower,
         upper=offset + game.reward_span * upper,
-        gap=gap,
+        gap=bounds.gap,
         seconds=time.perf_counter() - began,
     )
 

@@ -4,7 +4,8 @@ r"""Our method: optimistic and pessimistic planning over exact KL balls, and the
 \log(P/\delta)+R_{mix}(N)\}` at all times with probability :math:`1-\delta` (:mod:`entropic_bpi.methods.rates`), where
 :math:`P` is the number of such rows: more than one possible successor, reachable under the declared successors, and at a
 step where what follows can depend on the next state. The event is about transitions only, so whatever is concluded from
-it holds for every β, every ε, every policy and every known reward at once.
+it holds for every β, every ε, every policy and every known reward at once. Where rewards are random it gets half of δ, and
+the other half is for their laws, at the one β of the problem (:mod:`entropic_bpi.methods.rewards`).
 
 **Plan.** Backwards over the steps, with max and min over the balls: optimistic :math:`U^o=e^{\beta r}\max qZ^o`
 (min for :math:`\beta<0`), pessimistic :math:`U^p` the other way round. :math:`Z^o=\mathrm{best}_a U^o` bounds the optimum,
@@ -32,7 +33,7 @@ from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.gap import SAME_TOLERANCE, deviation_ratio, row_extreme, same_ratio, slot_weight
+from entropic_bpi.methods.gap import SAME_TOLERANCE, deviation_ratio, row_extreme, same_ratio, slot_value
 from entropic_bpi.methods.kl_ball import TOLERANCE
 from entropic_bpi.methods.kl_records import (
     Box,
@@ -46,11 +47,12 @@ from entropic_bpi.methods.kl_records import (
     new_scratch,
 )
 from entropic_bpi.methods.rates import mixture_radius, reached
+from entropic_bpi.methods.rewards import RewardBounds
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, reward_step, row_of
 from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
-__all__ = ["KL", "refresh_radii"]
+__all__ = ["KL", "planning_beta", "refresh_radii"]
 
 LARGEST_EXPONENT = 600.0
 SMALLEST_EXPONENT = 1e-5
@@ -73,14 +75,13 @@ CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 def refresh_radii(rules: Rules, ledger: Ledger) -> None:
     """Recompute the radius of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
-        if ledger.changed[row] or rules.planned[row] != ledger.visits[row]:
-            ledger.changed[row] = False
-            n, possible = ledger.visits[row], rules.possible[row]
+        if rules.planned[row] != ledger.visits[row]:
+            n, possible, most = ledger.visits[row], rules.possible[row], ledger.most[row]
             rules.planned[row] = n
             begin = ledger.begin[row]
-            if possible > 1 and n > 0:
+            if possible > 1 and most != 1 and n > 0:
                 tally = ledger.tally[begin : begin + ledger.used[row]]
-                rules.radius[row] = (rules.log_union + mixture_radius(tally, possible)) / n
+                rules.radius[row] = (rules.log_union + mixture_radius(tally, possible, most)) / n
 
 
 @inlined
@@ -103,8 +104,8 @@ def _backup(
     begin, size = ledger.begin[row], ledger.used[row]
     f = scratch.work[2]
     for j in range(size):
-        weight = slot_weight(rules, ledger, place.h - frame.artificial, begin + j, sign > 0)
-        f[j] = weight * values[ledger.successor[begin + j]]
+        after = values[ledger.successor[begin + j]]
+        f[j] = slot_value(rules, ledger, place.h - frame.artificial, begin + j, after, sign > 0)
     value = _gain(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
     return value if abs(value) < np.inf else sign * np.inf
 
@@ -393,6 +394,21 @@ def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidat
     return Candidate(*(np.ones(shape) for _ in range(3)), *(np.zeros(choices, dtype=np.int64) for _ in range(2)))
 
 
+def planning_beta(problem: Problem) -> float:
+    """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
+    spread = problem.return_spread
+    exponent = abs(problem.beta) * spread
+    if exponent > LARGEST_EXPONENT:
+        raise InvalidProblemError(
+            f"|beta| * (range of the return) = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
+            "where the bounds leave double precision"
+        )
+    if exponent >= SMALLEST_EXPONENT:
+        return problem.beta
+    # Without a spread all returns are equal, and so are their values for every β.
+    return math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, problem.beta)
+
+
 class KL:
     """Bounds from KL balls with the gap certificate; see the module's docstring.
 
@@ -410,22 +426,13 @@ class KL:
 
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
         self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
-        self.counts: Counts | None = None
+        self.origin: object = None
         self.frame = problem.frame
-        spread = problem.return_range
-        exponent = abs(problem.beta) * spread
-        if exponent > LARGEST_EXPONENT:
-            raise InvalidProblemError(
-                f"|beta| * (range of the return) = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
-                "where the bounds leave double precision"
-            )
-        beta = problem.beta
-        if exponent < SMALLEST_EXPONENT:
-            # Without a spread all returns are equal, and so are their values for every β.
-            beta = math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, beta)
+        spread, beta = problem.return_spread, planning_beta(problem)
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread * spread / 8
         self.rules = self._rules(beta)
+        self.rewards = RewardBounds(problem, beta) if problem.random_rewards else None
         shape = (problem.steps + 1, problem.n_states + 1)
         choices = (problem.steps, problem.n_states)
         self.optimism = Optimism(
@@ -453,7 +460,7 @@ class KL:
         self.plans[GIVEN % 2].policy[:] = policy
         lower, upper, gap = self._in_reward_units(*self._plan(rules, counts, FINAL_ROUND)[:3])
         # Room for whoever checks it with other, equally careful roundings.
-        room = CLAIM_ROUNDING * self.problem.return_range
+        room = CLAIM_ROUNDING * self.problem.return_spread
         return Bounds(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room))
 
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -474,11 +481,12 @@ class KL:
         return bounds[0] - pad, bounds[1] + pad
 
     def _plan(self, rules: Rules, counts: Counts, round: int) -> Any:
-        if counts is not self.counts:
-            self.rules.planned[:], self.counts = -1, counts
+        if counts.origin is not self.origin:
+            self.rules.planned[:], self.origin = -1, counts.origin
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
-        return plan(self.frame, rules, counts.ledger, self.optimism, self.plans, scratch, round)
+        ledger = counts.ledger if self.rewards is None else self.rewards.ledger(counts)
+        return plan(self.frame, rules, ledger, self.optimism, self.plans, scratch, round)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
@@ -517,20 +525,44 @@ class KL:
         gain = np.empty((0, 0, 0)) if problem.rewards is None else np.exp(beta * (problem.rewards - shift))
         widest = int(problem.slots.used.max())
         open_ended = bool((problem.slots.successor == problem.n_states).any())
+        bottom, top = _declared_ends(problem, beta)
         return Rules(
             beta=beta,
             sign=1.0 if beta > 0 else -1.0,
             shift=shift,
-            log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta),
+            log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions),
             gain=gain,
             possible=problem.slots.possible,
-            radius=np.where(problem.slots.possible > 1, np.inf, 0.0),
+            top=top,
+            bottom=bottom,
+            radius=np.where(problem.uncertain, np.inf, 0.0),
             planned=np.full(problem.n_rows, -1),
             widest=problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else widest,
-            exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_range,
+            exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_spread,
             tolerance=TOLERANCE,
             same_tolerance=SAME_TOLERANCE,
             seed=self.seed,
             eps=problem.eps - self.bias,
             challenge=self.challenge,
         )
+
+
+def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarray]:
+    """Between what e^{β·return} from each step on lies, in units of the shifted rewards, under the declared return range.
+
+    Whoever is somewhere after h steps has earned at least h·low and at most h·high, and what follows does not depend on it:
+    from there on the return is at most R_high - h·low and at least R_low - h·high. The artificial step, at the end, is like
+    the first one.
+    """
+    after = np.append(np.arange(problem.horizon), 0)
+    if problem.return_range is None:
+        return np.zeros(len(after)), np.full(len(after), np.inf)
+    assert problem.next_state_rewards
+    (low, high), (least, most) = problem.reward_range, problem.widened_return_range
+    smallest = least - problem.horizon * low - after * (high - low)
+    largest = np.full(len(after), most - problem.horizon * low)
+    size = abs(least) + abs(most) + problem.horizon * (abs(low) + abs(high))
+    room = EXPONENT_ROUNDING * (1.0 + abs(beta) * size)
+    exponents = np.sort(beta * np.stack([smallest, largest]), axis=0)
+    with np.errstate(over="ignore"):  # a range of returns far beyond what rewards allow
+        return np.exp(exponents[0] - room), np.exp(exponents[1] + room)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from entropic_bpi.verification._claim import Claim
+from entropic_bpi.verification._claim import REJECTED_FROM, TEST_LEVEL, Claim
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS
+from entropic_bpi.verification._payments import SAME_REWARD
+from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS
 
 
 def check_assumptions(claim: Claim) -> None:
@@ -16,16 +17,6 @@ def check_assumptions(claim: Claim) -> None:
 def _assumptions(claim: Claim) -> list[str]:
     """The words that every certificate of such a problem has."""
     low, high = claim.reward_range
-    if claim.black_box:
-        rewards = (
-            f"rewards lie in [{claim.slot_low[0][0]:g}, {claim.slot_high[0][0]:g}] and are determined by state, action "
-            f"and next state, except that an ending may have {END_REWARDS} different ones and a step back to the same "
-            f"state {STAY_REWARDS}"
-        )
-    elif claim.rewards is None:
-        rewards = "rewards are known, a function of state, action and next state"
-    else:
-        rewards = "rewards are known, a function of state and action"
     sentences = [
         "episodes are independent runs of one finite Markov decision process, and "
         + ("no other was discarded" if claim.errors else "none was discarded"),
@@ -35,13 +26,15 @@ def _assumptions(claim: Claim) -> list[str]:
             "model": "the possible next states are those of the model (their probabilities are not used)",
             "mask": "the possible next states are those of the declared mask",
         }[claim.successors],
-        rewards,
+        *_of_states(claim),
+        *_limits(claim),
+        _of_rewards(claim),
         "the start is random; its distribution is learned as an artificial first step"
         if claim.start is None
         else f"every episode starts in state {claim.state_names[claim.start]}",
     ]
     if claim.ignored:
-        sentences.append(f"constants='verified' ignores {' and '.join(claim.ignored)}")
+        sentences.append(f"constants='{claim.constants}' ignores {' and '.join(claim.ignored)}")
     on_paper = {
         "plans and tests in batches": claim.batches,
         "rewards are rescaled to [0, 1]": low < 0 or high > 1,
@@ -53,10 +46,72 @@ def _assumptions(claim: Claim) -> list[str]:
             f"the machine-checked theorem is about the run without: {parts}; here the guarantee rests on the proof on "
             "paper"
         )
+    if claim.constants == "printed":
+        sentences.append(
+            "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests "
+            "on the proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
+        )
     if claim.errors:
         often = "once" if claim.errors == 1 else f"{claim.errors} times"
         sentences.append(
             f"the environment raised an error {often} and the run went on: episodes may have been lost, but not "
             "because of what happened in them"
         )
+    if claim.tests is not None:
+        sentences.append(_tested(claim.tests))
+    return sentences
+
+
+def _of_states(claim: Claim) -> list[str]:
+    if claim.max_states is None:
+        return []
+    bound = f"there are at most {claim.max_states} different observations"
+    return [f"{bound}; a state is one of them, numbered as it was first seen"]
+
+
+def _tested(tests: dict[str, float]) -> str:
+    tested = {
+        "stationary": "that transitions are the same at every step",
+        "memoryless": "that they do not depend on the previous state",
+    }
+    found = " and ".join(f"{tested[name]} (log e-value {tests[name]:.3g})" for name in tested if name in tests)
+    return (
+        f"the episodes were used to test {found}, and did not reject it: each test rejects what is true with probability at "
+        f"most {TEST_LEVEL:g}, from {REJECTED_FROM:.3g} on. Their returns alone show a value of at least "
+        f"{tests['returns']:.3g}"
+    )
+
+
+def _of_rewards(claim: Claim) -> str:
+    if not claim.black_box:
+        known = "state, action and next state" if claim.rewards is None else "state and action"
+        return f"rewards are known, a function of {known}"
+    low, high = claim.declared_range
+    sentence = f"rewards lie in [{low:g}, {high:g}] and are "
+    if claim.random_rewards:
+        given = {
+            "random": "state, action and next state",
+            "random-pair": "state and action, whatever the next state",
+        }[claim.reward_law]
+        return (
+            f"{sentence}random, independent from visit to visit, with one law for each {given}; the claim is for this beta "
+            "alone"
+        )
+    sentence += (
+        f"determined by state, action and next state, except that an ending may have {END_REWARDS} different ones and a "
+        f"step back to the same state {STAY_REWARDS}"
+    )
+    if any(least < most for outcomes in claim.seen.values() for _, (least, most) in outcomes):
+        sentence += f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
+    return sentence
+
+
+def _limits(claim: Claim) -> list[str]:
+    sentences = []
+    if claim.max_successors is not None:
+        outcomes = "outcomes (next state and reward)" if claim.black_box else "next states"
+        sentences.append(f"every action in every state has at most {claim.max_successors} different {outcomes}")
+    if claim.return_range is not None:
+        least, most = claim.return_range
+        sentences.append(f"the return of every episode lies in [{least:g}, {most:g}], whatever is played")
     return sentences

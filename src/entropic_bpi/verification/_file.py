@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
-_FORMAT, _VERSION = "entropic-bpi certificate", 2
+_FORMAT, _VERSION = "entropic-bpi certificate", 3
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
 
@@ -19,11 +19,21 @@ _KEYS = {
     ),
     "problem": (
         ("n_states", "n_actions", "horizon", "start", "beta", "eps", "delta", "stationary", "successors", "rewards")
-        + ("slots", "state_names", "action_names", "source")
+        + (
+            "slots",
+            "state_names",
+            "action_names",
+            "source",
+            "reward_law",
+            "max_successors",
+            "return_range",
+            "max_states",
+        )
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "circumstances": ("batches", "ignored", "errors", "announcement"),
-    "counts": ("episodes", "rows", "successors", "times", "rewards"),
+    "circumstances": ("batches", "ignored", "errors", "announcement", "tests"),
+    "tests": ("stationary", "memoryless", "returns"),
+    "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached"),
 }
 
