@@ -1,7 +1,7 @@
 """Formulas are drawn when the site is built, by MathJax in a small JavaScript engine, and stand in the pages as SVG.
 
-So pages load nothing to show them, from nowhere, and a formula with a mistake is a warning of the build with its page and
-line, which ``-W`` makes an error. Both packages come with pip: ``sphinx-mathjax-offline`` holds MathJax, ``mini-racer`` runs it.
+So pages load nothing to show them, from nowhere, and a formula with a mistake is a warning of the build with its page,
+which ``-W`` makes an error. Both packages come with pip: ``sphinx-mathjax-offline`` holds MathJax, ``mini-racer`` runs it.
 """
 
 from __future__ import annotations
