@@ -15,7 +15,7 @@ LAYERS = {
     "tools": "errors types _version _checks _compile _files _text _ties _entropic _interrupts _progress _workers",
     "models": "mdp _model_file planning instances theory gymnasium_env _gymnasium_ids",
     "problems": "problem payments counts _facts _schema",
-    "sources": "sampling",
+    "sources": "sampling log",
     "methods": "methods",
     "records": "settings certificate checkpoint announcement events verification assumption_tests",
     "runs": "loop identification certification",

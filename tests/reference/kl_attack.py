@@ -265,13 +265,13 @@ def _evaluate(kernel, gain, actions, reachable, sign, policy):
 
 
 @njit(cache=True, error_model="numpy")
-def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
-    """One pass of exact row steps that raise Z^top/Z^bottom at (h0, s0); ``up``: the rival is on top."""
+def _sweep(kernel, gain, tables, policy, rival, h0, above, below, up):
+    """One pass of exact row steps that raise Z^top(above)/Z^bottom(below) at h0; ``up``: the rival is on top."""
     shares, allowed, radius, e_low, e_high, actions, reachable = tables
     T, S = kernel.shape[:2]
     top, bottom = (rival, policy) if up else (policy, rival)
     mass = np.zeros((2, T + 1, S))
-    mass[:, h0, s0] = 1.0
+    mass[0, h0, above] = mass[1, h0, below] = 1.0
     for h in range(h0, T):
         for s in range(S):
             for y in range(S):
@@ -320,27 +320,34 @@ def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
 
 
 @njit(cache=True, error_model="numpy")
+def _begin(kernel, gain, tables, sign, z_opt, rng, mood):
+    """Extreme points of all balls: for random values, for the best that may follow, or for the worst."""
+    shares, allowed, radius, e_low, e_high, actions, reachable = tables
+    T, S = shares.shape[:2]
+    f, q = np.empty(S), np.empty(S)
+    for h in range(T):
+        for s in range(S):
+            for a in range(actions[h]):
+                if not reachable[h, s]:
+                    continue
+                for y in range(S):
+                    f[y] = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign * z_opt[h + 1, y]
+                    end = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign
+                    gain[h, s, a, y] = e_high[h, s, a, y] if end > 0.5 else e_low[h, s, a, y]
+                    f[y] *= gain[h, s, a, y]
+                ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
+                kernel[h, s, a] = q if np.isfinite(q).all() else shares[h, s, a]
+
+
+@njit(cache=True, error_model="numpy")
 def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, sweeps):
     """Smallest slack found, in logs: of the gap, of the optimum, of the candidate's value, and of the box's top."""
-    shares, allowed, radius, e_low, e_high, actions, reachable = tables
+    shares, _, _, _, _, actions, reachable = tables
     T, S = shares.shape[:2]
     slack = np.full(4, np.inf)
     kernel, gain = np.zeros(shares.shape), np.ones(shares.shape)
-    f, q = np.empty(S), np.empty(S)
     for start in range(starts):
-        mood = start % 3
-        for h in range(T):
-            for s in range(S):
-                for a in range(actions[h]):
-                    if not reachable[h, s]:
-                        continue
-                    for y in range(S):
-                        f[y] = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign * z_opt[h + 1, y]
-                        end = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign
-                        gain[h, s, a, y] = e_high[h, s, a, y] if end > 0.5 else e_low[h, s, a, y]
-                        f[y] *= gain[h, s, a, y]
-                    ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
-                    kernel[h, s, a] = q if np.isfinite(q).all() else shares[h, s, a]
+        _begin(kernel, gain, tables, sign, z_opt, rng, start % 3)
         h0 = 0 if start == 0 else rng.integers(0, T)
         s0 = rng.integers(0, S)
         while not reachable[h0, s0]:
@@ -363,7 +370,7 @@ def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, swee
                         for s in range(S):
                             if rng.random() < 0.5:
                                 greedy[h, s] = rng.integers(0, actions[h])
-                _sweep(kernel, gain, tables, policy, greedy, h0, s0, sign > 0)
+                _sweep(kernel, gain, tables, policy, greedy, h0, s0, s0, sign > 0)
     return slack
 
 
@@ -381,3 +388,47 @@ def attack_plan(
     plan, S = method.plans[kind], case.tables.n_states
     arrays = (np.ascontiguousarray(array[:, :S]) for array in (method.optimism.z, plan.z, plan.high, plan.rho))
     return attack(tables or case.tables, plan.policy, *arrays, seed, starts, sweeps)
+
+
+@njit(cache=True, error_model="numpy")
+def _attack_pairs(tables, sign, policy, z_opt, rho, d, r, rng, starts, sweeps):
+    """Smallest slack found, in logs: of ρ, of d and of R; where they are NaN nothing is claimed."""
+    shares, _, _, _, _, actions, reachable = tables
+    T, S = shares.shape[:2]
+    slack = np.full(3, np.inf)
+    kernel, gain = np.zeros(shares.shape), np.ones(shares.shape)
+    for start in range(starts):
+        _begin(kernel, gain, tables, sign, z_opt, rng, start % 3)
+        h0 = 0 if start < 2 else rng.integers(0, T)
+        above, below = rng.integers(0, S), rng.integers(0, S)
+        while not (reachable[h0, above] and reachable[h0, below]):
+            above, below = rng.integers(0, S), rng.integers(0, S)
+        same = start % 4 == 3  # the candidate against itself: what d bounds
+        for sweep in range(sweeps + 1):
+            best, mine, greedy = _evaluate(kernel, gain, actions, reachable, sign, policy)
+            for h in range(T):
+                for x in range(S):
+                    for y in range(S):
+                        if reachable[h, x] and reachable[h, y]:
+                            ratio = np.log(mine[h, x]) - np.log(mine[h, y])
+                            slack[1] = min(slack[1], np.log(d[h, x, y]) - ratio)
+                            ratio = np.log(best[h, x] if sign > 0 else mine[h, x])
+                            ratio -= np.log(mine[h, y] if sign > 0 else best[h, y])
+                            slack[2] = min(slack[2], np.log(r[h, x, y]) - ratio)
+                            if x == y:
+                                slack[0] = min(slack[0], np.log(rho[h, x]) - ratio)
+            if sweep < sweeps:
+                if rng.random() < 0.3:
+                    for h in range(T):
+                        for s in range(S):
+                            if rng.random() < 0.5:
+                                greedy[h, s] = rng.integers(0, actions[h])
+                _sweep(kernel, gain, tables, policy, policy if same else greedy, h0, above, below, sign > 0)
+    return slack
+
+
+def attack_pairs(t: Tables, policy, z_opt, rho, d, r, seed: int, starts: int = 8, sweeps: int = 4) -> np.ndarray:
+    """Smallest slacks (ρ, d, R) over all places and pairs and all kernels tried; negative is a violation."""
+    arrays = (t.shares, t.allowed, t.radius, t.low, t.high, np.array(t.actions), t.reachable)
+    rng = np.random.default_rng(seed)
+    return _attack_pairs(arrays, t.sign, policy, z_opt, rho, d, r, rng, starts, sweeps)

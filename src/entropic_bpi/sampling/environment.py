@@ -460,9 +460,9 @@ def _actions(space: Any) -> Finite:
     )
 
 
-def check_black_box(horizon: Any, reward_range: Any) -> None:
-    """Refuse to play an environment without what only an environment needs."""
+def check_black_box(horizon: Any, reward_range: Any, what: str = "an environment") -> None:
+    """Refuse to go on without what only an environment or a log needs."""
     if horizon is None:
-        raise InvalidProblemError("an environment needs horizon=: the number of steps that count")
+        raise InvalidProblemError(f"{what} needs horizon=: the number of steps that count")
     if reward_range is None:
-        raise InvalidProblemError("an environment needs reward_range=(low, high), where rewards not seen yet must lie")
+        raise InvalidProblemError(f"{what} needs reward_range=(low, high), where rewards not seen yet must lie")

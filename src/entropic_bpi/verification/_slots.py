@@ -70,11 +70,15 @@ def _check_black_box(problem: Problem) -> None:
         raise Rejected(
             "slots are inconsistent: an environment has one range of rewards, and goes where it is declared to"
         )
+
+
+def check_names(problem: Problem) -> None:
+    """Whether the states and actions of an environment are named after its observations and actions."""
     *observations, last = problem.state_names
     if problem.max_states is None:
         named = _in_order(observations)
     else:
-        named = problem.max_states == end and _found_in_order(observations)
+        named = problem.max_states == problem.n_states - 1 and _found_in_order(observations)
     if last != "end" or not named or not _in_order(problem.action_names):
         raise Rejected("state_names and action_names of an environment must be its observations and actions in order")
 
