@@ -54,7 +54,14 @@ def identify(
         str | None,
         typer.Option(
             metavar="model|FILE.npy",
-            help="Assume known which next states are possible: those of the model, or of a boolean array (S, A, S).",
+            help="Assume known which next states are possible: those of the model, or of a boolean array (S, A, S); of an "
+            "environment that is played (S, A, S + 1), the last column for the end.",
+        ),
+    ] = None,
+    max_successors: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K", help="Assume that every action has at most K outcomes in every state; 1: deterministic."
         ),
     ] = None,
     replan: Annotated[
@@ -70,6 +77,12 @@ def identify(
         typer.Option(
             metavar="LOW HIGH",
             help="Play a gym: source as a black box, whose rewards lie in this range and are learned, too.",
+        ),
+    ] = None,
+    return_range: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="LOW HIGH", help="With --reward-range: assume that the return of every episode lies here."
         ),
     ] = None,
     max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
@@ -132,6 +145,8 @@ def identify(
         "constants": constants,
         "stationary": source.startswith("gym:") if stationary is None else stationary,
         "successors": _read_successors(successors),
+        "max_successors": max_successors,
+        "return_range": return_range,
         "replan": _read_replan(replan),
         "sampling": sampling,
         "max_episodes": max_episodes,

@@ -1,7 +1,7 @@
 """Which next states of an environment are declared possible: by a function, a table or a mask.
 
 In functions and tables, states and actions are what they are in the environment: elements of its spaces. :data:`END` stands
-for the end of the episode.
+for the end of the episode. Whatever is listed comes with one reward; if several are possible, it is listed so many times.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ def _ask(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _numbered(states: FiniteSpace, following: Any, where: str) -> list[int]:
-    """The numbers of the states that may follow, in order."""
+    """The numbers of the states that may follow, in order; one that is there twice may come with two rewards."""
     if isinstance(following, (str, bytes)) or not isinstance(following, Iterable):
         raise InvalidProblemError(f"{where} must be a list of states, got {shown(following)}")
-    found = set()
+    found = []
     for y in following:
         number = states.size if y is END else states.index(y)
         if number < 0:
             raise InvalidProblemError(f"{where} must be elements of the observation space or END, got {shown(y)}")
-        found.add(number)
+        found.append(number)
     if not found:
         raise InvalidProblemError(f"{where} are none: name what may follow, END for the end of the episode")
     return sorted(found)

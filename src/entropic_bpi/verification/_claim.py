@@ -134,15 +134,16 @@ class Claim(Problem):
     def outcomes(self, row: int) -> list[Outcome]:
         """What a row may do, all that it was seen to do included."""
         seen = dict(self.seen.get(row, {}))
+        states = [y for y, _ in seen]
         listed = []
         for slot in self.row_slots[row]:
             y = self.slot_successor[slot]
-            if self.black_box:  # what was seen has a reward of its own; another one may be possible
-                if sum(outcome[0] == y for outcome in seen) < self.reward_kinds(row, y):
-                    listed.append(Outcome(y, slot, 0.0, 0))
+            if not self.black_box:
+                listed.append(Outcome(y, slot, 0.0, seen.pop((y, 0.0), 0)))
+            elif y in states:
+                states.remove(y)  # it was seen, with a reward of its own
             else:
-                times = sum(seen.pop(outcome) for outcome in list(seen) if outcome[0] == y)
-                listed.append(Outcome(y, slot, 0.0, times))
+                listed.append(Outcome(y, slot, 0.0, 0))
         listed += [Outcome(y, None, reward, times) for (y, reward), times in seen.items()]
         happened = [outcome for outcome in listed if outcome.times]
         return happened if len(happened) == self.most(row) else listed
