@@ -54,7 +54,14 @@ def identify(
         str | None,
         typer.Option(
             metavar="model|FILE.npy",
-            help="Assume known which next states are possible: those of the model, or of a boolean array (S, A, S).",
+            help="Assume known which next states are possible: those of the model, or of a boolean array (S, A, S); of an "
+            "environment that is played (S, A, S + 1), the last column for the end.",
+        ),
+    ] = None,
+    max_successors: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K", help="Assume that every action has at most K outcomes in every state; 1: deterministic."
         ),
     ] = None,
     replan: Annotated[
@@ -78,6 +85,12 @@ def identify(
             help="Of a black box: fixed by state, action and next state; random; or random-pair, whatever the next state."
         ),
     ] = "fixed",
+    return_range: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="LOW HIGH", help="With --reward-range: assume that the return of every episode lies here."
+        ),
+    ] = None,
     max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
     ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
@@ -138,6 +151,8 @@ def identify(
         "constants": constants,
         "stationary": source.startswith("gym:") if stationary is None else stationary,
         "successors": _read_successors(successors),
+        "max_successors": max_successors,
+        "return_range": return_range,
         "replan": _read_replan(replan),
         "sampling": sampling,
         "rewards": rewards,

@@ -560,7 +560,7 @@ class KL:
             bottom=bottom,
             radius=np.where(problem.uncertain, np.inf, 0.0),
             planned=np.full(problem.n_rows, -1),
-            widest=problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else widest,
+            widest=max(widest, problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else 0),
             exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_spread,
             tolerance=TOLERANCE,
             same_tolerance=SAME_TOLERANCE,

@@ -171,17 +171,17 @@ class Environment:
             max_states=self.max_states,
             source=f"gymnasium:{self.name}",
             reward_law=reward_law,
-            successors=None if successors is None else self._declared(successors),
+            successors=None if successors is None else self._declared(successors, reward_law == "fixed"),
             max_successors=max_successors,
             return_range=return_range,
         )
 
-    def _declared(self, successors: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _declared(self, successors: Any, repeated: bool) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(self.states, Found):
             raise InvalidProblemError(
                 "successors needs states that can be listed before they are seen, not max_states: declare max_successors"
             )
-        return declared_rows(self.states, self.actions, successors)
+        return declared_rows(self.states, self.actions, successors, repeated=repeated)
 
 
 class Player:
