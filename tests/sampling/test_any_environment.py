@@ -193,6 +193,15 @@ def test_what_cannot_be_listed_is_named_with_its_size_and_the_way_out():
         eb.identify(eb.instances.risky_bridge(), beta=1.0, eps=0.1, delta=0.1, max_states=3)
 
 
+def test_found_states_may_have_a_bound_on_their_successors_but_no_names_in_advance(plain):
+    walk = Disguise(*ANY["text"])
+    limited = eb.identify(walk, **BASICS, max_states=3, max_successors=2)
+    assert limited.episodes < plain.episodes
+    assert eb.verify(limited.certificate).ok
+    with pytest.raises(eb.InvalidProblemError, match="not known before they are found"):
+        eb.identify(walk, **BASICS, max_states=3, successors=lambda s, a: [s])
+
+
 # -- what the verifier takes for names of found states ---------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import entropic_bpi as eb
-from entropic_bpi.sampling.spaces import END, Found, finite, label, unseen
+from entropic_bpi.sampling.spaces import END_NAME, Found, finite, label, unseen
 from entropic_bpi.verification._slots import _in_order
 
 SIZES = st.integers(1, 3)
@@ -185,7 +185,7 @@ def test_objects_that_cannot_be_told_apart_are_refused():
 def test_states_are_numbered_when_they_are_first_seen():
     found = Found(3)
     assert [found.index(seen) for seen in ("b", (1, 2), "b", [1, 2])] == [0, 1, 0, 1]
-    assert found.names == ["'b'", "(1, 2)", unseen(2), END]
+    assert found.names == ["'b'", "(1, 2)", unseen(2), END_NAME]
     again = Found(3)
     again.recall(found.found)
     assert again.names == found.names

@@ -18,13 +18,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_integer, check_memory
+from entropic_bpi._checks import check_finite, check_memory
 from entropic_bpi._facts import qualified_name, source_digest
 from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
-from entropic_bpi.sampling.spaces import END, MOST_STATES, Finite, Found, finite
+from entropic_bpi.sampling.declared import declared_rows
+from entropic_bpi.sampling.spaces import END_NAME, MOST_STATES, Finite, Found, finite
 from entropic_bpi.types import Behaviour, Transitions
 
 __all__ = [
@@ -150,8 +151,11 @@ class Environment:
         delta: float,
         stationary: bool,
         reward_law: str = "fixed",
+        successors: Any = None,
+        max_successors: int | None = None,
+        return_range: tuple[float, float] | None = None,
     ) -> Problem:
-        """The identification problem: nothing known but the sizes and the range of the rewards."""
+        """The identification problem: nothing known but the sizes, the range of the rewards, and what is declared."""
         states = self.states
         return Problem.black_box(
             states.size,
@@ -162,12 +166,27 @@ class Environment:
             eps=eps,
             delta=delta,
             stationary=stationary,
-            state_names=states.names if isinstance(states, Found) else (*states.labels(), END),
+            state_names=states.names if isinstance(states, Found) else (*states.labels(), END_NAME),
             action_names=self.actions.labels(),
             max_states=self.max_states,
             source=f"gymnasium:{self.name}",
             reward_law=reward_law,
+            successors=None
+            if isinstance(states, Found) or successors is None
+            else declared_rows(states, self.actions, successors),
+            max_successors=max_successors,
+            return_range=return_range,
         )
+
+    def _declared(self, successors: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        if successors is None:
+            return None
+        if isinstance(self.states, Found):
+            raise InvalidProblemError(
+                "successors are states by name, and with max_states these are not known before they are found: declare one "
+                "or the other, or max_successors"
+            )
+        return declared_rows(self.states, self.actions, successors)
 
 
 class Player:
@@ -182,6 +201,8 @@ class Player:
     def __init__(self, environment: Environment, problem: Problem, seed: int) -> None:
         self.environment, self.problem, self.seed = environment, problem, seed
         self.low, self.high = problem.declared_range
+        everything = (-math.inf, math.inf)
+        self.least, self.most = everything if problem.return_range is None else problem.widened_return_range
 
     def facts(self) -> dict[str, Any]:
         return self.environment.facts()
@@ -216,7 +237,7 @@ class Player:
         play, action_of = environment.env.step, environment.actions.element
         end, n_actions, last = problem.n_states - 1, problem.n_actions, problem.horizon - 1
         stride = 0 if problem.stationary else problem.n_states * n_actions
-        outcomes = []
+        outcomes, earned = [], 0.0
         for h, (greedy, lead, turn) in enumerate(plan):
             if not leading:
                 action = greedy[state]
@@ -231,12 +252,14 @@ class Player:
             observation, reward, terminated, truncated, _ = answer
             following = end if terminated else self._state(observation, "step")
             paid = self._reward(reward, state, action)
+            earned += paid
             outcomes.append((h * stride + state * n_actions + action, following, paid))
             if terminated:
                 break
             if truncated and h < last:
                 self._refuse_truncation(h + 1)
             state = following
+        self._check_return(earned)
         return outcomes
 
     def _walk_together(self, walkers: list[_Walker], plan: list[_Tables]) -> list[_Outcome]:
@@ -256,11 +279,14 @@ class Player:
                 walker.state = n_states - 1 if terminated else self._state(observation, "step")
                 walker.done = terminated
                 paid = self._reward(reward, state, action)
+                walker.earned += paid
                 outcomes.append(((step * n_states + state) * n_actions + action, walker.state, paid))
                 if truncated and not terminated and h + 1 < problem.horizon:
                     self._refuse_truncation(h + 1)
             if all(walker.done for walker in walkers):
                 break
+        for walker in walkers:
+            self._check_return(walker.earned)
         return outcomes
 
     def _reset(self, seed: int | None) -> list[int]:
@@ -324,6 +350,13 @@ class Player:
             self._refuse_reward(reward, state, action)
         return value
 
+    def _check_return(self, earned: float) -> None:
+        if not self.least <= earned <= self.most:
+            raise InvalidProblemError(
+                f"an episode of {self.environment.name} earned {earned:g}, outside the declared return_range "
+                f"{self.problem.return_range}"
+            )
+
     def _refuse_reward(self, reward: Any, state: int, action: int) -> NoReturn:
         place = f"in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"
         if np.ndim(reward) > 0:
@@ -340,12 +373,13 @@ class Player:
 
 @dataclass
 class _Walker:
-    """One episode on its way: where it is, whether it still follows the lead, and whether it has ended."""
+    """One episode on its way: where it is, whether it still follows the lead, whether it has ended, what it earned."""
 
     state: int
     leading: bool
     action: int = 0
     done: bool = False
+    earned: float = 0.0
 
     def choose(self, greedy: list[int], lead: list[int], turn: list[int]) -> None:
         if self.leading and turn[self.state] >= 0:
@@ -420,20 +454,9 @@ def _actions(space: Any) -> Finite:
     )
 
 
-def check_black_box(horizon: Any, reward_range: Any, successors: Any) -> tuple[int, tuple[float, float]]:
-    """The arguments that only an environment needs."""
+def check_black_box(horizon: Any, reward_range: Any) -> None:
+    """Refuse to play an environment without what only an environment needs."""
     if horizon is None:
         raise InvalidProblemError("an environment needs horizon=: the number of steps that count")
     if reward_range is None:
         raise InvalidProblemError("an environment needs reward_range=(low, high), where rewards not seen yet must lie")
-    if successors is not None:
-        raise InvalidProblemError(
-            "successors cannot be declared for a black box; from_gymnasium reads a transition table"
-        )
-    try:
-        low, high = (check_finite("reward_range", bound) for bound in reward_range)
-    except (TypeError, ValueError):
-        raise InvalidProblemError(f"reward_range must be a pair of numbers, got {shown(reward_range)}") from None
-    if low > high:
-        raise InvalidProblemError(f"reward_range must be finite with low <= high, got ({low}, {high})")
-    return check_integer("horizon", horizon), (low, high)

@@ -22,9 +22,9 @@ import numpy as np
 from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
 
-__all__ = ["END", "MOST_STATES", "Finite", "Found", "finite", "label", "unseen"]
+__all__ = ["END_NAME", "MOST_STATES", "Finite", "Found", "finite", "label", "unseen"]
 
-END = "end"
+END_NAME = "end"
 """The name of the state that an episode goes to when it terminates."""
 
 MOST_STATES = 100_000
@@ -209,12 +209,12 @@ class Found:
     Attributes
     ----------
     names : list of str
-        The labels of the states found so far, in order; :func:`unseen` ones for the rest; and :data:`END`.
+        The labels of the states found so far, in order; :func:`unseen` ones for the rest; and :data:`END_NAME`.
     """
 
     def __init__(self, most: int) -> None:
         self.size = most
-        self.names = [*map(unseen, range(most)), END]
+        self.names = [*map(unseen, range(most)), END_NAME]
         self._number: dict[str, int] = {}
         self._foreign: dict[str, Any] = {}
 
