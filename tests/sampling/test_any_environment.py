@@ -1,5 +1,6 @@
 """Environments with spaces of every kind, with observations of any kind, and however they are handed over."""
 
+import hashlib
 import json
 
 import gymnasium
@@ -10,7 +11,6 @@ from gymnasium.wrappers import TimeAwareObservation
 
 import entropic_bpi as eb
 from entropic_bpi.sampling.environment import Environment, open_environment
-from tests.test_forgeries import saved
 
 BASICS = {"horizon": 3, "reward_range": (0.0, 1.0), "beta": -1.0, "eps": 0.3, "delta": 0.1, "seed": 3}
 
@@ -200,6 +200,14 @@ def test_found_states_may_have_a_bound_on_their_successors_but_no_names_in_advan
     assert eb.verify(limited.certificate).ok
     with pytest.raises(eb.InvalidProblemError, match="not known before they are found"):
         eb.identify(walk, **BASICS, max_states=3, successors=lambda s, a: [s])
+
+
+def saved(content, folder):
+    """A certificate file with this content, whole and with the right digest."""
+    path = folder / "claim.json"
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**content, "digest": digest}))
+    return path
 
 
 # -- what the verifier takes for names of found states ---------------------------------------------------------------

@@ -46,7 +46,7 @@ def identify(
     stationary: Annotated[
         bool | None,
         typer.Option(
-            help="Assume the same transitions at every step. Default: yes for gym: sources, otherwise no.",
+            help="Assume the same transitions at every step. Default: yes for environments, otherwise no.",
             show_default=False,
         ),
     ] = None,
@@ -69,9 +69,16 @@ def identify(
         tuple[float, float] | None,
         typer.Option(
             metavar="LOW HIGH",
-            help="Play a gym: source as a black box, whose rewards lie in this range and are learned, too.",
+            help="Play an environment as a black box, whose rewards lie in this range and are learned, too.",
         ),
     ] = None,
+    max_states: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a black box: how many different observations there can be, of whatever kind; found on the way."
+        ),
+    ] = None,
+    num_envs: Annotated[int, typer.Option(help="Of a black box: copies that are stepped together.")] = 1,
     max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
     ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
@@ -106,6 +113,8 @@ def identify(
 
         entropic-bpi identify gym:FrozenLake-v1 --horizon 12 --beta -1 --eps 0.3 --delta 0.1 --reward-range 0 1
 
+        entropic-bpi identify warehouse.py:Robot -p size=4 --horizon 9 --beta -1 --eps 1 --delta 0.1 --reward-range -1 5
+
         entropic-bpi identify risky-bridge --beta 0.5 --eps 0.2 --delta 0.1 --method bernstein --constants sharp
 
         entropic-bpi identify model.npz --beta 2 --eps 0.1 --delta 0.1 --max-episodes 100000 --seed 1 --json
@@ -121,8 +130,13 @@ def identify(
     certified); 2 bad input.
     """
     import entropic_bpi as eb
+    from entropic_bpi.instances.sources import is_environment
 
     model, given = _open_source(source, horizon, param, reward_range)
+    if reward_range is not None:
+        given |= {"max_states": max_states, "num_envs": num_envs}
+    elif max_states is not None or num_envs != 1:
+        raise InvalidProblemError("--max-states and --num-envs are for black boxes, which need --reward-range LOW HIGH")
     options: dict[str, Any] = {
         **given,
         "beta": beta,
@@ -130,7 +144,7 @@ def identify(
         "delta": delta,
         "method": method,
         "constants": constants,
-        "stationary": source.startswith("gym:") if stationary is None else stationary,
+        "stationary": is_environment(source) if stationary is None else stationary,
         "successors": _read_successors(successors),
         "replan": _read_replan(replan),
         "sampling": sampling,
@@ -167,13 +181,18 @@ def _open_source(
     source: str, horizon: int | None, param: list[str] | None, reward_range: tuple[float, float] | None
 ) -> tuple[Any, dict[str, Any]]:
     """The model to simulate, or the environment to play; and what ``identify`` must be told about it."""
-    if reward_range is None:
-        from entropic_bpi.instances.sources import model_of
+    from entropic_bpi._gymnasium_ids import maker_of
+    from entropic_bpi.instances.sources import is_environment, model_of
 
-        return model_of(source, horizon, parse_params(param)), {}
-    if not source.startswith("gym:") or param:
-        raise InvalidProblemError("--reward-range is for gym: sources without --param, which are then black boxes")
-    return source, {"horizon": horizon, "reward_range": reward_range}
+    options = parse_params(param)
+    if reward_range is None:
+        return model_of(source, horizon, options), {}
+    if not is_environment(source):
+        raise InvalidProblemError(
+            "--reward-range is for environments (gym:ENV_ID, file.py:Class), which are then played"
+        )
+    environment = maker_of(source.removeprefix("gym:"), options) if options else source
+    return environment, {"horizon": horizon, "reward_range": reward_range}
 
 
 def _read_successors(text: str | None) -> Any:

@@ -29,10 +29,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import prange
 
+from entropic_bpi._checks import check_reach
 from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
-from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.gap import SAME_TOLERANCE, deviation_ratio, row_extreme, same_ratio, slot_value
 from entropic_bpi.methods.kl_ball import TOLERANCE
 from entropic_bpi.methods.kl_records import (
@@ -54,7 +54,6 @@ from entropic_bpi.types import Behaviour, Bounds, Plan
 
 __all__ = ["KL", "refresh_radii"]
 
-LARGEST_EXPONENT = 600.0
 SMALLEST_EXPONENT = 1e-5
 # Rounding of one step of the recursion, relative, and of the exponents βr, relative; added on the safe side.
 ROUNDING = 1e-13
@@ -415,11 +414,7 @@ class KL:
         self.frame = problem.frame
         spread = problem.return_spread
         exponent = abs(problem.beta) * spread
-        if exponent > LARGEST_EXPONENT:
-            raise InvalidProblemError(
-                f"|beta| * (range of the return) = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
-                "where the bounds leave double precision"
-            )
+        check_reach(problem.beta, exponent, "(range of the return)")
         beta = problem.beta
         if exponent < SMALLEST_EXPONENT:
             # Without a spread all returns are equal, and so are their values for every β.
