@@ -399,10 +399,12 @@ def test_a_class_that_is_not_there_is_named(name, message, own):
     (own.parent / "bad.py").write_text("class:")
     with pytest.raises(eb.InvalidProblemError, match=message):
         eb.identify(str(own.parent / name), horizon=3, reward_range=(0, 1), beta=1.0, eps=0.5, delta=0.1)
-    with pytest.raises(InvalidModelError, match=message):
+    with pytest.raises(eb.InvalidModelError, match=message):
         eb.from_gymnasium(str(own.parent / name), horizon=3)
 
 
 def test_an_environment_without_a_table_can_be_played_and_the_message_says_how():
-    with pytest.raises(InvalidModelError, match=r"no transition table .*reward_range=\(low, high\) \(--reward-range"):
+    with pytest.raises(
+        eb.InvalidModelError, match=r"no transition table .*reward_range=\(low, high\) \(--reward-range"
+    ):
         eb.from_gymnasium("Blackjack-v1", horizon=3)

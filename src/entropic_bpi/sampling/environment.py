@@ -173,9 +173,7 @@ class Environment:
             max_states=self.max_states,
             source=f"gymnasium:{self.name}",
             reward_law=reward_law,
-            successors=None
-            if isinstance(states, Found) or successors is None
-            else declared_rows(states, self.actions, successors),
+            successors=self._declared(successors),
             max_successors=max_successors,
             return_range=return_range,
         )
