@@ -423,7 +423,7 @@ def test_an_environment_in_a_file_is_played(tmp_path):
     [
         (["gym:Blackjack-v1", *BOX], "--reward-range LOW HIGH"),
         (["risky-bridge", *BOX, "--reward-range", 0, 1], "--reward-range is for environments"),
-        (["gym:FrozenLake-v1", *BOX, "--max-states", 3], "need --reward-range"),
+        (["gym:FrozenLake-v1", *BOX, "--max-states", 3], "with reward_range="),
         (
             ["gym:FrozenLake-v1", *BOX, "-p", "colour=red", "--reward-range", 0, 1],
             "cannot make the environment 'FrozenLake-v1'",

@@ -151,11 +151,11 @@ def check_problem(problem: Problem) -> None:
             f"slots.low and slots.high must have {' or '.join(map(str, steps))} rows of {available} numbers, "
             f"got shapes {slots.low.shape} and {slots.high.shape}"
         )
-    if problem.max_states is not None and not (problem.black_box_rewards and problem.max_states == n - 1):
-        raise CertificateError(f"max_states must be null, or {n - 1} of an environment; got {problem.max_states}")
     returns = problem.return_range
     if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
         raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
+    if problem.max_states is not None and not (problem.black_box_rewards and problem.max_states == n - 1):
+        raise CertificateError(f"max_states must be null, or {n - 1} of an environment; got {problem.max_states}")
     sound = _is_black_box(problem) if problem.black_box_rewards else _lists_successors(problem)
     sound = sound and (problem.black_box_rewards or not problem.random_rewards)
     if not sound:

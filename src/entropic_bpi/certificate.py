@@ -25,14 +25,15 @@ from entropic_bpi._checks import check_integer, check_path, check_policy, check_
 from entropic_bpi._files import write_text_atomically
 from entropic_bpi._text import shown
 from entropic_bpi._version import __version__
+from entropic_bpi.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
 from entropic_bpi.sampling.spaces import label
-from entropic_bpi.types import Transitions
+from entropic_bpi.types import Evidence, Transitions
 
-__all__ = ["Certificate", "Circumstances"]
+__all__ = ["Certificate", "Circumstances", "Logged"]
 
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 3
@@ -41,6 +42,24 @@ _PRINTED = (
     "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
 )
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
+
+
+class Logged(NamedTuple):
+    """What a claim rests on besides, when its counts come from a log.
+
+    Attributes
+    ----------
+    longest : int
+        Steps of the longest episode.
+    unused : int
+        Transitions at the end of an episode whose next state is not told.
+    excluded : str or None
+        What was left out on request.
+    """
+
+    longest: int
+    unused: int
+    excluded: str | None
 
 
 class Circumstances(NamedTuple):
@@ -56,12 +75,18 @@ class Circumstances(NamedTuple):
         How often the environment raised an error and the run went on; the episodes of that moment are lost.
     announcement : str or None
         Digest of the commitment that was published before the first episode.
+    tests : Evidence or None
+        What the episodes of an environment said about what is assumed of it.
+    log : Logged or None
+        Where the counts come from a log, wholly or to begin with: what is known of it.
     """
 
     batches: bool = True
     ignored: tuple[str, ...] = ()
     errors: int = 0
     announcement: str | None = None
+    tests: Evidence | None = None
+    log: Logged | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,15 +133,14 @@ class Certificate:
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on, in words."""
         circumstances = self.circumstances
-        lost = _lost_episodes(circumstances)
-        notes = [*_assumptions_of(self.problem, self.transitions, lost=bool(lost))]
+        notes = [*_assumptions_of(self.problem, self.transitions, circumstances)]
         if circumstances.ignored:
             notes.append(f"constants={self.constants!r} ignores {' and '.join(circumstances.ignored)}")
         if self.constants == "verified":
             notes += _not_machine_checked(self.problem, circumstances)
         elif self.constants == "printed":
             notes.append(_PRINTED)
-        return (*notes, *lost)
+        return (*notes, *_lost_episodes(circumstances), *_tested(circumstances.tests))
 
     @property
     def beta(self) -> float:
@@ -273,13 +297,18 @@ class Certificate:
                 "action_names": list(problem.action_names),
                 "source": problem.source_hash,
                 "reward_law": problem.reward_law,
-                "max_states": problem.max_states,
                 "max_successors": problem.max_successors,
                 "return_range": None if problem.return_range is None else list(problem.return_range),
+                "max_states": problem.max_states,
             },
             "method": self.method,
             "constants": self.constants,
-            "circumstances": {**self.circumstances._asdict(), "ignored": list(self.circumstances.ignored)},
+            "circumstances": {
+                **self.circumstances._asdict(),
+                "ignored": list(self.circumstances.ignored),
+                "tests": self.circumstances.tests and self.circumstances.tests._asdict(),
+                "log": self.circumstances.log and self.circumstances.log._asdict(),
+            },
             "assumptions": list(self.assumptions),
             "policy": self.policy.tolist(),
             "counts": {
@@ -357,8 +386,8 @@ def _read_problem(content: Any) -> Problem:
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
-    start, rewards, most, returns = (given[name] for name in ("start", "rewards", "max_successors", "return_range"))
-    max_states = given["max_states"]
+    start, rewards, max_states = (given[name] for name in ("start", "rewards", "max_states"))
+    most, returns = given["max_successors"], given["return_range"]
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
@@ -404,7 +433,31 @@ def _read_circumstances(content: Any) -> Circumstances:
         ignored=tuple(ignored),
         errors=_schema.integer("circumstances.errors", given["errors"], 0),
         announcement=announcement,
+        tests=None if given["tests"] is None else _read_tests(given["tests"]),
+        log=None if given["log"] is None else _read_logged(given["log"]),
     )
+
+
+def _read_logged(content: Any) -> Logged:
+    given = _schema.object_with("circumstances.log", content, *Logged._fields)
+    return Logged(
+        longest=_schema.integer("circumstances.log.longest", given["longest"], 1),
+        unused=_schema.integer("circumstances.log.unused", given["unused"], 0),
+        excluded=None if given["excluded"] is None else _schema.text("circumstances.log.excluded", given["excluded"]),
+    )
+
+
+def _read_tests(content: Any) -> Evidence:
+    given = _schema.object_with("tests", content, *Evidence._fields)
+    stationary = given["stationary"]
+    evidence = Evidence(
+        stationary=None if stationary is None else _schema.real("tests.stationary", stationary),
+        memoryless=_schema.real("tests.memoryless", given["memoryless"]),
+        returns=_schema.real("tests.returns", given["returns"]),
+    )
+    if not max(evidence.stationary or 0.0, evidence.memoryless) < REJECTED_FROM:
+        raise CertificateError(f"tests must not have rejected what is assumed, got {content!r:.80}")
+    return evidence
 
 
 def _check_affordable(problem: Problem, size: int) -> None:
@@ -414,16 +467,15 @@ def _check_affordable(problem: Problem, size: int) -> None:
         raise CertificateError(f"planning would take {needed} bytes of memory, far more than the file's {size}")
 
 
-def _assumptions_of(problem: Problem, transitions: Transitions, *, lost: bool) -> tuple[str, ...]:
-    """What every claim about ``problem`` rests on, in words; ``lost``: whether the environment lost episodes."""
+def _assumptions_of(problem: Problem, transitions: Transitions, circumstances: Circumstances) -> tuple[str, ...]:
+    """What every claim about ``problem`` rests on, in words."""
     possible = {
         "unknown": "any state may follow any state and action",
         "model": "the possible next states are those of the model (their probabilities are not used)",
         "mask": "the possible next states are those of the declared mask",
     }
     return (
-        "episodes are independent runs of one finite Markov decision process, and "
-        + ("no other was discarded" if lost else "none was discarded"),
+        *_origin_of(circumstances),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
         *_state_assumption(problem),
@@ -440,6 +492,27 @@ def _state_assumption(problem: Problem) -> tuple[str, ...]:
         return ()
     bound = f"there are at most {problem.max_states} different observations"
     return (f"{bound}; a state is one of them, numbered as it was first seen",)
+
+
+def _origin_of(circumstances: Circumstances) -> tuple[str, ...]:
+    """Where the episodes come from."""
+    log = circumstances.log
+    if log is None:
+        lost = "no other was discarded" if circumstances.errors else "none was discarded"
+        return (f"episodes are independent runs of one finite Markov decision process, and {lost}",)
+    origin = [
+        "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
+        "is missing because of what it led to",
+        "there are no other states and actions than those that are named",
+    ]
+    if log.unused:
+        origin.append(
+            f"{log.unused} episodes were cut before their last next state was told, and not because of where it led: that "
+            "step is not used"
+        )
+    if log.excluded is not None:
+        origin.append(f"left out on request, and not because of what happened in them: {log.excluded}")
+    return tuple(origin)
 
 
 def _reward_assumption(problem: Problem, transitions: Transitions) -> str:
@@ -497,4 +570,20 @@ def _lost_episodes(circumstances: Circumstances) -> tuple[str, ...]:
     return (
         f"the environment raised an error {often} and the run went on: episodes may have been lost, but not because of "
         "what happened in them",
+    )
+
+
+def _tested(evidence: Evidence | None) -> tuple[str, ...]:
+    """How the tests of the assumptions came out."""
+    if evidence is None:
+        return ()
+    e_values = {
+        "that transitions are the same at every step": evidence.stationary,
+        "that they do not depend on the previous state": evidence.memoryless,
+    }
+    tested = [f"{what} (log e-value {value:.3g})" for what, value in e_values.items() if value is not None]
+    return (
+        f"the episodes were used to test {' and '.join(tested)}, and did not reject it: each test rejects what is true with "
+        f"probability at most {LEVEL:g}, from {REJECTED_FROM:.3g} on. Their returns alone show a value of at least "
+        f"{evidence.returns:.3g}",
     )

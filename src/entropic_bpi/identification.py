@@ -16,6 +16,7 @@ a stale policy may revisit an under-sampled pair for a whole batch.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ from entropic_bpi._progress import Progress
 from entropic_bpi.announcement import announce as announce_run
 from entropic_bpi.announcement import check_announced
 from entropic_bpi.certificate import Circumstances
-from entropic_bpi.checkpoint import Checkpoint
+from entropic_bpi.checkpoint import Checkpoint, State
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.loop import Identification, Loop
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.problem import Problem
-from entropic_bpi.sampling.environment import check_black_box, open_environment
+from entropic_bpi.sampling.environment import Environment, check_black_box, open_environment
 from entropic_bpi.settings import EVERY, Settings
 from entropic_bpi.types import Plan
 
@@ -174,7 +175,7 @@ def identify(
     with closing(loop):
         facts = loop.facts() if path or announced else {}
         store = None if path is None else Checkpoint(path, facts, settings.seed)
-        saved = None if store is None else store.read(loop.problem)
+        saved = None if store is None else _read(store, loop)
         if saved is not None:
             loop = loop.resumed(saved, accept_errors=accept_errors)
         if announced is not None and saved is not None:
@@ -186,6 +187,18 @@ def identify(
                 store.save(loop.state())  # from now on it can be taken up, whatever happens
         _watch(loop, store, progress)
         return loop.result()
+
+
+def _read(store: Checkpoint, loop: Loop) -> State | None:
+    """What was saved of this run; or of the same run with pooled counts, which are then counted step by step."""
+    if isinstance(loop.source, FiniteMDP) or loop.problem.stationary:
+        return store.read(loop.problem)
+    pooled = replace(loop, problem=_black_box(loop.source, replace(loop.settings, stationary=True)))
+    facts = pooled.facts()
+    if not store.holds(facts):
+        return store.read(loop.problem)
+    saved = Checkpoint(store.path, facts, store.seed).read(pooled.problem)
+    return None if saved is None else saved.per_step(loop.problem)
 
 
 def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
@@ -210,8 +223,9 @@ def start(source: Any, settings: Settings) -> Loop:
     seed = _fresh_seed() if settings.seed is None else settings.seed
     circumstances = Circumstances(batches=settings.replan != EVERY)
     if not isinstance(source, FiniteMDP):
-        opened, problem = _open_black_box(source, settings)
-        return Loop(opened, problem, settings, seed, circumstances)
+        check_black_box(settings.horizon, settings.reward_range)
+        opened = open_environment(source, settings.num_envs, settings.max_states)
+        return Loop(opened, _black_box(opened, settings), settings, seed, circumstances)
     problem, ignored = _problem_of(source, settings)
     return Loop(source, problem, settings, seed, circumstances._replace(ignored=ignored))
 
@@ -223,7 +237,9 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
     if settings.reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
     if settings.max_states is not None:
-        raise InvalidProblemError("max_states is for environments with unknown states; a FiniteMDP's are known")
+        raise InvalidProblemError(
+            "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
+        )
     if settings.rewards != "fixed":
         raise InvalidProblemError(
             f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"
@@ -248,15 +264,11 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
     return problem, tuple(ignored)
 
 
-def _open_black_box(source: Any, settings: Settings) -> tuple[Any, Problem]:
-    check_black_box(settings.horizon, settings.reward_range)
-    environment = open_environment(source, settings.num_envs, settings.max_states)
+def _black_box(environment: Environment, settings: Settings) -> Problem:
     names = ("horizon", "reward_range", "successors", "max_successors", "return_range")
     declared: dict[str, Any] = {name: getattr(settings, name) for name in names}
     pooled = settings.stationary is not False
-    return environment, environment.problem(
-        stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict()
-    )
+    return environment.problem(stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict())
 
 
 def _fresh_seed() -> int:

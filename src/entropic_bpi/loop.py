@@ -12,6 +12,7 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi._facts import facts_of, problem_facts
+from entropic_bpi.assumption_tests import examine
 from entropic_bpi.certificate import Certificate, Circumstances
 from entropic_bpi.checkpoint import HISTORY, State
 from entropic_bpi.counts import Counts
@@ -21,7 +22,7 @@ from entropic_bpi.sampling import open_sampler
 from entropic_bpi.sampling.environment import EnvironmentRaised
 from entropic_bpi.sampling.simulator import Simulator
 from entropic_bpi.settings import EVERY, Settings
-from entropic_bpi.types import Plan, Transitions
+from entropic_bpi.types import Bounds, Plan, Transitions
 
 __all__ = ["Identification", "Loop"]
 
@@ -106,11 +107,23 @@ class Loop:
         """Plan, test, play. ``observe`` is told of every plan; it changes nothing."""
         while True:
             plan = self.method.plan(self.counts, self.round)
+            self._examine(plan.bounds)
             self._note(plan)
             observe(plan)
             if plan.bounds.reached(self.problem.goal) or self._left() <= 0:
                 return
             self._play(plan)
+
+    def _examine(self, bounds: Bounds) -> None:
+        """End the run if what was seen speaks against what is assumed."""
+        if self.sampler.witness is None:
+            return
+        try:
+            evidence = examine(self.sampler.witness, bounds.upper)
+        except InvalidProblemError as error:
+            error.counts = self.counts
+            raise
+        self.circumstances = self.circumstances._replace(tests=evidence)
 
     def _left(self) -> float:
         budget = self.settings.max_episodes
@@ -194,6 +207,7 @@ class Loop:
             seconds=self.elapsed(),
             rng=dict(self.rng.bit_generator.state),
             counts=self.counts,
+            witness=self.sampler.witness,
             # The row of the plan that comes next is noted when the run goes on.
             history=history[history["episodes"] < self.counts.episodes],
             best=self.best,
@@ -230,6 +244,7 @@ class Loop:
         loop.counts, loop.rng.bit_generator.state = saved.counts, saved.rng
         if saved.found:
             loop.source.states.recall(saved.found)
+        loop.sampler.witness = saved.witness
         return loop
 
     def close(self) -> None:
@@ -242,6 +257,7 @@ class Loop:
         assert self.best is not None
         plan, episodes, transitions = self.best
         claim = self.method.claim(Counts.of(self.problem, transitions, episodes), plan)
+        self._examine(claim)
         certificate = Certificate(
             policy=plan.policy[int(self.problem.artificial) :],
             episodes=episodes,

@@ -114,8 +114,8 @@ def ball_max(p, f, allowed, x, q):
 def mixture_radius_mpmath(tally, k, most=0) -> mpf:
     """R_mix = -log of the mean of e^{-R_a} over the four priors, in 60 digits.
 
-    If only ``most`` of the k values occur, half of that, and half of the mean over all subsets of so many values, one by one:
-    as many as contain the values that were seen.
+    If only ``most`` of the k values occur, half of that, and half of the mean over all subsets of so many values, of which
+    those count that contain the values seen.
     """
     with mp.workdps(60):
         n = sum(tally)
@@ -301,7 +301,9 @@ def deviation(t: Tables, h, s, upper, lower, rho, low, high, cap, slip=None) -> 
     p, r = t.shares[h, s, upper], t.shares[h, s, lower]
     if np.isinf(t.radius[h, s, upper]):
         p = 0 * p
-    weight = np.minimum(p, 0 * r if np.isinf(t.radius[h, s, lower]) else r) * (kappa - low)
+    weight = np.minimum(p, 0 * r if np.isinf(t.radius[h, s, lower]) else r)
+    if t.bottom is None:
+        weight = weight * (kappa - low)  # of no other does it matter whether it is shared
     shared = [y for y in np.argsort(-weight)[:3] if weight[y] > 0]
     e_up, e_down = t.high[h, s, upper], t.low[h, s, lower]
     if slip == "one end of the reward":

@@ -207,16 +207,11 @@ def with_return_range(rng: np.random.Generator, case: Case, shrink: float = 0.0)
     has no other paths, so on these tables nothing that is certified may be wrong.
     """
     t, problem, first = case.tables, case.problem, int(case.problem.artificial)
-    chance = rng.choice([0.2, 0.5, 0.9])
-    outcomes = t.allowed & ((rng.random(t.allowed.shape) < chance) | (t.shares > 0))
+    draws = rng.random(t.allowed.shape) * t.allowed
     if problem.stationary:
-        outcomes[first:] = outcomes[first:].any(axis=0) & t.allowed[first:]
-    likeliest = np.argmax(rng.random(t.allowed.shape) * t.allowed, axis=-1)
-    lonely = ~outcomes.any(axis=-1)
-    for h, s, a in np.argwhere(lonely & t.allowed.any(axis=-1)):
-        outcomes[h, s, a, likeliest[h if not problem.stationary else max(h, first), s, a]] = True
-    if problem.stationary:
-        outcomes[first:] = outcomes[first:].any(axis=0)
+        draws[first:] = draws[first]
+    outcomes = (draws > rng.choice([0.1, 0.5, 0.8])) | (t.shares > 0)
+    outcomes |= (draws > 0) & (draws == draws.max(axis=-1, keepdims=True))
     share = rng.choice([0.0, 1.0, 0.5], t.low.shape)
     rewards = (share * np.log(t.low) + (1 - share) * np.log(t.high)) / problem.beta
     reachable = np.zeros_like(t.reachable)
@@ -230,18 +225,14 @@ def with_return_range(rng: np.random.Generator, case: Case, shrink: float = 0.0)
             paths = outcomes[h, s, : t.actions[h]]
             least[h, s] = (rewards[h, s, : t.actions[h]] + least[h + 1])[paths].min()
             most[h, s] = (rewards[h, s, : t.actions[h]] + most[h + 1])[paths].max()
-    shift, (low, high) = problem.horizon * problem.reward_range[0], problem.reward_range
-    ends = least[0, case.start], most[0, case.start]
-    ends = ends[0] + shrink * (ends[1] - ends[0]), ends[1] - shrink * (ends[1] - ends[0])
-    declared = dataclasses.replace(problem, return_range=(ends[0] + shift, ends[1] + shift))
-    room = 1e-9 * problem.return_spread
+    low, high = problem.reward_range
+    smallest, largest = least[0, case.start], most[0, case.start]
+    smallest, largest = smallest + shrink * (largest - smallest), largest - shrink * (largest - smallest)
+    origin, room = problem.horizon * low, 1e-9 * problem.return_spread
+    declared = dataclasses.replace(problem, return_range=(smallest + origin, largest + origin))
     after = np.maximum(np.arange(t.steps) - first, 0)
-    limits = np.exp(
-        np.sort(
-            [problem.beta * (ends[0] - room - after * (high - low)), problem.beta * (ends[1] + room) + 0 * after],
-            axis=0,
-        )
-    )
+    ends = [smallest - room - after * (high - low), np.full(t.steps, largest + room)]
+    limits = np.exp(np.sort(problem.beta * np.array(ends), axis=0))
     tables = dataclasses.replace(t, bottom=limits[0], top=limits[1])
     counts = Counts.of(declared, case.counts.transitions(), case.counts.episodes)
     gains = np.exp(problem.beta * rewards)
@@ -274,13 +265,13 @@ def _evaluate(kernel, gain, actions, reachable, sign, policy):
 
 
 @njit(cache=True, error_model="numpy")
-def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
-    """One pass of exact row steps that raise Z^top/Z^bottom at (h0, s0); ``up``: the rival is on top."""
+def _sweep(kernel, gain, tables, policy, rival, h0, above, below, up):
+    """One pass of exact row steps that raise Z^top(above)/Z^bottom(below) at h0; ``up``: the rival is on top."""
     shares, allowed, radius, e_low, e_high, actions, reachable = tables
     T, S = kernel.shape[:2]
     top, bottom = (rival, policy) if up else (policy, rival)
     mass = np.zeros((2, T + 1, S))
-    mass[:, h0, s0] = 1.0
+    mass[0, h0, above] = mass[1, h0, below] = 1.0
     for h in range(h0, T):
         for s in range(S):
             for y in range(S):
@@ -329,27 +320,34 @@ def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
 
 
 @njit(cache=True, error_model="numpy")
+def _begin(kernel, gain, tables, sign, z_opt, rng, mood):
+    """Extreme points of all balls: for random values, for the best that may follow, or for the worst."""
+    shares, allowed, radius, e_low, e_high, actions, reachable = tables
+    T, S = shares.shape[:2]
+    f, q = np.empty(S), np.empty(S)
+    for h in range(T):
+        for s in range(S):
+            for a in range(actions[h]):
+                if not reachable[h, s]:
+                    continue
+                for y in range(S):
+                    f[y] = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign * z_opt[h + 1, y]
+                    end = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign
+                    gain[h, s, a, y] = e_high[h, s, a, y] if end > 0.5 else e_low[h, s, a, y]
+                    f[y] *= gain[h, s, a, y]
+                ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
+                kernel[h, s, a] = q if np.isfinite(q).all() else shares[h, s, a]
+
+
+@njit(cache=True, error_model="numpy")
 def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, sweeps):
     """Smallest slack found, in logs: of the gap, of the optimum, of the candidate's value, and of the box's top."""
-    shares, allowed, radius, e_low, e_high, actions, reachable = tables
+    shares, _, _, _, _, actions, reachable = tables
     T, S = shares.shape[:2]
     slack = np.full(4, np.inf)
     kernel, gain = np.zeros(shares.shape), np.ones(shares.shape)
-    f, q = np.empty(S), np.empty(S)
     for start in range(starts):
-        mood = start % 3
-        for h in range(T):
-            for s in range(S):
-                for a in range(actions[h]):
-                    if not reachable[h, s]:
-                        continue
-                    for y in range(S):
-                        f[y] = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign * z_opt[h + 1, y]
-                        end = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign
-                        gain[h, s, a, y] = e_high[h, s, a, y] if end > 0.5 else e_low[h, s, a, y]
-                        f[y] *= gain[h, s, a, y]
-                    ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
-                    kernel[h, s, a] = q if np.isfinite(q).all() else shares[h, s, a]
+        _begin(kernel, gain, tables, sign, z_opt, rng, start % 3)
         h0 = 0 if start == 0 else rng.integers(0, T)
         s0 = rng.integers(0, S)
         while not reachable[h0, s0]:
@@ -372,7 +370,7 @@ def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, swee
                         for s in range(S):
                             if rng.random() < 0.5:
                                 greedy[h, s] = rng.integers(0, actions[h])
-                _sweep(kernel, gain, tables, policy, greedy, h0, s0, sign > 0)
+                _sweep(kernel, gain, tables, policy, greedy, h0, s0, s0, sign > 0)
     return slack
 
 
@@ -390,3 +388,47 @@ def attack_plan(
     plan, S = method.plans[kind], case.tables.n_states
     arrays = (np.ascontiguousarray(array[:, :S]) for array in (method.optimism.z, plan.z, plan.high, plan.rho))
     return attack(tables or case.tables, plan.policy, *arrays, seed, starts, sweeps)
+
+
+@njit(cache=True, error_model="numpy")
+def _attack_pairs(tables, sign, policy, z_opt, rho, d, r, rng, starts, sweeps):
+    """Smallest slack found, in logs: of ρ, of d and of R; where they are NaN nothing is claimed."""
+    shares, _, _, _, _, actions, reachable = tables
+    T, S = shares.shape[:2]
+    slack = np.full(3, np.inf)
+    kernel, gain = np.zeros(shares.shape), np.ones(shares.shape)
+    for start in range(starts):
+        _begin(kernel, gain, tables, sign, z_opt, rng, start % 3)
+        h0 = 0 if start < 2 else rng.integers(0, T)
+        above, below = rng.integers(0, S), rng.integers(0, S)
+        while not (reachable[h0, above] and reachable[h0, below]):
+            above, below = rng.integers(0, S), rng.integers(0, S)
+        same = start % 4 == 3  # the candidate against itself: what d bounds
+        for sweep in range(sweeps + 1):
+            best, mine, greedy = _evaluate(kernel, gain, actions, reachable, sign, policy)
+            for h in range(T):
+                for x in range(S):
+                    for y in range(S):
+                        if reachable[h, x] and reachable[h, y]:
+                            ratio = np.log(mine[h, x]) - np.log(mine[h, y])
+                            slack[1] = min(slack[1], np.log(d[h, x, y]) - ratio)
+                            ratio = np.log(best[h, x] if sign > 0 else mine[h, x])
+                            ratio -= np.log(mine[h, y] if sign > 0 else best[h, y])
+                            slack[2] = min(slack[2], np.log(r[h, x, y]) - ratio)
+                            if x == y:
+                                slack[0] = min(slack[0], np.log(rho[h, x]) - ratio)
+            if sweep < sweeps:
+                if rng.random() < 0.3:
+                    for h in range(T):
+                        for s in range(S):
+                            if rng.random() < 0.5:
+                                greedy[h, s] = rng.integers(0, actions[h])
+                _sweep(kernel, gain, tables, policy, policy if same else greedy, h0, above, below, sign > 0)
+    return slack
+
+
+def attack_pairs(t: Tables, policy, z_opt, rho, d, r, seed: int, starts: int = 8, sweeps: int = 4) -> np.ndarray:
+    """Smallest slacks (ρ, d, R) over all places and pairs and all kernels tried; negative is a violation."""
+    arrays = (t.shares, t.allowed, t.radius, t.low, t.high, np.array(t.actions), t.reachable)
+    rng = np.random.default_rng(seed)
+    return _attack_pairs(arrays, t.sign, policy, z_opt, rho, d, r, rng, starts, sweeps)

@@ -198,7 +198,7 @@ def test_found_states_may_have_a_bound_on_their_successors_but_no_names_in_advan
     limited = eb.identify(walk, **BASICS, max_states=3, max_successors=2)
     assert limited.episodes < plain.episodes
     assert eb.verify(limited.certificate).ok
-    with pytest.raises(eb.InvalidProblemError, match="not known before they are found"):
+    with pytest.raises(eb.InvalidProblemError, match="declare max_successors"):
         eb.identify(walk, **BASICS, max_states=3, successors=lambda s, a: [s])
 
 

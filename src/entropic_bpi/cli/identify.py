@@ -78,7 +78,23 @@ def identify(
             help="Of a black box: how many different observations there can be, of whatever kind; found on the way."
         ),
     ] = None,
-    num_envs: Annotated[int, typer.Option(help="Of a black box: copies that are stepped together.")] = 1,
+    max_successors: Annotated[
+        int | None, typer.Option(help="How many different next states there can be after a state and action.")
+    ] = None,
+    return_range: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="LOW HIGH", help="Of a black box: where the return of every episode lies."),
+    ] = None,
+    num_envs: Annotated[
+        int,
+        typer.Option(help="Of a black box: copies that are stepped together; one alone is faster if steps are quick."),
+    ] = 1,
+    rewards: Annotated[
+        str,
+        typer.Option(
+            help="Of a black box: fixed by state, action and next state; random; or random-pair, whatever the next state."
+        ),
+    ] = "fixed",
     max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
     ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
@@ -133,10 +149,6 @@ def identify(
     from entropic_bpi.instances.sources import is_environment
 
     model, given = _open_source(source, horizon, param, reward_range)
-    if reward_range is not None:
-        given |= {"max_states": max_states, "num_envs": num_envs}
-    elif max_states is not None or num_envs != 1:
-        raise InvalidProblemError("--max-states and --num-envs are for black boxes, which need --reward-range LOW HIGH")
     options: dict[str, Any] = {
         **given,
         "beta": beta,
@@ -148,6 +160,11 @@ def identify(
         "successors": _read_successors(successors),
         "replan": _read_replan(replan),
         "sampling": sampling,
+        "rewards": rewards,
+        "return_range": return_range,
+        "max_states": max_states,
+        "max_successors": max_successors,
+        "num_envs": num_envs,
         "max_episodes": max_episodes,
         "seed": seed,
         "ties": ties,

@@ -27,6 +27,7 @@ from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 from entropic_bpi.sampling.declared import declared_rows
 from entropic_bpi.sampling.spaces import END_NAME, MOST_STATES, Finite, Found, finite
+from entropic_bpi.sampling.witness import BEFORE_THE_FIRST, Batch, Visit, Witness
 from entropic_bpi.types import Behaviour, Transitions
 
 __all__ = [
@@ -40,7 +41,6 @@ __all__ = [
 ]
 
 _Tables = tuple[list[int], list[int], list[int]]  # of one step: the greedy actions, the lead and the turns
-_Outcome = tuple[int, int, float]  # row, next state, reward
 
 
 class EnvironmentRaised(InvalidProblemError):
@@ -173,24 +173,21 @@ class Environment:
             max_states=self.max_states,
             source=f"gymnasium:{self.name}",
             reward_law=reward_law,
-            successors=self._declared(successors),
+            successors=None if successors is None else self._declared(successors),
             max_successors=max_successors,
             return_range=return_range,
         )
 
-    def _declared(self, successors: Any) -> tuple[np.ndarray, np.ndarray] | None:
-        if successors is None:
-            return None
+    def _declared(self, successors: Any) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(self.states, Found):
             raise InvalidProblemError(
-                "successors are states by name, and with max_states these are not known before they are found: declare one "
-                "or the other, or max_successors"
+                "successors needs states that can be listed before they are seen, not max_states: declare max_successors"
             )
         return declared_rows(self.states, self.actions, successors)
 
 
 class Player:
-    """Plays an :class:`Environment` into counts.
+    """Plays an :class:`Environment` into counts, before the eyes of a witness.
 
     Every batch starts by seeding the environment with a number derived from the run's seed and the batch's number, so that
     a run can be taken up again between batches.
@@ -200,6 +197,7 @@ class Player:
 
     def __init__(self, environment: Environment, problem: Problem, seed: int) -> None:
         self.environment, self.problem, self.seed = environment, problem, seed
+        self.witness: Witness | None = Witness(problem)
         self.low, self.high = problem.declared_range
         everything = (-math.inf, math.inf)
         self.least, self.most = everything if problem.return_range is None else problem.widened_return_range
@@ -212,32 +210,36 @@ class Player:
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""
-        problem, copies = self.problem, self.environment.copies
+        copies = self.environment.copies
         seed: int | None = int(np.random.SeedSequence([self.seed, round]).generate_state(1)[0])
-        seen: Counter[_Outcome] = Counter()
+        seen = Batch(Counter(), Counter(), Counter())
         # Lists, because one number is read from them faster than from an array.
         plan = list(zip(*(table[1:].tolist() for table in behaviour[:3]), strict=True))
         for begun in range(0, episodes, copies):
             starts = self._reset(seed)[: episodes - begun]
-            for state in starts:
-                seen[problem.n_rows - 1, state, problem.reward_range[0]] += 1
+            seen.starts.update(starts)
             if not self.environment.vector:
-                seen.update(self._walk_alone(starts[0], behaviour.leading, plan))
+                visits, paid = self._walk_alone(starts[0], behaviour.leading, plan)
+                seen.returns[paid] += 1
             else:
-                seen.update(self._walk_together([_Walker(state, behaviour.leading) for state in starts], plan))
+                walkers = [_Walker(state, behaviour.leading) for state in starts]
+                visits = self._walk_together(walkers, plan)
+                seen.returns.update(walker.paid for walker in walkers)
+            seen.visits.update(visits)
             seed = None
-        into.add(_transitions(seen), episodes)
+        into.add(_transitions(seen, self.problem), episodes)
+        assert self.witness is not None
+        self.witness.add(seen)
 
-    def _walk_alone(self, state: int, leading: bool, plan: list[_Tables]) -> list[_Outcome]:
+    def _walk_alone(self, state: int, leading: bool, plan: list[_Tables]) -> tuple[list[Visit], float]:
         """One episode of the only copy: what :meth:`_walk_together` does with one walker, written out.
 
         A step of a small environment takes a few microseconds; the general way would take as long again.
         """
-        problem, environment = self.problem, self.environment
+        environment, end = self.environment, self.problem.n_states - 1
         play, action_of = environment.env.step, environment.actions.element
-        end, n_actions, last = problem.n_states - 1, problem.n_actions, problem.horizon - 1
-        stride = 0 if problem.stationary else problem.n_states * n_actions
-        outcomes, earned = [], 0.0
+        last, previous, total = self.problem.horizon - 1, BEFORE_THE_FIRST, 0.0
+        visits = []
         for h, (greedy, lead, turn) in enumerate(plan):
             if not leading:
                 action = greedy[state]
@@ -252,42 +254,37 @@ class Player:
             observation, reward, terminated, truncated, _ = answer
             following = end if terminated else self._state(observation, "step")
             paid = self._reward(reward, state, action)
-            earned += paid
-            outcomes.append((h * stride + state * n_actions + action, following, paid))
+            visits.append((h, state, action, following, paid, previous))
+            total += paid
             if terminated:
                 break
             if truncated and h < last:
                 self._refuse_truncation(h + 1)
-            state = following
-        self._check_return(earned)
-        return outcomes
+            previous, state = state, following
+        self._check_return(total)
+        return visits, total
 
-    def _walk_together(self, walkers: list[_Walker], plan: list[_Tables]) -> list[_Outcome]:
+    def _walk_together(self, walkers: list[_Walker], plan: list[_Tables]) -> list[Visit]:
         """One episode of each walker, step by step together; one that has ended waits for the others."""
-        problem = self.problem
-        n_states, n_actions = problem.n_states, problem.n_actions
-        outcomes = []
+        problem, visits = self.problem, []
         for h, tables in enumerate(plan):
             for walker in walkers:
                 walker.choose(*tables)
             answers = self._step([walker.action for walker in walkers])
-            step = 0 if problem.stationary else h
             for walker, (observation, reward, terminated, truncated) in zip(walkers, answers, strict=True):
                 if walker.done:
                     continue
-                state, action = walker.state, walker.action
-                walker.state = n_states - 1 if terminated else self._state(observation, "step")
-                walker.done = terminated
-                paid = self._reward(reward, state, action)
-                walker.earned += paid
-                outcomes.append(((step * n_states + state) * n_actions + action, walker.state, paid))
+                following = problem.n_states - 1 if terminated else self._state(observation, "step")
+                paid = self._reward(reward, walker.state, walker.action)
+                visits.append((h, walker.state, walker.action, following, paid, walker.previous))
+                walker.arrive(following, paid, terminated)
                 if truncated and not terminated and h + 1 < problem.horizon:
                     self._refuse_truncation(h + 1)
             if all(walker.done for walker in walkers):
                 break
         for walker in walkers:
-            self._check_return(walker.earned)
-        return outcomes
+            self._check_return(walker.paid)
+        return visits
 
     def _reset(self, seed: int | None) -> list[int]:
         """The first state of each copy."""
@@ -377,9 +374,10 @@ class _Walker:
 
     state: int
     leading: bool
+    previous: int = BEFORE_THE_FIRST
     action: int = 0
+    paid: float = 0.0
     done: bool = False
-    earned: float = 0.0
 
     def choose(self, greedy: list[int], lead: list[int], turn: list[int]) -> None:
         if self.leading and turn[self.state] >= 0:
@@ -387,11 +385,21 @@ class _Walker:
         else:
             self.action = (lead if self.leading else greedy)[self.state]
 
+    def arrive(self, state: int, paid: float, done: bool) -> None:
+        self.previous, self.state, self.done = self.state, state, done
+        self.paid += paid
 
-def _transitions(seen: Counter[_Outcome]) -> Transitions:
-    """What was seen and how often, in the order of first sight."""
-    rows, successors, rewards = zip(*seen, strict=True)
-    return Transitions(np.array(rows), np.array(successors), np.array(list(seen.values())), np.array(rewards))
+
+def _transitions(seen: Batch, problem: Problem) -> Transitions:
+    """What the counts take of it: row by row, in the order of first sight."""
+    nothing, n_actions = problem.reward_range[0], problem.n_actions
+    stride = 0 if problem.stationary else problem.n_states * n_actions
+    outcomes = {(problem.n_rows - 1, state, nothing): times for state, times in seen.starts.items()}
+    for (h, state, action, following, paid, _), times in seen.visits.items():
+        outcome = (h * stride + state * n_actions + action, following, paid)
+        outcomes[outcome] = outcomes.get(outcome, 0) + times
+    rows, successors, rewards = zip(*outcomes, strict=True)
+    return Transitions(np.array(rows), np.array(successors), np.array(list(outcomes.values())), np.array(rewards))
 
 
 def _check_autoreset(env: Any) -> None:
@@ -454,9 +462,9 @@ def _actions(space: Any) -> Finite:
     )
 
 
-def check_black_box(horizon: Any, reward_range: Any) -> None:
-    """Refuse to play an environment without what only an environment needs."""
+def check_black_box(horizon: Any, reward_range: Any, what: str = "an environment") -> None:
+    """Refuse to go on without what only an environment or a log needs."""
     if horizon is None:
-        raise InvalidProblemError("an environment needs horizon=: the number of steps that count")
+        raise InvalidProblemError(f"{what} needs horizon=: the number of steps that count")
     if reward_range is None:
-        raise InvalidProblemError("an environment needs reward_range=(low, high), where rewards not seen yet must lie")
+        raise InvalidProblemError(f"{what} needs reward_range=(low, high), where rewards not seen yet must lie")

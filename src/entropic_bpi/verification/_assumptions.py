@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entropic_bpi.verification._claim import Claim
+from entropic_bpi.verification._claim import REJECTED_FROM, TEST_LEVEL, Claim
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._payments import SAME_REWARD
 from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS
@@ -18,8 +18,7 @@ def _assumptions(claim: Claim) -> list[str]:
     """The words that every certificate of such a problem has."""
     low, high = claim.reward_range
     sentences = [
-        "episodes are independent runs of one finite Markov decision process, and "
-        + ("no other was discarded" if claim.errors else "none was discarded"),
+        *_origin(claim),
         f"transitions {'are the same at every' if claim.stationary else 'may differ from step to'} step",
         {
             "unknown": "any state may follow any state and action",
@@ -57,6 +56,8 @@ def _assumptions(claim: Claim) -> list[str]:
             f"the environment raised an error {often} and the run went on: episodes may have been lost, but not "
             "because of what happened in them"
         )
+    if claim.tests is not None:
+        sentences.append(_tested(claim.tests))
     return sentences
 
 
@@ -65,6 +66,39 @@ def _of_states(claim: Claim) -> list[str]:
         return []
     bound = f"there are at most {claim.max_states} different observations"
     return [f"{bound}; a state is one of them, numbered as it was first seen"]
+
+
+def _tested(tests: dict[str, float]) -> str:
+    tested = {
+        "stationary": "that transitions are the same at every step",
+        "memoryless": "that they do not depend on the previous state",
+    }
+    found = " and ".join(f"{tested[name]} (log e-value {tests[name]:.3g})" for name in tested if name in tests)
+    return (
+        f"the episodes were used to test {found}, and did not reject it: each test rejects what is true with probability at "
+        f"most {TEST_LEVEL:g}, from {REJECTED_FROM:.3g} on. Their returns alone show a value of at least "
+        f"{tests['returns']:.3g}"
+    )
+
+
+def _origin(claim: Claim) -> list[str]:
+    """Where the episodes come from."""
+    if claim.log is None:
+        others = "no other was discarded" if claim.errors else "none was discarded"
+        return ["episodes are independent runs of one finite Markov decision process, and " + others]
+    sentences = [
+        "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
+        "is missing because of what it led to",
+        "there are no other states and actions than those that are named",
+    ]
+    if claim.log.unused > 0:
+        sentences.append(
+            f"{claim.log.unused} episodes were cut before their last next state was told, and not because of where it "
+            "led: that step is not used"
+        )
+    if claim.log.excluded is not None:
+        sentences.append(f"left out on request, and not because of what happened in them: {claim.log.excluded}")
+    return sentences
 
 
 def _of_rewards(claim: Claim) -> str:

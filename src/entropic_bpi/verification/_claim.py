@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -9,9 +10,14 @@ from typing import Any, NamedTuple
 from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
 from entropic_bpi.verification._payments import check_fixed, check_random
 from entropic_bpi.verification._problem import Problem
-from entropic_bpi.verification._slots import check_slots
+from entropic_bpi.verification._slots import check_names, check_slots
 
 Paid = tuple[float, float]  # the ends of what a reward is known to lie between
+
+
+# Each test of an assumption rejects what is true with this probability: from this logarithm of an e-value on.
+TEST_LEVEL = 0.01
+REJECTED_FROM = math.log(1 / TEST_LEVEL)
 
 
 class Outcome(NamedTuple):
@@ -21,6 +27,16 @@ class Outcome(NamedTuple):
     slot: int | None
     paid: dict[Paid, int]
     times: int
+
+
+class Log:
+    """What is known of the log that the counts come from, or began with."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.longest = an_integer("circumstances.log.longest", given["longest"], 1)
+        self.unused = an_integer("circumstances.log.unused", given["unused"], 0)
+        excluded = given["excluded"]
+        self.excluded = None if excluded is None else a_string("circumstances.log.excluded", excluded)
 
 
 class Claim(Problem):
@@ -41,6 +57,8 @@ class Claim(Problem):
         ]
         self._read_counts(an_object("counts", content["counts"]))
         self._read_circumstances(an_object("circumstances", content["circumstances"]))
+        if self.black_box and self.log is None:
+            check_names(self)
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
@@ -143,6 +161,19 @@ class Claim(Problem):
         digest = given["announcement"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("circumstances.announcement", digest)):
             raise Rejected(f"circumstances.announcement must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
+        self.tests = None if given["tests"] is None else self._read_tests(an_object("tests", given["tests"]))
+        self.log = None if given["log"] is None else Log(an_object("circumstances.log", given["log"]))
+        if self.log is not None and not (self.black_box and self.method == "kl"):
+            raise Rejected("only the KL method certifies from a log, with rewards that are learned")
+
+    def _read_tests(self, given: dict[str, Any]) -> dict[str, float]:
+        """The logarithms of two e-values and a value. Whether they are true cannot be seen from the counts."""
+        if not self.black_box or (given["stationary"] is None) == self.stationary:
+            raise Rejected("circumstances.tests must be those of an environment, of what is assumed of it and no more")
+        tests = {name: a_number(f"tests.{name}", value) for name, value in given.items() if value is not None}
+        if not max(tests.get("stationary", 0.0), tests["memoryless"]) < REJECTED_FROM:
+            raise Rejected(f"the tests have rejected what is assumed: {given!r:.80}")
+        return tests
 
     def action(self, h: int, s: int) -> int:
         """What the policy does at planned step ``h``."""

@@ -31,7 +31,9 @@ _KEYS = {
         )
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "circumstances": ("batches", "ignored", "errors", "announcement"),
+    "circumstances": ("batches", "ignored", "errors", "announcement", "tests", "log"),
+    "tests": ("stationary", "memoryless", "returns"),
+    "circumstances.log": ("longest", "unused", "excluded"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached"),
 }

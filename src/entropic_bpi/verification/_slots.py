@@ -70,19 +70,17 @@ def _check_black_box(problem: Problem) -> None:
         raise Rejected(
             "slots are inconsistent: an environment has one range of rewards, and goes where it is declared to"
         )
+
+
+def check_names(problem: Problem) -> None:
+    """Whether the states and actions of an environment are named after its observations and actions."""
     *observations, last = problem.state_names
     if problem.max_states is None:
         named = _in_order(observations)
     else:
-        named = problem.max_states == end and _found_in_order(observations)
+        named = problem.max_states == problem.n_states - 1 and _found_in_order(observations)
     if last != "end" or not named or not _in_order(problem.action_names):
         raise Rejected("state_names and action_names of an environment must be its observations and actions in order")
-
-
-def _found_in_order(names: list[str]) -> bool:
-    """Whether these are observations of any kind as they were found, and after them numbers for those that were not."""
-    found = [name for name in names if not name.startswith("#")]
-    return names == found + [f"#{i}" for i in range(len(found), len(names))] and "".join(found).isprintable()
 
 
 def _possible(problem: Problem, row: int) -> int:
@@ -98,6 +96,12 @@ def _possible(problem: Problem, row: int) -> int:
     if following != sorted(set(following)) or following[-1] > end:
         return 0
     return sum(problem.reward_kinds(row, y) for y in following)
+
+
+def _found_in_order(names: list[str]) -> bool:
+    """Whether these are observations of any kind as they were found, and after them numbers for those that were not."""
+    found = [name for name in names if not name.startswith("#")]
+    return names == found + [f"#{i}" for i in range(len(found), len(names))] and "".join(found).isprintable()
 
 
 def _in_order(names: list[str]) -> bool:
