@@ -237,7 +237,9 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
     if settings.reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
     if settings.max_states is not None:
-        raise InvalidProblemError("max_states is for environments with unknown states; a FiniteMDP's are known")
+        raise InvalidProblemError(
+            "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
+        )
     if settings.rewards != "fixed":
         raise InvalidProblemError(
             f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"

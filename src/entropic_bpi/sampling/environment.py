@@ -20,6 +20,7 @@ import numpy as np
 
 from entropic_bpi._checks import check_finite, check_memory
 from entropic_bpi._facts import qualified_name, source_digest
+from entropic_bpi._gymnasium_ids import is_class_in_file, maker_of
 from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
@@ -76,12 +77,13 @@ def _made(source: Any, num_envs: int) -> Any:
         )
     name = source.removeprefix("gym:") if isinstance(source, str) else getattr(source, "__qualname__", repr(source))
     try:
-        if not isinstance(source, str):
-            env = source() if num_envs == 1 else gymnasium.vector.SyncVectorEnv([source] * num_envs)
-        elif num_envs > 1:
+        make = maker_of(name, {}) if isinstance(source, str) else source
+        if num_envs == 1:
+            env = make()
+        elif isinstance(source, str) and not is_class_in_file(name):
             env = gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync")
         else:
-            env = gymnasium.make(name, disable_env_checker=True)
+            env = gymnasium.vector.SyncVectorEnv([make] * num_envs)
     except EntropicBPIError:
         raise
     except Exception as error:  # a factory may raise anything, and so may an environment on being made
