@@ -85,13 +85,6 @@ def identify(
             help="Of a black box: how many different observations there can be, of whatever kind; found on the way."
         ),
     ] = None,
-    max_successors: Annotated[
-        int | None, typer.Option(help="How many different next states there can be after a state and action.")
-    ] = None,
-    return_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="LOW HIGH", help="Of a black box: where the return of every episode lies."),
-    ] = None,
     num_envs: Annotated[
         int,
         typer.Option(help="Of a black box: copies that are stepped together; one alone is faster if steps are quick."),
@@ -176,9 +169,7 @@ def identify(
         "replan": _read_replan(replan),
         "sampling": sampling,
         "rewards": rewards,
-        "return_range": return_range,
         "max_states": max_states,
-        "max_successors": max_successors,
         "num_envs": num_envs,
         "max_episodes": max_episodes,
         "seed": seed,
