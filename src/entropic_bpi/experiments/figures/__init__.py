@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from entropic_bpi._checks import check_choice, check_flag, check_list, check_path
-from entropic_bpi.experiments.figures import chi2, interval, regret, stopping, tightness
+from entropic_bpi.experiments.figures import chi2, interval, regret, stopping, tightness, tuned
 from entropic_bpi.experiments.figures._figure import FULL, QUICK, Plot, read_table, save
 from entropic_bpi.experiments.runner import run
 
@@ -28,7 +28,7 @@ FIGURES: Mapping[str, Plot] = {
     "certify": stopping.CERTIFY,
     "interval": interval.INTERVAL,
     "chi2": chi2.CHI2,
-    "tuned": regret.TUNED,
+    "tuned": tuned.TUNED,
     "tight": tightness.TIGHT,
     "factors": tightness.FACTORS_OFF,
 }
