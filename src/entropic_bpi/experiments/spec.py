@@ -64,7 +64,7 @@ class SweepError(InvalidProblemError):
 
 @dataclass(frozen=True, eq=False)
 class RunSpec:
-    """One run on one model; :mod:`entropic_bpi.experiments.kinds` says what each kind does.
+    """One run on one model; ``entropic_bpi.experiments.kinds`` says what each kind does.
 
     Attributes
     ----------
