@@ -265,6 +265,13 @@ def test_the_other_figures_follow_from_their_data():
         exact = eb.chi_square(bridge, eb.solve(bridge, row["beta"]).policy, row["beta"])
         assert row["chi_square"] == pytest.approx(exact)
     assert "not supported" in chi2.tell(table)
+    assert "The optimal policy changes at β = 1.005, 1." in chi2.tell(table)
+    for beta in (row["changes_at"] for row in table if not math.isnan(row["changes_at"])):
+        before, after = (eb.solve(bridge, beta + step).policy for step in (-1e-4, 1e-4))
+        assert eb.evaluate(bridge, before, beta).value == pytest.approx(
+            eb.evaluate(bridge, after, beta).value, abs=1e-5
+        )
+        assert (before != after).any()
     for plot, data in ((certify, certified), (chi2, table)):
         for axes in plot.draw(data).axes:
             assert axes.get_ylabel()
