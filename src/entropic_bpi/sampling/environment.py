@@ -3,8 +3,8 @@
 The state is the observation, flattened to an integer, and one more state "end" that absorbs with reward 0: a step that
 terminates leads there. Rewards are unknown until seen. Unless they are declared random they must be determined by state,
 action and next state, up to rounding, with two exceptions that real environments need: an end may come with up to
-:data:`END_REWARDS` different rewards (win, draw, loss), and a step back to the same observation with up to
-:data:`STAY_REWARDS` (a bump into a wall, and a fall back to the start).
+``END_REWARDS`` different rewards (win, draw, loss), and a step back to the same observation with up to
+``STAY_REWARDS`` (a bump into a wall, and a fall back to the start).
 """
 
 from __future__ import annotations
