@@ -114,7 +114,7 @@ def _interval(
 def _refresh(
     terms: _Terms, ledger: Ledger, payments: Payments, low: np.ndarray, high: np.ndarray, known: np.ndarray, work: _Work
 ) -> None:
-    """Recompute the bounds of the slots that were visited since the last time, when they had ``known`` visits.
+    """Recompute the bounds of the slots that are not what they were the last time: ``known`` has successor and visits.
 
     The slots of a row that was never visited are shared with others and stay as they were declared.
     """
@@ -123,18 +123,18 @@ def _refresh(
         if ledger.visits[row] == 0:
             continue
         if terms.shared:
-            if known[begin] == ledger.visits[row]:
+            if known[1, begin] == ledger.visits[row]:
                 continue
             first, last = payments.begin[row], payments.begin[row] + payments.used[row]
             least, most = _interval(terms, payments, first, last, ledger.low[0, begin], ledger.high[0, begin], work)
             for slot in range(begin, end):
                 low[0, slot], high[0, slot] = least, most
-            known[begin] = ledger.visits[row]
+            known[1, begin] = ledger.visits[row]
             continue
         for slot in range(begin, end):
-            if known[slot] != ledger.tally[slot]:
-                known[slot] = ledger.tally[slot]
-                y = ledger.successor[slot]
+            y = ledger.successor[slot]
+            if known[0, slot] != y or known[1, slot] != ledger.tally[slot]:
+                known[0, slot], known[1, slot] = y, ledger.tally[slot]
                 first, last = first_entry(payments, row, y, -np.inf), first_entry(payments, row, y + 1, -np.inf)
                 low[0, slot], high[0, slot] = _interval(
                     terms, payments, first, last, ledger.low[0, slot], ledger.high[0, slot], work
@@ -157,12 +157,12 @@ class RewardBounds:
         ledger, payments = counts.ledger, counts.payments
         if counts.origin is not self.origin:
             self.origin = counts.origin
-            self.low, self.high, self.known = ledger.low[:, :0], ledger.high[:, :0], np.empty(0, dtype=np.int64)
-        known, more = self.known.size, ledger.tally.size
+            self.low, self.high, self.known = ledger.low[:, :0], ledger.high[:, :0], np.empty((2, 0), dtype=np.int64)
+        known, more = self.known.shape[1], ledger.tally.size
         if known < more:
             self.low = np.append(self.low, ledger.low[:, known:], axis=1)
             self.high = np.append(self.high, ledger.high[:, known:], axis=1)
-            self.known = np.append(self.known, np.full(more - known, -1))
+            self.known = np.append(self.known, np.full((2, more - known), -1), axis=1)
         size = int(payments.used.max()) + 2
         work = _Work(np.empty(size, dtype=np.int64), np.empty(size), np.empty((2, size)))
         _refresh(self.terms, ledger, payments, self.low, self.high, self.known, work)
