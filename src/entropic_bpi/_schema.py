@@ -142,7 +142,7 @@ def check_problem(problem: Problem) -> None:
     available = len(slots.successor)
     _check_indices("slots.begin", slots.begin, rows, 0, available)
     _check_indices("slots.used", slots.used, rows, 1, available)
-    _check_indices("slots.possible", slots.possible, rows, 1, n + END_REWARDS + STAY_REWARDS)
+    _check_indices("slots.possible", slots.possible, rows, 1, max(available, n + END_REWARDS + STAY_REWARDS))
     if (slots.begin + slots.used > available).any():
         raise CertificateError(f"slots.begin and slots.used lead beyond the {available} slots")
     steps = (0,) if problem.rewards is not None else (1, problem.horizon)
@@ -245,7 +245,7 @@ def _listed_successors(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None
     listed = problem.slots.successor[3:]
     if len(listed) != indptr[-1] or (listed == problem.n_states).any():
         return None
-    ascends = np.diff(listed) > 0
+    ascends = np.diff(listed) >= (1 if problem.random_rewards else 0)
     ascends[indptr[1:-1] - 1] = True  # from one pair to the next
     return (indptr, listed) if ascends.all() else None
 

@@ -53,7 +53,7 @@ def examine(witness: Witness, upper: float) -> Evidence:
 def earned(witness: Witness) -> float:
     """A lower bound of V* from the returns alone, true for all numbers of episodes at once with probability 1 - LEVEL."""
     problem, n = witness.problem, int(witness.returns.sum())
-    low, high = witness.edges[0], witness.edges[0] + problem.return_range
+    low, high = witness.edges[0], witness.edges[0] + problem.return_spread
     if n == 0:
         return float(low)
     radius = (math.log(1 / LEVEL) + 0.5 * math.log(math.pi) + math.lgamma(n + 1) - math.lgamma(n + 0.5)) / n

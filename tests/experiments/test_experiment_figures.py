@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import entropic_bpi as eb
 from entropic_bpi.cli import experiments as commands
 from entropic_bpi.experiments import grid, reproduce
-from entropic_bpi.experiments.figures import FIGURES, PAPER, stopping
+from entropic_bpi.experiments.figures import FIGURES, PAPER, stopping, tuned
 from entropic_bpi.experiments.figures import regret as regret_figures
 from entropic_bpi.experiments.figures._figure import FULL, QUICK
 from entropic_bpi.experiments.statistics import line, summary
@@ -99,13 +99,14 @@ def test_capped_runs_are_counted_and_shown():
     assert "14 runs were capped" in FIGURES["fig4"].tell(table)
 
 
-def regret_results(name, level):
-    """Regret ``level(spec) * sqrt(K)``."""
+def regret_results(name, level, gap=lambda spec: 0.0):
+    """Regret ``level(spec) * sqrt(K)``, and a policy in the end that loses ``gap(spec)``."""
 
     def outcome(spec):
         episodes = np.unique(np.geomspace(1, spec.options["episodes"], 300).astype(int))
         regret = level(spec) * np.sqrt(episodes)
-        return Outcome({"episodes": episodes[-1], "regret": regret[-1]}, {"episodes": episodes, "regret": regret}, 0.0)
+        columns = {"episodes": episodes[-1], "regret": regret[-1], "true_gap": gap(spec)}
+        return Outcome(columns, {"episodes": episodes, "regret": regret}, 0.0)
 
     return made_up(FIGURES[name].sweep(QUICK), outcome)
 
@@ -144,7 +145,7 @@ def test_each_claim_about_regret_is_judged_for_both_bonuses():
     )
     assert checked.count("not confirmed") == 3
     assert "RSVI, 0.80 times as much; their intervals are apart)" in checked
-    assert "still behind at the end, by at most 25% (the first 1e4, played nearly at random, left aside))" in checked
+    assert "still behind at the end, by at most 25% after the first 1e4, which are played nearly at random)" in checked
 
 
 def crossing(run):
@@ -213,7 +214,7 @@ def test_regret_is_drawn_on_the_axes_of_the_paper_and_on_logarithmic_ones():
 
 def test_tuning_chooses_a_scale_on_seeds_that_are_not_shown():
     def level(run):
-        tuning = run.seed >= regret_figures.TUNING_SEED
+        tuning = run.seed >= tuned.TUNING_SEED
         best = 0.01 if tuning else 1.0  # on the seeds that are shown, another scale would look better
         return 1.0 + abs(math.log10(run.options["scale"] / best))
 
@@ -221,6 +222,20 @@ def test_tuning_chooses_a_scale_on_seeds_that_are_not_shown():
     assert {row["scale"] for row in table} == {0.01}
     assert table[-1]["seeds"] == 3
     assert "seeds of their own" in FIGURES["tuned"].tell(table)
+
+
+def test_tuning_tells_what_the_policies_at_the_end_lose():
+    def told(gap):
+        return FIGURES["tuned"].tell(FIGURES["tuned"].table(regret_results("tuned", lambda run: 1.0, gap)))
+
+    same = told(lambda run: 0.051)
+    assert "RSVI 0.051;" in same
+    assert "All of them end with a policy that loses the same and is not the best one" in same
+    some = told(lambda run: 0.0 if run.algorithm == "rsvi" else 0.01 * run.seed)
+    assert "RSVI 0;" in some
+    assert "ROVI 0 to 0.02." in some
+    assert "RSVI ends with a best policy on every seed; for the others" in some
+    assert "No learner ends with a best policy on every seed" in told(lambda run: 0.01 * run.seed)
 
 
 def test_the_other_figures_follow_from_their_data():

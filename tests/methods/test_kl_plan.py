@@ -382,3 +382,17 @@ def test_a_forbidden_successor_is_named_and_nothing_learned_is_lost():
         mask[bridge.start, action, rows.indices[rows.indptr[row]]] = False
     with pytest.raises(InvalidProblemError, match=r"went to state .* declared impossible .* kept"):
         eb.identify(bridge, beta=1.0, eps=0.1, delta=0.1, successors=mask, seed=0)
+
+
+@pytest.mark.parametrize("method", ["kl", "bernstein"])
+def test_the_largest_beta_that_can_be_used_is_named(method):
+    bridge = eb.instances.risky_bridge(horizon=7)
+    for beta in (-1e4, 777.0):
+        with pytest.raises(
+            eb.InvalidProblemError, match=r"exceeds 600, .*largest usable \|beta\| is [0-9.]+$"
+        ) as refused:
+            eb.identify(bridge, beta=beta, eps=0.1, delta=0.1, method=method)
+        usable = float(str(refused.value).split()[-1])
+        assert eb.identify(bridge, beta=np.sign(beta) * usable, eps=0.1, delta=0.1, method=method, max_episodes=1)
+        with pytest.raises(eb.InvalidProblemError, match="exceeds 600"):
+            eb.identify(bridge, beta=np.sign(beta) * usable * 1.002, eps=0.1, delta=0.1, method=method, max_episodes=1)

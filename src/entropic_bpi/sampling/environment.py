@@ -20,6 +20,7 @@ import numpy as np
 
 from entropic_bpi._checks import check_finite, check_memory
 from entropic_bpi._facts import qualified_name, source_digest
+from entropic_bpi._gymnasium_ids import is_class_in_file, maker_of
 from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
@@ -76,12 +77,13 @@ def _made(source: Any, num_envs: int) -> Any:
         )
     name = source.removeprefix("gym:") if isinstance(source, str) else getattr(source, "__qualname__", repr(source))
     try:
-        if not isinstance(source, str):
-            env = source() if num_envs == 1 else gymnasium.vector.SyncVectorEnv([source] * num_envs)
-        elif num_envs > 1:
+        make = maker_of(name, {}) if isinstance(source, str) else source
+        if num_envs == 1:
+            env = make()
+        elif isinstance(source, str) and not is_class_in_file(name):
             env = gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync")
         else:
-            env = gymnasium.make(name, disable_env_checker=True)
+            env = gymnasium.vector.SyncVectorEnv([make] * num_envs)
     except EntropicBPIError:
         raise
     except Exception as error:  # a factory may raise anything, and so may an environment on being made
@@ -171,17 +173,17 @@ class Environment:
             max_states=self.max_states,
             source=f"gymnasium:{self.name}",
             reward_law=reward_law,
-            successors=None if successors is None else self._declared(successors),
+            successors=None if successors is None else self._declared(successors, reward_law == "fixed"),
             max_successors=max_successors,
             return_range=return_range,
         )
 
-    def _declared(self, successors: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _declared(self, successors: Any, repeated: bool) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(self.states, Found):
             raise InvalidProblemError(
                 "successors needs states that can be listed before they are seen, not max_states: declare max_successors"
             )
-        return declared_rows(self.states, self.actions, successors)
+        return declared_rows(self.states, self.actions, successors, repeated=repeated)
 
 
 class Player:
