@@ -26,6 +26,7 @@ __all__ = [
     "check_policy",
     "check_positive",
     "check_probability",
+    "check_range",
     "check_seed",
     "machine_memory",
 ]
@@ -58,6 +59,17 @@ def check_probability(name: str, value: Any) -> float:
     if not 0 < number < 1:
         raise InvalidProblemError(f"{name} must lie strictly between 0 and 1, got {number}")
     return number
+
+
+def check_range(name: str, value: Any) -> tuple[float, float]:
+    """Return ``value`` as a pair of numbers, the smaller one first."""
+    try:
+        low, high = (check_finite(name, bound) for bound in value)
+    except (TypeError, ValueError):
+        raise InvalidProblemError(f"{name} must be a pair of numbers, got {shown(value)}") from None
+    if low > high:
+        raise InvalidProblemError(f"{name} must be finite with low <= high, got ({low}, {high})")
+    return low, high
 
 
 def check_integer(name: str, value: Any, *, at_least: int = 1) -> int:

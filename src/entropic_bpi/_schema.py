@@ -25,6 +25,7 @@ __all__ = [
     "integer",
     "names",
     "object_with",
+    "pair",
     "parse",
     "real",
     "text",
@@ -87,6 +88,12 @@ def real(name: str, value: Any) -> float:
     return float(value)
 
 
+def pair(name: str, value: Any) -> tuple[float, float]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise CertificateError(f"{name} must be two numbers, got {value!r:.80}")
+    return real(name, value[0]), real(name, value[1])
+
+
 def choice(name: str, value: Any, *choices: Any) -> Any:
     if not any(type(value) is type(option) and value == option for option in choices):
         raise CertificateError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r:.80}")
@@ -144,6 +151,9 @@ def check_problem(problem: Problem) -> None:
             f"slots.low and slots.high must have {' or '.join(map(str, steps))} rows of {available} numbers, "
             f"got shapes {slots.low.shape} and {slots.high.shape}"
         )
+    returns = problem.return_range
+    if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
+        raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
     sound = _is_black_box(problem) if problem.black_box_rewards else _lists_successors(problem)
     sound = sound and (problem.black_box_rewards or not problem.random_rewards)
     if not sound:
@@ -168,7 +178,7 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int)
     if learned:
         slot, slots = problem.slots.begin[rows], problem.slots
         inside = (slots.low[0, slot] <= rewards) & (rewards <= upper) & (upper <= slots.high[0, slot])
-        if not inside.all() or (slots.successor[slot] != problem.n_states).any():
+        if not inside.all() or (slot == 1).any():  # the slot of the end
             raise CertificateError("counts must pay rewards in their range, and there are none after the end")
         _check_widths(problem, rewards, upper)
 
@@ -194,11 +204,16 @@ def _check_indices(name: str, values: np.ndarray, length: int, least: int, most:
 
 
 def _is_black_box(problem: Problem) -> bool:
-    """Whether the slots are those of a black box: they follow from the sizes and one range of rewards."""
+    """Whether the slots are those of a black box: they follow from sizes, one range of rewards, and declared successors."""
     slots = problem.slots
     low, high = float(slots.low[0, 0]), float(slots.high[0, 0])
-    if problem.start is not None or problem.successors != "unknown" or problem.n_states < 2 or not low <= high:
+    if problem.start is not None or problem.n_states < 2 or not low <= high:
         return False
+    declared = None
+    if problem.successors != "unknown":
+        declared = _listed_successors(problem)
+        if declared is None:
+            return False
     wanted = Problem.black_box(
         problem.n_states - 1,
         problem.n_actions,
@@ -211,8 +226,25 @@ def _is_black_box(problem: Problem) -> bool:
         state_names=problem.state_names,
         source=problem.source_hash,
         reward_law=problem.reward_law,
+        successors=declared,
+        max_successors=problem.max_successors,
+        return_range=problem.return_range,
     )
-    return all(np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True))
+    return wanted.successors == problem.successors and all(
+        np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True)
+    )
+
+
+def _listed_successors(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
+    """What the slots declare to follow each pair (s, a), as compressed rows; None unless it is in order."""
+    pairs = (problem.n_states - 1) * problem.n_actions
+    indptr = np.concatenate([[0], np.cumsum(problem.slots.used[:pairs])])
+    listed = problem.slots.successor[3:]
+    if len(listed) != indptr[-1] or (listed == problem.n_states).any():
+        return None
+    ascends = np.diff(listed) > 0
+    ascends[indptr[1:-1] - 1] = True  # from one pair to the next
+    return (indptr, listed) if ascends.all() else None
 
 
 def _lists_successors(problem: Problem) -> bool:

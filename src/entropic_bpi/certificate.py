@@ -32,6 +32,10 @@ __all__ = ["Certificate", "Circumstances"]
 
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 3
+_PRINTED = (
+    "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests on the "
+    "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
+)
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
@@ -73,7 +77,7 @@ class Certificate:
     method : str
         ``"kl"`` or ``"bernstein"``.
     constants : str or None
-        ``"verified"`` or ``"sharp"`` for ``"bernstein"``.
+        ``"verified"``, ``"sharp"`` or ``"printed"`` for ``"bernstein"``.
     problem : Problem
         Sizes, rewards, risk parameter and what was declared.
     transitions : Transitions
@@ -102,10 +106,16 @@ class Certificate:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on, in words."""
-        notes = _verified_notes(self.problem, self.circumstances) if self.constants == "verified" else ()
-        lost = _lost_episodes(self.circumstances)
-        tested = _tested(self.circumstances.tests)
-        return _assumptions_of(self.problem, self.transitions, lost=bool(lost)) + notes + lost + tested
+        circumstances = self.circumstances
+        lost = _lost_episodes(circumstances)
+        notes = [*_assumptions_of(self.problem, self.transitions, lost=bool(lost))]
+        if circumstances.ignored:
+            notes.append(f"constants={self.constants!r} ignores {' and '.join(circumstances.ignored)}")
+        if self.constants == "verified":
+            notes += _not_machine_checked(self.problem, circumstances)
+        elif self.constants == "printed":
+            notes.append(_PRINTED)
+        return (*notes, *lost, *_tested(circumstances.tests))
 
     @property
     def beta(self) -> float:
@@ -189,6 +199,8 @@ class Certificate:
                 "action_names": list(problem.action_names),
                 "source": problem.source_hash,
                 "reward_law": problem.reward_law,
+                "max_successors": problem.max_successors,
+                "return_range": None if problem.return_range is None else list(problem.return_range),
             },
             "method": self.method,
             "constants": self.constants,
@@ -235,7 +247,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     counts = _schema.object_with("counts", given["counts"], "episodes", *Transitions._fields)
     claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached")
     method = _schema.choice("method", given["method"], "kl", "bernstein")
-    wanted = (None,) if method == "kl" else ("verified", "sharp")
+    wanted = (None,) if method == "kl" else ("verified", "sharp", "printed")
     certificate = Certificate(
         policy=_schema.array("policy", given["policy"], (problem.horizon, problem.n_states), int),
         episodes=_schema.integer("counts.episodes", counts["episodes"], 0),
@@ -264,11 +276,12 @@ def _from_content(content: dict[str, Any]) -> Certificate:
 def _read_problem(content: Any) -> Problem:
     sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
     parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
-    given = _schema.object_with("problem", content, *sizes, *numbers, *parts, "reward_law")
+    declared = ("reward_law", "max_successors", "return_range")
+    given = _schema.object_with("problem", content, *sizes, *numbers, *parts, *declared)
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
-    start, rewards = given["start"], given["rewards"]
+    start, rewards, most, returns = (given[name] for name in ("start", "rewards", "max_successors", "return_range"))
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
@@ -296,6 +309,8 @@ def _read_problem(content: Any) -> Problem:
         action_names=_schema.names("action_names", given["action_names"], n_actions),
         source_hash=_schema.text("source", given["source"]),
         reward_law=_schema.choice("reward_law", given["reward_law"], *REWARD_LAWS),
+        max_successors=None if most is None else _schema.integer("max_successors", most, 1),
+        return_range=None if returns is None else _schema.pair("return_range", returns),
     )
 
 
@@ -347,6 +362,7 @@ def _assumptions_of(problem: Problem, transitions: Transitions, *, lost: bool) -
         + ("no other was discarded" if lost else "none was discarded"),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
+        *_declared_limits(problem),
         _reward_assumption(problem, transitions),
         "the start is random; its distribution is learned as an artificial first step"
         if problem.artificial
@@ -373,7 +389,18 @@ def _reward_assumption(problem: Problem, transitions: Transitions) -> str:
     )
 
 
-def _verified_notes(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:
+def _declared_limits(problem: Problem) -> tuple[str, ...]:
+    limits = []
+    if problem.max_successors is not None:
+        outcome = "outcomes (next state and reward)" if problem.black_box_rewards else "next states"
+        limits.append(f"every action in every state has at most {problem.max_successors} different {outcome}")
+    if problem.return_range is not None:
+        least, most = problem.return_range
+        limits.append(f"the return of every episode lies in [{least:g}, {most:g}], whatever is played")
+    return tuple(limits)
+
+
+def _not_machine_checked(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:
     """How a run with the machine-checked constants differs from the statement that is machine-checked."""
     low, high = problem.reward_range
     differs = [
@@ -381,16 +408,13 @@ def _verified_notes(problem: Problem, circumstances: Circumstances) -> tuple[str
         ("rewards are rescaled to [0, 1]", low < 0 or high > 1),
         ("the start is random", problem.artificial),
     ]
-    notes = []
-    if circumstances.ignored:
-        notes.append(f"constants='verified' ignores {' and '.join(circumstances.ignored)}")
     parts = [words for words, holds in differs if holds]
-    if parts:
-        notes.append(
-            f"the machine-checked theorem is about the run without: {', '.join(parts)}; "
-            "here the guarantee rests on the proof on paper"
-        )
-    return tuple(notes)
+    if not parts:
+        return ()
+    return (
+        f"the machine-checked theorem is about the run without: {', '.join(parts)}; here the guarantee rests on the proof "
+        "on paper",
+    )
 
 
 def _lost_episodes(circumstances: Circumstances) -> tuple[str, ...]:

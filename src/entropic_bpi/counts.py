@@ -3,11 +3,12 @@
 Memory grows with what was visited. A row that was never played points to default slots it shares with others; its first
 visit gives it slots of its own, at the end of one pool. A row that may go anywhere in a large state space lists only
 the successors seen, behind one slot "elsewhere" (successor ``n_states``), and moves to a larger place when it is full.
+Once as many different outcomes of a row were seen as are declared to exist at most, its other slots are given up.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -28,13 +29,15 @@ _NO_ROOM_TO_PAY = -4
 class Ledger(NamedTuple):
     """The arrays of :class:`Counts`, in the form the compiled kernels take.
 
-    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``end[0]`` is the number of pool slots in use.
+    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``most[i]`` is how many different outcomes the
+    row is declared to have at most, 0 if that is not declared. ``end[0]`` is the number of pool slots in use.
     """
 
     visits: np.ndarray
     begin: np.ndarray
     used: np.ndarray
     capacity: np.ndarray
+    most: np.ndarray
     successor: np.ndarray
     tally: np.ndarray
     low: np.ndarray
@@ -62,7 +65,7 @@ def _move(ledger: Ledger, row: int, room: int) -> bool:
 
 @compiled
 def record(ledger: Ledger, n_states: int, row: int, successor: int, times: int) -> int:
-    """Add ``times`` visits of ``row`` that went to ``successor``; the slot, or a negative code and nothing changed."""
+    """Add ``times`` visits of ``row`` that went to ``successor``; 0, or a negative code and nothing changed."""
     open_ended = ledger.successor[ledger.begin[row]] == n_states
     if ledger.visits[row] == 0:
         room = 4 if open_ended else ledger.used[row]
@@ -90,7 +93,15 @@ def record(ledger: Ledger, n_states: int, row: int, successor: int, times: int) 
 
 @compiled
 def _record_outcome(
-    ledger: Ledger, row: int, successor: int, low: float, high: float, times: int, kinds: int, same: float
+    ledger: Ledger,
+    n_states: int,
+    row: int,
+    successor: int,
+    low: float,
+    high: float,
+    times: int,
+    kinds: int,
+    same: float,
 ) -> int:
     """The same where the reward, from ``low`` to ``high``, is part of what was seen.
 
@@ -98,31 +109,62 @@ def _record_outcome(
     """
     if ledger.visits[row] == 0 and not _move(ledger, row, max(4, ledger.used[row])):
         return _FULL
-    found = 0
+    open_ended = ledger.successor[ledger.begin[row]] == n_states
+    found, declared = 0, -1
     for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
         if ledger.successor[j] == successor:
             least, most = min(ledger.low[0, j], low), max(ledger.high[0, j], high)
-            if most - least <= same:
+            if ledger.tally[j] == 0:
+                declared = j
+            elif most - least <= same:
                 ledger.low[0, j], ledger.high[0, j] = least, most
                 return _add(ledger, row, j, times)
-            found += 1
+            else:
+                found += 1
     if found == kinds:
         return _CONTRADICTED
-    if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
-        return _FULL
-    slot = ledger.begin[row] + ledger.used[row]
-    ledger.used[row] += 1
-    ledger.successor[slot] = successor
-    ledger.tally[slot] = 0
+    if declared < 0 and not open_ended:
+        return _FORBIDDEN
+    slot = declared
+    if declared < 0 or kinds > 1:  # another reward may come: what was not seen yet keeps its slot
+        if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
+            return _FULL
+        slot = ledger.begin[row] + ledger.used[row]
+        ledger.used[row] += 1
+        ledger.successor[slot] = successor
+        ledger.tally[slot] = 0
     ledger.low[0, slot], ledger.high[0, slot] = low, high
     return _add(ledger, row, slot, times)
 
 
 @compiled
 def _add(ledger: Ledger, row: int, slot: int, times: int) -> int:
+    new = ledger.tally[slot] == 0
     ledger.tally[slot] += times
     ledger.visits[row] += times
-    return slot
+    if new and ledger.most[row] > 0:
+        _close_if_complete(ledger, row)
+    return 0
+
+
+@compiled
+def _close_if_complete(ledger: Ledger, row: int) -> None:
+    """Give up the slots that were not seen, if all others that can exist were."""
+    begin, used, seen = ledger.begin[row], ledger.used[row], 0
+    for j in range(begin, begin + used):
+        seen += ledger.tally[j] > 0
+    if seen < ledger.most[row]:
+        return
+    kept = begin
+    for j in range(begin, begin + used):
+        if ledger.tally[j] > 0:
+            ledger.successor[kept] = ledger.successor[j]
+            ledger.tally[kept] = ledger.tally[j]
+            for t in range(ledger.low.shape[0]):
+                ledger.low[t, kept] = ledger.low[t, j]
+                ledger.high[t, kept] = ledger.high[t, j]
+            kept += 1
+    ledger.used[row] = kept - begin
 
 
 @compiled
@@ -138,9 +180,9 @@ def _record_outcomes(
         elif row // n_actions % n_states == successor:
             kinds = STAY_REWARDS
         low, high = transitions.rewards[i], transitions.upper[i]
-        slot = _record_outcome(ledger, row, successor, low, high, transitions.times[i], kinds, same)
-        if slot < 0:
-            return i, slot
+        code = _record_outcome(ledger, n_states, row, successor, low, high, transitions.times[i], kinds, same)
+        if code < 0:
+            return i, code
     return transitions.rows.size, 0
 
 
@@ -164,9 +206,9 @@ def _record_paid(
 def _record_all(ledger: Ledger, n_states: int, transitions: Transitions, first: int) -> tuple[int, int]:
     """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
     for i in range(first, transitions.rows.size):
-        slot = record(ledger, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])
-        if slot < 0:
-            return i, slot
+        code = record(ledger, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])
+        if code < 0:
+            return i, code
     return transitions.rows.size, 0
 
 
@@ -197,6 +239,7 @@ class Counts:
             begin=slots.begin.copy(),
             used=slots.used.copy(),
             capacity=np.zeros(problem.n_rows, dtype=np.int64),
+            most=problem.most.copy(),
             successor=_padded(slots.successor, pool),
             tally=np.zeros(pool, dtype=np.int64),
             low=_padded(slots.low, pool),
@@ -234,7 +277,8 @@ class Counts:
         assert transitions.rewards.size == learned * transitions.rows.size
         if learned and not transitions.upper.size:
             transitions = transitions._replace(upper=transitions.rewards)
-        before = self.state() if learned or problem.successors != "unknown" else None
+        declared = problem.successors != "unknown" or problem.max_successors is not None
+        before = self.state() if learned or declared else None
         while True:
             first, code = self._record(transitions, first)
             if code == _FULL:
@@ -269,14 +313,18 @@ class Counts:
             )
         return _record_all(ledger, problem.n_states, transitions, first)
 
-    def refuse(self, row: int, successor: int) -> None:
-        """Report a transition that contradicts the declared successors."""
-        problem = self.problem
-        raise InvalidProblemError(
-            f"the declared successors are wrong: {problem.place(row)} went to state "
-            f"{problem.state_names[successor]!r}, which was declared impossible "
-            f"(after {self.episodes} episodes, which are kept)"
-        )
+    def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
+        """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
+        problem, slots = self.problem, self.problem.slots
+        went = f"{problem.place(row)} went to state {problem.state_names[successor]!r}"
+        listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
+        if successor in listed or problem.n_states in listed:
+            most, paid = int(problem.most[row]), "" if reward is None else f" with reward {reward}"
+            others = "another outcome" if most == 1 else f"{most} other outcomes"
+            wrong = f"max_successors={most} is wrong: {went}{paid}, but had {others} before"
+        else:
+            wrong = f"the declared successors are wrong: {went}, which was declared impossible"
+        raise InvalidProblemError(f"{wrong} (after {self.episodes} episodes, which are kept)")
 
     def occupied_slots(self) -> tuple[np.ndarray, np.ndarray]:
         """The slots of every row that was visited, and their rows."""

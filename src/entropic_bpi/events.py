@@ -174,15 +174,15 @@ class CountEvent(Event):
 class MixtureEvent(Event):
     r"""E_cat: :math:`n\,\mathrm{KL}(\hat p,p)\le\log(P/\delta)+R_{mix}(N)` for the :math:`P` rows at risk.
 
-    The event of ``method="kl"``: :mod:`entropic_bpi.methods.rates` has its radius, and a row is at risk when it has
-    several possible successors, can be reached, and what follows can depend on the next state.
+    The event of ``method="kl"``: :mod:`entropic_bpi.methods.rates` has its radius, and a row is at risk when it may have
+    several successors, can be reached, and what follows can depend on the next state.
     """
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem, ledger = counts.problem, counts.ledger
         concerned = _concerned(problem)
         union = math.log(max(int(concerned.sum()), 1) / problem.delta)
-        radii = _radii(ledger.begin, ledger.used, ledger.tally, problem.slots.possible)
+        radii = _radii(ledger.begin, ledger.used, ledger.tally, problem.slots.possible, ledger.most)
         divergences = _divergences(_evidence(mdp, counts), ledger.visits)
         return np.where(concerned & (ledger.visits > 0), divergences - union - radii, -np.inf)
 
@@ -420,11 +420,13 @@ def _growth(beta: float, x: np.ndarray) -> np.ndarray:
 
 
 @allocating
-def _radii(begin: np.ndarray, used: np.ndarray, tally: np.ndarray, possible: np.ndarray) -> np.ndarray:
+def _radii(
+    begin: np.ndarray, used: np.ndarray, tally: np.ndarray, possible: np.ndarray, most: np.ndarray
+) -> np.ndarray:
     """R_mix of every row."""
     radii = np.empty(begin.size)
     for row in range(begin.size):
-        radii[row] = mixture_radius(tally[begin[row] : begin[row] + used[row]], possible[row])
+        radii[row] = mixture_radius(tally[begin[row] : begin[row] + used[row]], possible[row], most[row])
     return radii
 
 

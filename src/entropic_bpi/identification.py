@@ -54,10 +54,12 @@ def identify(
     horizon: int | None = None,
     stationary: bool | None = None,
     successors: Any = None,
+    max_successors: int | None = None,
     replan: str | float | None = None,
     sampling: str | None = None,
     reward_range: tuple[float, float] | None = None,
     rewards: str = "fixed",
+    return_range: tuple[float, float] | None = None,
     max_episodes: int | None = None,
     seed: int | None = None,
     ties: str = "random",
@@ -81,15 +83,24 @@ def identify(
         Accuracy, in the reward's own units, and the probability with which the claim may fail.
     method : {"kl", "bernstein"}
         ``"kl"`` certifies with orders of magnitude fewer episodes; ``"bernstein"`` is the paper's algorithm.
-    constants : {"verified", "sharp"}, optional
-        For ``"bernstein"``: the machine-checked constants (default), or smaller ones with a proof on paper.
+    constants : {"verified", "sharp", "printed"}, optional
+        For ``"bernstein"``: the machine-checked constants (default), smaller ones with a proof on paper, or those that the
+        paper prints, which are refused where nobody has proved them (more than 12 steps and S > 16H/(H - 12) states).
     horizon : int, optional
         Number of steps, required for an environment. For a FiniteMDP, only a check: it must equal the model's.
     stationary : bool, optional
         Declare that transitions are the same at every step, so that counts are pooled. Default: False for a FiniteMDP,
         True for an environment.
-    successors : None, "model" or boolean mask ``(S, A, S)``
-        Which next states are possible: unknown, read from the model's support, or declared.
+    successors : None, "model", boolean mask, dict or function
+        Which next states are possible: unknown, read from the model's support, or declared. For a model a mask
+        ``(S, A, S)``. For an environment a mask ``(S, A, S + 1)`` whose last column is the end of the episode, a dict
+        ``{(state, action): [next state, …]}``, or a function ``(state, action)`` that returns the next states: elements of
+        the environment's spaces, and :data:`entropic_bpi.END` for the end. A transition to anything else ends the run
+        with an error.
+    max_successors : int, optional
+        Declare that every state and action has at most so many outcomes, unknown which; 1 for a deterministic model or
+        environment. In an environment the reward is part of the outcome: an ending with another reward is another one.
+        The first state is not concerned: it may still be random. One outcome more ends the run with an error.
     replan : "every" or float, optional
         Plan and test after every episode, or after t episodes play this fraction of t more; default 0.01.
     sampling : {"challenger", "optimistic"}, optional
@@ -102,6 +113,9 @@ def identify(
         by at most 1e-9 of the range are one, up to rounding), or random and independent from visit to visit
         (``"random"``); ``"random-pair"`` declares that its law does not depend on the next state either. Random rewards
         need ``method="kl"`` and half of δ, and their certificate is for this β alone.
+    return_range : (float, float), optional
+        Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
+        narrower than what the rewards allow. An episode outside ends the run with an error.
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     seed : int, optional
@@ -135,11 +149,19 @@ def identify(
     >>> true_gap = eb.solve(bridge, -1.0).value - eb.evaluate(bridge, result.policy, -1.0).value
     >>> bool(true_gap <= result.certificate.gap)
     True
+
+    An environment that is deterministic is known after one visit of each state and action:
+
+    >>> declared = {"reward_range": (-100, -1), "return_range": (-1000, -1), "max_successors": 1}
+    >>> cliff = eb.identify("CliffWalking-v1", horizon=15, beta=0.0, eps=1.0, delta=0.1, seed=1, **declared)
+    >>> cliff.stopped, round(cliff.certificate.lower), round(cliff.certificate.upper)
+    (True, -13, -13)
     """
     settings = Settings.of(
         beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon, stationary=stationary,
-        successors=successors, replan=replan, sampling=sampling, reward_range=reward_range, rewards=rewards,
-        max_episodes=max_episodes, seed=seed, ties=ties, num_envs=num_envs,
+        successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
+        reward_range=reward_range, rewards=rewards, return_range=return_range, max_episodes=max_episodes, seed=seed,
+        ties=ties, num_envs=num_envs,
     )  # fmt: skip
     loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
@@ -194,7 +216,7 @@ def start(source: Any, settings: Settings) -> Loop:
     seed = _fresh_seed() if settings.seed is None else settings.seed
     circumstances = Circumstances(batches=settings.replan != EVERY)
     if not isinstance(source, FiniteMDP):
-        check_black_box(settings.horizon, settings.reward_range, settings.successors)
+        check_black_box(settings.horizon, settings.reward_range)
         opened = open_environment(source, settings.num_envs)
         return Loop(opened, _black_box(opened, settings), settings, seed, circumstances)
     problem, ignored = _problem_of(source, settings)
@@ -211,8 +233,14 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
         raise InvalidProblemError(
             f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"
         )
+    if settings.return_range is not None:
+        raise InvalidProblemError(
+            "return_range is for environments: the episodes of a FiniteMDP are drawn many at once, so that the return of "
+            "each cannot be checked"
+        )
     declared = {"stationary": bool(settings.stationary), "successors": settings.successors}
-    problem = Problem.from_mdp(mdp, **settings.goal._asdict(), **declared)
+    goal, most = settings.goal._asdict(), settings.max_successors
+    problem = Problem.from_mdp(mdp, **goal, **declared, max_successors=most)
     unused = methods.find(settings.method).unused
     ignored = [
         name
@@ -221,19 +249,15 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
         if declared[name] is not None and declared[name] is not False
     ]
     if ignored:
-        problem = Problem.from_mdp(mdp, **settings.goal._asdict())
+        problem = Problem.from_mdp(mdp, **goal, max_successors=most)
     return problem, tuple(ignored)
 
 
 def _black_box(environment: Environment, settings: Settings) -> Problem:
-    horizon, rewards = check_black_box(settings.horizon, settings.reward_range, settings.successors)
-    return environment.problem(
-        horizon=horizon,
-        reward_range=rewards,
-        stationary=settings.stationary is not False,
-        reward_law=settings.rewards,
-        **settings.goal._asdict(),
-    )
+    names = ("horizon", "reward_range", "successors", "max_successors", "return_range")
+    declared: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    pooled = settings.stationary is not False
+    return environment.problem(stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict())
 
 
 def _fresh_seed() -> int:

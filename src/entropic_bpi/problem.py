@@ -34,6 +34,8 @@ STAY_REWARDS = 2
 REWARD_LAWS = ("fixed", "random", "random-pair")
 # Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
 SAME_REWARD = 1e-9
+# By how much of its spread a return may miss its declared range and be called rounded.
+RETURN_ROOM = 1e-9
 _LARGEST_RETURN = 1e307
 # Random rewards are counted in cells of their range, which doubles must be able to tell apart.
 _NARROWEST_RANGE = 1e-9
@@ -119,6 +121,11 @@ class Problem:
         Content hash of the simulated model; with the other fields it identifies the run.
     reward_law : str
         One of :data:`REWARD_LAWS`; all but ``"fixed"`` are for black boxes.
+    max_successors : int or None
+        Declared: a state and action have at most so many different outcomes, whichever they are. An outcome is a next
+        state and, where rewards are learned, what is paid on the way. It does not concern the start.
+    return_range : (float, float) or None
+        Declared, where rewards are learned: the return of every episode lies in it, whatever is played.
     """
 
     n_states: int
@@ -136,6 +143,8 @@ class Problem:
     action_names: tuple[str, ...]
     source_hash: str
     reward_law: str = "fixed"
+    max_successors: int | None = None
+    return_range: tuple[float, float] | None = None
 
     @property
     def goal(self) -> Goal:
@@ -186,10 +195,27 @@ class Problem:
         return float(self.slots.low.min()), float(self.slots.high.max())
 
     @property
-    def return_range(self) -> float:
+    def return_spread(self) -> float:
         """How far apart two returns can be, by the rewards alone."""
         low, high = self.reward_range
         return (high - low) * self.horizon
+
+    @property
+    def widened_return_range(self) -> tuple[float, float]:
+        """The declared range of the return with room for the rounding of sums of rewards."""
+        assert self.return_range is not None
+        room = RETURN_ROOM * self.return_spread
+        return self.return_range[0] - room, self.return_range[1] + room
+
+    @cached_property
+    def most(self) -> np.ndarray:
+        """How many of its possible outcomes each row has at most, as declared; 0 where nothing less is declared."""
+        if self.max_successors is None:
+            return np.zeros(self.n_rows, dtype=np.int64)
+        fewer = self.slots.possible > self.max_successors
+        if self.artificial:
+            fewer[-1] = False
+        return np.where(fewer, self.max_successors, 0)
 
     @cached_property
     def frame(self) -> Frame:
@@ -215,10 +241,10 @@ class Problem:
                 steps.append(everywhere)
                 continue
             rows = self.rows_at(h, steps[-1])
-            found = np.zeros(self.n_states, dtype=bool)
+            found = np.zeros(self.n_states + 1, dtype=bool)
             for begin, used in zip(self.slots.begin[rows], self.slots.used[rows], strict=True):
                 found[self.slots.successor[begin : begin + used]] = True
-            steps.append(np.flatnonzero(found))
+            steps.append(everywhere if found[-1] else np.flatnonzero(found))
         return steps
 
     def rows_at(self, h: int, states: np.ndarray) -> np.ndarray:
@@ -236,6 +262,13 @@ class Problem:
             raise InvalidProblemError(
                 f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles: use other units"
             )
+        if self.return_range is not None:
+            least, most = self.return_range
+            if least > high * self.horizon or most < low * self.horizon:
+                raise InvalidProblemError(
+                    f"no episode has a return in return_range=({least:g}, {most:g}): {self.horizon} rewards from {low:g} "
+                    f"to {high:g} add up to something from {low * self.horizon:g} to {high * self.horizon:g}"
+                )
 
         if self.random_rewards:
             low, high = self.declared_range
@@ -264,11 +297,16 @@ class Problem:
 
     @property
     def at_risk(self) -> np.ndarray:
-        """Which rows need a ball: those with several possible successors that matter. Fixed before any data."""
+        """Which rows need a ball: those with several possible outcomes that matter. Fixed before any data."""
         concerned = np.zeros(self.n_rows, dtype=bool)
         for h, states in self.places_at_risk:
             concerned[self.rows_at(h, states)] = True
-        return concerned & (self.slots.possible > 1)
+        return concerned & self.uncertain
+
+    @property
+    def uncertain(self) -> np.ndarray:
+        """Which rows may have several outcomes: the others are known once they were visited."""
+        return (self.slots.possible > 1) & (self.most != 1)
 
     @property
     def rows_at_risk(self) -> int:
@@ -310,26 +348,30 @@ class Problem:
         state_names: tuple[str, ...],
         source: str,
         reward_law: str = "fixed",
+        successors: tuple[np.ndarray, np.ndarray] | None = None,
+        max_successors: int | None = None,
+        return_range: tuple[float, float] | None = None,
     ) -> Problem:
         """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
 
-        Rewards are unknown in ``reward_range`` until seen, the start is learned, every state may follow any other.
+        Rewards are unknown in ``reward_range`` until seen, and the start is learned. Every state may follow any other
+        unless ``successors`` are declared: compressed rows ``(indptr, indices)`` over the pairs (s, a), in order.
         """
         n_states = n_observations + 1
         _check_plan_fits(horizon, n_states, n_actions)
         low, high = min(reward_range[0], 0.0), max(reward_range[1], 0.0)
-        pairs = n_states * n_actions
-        at_end = np.arange(pairs if stationary else pairs * horizon) % pairs // n_actions == n_observations
-        # Where rewards are fixed, another reward is another outcome.
-        outcomes = n_states - 1 + END_REWARDS + STAY_REWARDS - 1 if reward_law == "fixed" else n_states
-        # Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; slot 2: a start not seen yet.
+        # Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; slot 2: a start not seen yet; then
+        # the declared successors, row by row, each with a reward that was not seen yet.
+        listed = np.empty(0, dtype=np.int64) if successors is None else successors[1]
+        begin, used, possible = _black_box_rows(n_observations, n_actions, successors, reward_law == "fixed")
+        times = 1 if stationary else horizon
         slots = Slots(
-            begin=np.append(at_end.astype(np.int64), 2),
-            used=np.ones(len(at_end) + 1, dtype=np.int64),
-            successor=np.array([n_states, n_observations, n_states]),
-            low=np.array([[reward_range[0], 0.0, low]]),
-            high=np.array([[reward_range[1], 0.0, low]]),
-            possible=np.append(np.where(at_end, 1, outcomes), n_observations),
+            begin=np.append(np.tile(begin, times), 2),
+            used=np.append(np.tile(used, times), 1),
+            successor=np.concatenate([[n_states, n_observations, n_states], listed]),
+            low=np.concatenate([[reward_range[0], 0.0, low], np.full(len(listed), reward_range[0])])[None],
+            high=np.concatenate([[reward_range[1], 0.0, low], np.full(len(listed), reward_range[1])])[None],
+            possible=np.append(np.tile(possible, times), n_observations),
         )
         problem = cls(
             n_states=n_states,
@@ -340,13 +382,15 @@ class Problem:
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
             stationary=stationary,
-            successors="unknown",
+            successors="unknown" if successors is None else "mask",
             rewards=None,
             slots=slots,
             state_names=state_names,
             action_names=tuple(str(a) for a in range(n_actions)),
             source_hash=source,
             reward_law=reward_law,
+            max_successors=max_successors,
+            return_range=return_range,
         )
         assert problem.reward_range[0] == low
         assert problem.reward_range[1] in (high, reward_range[1])
@@ -363,6 +407,7 @@ class Problem:
         delta: float,
         stationary: bool = False,
         successors: Any = None,
+        max_successors: int | None = None,
     ) -> Problem:
         """The problem of identifying a good policy of ``mdp`` when its probabilities are hidden."""
         if stationary and not mdp.stationary:
@@ -389,6 +434,7 @@ class Problem:
             state_names=mdp.state_names,
             action_names=mdp.action_names,
             source_hash=mdp.content_hash,
+            max_successors=max_successors,
         )
         problem._check_range()
         return problem
@@ -398,6 +444,28 @@ def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
     """A plan has at least 8 numbers for every step, state and action, whatever the method."""
     sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
+
+
+def _black_box_rows(
+    n_observations: int, n_actions: int, successors: tuple[np.ndarray, np.ndarray] | None, fixed: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``begin``, ``used`` and ``possible`` of the pairs (s, a) of a black box; the last state is the end.
+
+    Where rewards are ``fixed``, another reward is another outcome.
+    """
+    pairs = n_observations * n_actions
+    ends, stays = (END_REWARDS, STAY_REWARDS) if fixed else (1, 1)
+    if successors is None:
+        begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
+        possible = np.full(pairs, n_observations - 1 + ends + stays)
+    else:
+        indptr, listed = successors
+        begin, used = 3 + indptr[:-1], np.diff(indptr)
+        back = listed == np.repeat(np.arange(pairs) // n_actions, used)
+        rewards = np.where(listed == n_observations, ends, np.where(back, stays, 1))
+        possible = np.add.reduceat(rewards, indptr[:-1])
+    end = np.ones(n_actions, dtype=np.int64)
+    return np.append(begin, end), np.append(used, end), np.append(possible, end)
 
 
 def _step_table(mdp: FiniteMDP) -> np.ndarray:

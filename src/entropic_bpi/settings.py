@@ -14,6 +14,7 @@ from entropic_bpi._checks import (
     check_integer,
     check_positive,
     check_probability,
+    check_range,
     check_seed,
 )
 from entropic_bpi._text import shown
@@ -59,6 +60,9 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "method": check_method,
     "stationary": check_flag,
     "replan": check_replan,
+    "max_successors": check_integer,
+    "reward_range": check_range,
+    "return_range": check_range,
     "horizon": check_integer,
     "max_episodes": check_integer,
     "seed": check_seed,
@@ -73,7 +77,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
 class Settings:
     """How to run, whatever the source: the arguments of :func:`entropic_bpi.identify`, checked and complete.
 
-    ``successors`` and ``reward_range`` are as given: what they must be depends on the source.
+    ``successors`` are as given: what they must be depends on the source.
 
     Attributes
     ----------
@@ -86,9 +90,10 @@ class Settings:
     ties : str
     stationary : bool or None
         None: the source's default.
-    successors : None, str or array
+    successors : None, str, array, dict or function
+    max_successors : int or None
     horizon : int or None
-    reward_range : (float, float) or None
+    reward_range, return_range : (float, float) or None
     rewards : str
         The law of the rewards, one of :data:`entropic_bpi.problem.REWARD_LAWS`.
     num_envs : int
@@ -104,9 +109,11 @@ class Settings:
     ties: str = "random"
     stationary: bool | None = None
     successors: Any = None
+    max_successors: int | None = None
     horizon: int | None = None
     reward_range: tuple[float, float] | None = None
     rewards: str = "fixed"
+    return_range: tuple[float, float] | None = None
     num_envs: int = 1
     max_episodes: int | None = None
     seed: int | None = None

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-__all__ = ["Behaviour", "Bounds", "Evidence", "Goal", "Plan", "Transitions"]
+__all__ = ["END", "Behaviour", "Bounds", "Evidence", "Goal", "Plan", "Transitions"]
+
+
+class _Ending(Enum):
+    END = "END"
+
+    def __repr__(self) -> str:
+        return "END"
+
+
+END: Final = _Ending.END
+"""Where successors of an environment are declared: the episode may end there."""
 
 
 class Goal(NamedTuple):

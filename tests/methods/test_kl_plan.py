@@ -304,7 +304,7 @@ def test_tiny_betas_stop_alike_with_nearly_the_same_interval():
 
 def test_bounds_are_continuous_where_the_form_for_tiny_beta_begins():
     case = draw(np.random.default_rng(8), Shape(visits=(100, 1000), intervals=False))
-    spread = case.problem.return_range
+    spread = case.problem.return_spread
     gaps = []
     for beta in (0.0, 0.99e-5 / spread, 1.01e-5 / spread, 2e-5 / spread):
         plan = KL(dataclasses.replace(case.problem, beta=beta)).plan(case.counts, 0)

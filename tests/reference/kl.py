@@ -111,16 +111,26 @@ def ball_max(p, f, allowed, x, q):
 # -- radii -----------------------------------------------------------------------------------------------------
 
 
-def mixture_radius_mpmath(tally, k) -> mpf:
-    """R_mix = -log of the mean of e^{-R_a} over the four priors, in 60 digits."""
+def mixture_radius_mpmath(tally, k, most=0) -> mpf:
+    """R_mix = -log of the mean of e^{-R_a} over the four priors, in 60 digits.
+
+    If only ``most`` of the k values occur, half of that, and half of the mean over all subsets of so many values, one by one:
+    as many as contain the values that were seen.
+    """
     with mp.workdps(60):
         n = sum(tally)
         fit = sum(c * mp.log(mpf(c) / n) for c in tally if c > 0)
-        total = mpf(0)
-        for a in (mpf(1) / k**2, mpf(1) / k, mpf(1) / 2, mpf(1)):
-            evidence = mp.loggamma(k * a) - mp.loggamma(n + k * a)
-            evidence += sum(mp.loggamma(c + a) - mp.loggamma(a) for c in tally)
-            total += mp.exp(evidence - fit) / 4
+
+        def evidence(cells, a):
+            seen = [c for c in tally if c > 0]
+            total = mp.loggamma(cells * a) - mp.loggamma(n + cells * a)
+            return mp.exp(total + sum(mp.loggamma(c + a) - mp.loggamma(a) for c in seen) - fit)
+
+        total = sum(evidence(k, a) for a in (mpf(1) / k**2, mpf(1) / k, mpf(1) / 2, mpf(1))) / 4
+        if most:
+            seen = sum(c > 0 for c in tally)
+            share = mp.binomial(k - seen, most - seen) / mp.binomial(k, most)
+            total = total / 2 + share * evidence(most, mpf(1) / 2) / 2
         return -mp.log(total)
 
 
@@ -138,6 +148,16 @@ def mixture_radius(tally, k) -> np.ndarray:
     return -np.log(np.mean(np.exp(-np.array(radii)), axis=0))
 
 
+def support_radius(tally, k, most) -> np.ndarray:
+    """R_mix where at most ``most`` of ``k`` values occur, for rows with n > 0 and no more than ``most`` values seen."""
+    tally, cells = np.asarray(tally, dtype=float), np.asarray(most, dtype=float)
+    n, seen = tally.sum(axis=-1), (tally > 0).sum(axis=-1)
+    fit = (tally * np.log(np.where(tally > 0, tally, 1.0) / n[..., None])).sum(axis=-1)
+    evidence = gammaln(cells / 2) - gammaln(n + cells / 2) + (gammaln(tally + 0.5) - gammaln(0.5)).sum(axis=-1)
+    share = gammaln(k - seen + 1) - gammaln(k + 1) + gammaln(cells + 1) - gammaln(cells - seen + 1)
+    return -np.log((np.exp(-mixture_radius(tally, k)) + np.exp(evidence + share - fit)) / 2)
+
+
 # -- what a plan starts from -----------------------------------------------------------------------------------
 
 
@@ -153,6 +173,17 @@ class Tables:
     high: np.ndarray  # (T, S, A, S) the larger end
     actions: list[int]
     reachable: np.ndarray  # (T, S) bool
+    bottom: np.ndarray | None = None  # (T,) between what e^{β·return} from a step on lies, where returns are declared
+    top: np.ndarray | None = None
+
+    def upper(self, h, f) -> np.ndarray:
+        return f if self.top is None else np.minimum(f, self.top[h])
+
+    def lower(self, h, f) -> np.ndarray:
+        return f if self.bottom is None else np.maximum(f, self.bottom[h])
+
+    def clipped(self, h, f, sign) -> np.ndarray:
+        return self.upper(h, f) if sign > 0 else self.lower(h, f)
 
     @property
     def steps(self) -> int:
@@ -176,7 +207,7 @@ def optimism(t: Tables) -> tuple[np.ndarray, np.ndarray]:
     for h in reversed(range(t.steps)):
         for s in np.flatnonzero(t.reachable[h]):
             for a in range(t.actions[h]):
-                u[h, s, a] = t.extreme(h, s, a, e[h, s, a] * z[h + 1], t.sign)
+                u[h, s, a] = t.extreme(h, s, a, t.clipped(h, e[h, s, a] * z[h + 1], t.sign), t.sign)
             z[h, s] = t.sign * np.max(t.sign * u[h, s, : t.actions[h]])
     return z, u
 
@@ -205,13 +236,13 @@ def candidate(t: Tables, z_opt, u_opt, policy, slip: str | None = None, z_other=
         for s in np.flatnonzero(t.reachable[h]):
             actions = range(t.actions[h])
             for a in actions:
-                backups[h, s, a] = t.extreme(h, s, a, e_pess[h, s, a] * z[h + 1], -sg)
+                backups[h, s, a] = t.extreme(h, s, a, t.clipped(h, e_pess[h, s, a] * z[h + 1], -sg), -sg)
             c = policy[h, s]
             z[h, s] = backups[h, s, c]
             if sg > 0:
-                top[h, s] = min(t.extreme(h, s, c, t.high[h, s, c] * top[h + 1], 1), z_opt[h, s])
+                top[h, s] = min(t.extreme(h, s, c, t.upper(h, t.high[h, s, c] * top[h + 1]), 1), z_opt[h, s])
             else:
-                reached = [t.extreme(h, s, a, t.high[h, s, a] * top[h + 1], 1) for a in actions]
+                reached = [t.extreme(h, s, a, t.upper(h, t.high[h, s, a] * top[h + 1]), 1) for a in actions]
                 top[h, s] = max(min(z[h, s], *reached), z_opt[h, s])
             plain[h, s] = _ratio(sg, z_opt[h, s], (z if slip != "plain of the other candidate" else z_other)[h, s])
             if slip == "box of the other candidate":
@@ -247,7 +278,7 @@ def same(t: Tables, h, s, a, rho, low, high, slip=None) -> float:
     for _ in range(50):
         lam = 0.5 * (left + right)
         excess = rho - lam
-        g = np.where(excess > 0, excess * e_high * high, excess * e_low * low)
+        g = np.where(excess > 0, excess * t.upper(h, e_high * high), excess * t.lower(h, e_low * low))
         if t.extreme(h, s, a, g, 1) <= 0:
             right = lam
         else:
@@ -256,7 +287,12 @@ def same(t: Tables, h, s, a, rho, low, high, slip=None) -> float:
 
 
 def deviation(t: Tables, h, s, upper, lower, rho, low, high, cap, slip=None) -> float:
-    """dev2: the largest ratio over the corners of the (at most three) shared successors that matter most."""
+    """dev2: the largest ratio over the corners of the (at most three) shared successors that matter most.
+
+    Declared returns cap ρz at what the reward on the way leaves; a shared z has no floor, which only raises the ratio.
+    """
+    if t.top is not None:
+        cap = np.minimum(cap, t.top[h] / t.high[h, s, upper])
     if slip == "capped by the candidate":
         cap = high
     kappa = np.maximum(low, np.minimum(high, cap / rho))
@@ -275,10 +311,9 @@ def deviation(t: Tables, h, s, upper, lower, rho, low, high, cap, slip=None) -> 
         corners = [corners[0], corners[-1]]
     worst = 0.0
     for corner in corners:
-        above, below = np.minimum(cap, rho * high), low.copy()
+        above, below = e_up * np.minimum(cap, rho * high), t.lower(h, e_down * low)
         for y, raised in zip(shared, corner, strict=True):
             z = kappa[y] if raised else low[y]
-            above[y], below[y] = min(cap[y], rho[y] * z), z
-        numerator = t.extreme(h, s, upper, e_up * above, 1)
-        worst = max(worst, numerator / t.extreme(h, s, lower, e_down * below, -1))
+            above[y], below[y] = e_up[y] * min(cap[y], rho[y] * z), e_down[y] * z
+        worst = max(worst, t.extreme(h, s, upper, above, 1) / t.extreme(h, s, lower, below, -1))
     return worst

@@ -18,7 +18,7 @@ from entropic_bpi.counts import Counts
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from entropic_bpi.types import Transitions
-from reference.kl import Tables, ball_max, mixture_radius
+from reference.kl import Tables, ball_max, mixture_radius, support_radius
 
 BETAS = (0.1, 0.5, 1.0, 2.5, 5.0)
 VISITS = (0, 1, 3, 10, 30, 100, 1000, 20000)
@@ -55,6 +55,8 @@ class Shape:
     horizons: tuple[int, ...] = (1, 2, 3)
     visits: tuple[int, ...] = VISITS
     integer_rewards: bool | None = None
+    max_successors: tuple[int, ...] = ()
+    """At most so many successors are declared, one of these numbers; empty: nothing is."""
     exponents: tuple[float, float] | None = None
     """Between what |β| times the range of the return is drawn; None: β is one of a few ordinary numbers."""
 
@@ -93,14 +95,16 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     )
     mdp = eb.FiniteMDP(kernel[0] if stationary else kernel, given, horizon=H, start=start)
     declared = {"unknown": None, "model": "model", "mask": mask[0]}[successors]
-    problem = Problem.from_mdp(mdp, beta=beta, eps=1e-300, delta=delta, stationary=stationary, successors=declared)
+    most = int(rng.choice(shape.max_successors)) if shape.max_successors else None
+    goal = {"beta": beta, "eps": 1e-300, "delta": delta}
+    problem = Problem.from_mdp(mdp, **goal, stationary=stationary, successors=declared, max_successors=most)
     low = high = np.broadcast_to(rewards if next_state else rewards[..., None], (H, *size))
     if intervals:
         width = rng.random((len(rewards), *size)) * (rng.random((len(rewards), *size)) < 0.6)
         low = low - width
         problem = _with_intervals(problem, low)
-    if shape.exponents is not None and problem.return_range > 0:
-        beta = sign * rng.uniform(*shape.exponents) / problem.return_range
+    if shape.exponents is not None and problem.return_spread > 0:
+        beta = sign * rng.uniform(*shape.exponents) / problem.return_spread
         problem = dataclasses.replace(problem, beta=beta)
     allowed = np.ones_like(mask) if successors == "unknown" else mask
     start_allowed = None
@@ -110,16 +114,19 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     row_allowed = list(allowed.reshape(-1, S)[: n_rows - random_start])
     if random_start:
         row_allowed.append(start_allowed)
-    tally = np.array([_tally(rng, row, shape.visits) for row in row_allowed])
+    limits = [most] * (n_rows - random_start) + [None] * random_start
+    tally = np.array([_tally(rng, *row, shape.visits) for row in zip(row_allowed, limits, strict=True)])
     counts = Counts(problem)
     rows, columns = np.nonzero(tally)
     order = rng.permutation(len(rows))
     counts.add(Transitions(rows[order], columns[order], tally[rows, columns][order]), int(tally.sum()))
-    tables = _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start)
+    tables = _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most)
     return Case(problem, counts, tables, 0 if random_start else int(start))
 
 
-def _tally(rng, allowed, visits) -> np.ndarray:
+def _tally(rng, allowed, most, visits) -> np.ndarray:
+    if most is not None:
+        allowed = allowed & np.isin(np.arange(len(allowed)), rng.permutation(np.flatnonzero(allowed))[:most])
     weight = rng.random(len(allowed)) ** 3 * allowed * (rng.random(len(allowed)) < 0.8)
     if weight.sum() == 0:
         weight = allowed.astype(float)
@@ -143,7 +150,7 @@ def _with_intervals(problem: Problem, low: np.ndarray) -> Problem:
     return dataclasses.replace(problem, slots=slots._replace(low=new, high=high))
 
 
-def _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start) -> Tables:
+def _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most) -> Tables:
     """Write the problem out, step by step, with the number of rows that need a ball counted by hand."""
     S, A = allowed.shape[1:3]
     first = int(start_allowed is not None)
@@ -166,20 +173,80 @@ def _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high
     for h in range(T - 1):
         rows = wide[h, reachable[h]] if not (first and h == 0) else wide[0, :1, :1]
         reachable[h + 1] = rows.any(axis=(0, 1))
+    possible = np.maximum(wide.sum(axis=-1), 1)
+    k = possible if most is None else np.minimum(possible, most)
+    if first:
+        k[0] = possible[0]
     at_risk = set()
     for h, s, a in np.ndindex(T, S, A):
-        if not reachable[h, s] or wide[h, s, a].sum() < 2 or (h == T - 1 and not next_state):
+        if not reachable[h, s] or k[h, s, a] < 2 or (h == T - 1 and not next_state):
             continue
         at_risk.add((s, a) if stationary and not (first and h == 0) else (h, s, a))
-    n, k = counts.sum(axis=-1), np.maximum(wide.sum(axis=-1), 1)
+    n = counts.sum(axis=-1)
     radius = np.full(n.shape, np.inf)
-    some = n > 0
-    radius[some] = (math.log(max(len(at_risk), 1) / delta) + mixture_radius(counts[some], k[some])) / n[some]
-    radius[k == 1] = 0.0
+    log_union = math.log(max(len(at_risk), 1) / delta)
+    for some, mixture in ((k == possible, mixture_radius), (k < possible, support_radius)):
+        some = some & (n > 0)
+        cells = (possible[some], k[some])[: 1 if mixture is mixture_radius else 2]
+        radius[some] = (log_union + mixture(counts[some], *cells)) / n[some]
+    known = (possible == 1) | ((k == 1) & (n > 0))
+    radius[known] = 0.0
     shares = counts / np.maximum(n, 1)[..., None]
-    shares[k == 1] = wide[k == 1]
+    shares[possible == 1] = wide[possible == 1]
+    complete = (k < possible) & ((counts > 0).sum(axis=-1) == k)  # nothing else can happen
+    wide[complete] = counts[complete] > 0
     actions = [1 if first and h == 0 else A for h in range(T)]
     return Tables(1 if beta > 0 else -1, shares, wide, radius, e[0], e[1], actions, reachable)
+
+
+def with_return_range(rng: np.random.Generator, case: Case, shrink: float = 0.0) -> tuple[Case, Tables]:
+    """The case with the returns of one of its models declared, and the tables of all kernels with that model's outcomes.
+
+    The model has the outcomes that were seen, and some others, with rewards within their intervals; its paths under all
+    policies have the declared range of returns, less ``shrink`` times the range at both ends. A kernel on the same outcomes
+    has no other paths, so on these tables nothing that is certified may be wrong.
+    """
+    t, problem, first = case.tables, case.problem, int(case.problem.artificial)
+    chance = rng.choice([0.2, 0.5, 0.9])
+    outcomes = t.allowed & ((rng.random(t.allowed.shape) < chance) | (t.shares > 0))
+    if problem.stationary:
+        outcomes[first:] = outcomes[first:].any(axis=0) & t.allowed[first:]
+    likeliest = np.argmax(rng.random(t.allowed.shape) * t.allowed, axis=-1)
+    lonely = ~outcomes.any(axis=-1)
+    for h, s, a in np.argwhere(lonely & t.allowed.any(axis=-1)):
+        outcomes[h, s, a, likeliest[h if not problem.stationary else max(h, first), s, a]] = True
+    if problem.stationary:
+        outcomes[first:] = outcomes[first:].any(axis=0)
+    share = rng.choice([0.0, 1.0, 0.5], t.low.shape)
+    rewards = (share * np.log(t.low) + (1 - share) * np.log(t.high)) / problem.beta
+    reachable = np.zeros_like(t.reachable)
+    reachable[0, case.start] = True
+    for h in range(t.steps - 1):
+        for s in np.flatnonzero(reachable[h]):
+            reachable[h + 1] |= outcomes[h, s, : t.actions[h]].any(axis=0)
+    least, most = np.zeros((2, t.steps + 1, t.n_states))
+    for h in reversed(range(t.steps)):
+        for s in np.flatnonzero(reachable[h]):
+            paths = outcomes[h, s, : t.actions[h]]
+            least[h, s] = (rewards[h, s, : t.actions[h]] + least[h + 1])[paths].min()
+            most[h, s] = (rewards[h, s, : t.actions[h]] + most[h + 1])[paths].max()
+    shift, (low, high) = problem.horizon * problem.reward_range[0], problem.reward_range
+    ends = least[0, case.start], most[0, case.start]
+    ends = ends[0] + shrink * (ends[1] - ends[0]), ends[1] - shrink * (ends[1] - ends[0])
+    declared = dataclasses.replace(problem, return_range=(ends[0] + shift, ends[1] + shift))
+    room = 1e-9 * problem.return_spread
+    after = np.maximum(np.arange(t.steps) - first, 0)
+    limits = np.exp(
+        np.sort(
+            [problem.beta * (ends[0] - room - after * (high - low)), problem.beta * (ends[1] + room) + 0 * after],
+            axis=0,
+        )
+    )
+    tables = dataclasses.replace(t, bottom=limits[0], top=limits[1])
+    counts = Counts.of(declared, case.counts.transitions(), case.counts.episodes)
+    gains = np.exp(problem.beta * rewards)
+    truth = dataclasses.replace(t, allowed=outcomes, low=gains, high=gains, reachable=reachable)
+    return Case(declared, counts, tables, case.start), truth
 
 
 # -- the adversary ---------------------------------------------------------------------------------------------
@@ -316,8 +383,10 @@ def attack(t: Tables, policy, z_opt, z_pess, box_top, rho, seed: int, starts: in
     return _attack(arrays, t.sign, policy, z_opt, z_pess, box_top, rho, rng, starts, sweeps)
 
 
-def attack_plan(case: Case, method: KL, kind: int, seed: int, starts: int = 6, sweeps: int = 4) -> np.ndarray:
-    """Attack what the library says about one candidate."""
+def attack_plan(
+    case: Case, method: KL, kind: int, seed: int, starts: int = 6, sweeps: int = 4, tables: Tables | None = None
+) -> np.ndarray:
+    """Attack what the library says about one candidate, by the kernels of ``tables``, if not those of the case."""
     plan, S = method.plans[kind], case.tables.n_states
     arrays = (np.ascontiguousarray(array[:, :S]) for array in (method.optimism.z, plan.z, plan.high, plan.rho))
-    return attack(case.tables, plan.policy, *arrays, seed, starts, sweeps)
+    return attack(tables or case.tables, plan.policy, *arrays, seed, starts, sweeps)

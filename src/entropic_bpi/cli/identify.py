@@ -41,7 +41,7 @@ def identify(
     delta: Annotated[float, typer.Option(help="Probability with which the claim may fail.")],
     method: Annotated[str, typer.Option(help="kl (few episodes) or bernstein (the paper's algorithm).")] = "kl",
     constants: Annotated[
-        str | None, typer.Option(help="For bernstein: verified (machine-checked, the default) or sharp.")
+        str | None, typer.Option(help="For bernstein: verified (machine-checked, the default), sharp or printed.")
     ] = None,
     stationary: Annotated[
         bool | None,

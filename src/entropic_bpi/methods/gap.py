@@ -31,13 +31,14 @@ from entropic_bpi.counts import Ledger
 from entropic_bpi.methods.kl_ball import WHOLE_SIMPLEX, kl_extreme
 from entropic_bpi.methods.kl_records import MAX_SHARED, Box, Deviation, Rules, Scratch
 
-__all__ = ["SAME_TOLERANCE", "deviation_ratio", "row_extreme", "same_ratio", "slot_weight"]
+__all__ = ["SAME_TOLERANCE", "deviation_ratio", "row_extreme", "same_ratio", "slot_value"]
 
 # Relative precision of the search for `same`, and its length at most; its upper end is kept, so a coarse one is safe.
 SAME_TOLERANCE = 1e-4
 SAME_ITERATIONS = 100
 # Not worth a search: this close to 1 the difference is rounding.
 NEGLIGIBLE = 1e-12
+QUOTIENT_ROUNDING = 1e-15
 
 
 @inlined
@@ -48,6 +49,13 @@ def slot_weight(rules: Rules, ledger: Ledger, step: int, slot: int, upper: bool)
     t = step if ledger.low.shape[0] > 1 else 0
     reward = ledger.high[t, slot] if upper == (rules.beta > 0.0) else ledger.low[t, slot]
     return math.exp(rules.beta * (reward - rules.shift))
+
+
+@inlined
+def slot_value(rules: Rules, ledger: Ledger, step: int, slot: int, after: float, upper: bool) -> float:
+    """e^{βr} of a slot times ``after``, the larger (``upper``) or smaller end, within what returns are declared to be."""
+    value = slot_weight(rules, ledger, step, slot, upper) * after
+    return min(value, rules.top[step]) if upper else max(value, rules.bottom[step])
 
 
 @inlined
@@ -90,8 +98,8 @@ def same_ratio(
     for j in range(size):
         y = ledger.successor[begin + j]
         rho[j] = box.rho[y]
-        high[j] = slot_weight(rules, ledger, step, begin + j, True) * box.high[y]
-        low[j] = slot_weight(rules, ledger, step, begin + j, False) * box.low[y]
+        high[j] = slot_value(rules, ledger, step, begin + j, box.high[y], True)
+        low[j] = slot_value(rules, ledger, step, begin + j, box.low[y], False)
         heaviest = max(heaviest, high[j])
     # Only quotients of weights matter: near 1 their products with ρ cannot overflow. A power of two rounds nothing.
     unit = math.ldexp(1.0, -math.frexp(heaviest)[1])
@@ -186,6 +194,21 @@ def _set_corner(
 
 
 @inner
+def _ceiling(rules: Rules, ledger: Ledger, deviation: Deviation, box: Box, y: int) -> float:
+    """What caps ρz in state ``y``: also what returns are declared to be, less the smallest reward on the way there.
+
+    One number for all slots of the state, so that the value has one kink in z.
+    """
+    top, least = rules.top[deviation.step], np.inf
+    if top < np.inf:
+        for i in range(ledger.begin[deviation.top], ledger.begin[deviation.top] + ledger.used[deviation.top]):
+            if ledger.successor[i] == y:
+                least = min(least, slot_weight(rules, ledger, deviation.step, i, True))
+        return min(box.cap[y], top / least * (1.0 + QUOTIENT_ROUNDING))
+    return box.cap[y]
+
+
+@inner
 def deviation_ratio(
     rules: Rules, ledger: Ledger, deviation: Deviation, box: Box, limit: float, scratch: Scratch
 ) -> float:
@@ -198,21 +221,22 @@ def deviation_ratio(
     for i in range(ledger.used[top]):
         slot = ledger.begin[top] + i
         y = ledger.successor[slot]
-        above[i] = slot_weight(rules, ledger, step, slot, True) * min(box.cap[y], box.rho[y] * box.high[y])
+        above[i] = slot_value(rules, ledger, step, slot, min(box.cap[y], box.rho[y] * box.high[y]), True)
     for j in range(ledger.used[bottom]):
         slot = ledger.begin[bottom] + j
-        below[j] = slot_weight(rules, ledger, step, slot, False) * box.low[ledger.successor[slot]]
+        below[j] = slot_value(rules, ledger, step, slot, box.low[ledger.successor[slot]], False)
     count = _share_states(ledger, deviation, box.rho.size - 1, scratch)
     worst = 0.0
     for corner in range(1 << count):
         repeated = False
         for c in range(count):
             y = scratch.shared[c]
-            kink = max(box.low[y], min(box.high[y], box.cap[y] / box.rho[y]))
+            cap = _ceiling(rules, ledger, deviation, box, y)
+            kink = max(box.low[y], min(box.high[y], cap / box.rho[y]))
             raised = corner >> c & 1 == 1
             z = kink if raised else box.low[y]
             repeated = repeated or (raised and kink == box.low[y])
-            _set_corner(rules, ledger, deviation, y, z, min(box.cap[y], box.rho[y] * z), scratch)
+            _set_corner(rules, ledger, deviation, y, z, min(cap, box.rho[y] * z), scratch)
         if repeated:
             continue
         most = row_extreme(rules, ledger, top, above, 1.0, scratch)

@@ -33,7 +33,7 @@ from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.gap import SAME_TOLERANCE, deviation_ratio, row_extreme, same_ratio, slot_weight
+from entropic_bpi.methods.gap import SAME_TOLERANCE, deviation_ratio, row_extreme, same_ratio, slot_value
 from entropic_bpi.methods.kl_ball import TOLERANCE
 from entropic_bpi.methods.kl_records import (
     Box,
@@ -76,12 +76,12 @@ def refresh_radii(rules: Rules, ledger: Ledger) -> None:
     """Recompute the radius of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
         if rules.planned[row] != ledger.visits[row]:
-            n, possible = ledger.visits[row], rules.possible[row]
+            n, possible, most = ledger.visits[row], rules.possible[row], ledger.most[row]
             rules.planned[row] = n
             begin = ledger.begin[row]
-            if possible > 1 and n > 0:
+            if possible > 1 and most != 1 and n > 0:
                 tally = ledger.tally[begin : begin + ledger.used[row]]
-                rules.radius[row] = (rules.log_union + mixture_radius(tally, possible)) / n
+                rules.radius[row] = (rules.log_union + mixture_radius(tally, possible, most)) / n
 
 
 @inlined
@@ -104,8 +104,8 @@ def _backup(
     begin, size = ledger.begin[row], ledger.used[row]
     f = scratch.work[2]
     for j in range(size):
-        weight = slot_weight(rules, ledger, place.h - frame.artificial, begin + j, sign > 0)
-        f[j] = weight * values[ledger.successor[begin + j]]
+        after = values[ledger.successor[begin + j]]
+        f[j] = slot_value(rules, ledger, place.h - frame.artificial, begin + j, after, sign > 0)
     value = _gain(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
     return value if abs(value) < np.inf else sign * np.inf
 
@@ -413,7 +413,7 @@ class KL:
         self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
         self.origin: object = None
         self.frame = problem.frame
-        spread = problem.return_range
+        spread = problem.return_spread
         exponent = abs(problem.beta) * spread
         if exponent > LARGEST_EXPONENT:
             raise InvalidProblemError(
@@ -455,7 +455,7 @@ class KL:
         self.plans[GIVEN % 2].policy[:] = policy
         lower, upper, gap = self._in_reward_units(*self._plan(rules, counts, FINAL_ROUND)[:3])
         # Room for whoever checks it with other, equally careful roundings.
-        room = CLAIM_ROUNDING * self.problem.return_range
+        room = CLAIM_ROUNDING * self.problem.return_spread
         return Bounds(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room))
 
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -520,6 +520,7 @@ class KL:
         gain = np.empty((0, 0, 0)) if problem.rewards is None else np.exp(beta * (problem.rewards - shift))
         widest = int(problem.slots.used.max())
         open_ended = bool((problem.slots.successor == problem.n_states).any())
+        bottom, top = _declared_ends(problem, beta)
         return Rules(
             beta=beta,
             sign=1.0 if beta > 0 else -1.0,
@@ -527,13 +528,36 @@ class KL:
             log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions),
             gain=gain,
             possible=problem.slots.possible,
-            radius=np.where(problem.slots.possible > 1, np.inf, 0.0),
+            top=top,
+            bottom=bottom,
+            radius=np.where(problem.uncertain, np.inf, 0.0),
             planned=np.full(problem.n_rows, -1),
             widest=problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else widest,
-            exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_range,
+            exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_spread,
             tolerance=TOLERANCE,
             same_tolerance=SAME_TOLERANCE,
             seed=self.seed,
             eps=problem.eps - self.bias,
             challenge=self.challenge,
         )
+
+
+def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarray]:
+    """Between what e^{β·return} from each step on lies, in units of the shifted rewards, under the declared return range.
+
+    Whoever is somewhere after h steps has earned at least h·low and at most h·high, and what follows does not depend on it:
+    from there on the return is at most R_high - h·low and at least R_low - h·high. The artificial step, at the end, is like
+    the first one.
+    """
+    after = np.append(np.arange(problem.horizon), 0)
+    if problem.return_range is None:
+        return np.zeros(len(after)), np.full(len(after), np.inf)
+    assert problem.next_state_rewards
+    (low, high), (least, most) = problem.reward_range, problem.widened_return_range
+    smallest = least - problem.horizon * low - after * (high - low)
+    largest = np.full(len(after), most - problem.horizon * low)
+    size = abs(least) + abs(most) + problem.horizon * (abs(low) + abs(high))
+    room = EXPONENT_ROUNDING * (1.0 + abs(beta) * size)
+    exponents = np.sort(beta * np.stack([smallest, largest]), axis=0)
+    with np.errstate(over="ignore"):  # a range of returns far beyond what rewards allow
+        return np.exp(exponents[0] - room), np.exp(exponents[1] + room)

@@ -14,6 +14,16 @@ By Ville's inequality :math:`n\,\mathrm{KL}(\hat p_n,p) \le \log(1/\delta') + R_
 probability at least :math:`1-\delta'`. Averaging the martingales over the priors :math:`a\in\{1/k^2, 1/k, 1/2, 1\}`
 gives :func:`mixture_radius`, which adapts to sparse supports.
 
+If at most :math:`m` of the :math:`k` values are possible, nobody knows which, another martingale mixes over all subsets of
+:math:`m` values with weight :math:`1/\binom km` and a Dirichlet prior :math:`(\tfrac12,\dots,\tfrac12)` on each. When
+:math:`j` different values were seen, :math:`\binom{k-j}{m-j}` subsets contain them, all with the same likelihood, so its
+radius is
+
+.. math:: R_{1/2}(N;\,m\text{ cells}) + \sum_{i<j}\log\frac{k-i}{m-i}.
+
+Half of the weight goes to it, the other half to the four priors. It is a martingale for every :math:`p`: a declaration that
+is wrong costs nothing here.
+
 What a bet that is mixed over the arcsine law can have lost against the best one in hindsight, :func:`betting_regret`:
 
 .. math:: c_2(n)=\log\frac{\sqrt\pi\,\Gamma(n+1)}{\Gamma(n+\frac12)}.
@@ -30,6 +40,7 @@ from entropic_bpi._compile import compiled, inlined
 __all__ = ["betting_regret", "log_8e", "mixture_radius", "reached"]
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+LOG_TWO = math.log(2.0)
 # Relative error of the terms of the radius, which have lost nothing to cancellation.
 ROUNDING = 2e-15
 
@@ -68,10 +79,11 @@ def _log_rising(n: float, a: float) -> float:
 
 
 @compiled
-def mixture_radius(tally: np.ndarray, possible: int) -> float:
+def mixture_radius(tally: np.ndarray, possible: int, most: int = 0) -> float:
     """R_mix of the counts ``tally`` (zeros allowed) on ``possible`` values, rounded up past its own error.
 
-    With no observation the radius is 0.
+    At most ``most`` of the possible values are declared to occur; 0: nothing is declared. With no observation the radius
+    is 0.
     """
     k = float(possible)
     n, seen = 0.0, 0
@@ -81,14 +93,7 @@ def mixture_radius(tally: np.ndarray, possible: int) -> float:
             seen += 1
     smallest, total, largest = np.inf, 0.0, 0.0
     for a in (1.0 / (k * k), 1.0 / k, 0.5, 1.0):
-        # R_a(N) with Σ N ln N and n ln n inside the bracketed terms
-        radius = _log_rising(n, k * a)
-        size = abs(radius)
-        for count in tally:
-            if count > 0:
-                term = _log_rising(float(count), a)
-                radius -= term
-                size += abs(term)
+        radius, size = _dirichlet_radius(tally, n, k, a)
         largest = max(largest, size)
         # total = Σ exp(smallest - radius) / 4 over the priors so far
         if radius < smallest:
@@ -98,7 +103,31 @@ def mixture_radius(tally: np.ndarray, possible: int) -> float:
             total += 0.25 * math.exp(smallest - radius)
     if n == 0.0:
         return 0.0
-    return smallest - math.log(total) + ROUNDING * (largest + 32.0 * (seen + 1))
+    radius = smallest - math.log(total) + ROUNDING * (largest + 32.0 * (seen + 1))
+    if most == 0:
+        return radius
+    subsets, size = _dirichlet_radius(tally, n, float(most), 0.5)
+    for i in range(seen):
+        term = math.log((possible - i) / (most - i))
+        subsets += term
+        size += term
+    subsets += ROUNDING * (size + 32.0 * (seen + 1))
+    # Half of the weight each, from whichever radius is the smaller one.
+    mixed = min(radius, subsets) + LOG_TWO - math.log1p(math.exp(-abs(radius - subsets)))
+    return mixed + ROUNDING * (abs(mixed) + 1.0)
+
+
+@compiled
+def _dirichlet_radius(tally: np.ndarray, n: float, k: float, a: float) -> tuple[float, float]:
+    """R_a(N) on k cells, with Σ N ln N and n ln n inside its bracketed terms; and the sum of the sizes of these."""
+    radius = _log_rising(n, k * a)
+    size = abs(radius)
+    for count in tally:
+        if count > 0:
+            term = _log_rising(float(count), a)
+            radius -= term
+            size += abs(term)
+    return radius, size
 
 
 @compiled

@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_integer, check_memory
+from entropic_bpi._checks import check_finite, check_memory
 from entropic_bpi._facts import qualified_name, source_digest
-from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
+from entropic_bpi.sampling.declared import declared_rows
 from entropic_bpi.sampling.witness import BEFORE_THE_FIRST, Batch, Visit, Witness
 from entropic_bpi.types import Behaviour, Transitions
 
@@ -73,6 +73,15 @@ def open_environment(source: Any, num_envs: int) -> Environment:
     )
 
 
+@dataclass(frozen=True)
+class Numbered:
+    """A finite space: the number of each element, -1 for anything else, and the element of each number."""
+
+    size: int
+    index: Callable[[Any], int]
+    element: Callable[[int], Any]
+
+
 class Environment:
     """A Gymnasium environment, or a vector of copies, with finitely many observations and actions."""
 
@@ -83,13 +92,15 @@ class Environment:
         if self.copies > 1:
             _check_autoreset(env)
             observations, actions = env.single_observation_space, env.single_action_space
-        self.sizes, self.index = _flattener(observations)
+        self.sizes, self.index, element = _flattener(observations)
         self.n_observations = int(np.prod(self.sizes))
+        self.states = Numbered(self.n_observations, self.index, element)
         if self.n_observations > _MAX_STATES:
             raise InvalidProblemError(
                 f"the environment has {self.n_observations} observations, more than {_MAX_STATES}"
             )
         self.n_actions, self.first_action = _action_count(actions)
+        self.actions = Numbered(self.n_actions, *_flattener(actions)[1:])
         spec = env.spec
         self.name = "environment" if spec is None else spec.id
         self.time_limit = None if spec is None else spec.max_episode_steps
@@ -126,8 +137,11 @@ class Environment:
         delta: float,
         stationary: bool,
         reward_law: str = "fixed",
+        successors: Any = None,
+        max_successors: int | None = None,
+        return_range: tuple[float, float] | None = None,
     ) -> Problem:
-        """The identification problem: nothing known but the sizes and the range of the rewards."""
+        """The identification problem: nothing known but the sizes, the range of the rewards, and what is declared."""
         labels = [str(place[0]) if len(place) == 1 else str(place) for place in np.ndindex(*self.sizes)]
         return Problem.black_box(
             self.n_observations,
@@ -141,6 +155,9 @@ class Environment:
             state_names=(*labels, "end"),
             source=f"gymnasium:{self.name}",
             reward_law=reward_law,
+            successors=None if successors is None else declared_rows(self.states, self.actions, successors),
+            max_successors=max_successors,
+            return_range=return_range,
         )
 
 
@@ -157,6 +174,8 @@ class Player:
         self.environment, self.problem, self.seed = environment, problem, seed
         self.witness: Witness | None = Witness(problem)
         self.low, self.high = problem.declared_range
+        everything = (-math.inf, math.inf)
+        self.least, self.most = everything if problem.return_range is None else problem.widened_return_range
 
     def facts(self) -> dict[str, Any]:
         return self.environment.facts()
@@ -175,14 +194,16 @@ class Player:
             starts = self._reset(seed)[: episodes - begun]
             seen.starts.update(starts)
             if copies == 1:
-                visits, paid = self._walk_alone(starts[0], behaviour.leading, plan)
-                seen.returns[paid] += 1
+                visits, earned = self._walk_alone(starts[0], behaviour.leading, plan)
+                seen.returns[earned] += 1
             else:
                 walkers = [_Walker(state, behaviour.leading) for state in starts]
                 visits = self._walk_together(walkers, plan)
-                seen.returns.update(walker.paid for walker in walkers)
+                seen.returns.update(walker.earned for walker in walkers)
             seen.visits.update(visits)
             seed = None
+        for earned in seen.returns:
+            self._check_return(earned)
         into.add(_transitions(seen, self.problem), episodes)
         assert self.witness is not None
         self.witness.add(seen)
@@ -194,7 +215,7 @@ class Player:
         """
         environment, end = self.environment, self.problem.n_states - 1
         play, first_action = environment.env.step, environment.first_action
-        last, previous, total = self.problem.horizon - 1, BEFORE_THE_FIRST, 0.0
+        last, previous, earned = self.problem.horizon - 1, BEFORE_THE_FIRST, 0.0
         visits = []
         for h, (greedy, lead, turn) in enumerate(plan):
             if not leading:
@@ -211,13 +232,13 @@ class Player:
             following = end if terminated else self._state(observation, "step")
             paid = self._reward(reward, state, action)
             visits.append((h, state, action, following, paid, previous))
-            total += paid
+            earned += paid
             if terminated:
                 break
             if truncated and h < last:
                 self._refuse_truncation(h + 1)
             previous, state = state, following
-        return visits, total
+        return visits, earned
 
     def _walk_together(self, walkers: list[_Walker], plan: list[_Tables]) -> list[Visit]:
         """One episode of each walker, step by step together; one that has ended waits for the others."""
@@ -296,6 +317,13 @@ class Player:
             self._refuse_reward(reward, state, action)
         return value
 
+    def _check_return(self, earned: float) -> None:
+        if not self.least <= earned <= self.most:
+            raise InvalidProblemError(
+                f"an episode of {self.environment.name} earned {earned:g}, outside the declared return_range "
+                f"{self.problem.return_range}"
+            )
+
     def _refuse_reward(self, reward: Any, state: int, action: int) -> NoReturn:
         place = f"in state {self.problem.state_names[state]}, action {action}"
         value = check_finite(f"the reward {place}", reward)
@@ -307,13 +335,13 @@ class Player:
 
 @dataclass
 class _Walker:
-    """One episode on its way: where it is, whether it still follows the lead, and whether it has ended."""
+    """One episode on its way: where it is, whether it still follows the lead, whether it has ended, what it earned."""
 
     state: int
     leading: bool
     previous: int = BEFORE_THE_FIRST
     action: int = 0
-    paid: float = 0.0
+    earned: float = 0.0
     done: bool = False
 
     def choose(self, greedy: list[int], lead: list[int], turn: list[int]) -> None:
@@ -324,7 +352,7 @@ class _Walker:
 
     def arrive(self, state: int, paid: float, done: bool) -> None:
         self.previous, self.state, self.done = self.state, state, done
-        self.paid += paid
+        self.earned += paid
 
 
 def _transitions(seen: Batch, problem: Problem) -> Transitions:
@@ -385,8 +413,8 @@ def _action_count(space: Any) -> tuple[int, int]:
     return int(space.n), int(space.start)
 
 
-def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int]]:
-    """Sizes of the observation's parts and a function to its index in C order, -1 if it is outside the space."""
+def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int], Callable[[int], Any]]:
+    """Sizes of the observation's parts, a function to its index in C order, -1 if it is outside the space, and back."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
@@ -414,8 +442,13 @@ def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int]]:
             return -1
         return flat
 
+    def element(index: int) -> tuple[int, ...]:
+        return tuple(
+            int(place) + start for place, (_, start) in zip(np.unravel_index(index, sizes), parts, strict=True)
+        )
+
     if len(parts) != 1:
-        return sizes, index
+        return sizes, index, element
     size, first = parts[0]
 
     def index_of_one(observation: Any) -> int:
@@ -424,23 +457,12 @@ def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int]]:
             return place if 0 <= place < size else -1
         return index((observation,) if np.ndim(observation) == 0 else observation)
 
-    return sizes, index_of_one
+    return sizes, index_of_one, lambda index: first + index
 
 
-def check_black_box(horizon: Any, reward_range: Any, successors: Any) -> tuple[int, tuple[float, float]]:
-    """The arguments that only an environment needs."""
+def check_black_box(horizon: Any, reward_range: Any) -> None:
+    """Refuse to play an environment without what only an environment needs."""
     if horizon is None:
         raise InvalidProblemError("an environment needs horizon=: the number of steps that count")
     if reward_range is None:
         raise InvalidProblemError("an environment needs reward_range=(low, high), where rewards not seen yet must lie")
-    if successors is not None:
-        raise InvalidProblemError(
-            "successors cannot be declared for a black box; from_gymnasium reads a transition table"
-        )
-    try:
-        low, high = (check_finite("reward_range", bound) for bound in reward_range)
-    except (TypeError, ValueError):
-        raise InvalidProblemError(f"reward_range must be a pair of numbers, got {shown(reward_range)}") from None
-    if low > high:
-        raise InvalidProblemError(f"reward_range must be finite with low <= high, got ({low}, {high})")
-    return check_integer("horizon", horizon), (low, high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from entropic_bpi.verification._claim import REJECTED_FROM, TEST_LEVEL, Claim
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._payments import SAME_REWARD
-from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS
+from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS
 
 
 def check_assumptions(claim: Claim) -> None:
@@ -26,13 +26,14 @@ def _assumptions(claim: Claim) -> list[str]:
             "model": "the possible next states are those of the model (their probabilities are not used)",
             "mask": "the possible next states are those of the declared mask",
         }[claim.successors],
+        *_limits(claim),
         _of_rewards(claim),
         "the start is random; its distribution is learned as an artificial first step"
         if claim.start is None
         else f"every episode starts in state {claim.state_names[claim.start]}",
     ]
     if claim.ignored:
-        sentences.append(f"constants='verified' ignores {' and '.join(claim.ignored)}")
+        sentences.append(f"constants='{claim.constants}' ignores {' and '.join(claim.ignored)}")
     on_paper = {
         "plans and tests in batches": claim.batches,
         "rewards are rescaled to [0, 1]": low < 0 or high > 1,
@@ -43,6 +44,11 @@ def _assumptions(claim: Claim) -> list[str]:
         sentences.append(
             f"the machine-checked theorem is about the run without: {parts}; here the guarantee rests on the proof on "
             "paper"
+        )
+    if claim.constants == "printed":
+        sentences.append(
+            "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests "
+            "on the proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
         )
     if claim.errors:
         often = "once" if claim.errors == 1 else f"{claim.errors} times"
@@ -90,3 +96,14 @@ def _of_rewards(claim: Claim) -> str:
     if any(least < most for outcomes in claim.seen.values() for _, (least, most) in outcomes):
         sentence += f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
     return sentence
+
+
+def _limits(claim: Claim) -> list[str]:
+    sentences = []
+    if claim.max_successors is not None:
+        outcomes = "outcomes (next state and reward)" if claim.black_box else "next states"
+        sentences.append(f"every action in every state has at most {claim.max_successors} different {outcomes}")
+    if claim.return_range is not None:
+        least, most = claim.return_range
+        sentences.append(f"the return of every episode lies in [{least:g}, {most:g}], whatever is played")
+    return sentences

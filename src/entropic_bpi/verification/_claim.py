@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
 from entropic_bpi.verification._payments import check_fixed, check_random
 from entropic_bpi.verification._problem import Problem
-from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS, check_slots
+from entropic_bpi.verification._slots import check_slots
 
 Paid = tuple[float, float]  # the ends of what a reward is known to lie between
 
@@ -38,7 +39,7 @@ class Claim(Problem):
         super().__init__(problem)
         check_slots(self)
         self.method = one_of("method", content["method"], ("kl", "bernstein"))
-        wanted = (None,) if self.method == "kl" else ("verified", "sharp")
+        wanted = (None,) if self.method == "kl" else ("verified", "sharp", "printed")
         self.constants = one_of(f"constants of method {self.method!r}", content["constants"], wanted)
         self.policy = [
             [an_integer("policy", a, 0, self.n_actions - 1) for a in a_list("policy", step, self.n_states)]
@@ -71,6 +72,25 @@ class Claim(Problem):
             self.seen[row][outcome] = count
         for row in self.seen:
             self._check_seen(row)
+        if self.return_range is not None and self.episodes:
+            self._check_returns(*self.return_range)
+
+    def _check_returns(self, least: float, most: float) -> None:
+        """Whether the rewards seen can be those of episodes whose returns lie in the declared range."""
+        (low, high), others = self.reward_range, self.horizon - 1
+        least_earned = most_earned = Fraction(0)
+        for row, outcomes in self.seen.items():
+            if self.is_start(row):
+                continue
+            for (_, (worst, best)), times in outcomes.items():
+                least_earned += Fraction(worst) * times
+                most_earned += Fraction(best) * times
+                if worst + others * low > most + self.return_room or best + others * high < least - self.return_room:
+                    raise Rejected(f"reward {worst} was seen: no episode with it has a return from {least} to {most}")
+        if least_earned > self.episodes * (most + self.return_room):
+            raise Rejected(f"the mean return of the episodes is above the declared range from {least} to {most}")
+        if most_earned < self.episodes * (least - self.return_room):
+            raise Rejected(f"the mean return of the episodes is below the declared range from {least} to {most}")
 
     def _paid(self, row: int, low: Any, high: Any) -> Paid:
         """What a seen outcome paid where rewards are learned; nothing where they are known."""
@@ -92,11 +112,14 @@ class Claim(Problem):
             starts_at_end = self.black_box and self.is_start(row) and y == self.n_states - 1
             if starts_at_end or (y not in declared and self.n_states not in declared):
                 raise Rejected(f"counts outside the declared successors: {self.place(row)} went to state {y}")
+            place = f"{self.place(row)} to state {y}"
             if self.random_rewards:
-                check_random(f"{self.place(row)} to state {y}", list(paid), *self.declared_range)
+                check_random(place, list(paid), *self.declared_range)
             elif self.black_box:
-                allowed = END_REWARDS if y == self.n_states - 1 else STAY_REWARDS if y == self.state_of(row) else 1
-                check_fixed(f"{self.place(row)} to state {y}", list(paid), *self.declared_range, allowed)
+                check_fixed(place, list(paid), *self.declared_range, self.reward_kinds(row, y))
+        happened = sum(outcome.times > 0 for outcome in self._listed(row))
+        if happened > self.most(row):
+            raise Rejected(f"{self.place(row)} has {happened} outcomes, more than the declared {self.most(row)}")
 
     def _paid_by(self, row: int) -> dict[int, dict[Paid, int]]:
         """For each successor that was seen, what it paid, and how often."""
@@ -113,10 +136,15 @@ class Claim(Problem):
             raise Rejected(
                 f"circumstances.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}"
             )
-        if self.constants == "verified" and (self.stationary or self.successors != "unknown"):
-            raise Rejected("constants 'verified' use neither stationary transitions nor declared successors")
-        if self.constants != "verified" and ignored:
-            raise Rejected("circumstances.ignored must be empty: only constants 'verified' ignore a declaration")
+        if self.method != "kl" and self.max_successors is not None:
+            raise Rejected(f"method {self.method!r} makes no use of max_successors")
+        ignoring = self.constants in ("verified", "printed")
+        if ignoring and (self.stationary or self.successors != "unknown"):
+            raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")
+        if ignored and not ignoring:
+            raise Rejected(
+                "circumstances.ignored must be empty: only constants 'verified' and 'printed' ignore a declaration"
+            )
         self.errors = an_integer("circumstances.errors", given["errors"], 0)
         digest = given["announcement"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("circumstances.announcement", digest)):
@@ -137,7 +165,13 @@ class Claim(Problem):
         return 0 if self.random_start and h == 0 else self.policy[h - self.random_start][s]
 
     def outcomes(self, row: int) -> list[Outcome]:
-        """What a row may do, all that it was seen to do included.
+        """What a row may do, all that it was seen to do included; only that, once as much was seen as can happen."""
+        listed = self._listed(row)
+        happened = [outcome for outcome in listed if outcome.times]
+        return happened if len(happened) == self.most(row) else listed
+
+    def _listed(self, row: int) -> list[Outcome]:
+        """What is declared and what was seen of a row.
 
         One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome.
         """
@@ -145,8 +179,13 @@ class Claim(Problem):
         listed = []
         for slot in self.row_slots[row]:
             y = self.slot_successor[slot]
-            paid = payments.pop(y, {})
-            listed.append(Outcome(y, slot, paid, sum(paid.values())))
+            if self.black_box and not self.random_rewards:
+                # What was seen has a reward of its own; another one may be possible.
+                if len(payments.get(y, {})) < self.reward_kinds(row, y):
+                    listed.append(Outcome(y, slot, {}, 0))
+            else:
+                paid = payments.pop(y, {})
+                listed.append(Outcome(y, slot, paid, sum(paid.values())))
         for y, paid in payments.items():
             kinds = [paid] if self.random_rewards else [{reward: count} for reward, count in paid.items()]
             listed += [Outcome(y, None, kind, sum(kind.values())) for kind in kinds]

@@ -19,7 +19,7 @@ _KEYS = {
     ),
     "problem": (
         ("n_states", "n_actions", "horizon", "start", "beta", "eps", "delta", "stationary", "successors", "rewards")
-        + ("slots", "state_names", "action_names", "source", "reward_law")
+        + ("slots", "state_names", "action_names", "source", "reward_law", "max_successors", "return_range")
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "circumstances": ("batches", "ignored", "errors", "announcement", "tests"),

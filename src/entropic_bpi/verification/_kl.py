@@ -41,6 +41,7 @@ class _KL:
         self.claim, self.beta, self.sign = claim, beta, 1 if beta > 0 else -1
         self.origin = claim.reward_range[0]
         self.balls: dict[int, Ball] = {}
+        self.limits = [self._limit(step) for step in range(claim.horizon)]
         # Where rewards are random, half of δ is for the transitions and half for the rewards, two sides of each.
         shares = 2.0 if claim.random_rewards else 1.0
         self.log_union = (Interval.of(shares * max(self._rows_at_risk(), 1)) / claim.delta).log().high
@@ -51,7 +52,31 @@ class _KL:
         claim = self.claim
         steps = claim.steps if claim.rewards is None else claim.steps - 1
         rows = {claim.row(h, s, a) for h in range(steps) for s in claim.reachable[h] for a in claim.actions(h)}
-        return sum(claim.possible[row] > 1 for row in rows)
+        return sum(claim.most(row) > 1 for row in rows)
+
+    def _limit(self, step: int) -> Interval:
+        """Between what e^{β·return} from a (real) step on lies, rewards counted from the smallest, wherever anybody can be.
+
+        By then at least ``step`` times the smallest and at most as often the largest reward was paid, and what follows does
+        not depend on it.
+        """
+        claim = self.claim
+        if claim.return_range is None:
+            return Interval(0.0, math.inf)
+        (low, high), (least, most) = claim.reward_range, claim.return_range
+        paid, room = Fraction(low) * claim.horizon, Fraction(claim.return_room)
+        lowest = Fraction(least) - room - paid - step * (Fraction(high) - Fraction(low))
+        ends = [Interval.of(Fraction(self.beta) * end) for end in (lowest, Fraction(most) + room - paid)]
+        bottom, top = min(end.low for end in ends), max(end.high for end in ends)
+        beyond = LARGEST_EXPONENT + 1.0  # of no use, but not a float either
+        return Interval(
+            Interval.of(bottom).exp().low if bottom > -beyond else 0.0,
+            Interval.of(top).exp().high if top < beyond else math.inf,
+        )
+
+    def limit(self, h: int) -> Interval:
+        """The same at planned step ``h``: the artificial one is like the first."""
+        return self.limits[max(0, h - self.claim.random_start)]
 
     def _laws_at_risk(self) -> int:
         """How many laws of rewards may have to be learned, at any step; one for each outcome, or one for all of a row."""
@@ -73,12 +98,10 @@ class _KL:
     def _ball(self, row: int) -> Ball:
         claim = self.claim
         outcomes = claim.outcomes(row)
-        if claim.possible[row] == 1:  # once seen, nothing else can happen
-            outcomes = [outcome for outcome in outcomes if outcome.times] or outcomes
         tallies = [outcome.times for outcome in outcomes]
         radius = math.inf
         if len(outcomes) > 1 and any(tallies):
-            mixture = mixture_radius([count for count in tallies if count], claim.possible[row])
+            mixture = mixture_radius([count for count in tallies if count], claim.possible[row], claim.most(row))
             radius = up(up(self.log_union + mixture) / sum(tallies))
         weights: list[list[Interval]] = []
         if claim.rewards is None and not claim.is_start(row):
@@ -112,6 +135,9 @@ class _KL:
         ball, gain = self.ball(h, s, a), self.gain(h, s, a)
         weights = ball.weight(h - self.claim.random_start, side)
         f = [toward(e * values[y], side) for e, y in zip(weights, ball.successors, strict=True)]
+        if self.claim.return_range is not None:
+            limit = self.limit(h)
+            f = [min(v, limit.high) if side > 0 else max(v, limit.low) for v in f]
         return toward((gain.high if side > 0 else gain.low) * extreme_mean(ball, f, side), side)
 
     def bounds(self) -> tuple[float, float, float]:
@@ -144,7 +170,8 @@ class _KL:
             top = max(min([policy] + [self.backup(h, s, a, later.top, 1) for a in actions]), optimum)
         now.optimum[s], now.policy[s], now.top[s] = optimum, policy, top
         plain = self._ratio(optimum, policy)
-        worst = max(1.0, same_action(self.ball(h, s, chosen), h - self.claim.random_start, later))
+        step = h - self.claim.random_start
+        worst = max(1.0, same_action(self.ball(h, s, chosen), step, later, self.limit(h)))
         for a in sorted(actions, key=lambda a: -sign * optimistic[a]):
             if a != chosen and (first := self._ratio(optimistic[a], policy)) > worst:
                 worst = max(worst, self._deviation(later, h, s, a, chosen, first))
@@ -155,7 +182,7 @@ class _KL:
         over, under = (a, chosen) if self.sign > 0 else (chosen, a)
         gains = up(self.gain(h, s, over).high / self.gain(h, s, under).low)
         above, below = self.ball(h, s, over), self.ball(h, s, under)
-        return other_action(above, below, gains, h - self.claim.random_start, later, limit)
+        return other_action(above, below, gains, h - self.claim.random_start, later, self.limit(h), limit)
 
     def _ratio(self, optimistic: float, pessimistic: float) -> float:
         return up(optimistic / pessimistic) if self.sign > 0 else up(pessimistic / optimistic)

@@ -7,6 +7,9 @@ from typing import Any
 
 from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
 
+# A step of a black box may end with up to 8 different rewards and lead back to the same state with up to 2.
+END_REWARDS, STAY_REWARDS = 8, 2
+
 
 class Problem:
     """A problem, checked for shape and kept as plain lists.
@@ -46,6 +49,14 @@ class Problem:
                 for step in steps
             ]
         self._read_slots(an_object("slots", given["slots"]))
+        most, returns = given["max_successors"], given["return_range"]
+        self.max_successors = None if most is None else an_integer("max_successors", most, 1)
+        self.return_range: tuple[float, float] | None = None
+        if returns is not None:
+            least, largest = (a_number("return_range", end) for end in a_list("return_range", returns, 2))
+            if not (self.black_box and least <= largest):
+                raise Rejected(f"return_range must be a range, and of an environment, got {returns}")
+            self.return_range = least, largest
 
     def _one_or_all(self, name: str, steps: list[Any]) -> None:
         if len(steps) not in (1, self.horizon):
@@ -98,6 +109,18 @@ class Problem:
         """Where the rewards of a black box lie."""
         return self.slot_low[0][0], self.slot_high[0][0]
 
+    def most(self, row: int) -> int:
+        """How many different outcomes a row has at most; what is declared does not concern the start."""
+        if self.max_successors is None or self.is_start(row):
+            return self.possible[row]
+        return min(self.max_successors, self.possible[row])
+
+    def reward_kinds(self, row: int, y: int) -> int:
+        """How many different rewards an environment may pay on the way from a row to state ``y``."""
+        if not self.black_box or self.random_rewards or self.is_start(row):
+            return 1
+        return END_REWARDS if y == self.n_states - 1 else STAY_REWARDS if y == self.state_of(row) else 1
+
     def row(self, h: int, s: int, a: int) -> int:
         """The row of a place at planned step ``h``."""
         if self.random_start and h == 0:
@@ -137,7 +160,8 @@ class Problem:
                 steps.append(list(range(self.n_states)))
                 continue
             rows = {self.row(h, s, a) for s in steps[-1] for a in self.actions(h)}
-            steps.append(sorted({self.slot_successor[j] for row in rows for j in self.row_slots[row]}))
+            found = {self.slot_successor[j] for row in rows for j in self.row_slots[row]}
+            steps.append(list(range(self.n_states)) if self.n_states in found else sorted(found))
         return steps
 
     @cached_property
@@ -147,6 +171,12 @@ class Problem:
         if self.rewards is not None:
             tables = [row for step in self.rewards for row in step]
         return min(map(min, tables)), max(map(max, tables))
+
+    @cached_property
+    def return_room(self) -> float:
+        """What a return may miss its declared range by, for the rounding of sums."""
+        low, high = self.reward_range
+        return 1e-9 * self.horizon * (high - low)
 
 
 def _different_names(name: str, value: Any, length: int) -> list[str]:

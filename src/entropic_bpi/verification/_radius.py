@@ -33,18 +33,27 @@ def _ascent(n: int, a: Fraction) -> Interval:
     return shifted + scaled + stirling_error(n + a) - stirling_error(a)
 
 
-def mixture_radius(tallies: list[int], k: int) -> float:
+def mixture_radius(tallies: list[int], k: int, most: int) -> float:
     """R_mix: minus the log of the average of e^{-R_a} over four Dirichlet priors a on k outcomes, rounded up.
 
-    R_a = Σ N log(N/n) - log of the Dirichlet-multinomial likelihood; the n log n of both cancel exactly.
+    R_a = Σ N log(N/n) - log of the Dirichlet-multinomial likelihood; the n log n of both cancel exactly. If only ``most`` of
+    the k outcomes are declared to exist, half of the weight goes to the prior ½ on each set of so many outcomes, all sets
+    alike: a share Π (most - i)/(k - i) of them, i from 0 to the number of outcomes seen less 1, contains those.
     """
-    n = sum(tallies)
-    radii = []
-    for a in (Fraction(1, k * k), Fraction(1, k), Fraction(1, 2), Fraction(1)):
-        radius = _ascent(n, k * a)
-        for count in tallies:
-            radius = radius - _ascent(count, a)
-        radii.append(radius)
+    priors = [(k, a, Fraction(1, 4)) for a in (Fraction(1, k * k), Fraction(1, k), Fraction(1, 2), Fraction(1))]
+    if most < k:
+        share = Fraction(1, 2)
+        for i in range(len(tallies)):
+            share = share * (most - i) / (k - i)
+        priors = [(cells, a, weight / 2) for cells, a, weight in priors] + [(most, Fraction(1, 2), share)]
+    radii = [_radius(tallies, cells, a) - Interval.of(weight).log() for cells, a, weight in priors]
     smallest = min(radius.low for radius in radii)
-    total = sum(((Interval.of(smallest) - radius).exp() * 0.25 for radius in radii), Interval.of(0.0))
+    total = sum(((Interval.of(smallest) - radius).exp() for radius in radii), Interval.of(0.0))
     return (Interval.of(smallest) - total.log()).high
+
+
+def _radius(tallies: list[int], cells: int, a: Fraction) -> Interval:
+    radius = _ascent(sum(tallies), cells * a)
+    for count in tallies:
+        radius = radius - _ascent(count, a)
+    return radius

@@ -37,8 +37,8 @@ class Sheet:
         return self.optimum, self.top, self.policy
 
 
-def same_action(ball: Ball, step: int, later: Sheet) -> float:
-    """The optimal action is the policy's: the largest average of the next ρ under weights q e^{βr} z.
+def same_action(ball: Ball, step: int, later: Sheet, limit: Interval) -> float:
+    """The optimal action is the policy's: the largest average of the next ρ under weights q e^{βr} z, within ``limit``.
 
     That is the smallest λ for which no q makes Σ q w (ρ - λ) positive, w at its top where ρ > λ and at its bottom
     elsewhere. That excess is convex and decreasing in λ. Newton's method (Dinkelbach's) climbs to its root from 1; a λ
@@ -50,8 +50,8 @@ def same_action(ball: Ball, step: int, later: Sheet) -> float:
     if largest <= 1.0 or not ball.visits or len(rho) == 1:
         return largest
     # Only quotients of weights matter: in units of the largest they cannot overflow.
-    tops = [e * top[y] for e, y in zip(ball.weight(step, 1), ball.successors, strict=True)]
-    bottoms = [e * bottom[y] for e, y in zip(ball.weight(step, -1), ball.successors, strict=True)]
+    tops = [min(e * top[y], limit.high) for e, y in zip(ball.weight(step, 1), ball.successors, strict=True)]
+    bottoms = [max(e * bottom[y], limit.low) for e, y in zip(ball.weight(step, -1), ball.successors, strict=True)]
     unit = max(tops)
     high, low = [up(up(t) / unit) for t in tops], [down(down(b) / unit) for b in bottoms]
 
@@ -74,16 +74,23 @@ def same_action(ball: Ball, step: int, later: Sheet) -> float:
     return _root(bound, level, largest)
 
 
-def other_action(above: Ball, below: Ball, gains: float, step: int, later: Sheet, limit: float) -> float:
+def other_action(
+    above: Ball, below: Ball, gains: float, step: int, later: Sheet, limit: Interval, known: float
+) -> float:
     """The optimal action is not the policy's: the largest ratio of the two values, for one and the same z.
 
     ``above`` belongs to the action in the numerator, ``below`` to the other, and ``gains`` is the ratio of their e^{βr}. Up
     to three successors that both have been seen to lead to share their z, at either corner of what matters; for the others
-    z is taken at its worst on each side. Not computed beyond ``limit``.
+    z is taken at its worst on each side, with e^{βr}z in ``limit``. Where z is shared, the limit only caps ρz, at one number
+    for all ways to the state, so that there is one kink. Not computed beyond ``known``.
     """
-    bottom, top, cap = later.box()
+    bottom, top, caps = later.box()
     shared = _shared(above, below)
     e_above, e_below = above.weight(step, 1), below.weight(step, -1)
+    cap = list(caps)
+    for y in shared:
+        weakest = min(e for e, z in zip(e_above, above.successors, strict=True) if z == y)
+        cap[y] = min(cap[y], up(limit.high / weakest))
     worst = 0.0
     for raised in product((False, True), repeat=len(shared)):
         # Where the cap starts to bind, between a float below and one above; at the bottom both are equal.
@@ -92,14 +99,17 @@ def other_action(above: Ball, below: Ball, gains: float, step: int, later: Sheet
             kink = Interval.of(cap[y]) / later.ratio[y]
             least[y] = max(bottom[y], min(top[y], kink.low)) if is_raised else bottom[y]
             most[y] = max(bottom[y], min(top[y], kink.high)) if is_raised else bottom[y]
-        numerator = [
-            up(e * min(cap[y], up(later.ratio[y] * most[y]))) for e, y in zip(e_above, above.successors, strict=True)
-        ]
-        denominator = [down(e * least[y]) for e, y in zip(e_below, below.successors, strict=True)]
+        numerator, denominator = [], []
+        for e, y in zip(e_above, above.successors, strict=True):
+            value = up(e * min(cap[y], up(later.ratio[y] * most[y])))
+            numerator.append(value if y in shared else min(value, limit.high))
+        for e, y in zip(e_below, below.successors, strict=True):
+            value = down(e * least[y])
+            denominator.append(value if y in shared else max(value, limit.low))
         quotient = up(extreme_mean(above, numerator, 1) / extreme_mean(below, denominator, -1))
         worst = max(worst, up(gains * quotient))
-        if not worst < limit:
-            return limit
+        if not worst < known:
+            return known
     return worst
 
 

@@ -9,9 +9,6 @@ from itertools import product
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._problem import Problem
 
-# A step of a black box may end with up to 8 different rewards and lead back to the same state with up to 2.
-END_REWARDS, STAY_REWARDS = 8, 2
-
 
 def check_slots(problem: Problem) -> None:
     if problem.black_box:
@@ -42,32 +39,54 @@ def _check_row(problem: Problem, row: int) -> None:
 
 
 def _check_black_box(problem: Problem) -> None:
-    """Whether nothing is declared but sizes and one range of rewards: everything else follows from these.
+    """Whether nothing is declared but sizes, one range of rewards and successors: everything else follows from these.
 
     Three slots serve all rows: anything not seen yet, the end that stays the end and pays nothing, and a start not
-    seen yet, which pays nothing either, written as the smallest reward.
+    seen yet, which pays nothing either, written as the smallest reward. Behind them are the declared successors, row by row
+    in order, each with the whole range of rewards; where counts are not pooled, all steps share them.
     """
     end, (low, high) = problem.n_states - 1, problem.declared_range
     if not low <= high:
         raise Rejected(f"rewards must lie in a range, got {low} to {high}")
-    slots = [problem.slot_successor, problem.slot_low, problem.slot_high]
-    nothing = min(low, 0.0)
-    places = [int(problem.state_of(row) == end) for row in range(problem.n_rows - 1)]
-    # Unless rewards are random, another reward is another outcome.
-    outcomes = end + 1 if problem.random_rewards else end - 1 + END_REWARDS + STAY_REWARDS
+    nothing, declared = min(low, 0.0), problem.successors != "unknown"
+    rows, behind = [], 3
+    for row in range(end * problem.n_actions):
+        size = len(problem.row_slots[row]) if declared else 0
+        rows.append(range(behind, behind + size) if declared else range(1))
+        behind += size
     sound = (
         problem.random_start
-        and problem.successors == "unknown"
-        and slots == [[end + 1, end, end + 1], [[low, 0.0, nothing]], [[high, 0.0, nothing]]]
-        and problem.row_slots == [range(i, i + 1) for i in [*places, 2]]
-        and problem.possible == [*(1 if at_end else outcomes for at_end in places), end]
+        and problem.slot_successor[:3] == [end + 1, end, end + 1]
+        and problem.slot_low == [[low, 0.0, nothing] + [low] * (behind - 3)]
+        and problem.slot_high == [[high, 0.0, nothing] + [high] * (behind - 3)]
+        and problem.row_slots[:-1]
+        == (rows + [range(1, 2)] * problem.n_actions) * (1 if problem.stationary else problem.horizon)
+        and problem.row_slots[-1] == range(2, 3)
+        and problem.possible == [_possible(problem, row) for row in range(problem.n_rows)]
     )
     if not sound:
-        raise Rejected("slots are inconsistent: an environment has one range of rewards and may go anywhere")
+        raise Rejected(
+            "slots are inconsistent: an environment has one range of rewards, and goes where it is declared to"
+        )
     if problem.state_names != _observations(problem.state_names) or problem.action_names != _numbered(
         problem.n_actions
     ):
         raise Rejected("state_names and action_names of an environment must be its observations and actions in order")
+
+
+def _possible(problem: Problem, row: int) -> int:
+    """How many different outcomes a row of an environment may have; 0 if its successors are not listed in order."""
+    end = problem.n_states - 1
+    if problem.is_start(row):
+        return end
+    if problem.state_of(row) == end:
+        return 1
+    following = [problem.slot_successor[j] for j in problem.row_slots[row]]
+    if problem.successors == "unknown":
+        following = list(range(problem.n_states))
+    if following != sorted(set(following)) or following[-1] > end:
+        return 0
+    return sum(problem.reward_kinds(row, y) for y in following)
 
 
 def _numbered(n: int) -> list[str]:

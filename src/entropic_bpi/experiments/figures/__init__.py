@@ -24,6 +24,7 @@ FIGURES: Mapping[str, Plot] = {
     "fig6": regret.at(2.0),
     "fig7": regret.at(3.0),
     "fig8": regret.at(4.0),
+    "regret": regret.OVERVIEW,
     "certify": stopping.CERTIFY,
     "interval": interval.INTERVAL,
     "chi2": chi2.CHI2,
@@ -65,8 +66,10 @@ def reproduce(
     chosen, folder = chosen or list(PAPER), check_path("folder", folder)
     size = (QUICK if check_flag("quick", quick) else FULL).with_seeds(seeds)
     sweeps = {name: FIGURES[name].sweep(size) for name in chosen}
+    # Seed by seed, so that what is there after an interruption is balanced: --seeds draws the figures from it.
+    specs = sorted((spec for sweep in sweeps.values() for spec in sweep), key=lambda spec: spec.seed)
     results = run(
-        [spec for sweep in sweeps.values() for spec in sweep],
+        specs,
         folder,
         workers=workers,
         scheduler=scheduler,
