@@ -7,6 +7,7 @@ of any certificate, wherever it comes from. The verifier has checks of its own, 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -177,6 +178,18 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int)
         inside = (slots.low[0, slot] <= rewards) & (rewards <= slots.high[0, slot])
         if not inside.all() or (slot == 1).any():  # the slot of the end
             raise CertificateError("counts must pay rewards in their range, and there are none after the end")
+    if problem.return_range is not None and episodes:
+        _check_returns(problem, transitions, episodes)
+
+
+def _check_returns(problem: Problem, transitions: Transitions, episodes: int) -> None:
+    """Whether episodes with returns in the declared range can have paid what was seen."""
+    (low, high), (least, most) = problem.reward_range, problem.widened_return_range
+    played = transitions.rows < problem.n_rows - 1
+    times, rewards, others = transitions.times[played], transitions.rewards[played], problem.horizon - 1
+    possible = bool((rewards + others * low <= most).all() and (rewards + others * high >= least).all())
+    if not possible or not least <= math.fsum(times * rewards) / episodes <= most:
+        raise CertificateError(f"counts pay what no episodes with returns in return_range = {problem.return_range} do")
 
 
 def _check_indices(name: str, values: np.ndarray, length: int, least: int, most: int) -> None:
