@@ -385,3 +385,57 @@ def test_the_help_names_every_method_and_every_choice_of_its_options():
     for name in methods.names():
         for choice in (name, *(choice for choices in methods.find(name).options.values() for choice in choices)):
             assert choice in shown
+
+
+# -- environments ------------------------------------------------------------------------------------------------------
+
+
+BOX = ["--horizon", "3", "--beta", "-1", "--eps", "0.5", "--delta", "0.1", "--seed", "1", "--max-episodes", "40"]
+
+
+def test_a_black_box_takes_the_options_of_its_environment():
+    lake = json.loads(
+        invoke("gym:FrozenLake-v1", "-p", "is_slippery=false", *BOX, "--reward-range", 0, 1, "--json").output
+    )
+    made = gymnasium.make("FrozenLake-v1", is_slippery=False)
+    goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1, "seed": 1, "max_episodes": 40}
+    expected = eb.identify(made, horizon=3, reward_range=(0, 1), **goal)
+    assert (lake["lower"], lake["upper"]) == (expected.certificate.lower, expected.certificate.upper)
+    longer = [*BOX, "--reward-range", 0, 1, "--max-states", 17, "--num-envs", 2]
+    assert invoke("gym:FrozenLake-v1", "-p", "max_episode_steps=3", *longer).exit_code == 1
+
+
+def test_an_environment_in_a_file_is_played(tmp_path):
+    source = tmp_path / "coin.py"
+    source.write_text(
+        "import gymnasium\n"
+        "class Coin(gymnasium.Env):\n"
+        "    observation_space, action_space = gymnasium.spaces.Text(5), gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return 'up', {}\n"
+        "    def step(self, action):\n"
+        "        return 'up', float(action), False, False, {}\n"
+    )
+    result = invoke(f"{source}:Coin", *BOX, "--reward-range", 0, 1, "--max-states", 1, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.output)["policy"][0]["state"] == "'up'"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gym:Blackjack-v1", *BOX], "--reward-range LOW HIGH"),
+        (["risky-bridge", *BOX, "--reward-range", 0, 1], "--reward-range is for environments"),
+        (["gym:FrozenLake-v1", *BOX, "--max-states", 3], "with reward_range="),
+        (
+            ["gym:FrozenLake-v1", *BOX, "-p", "colour=red", "--reward-range", 0, 1],
+            "cannot make the environment 'FrozenLake-v1'",
+        ),
+        (["nobody", *BOX], "gym:package:ENV_ID or file.py:Class"),
+    ],
+)
+def test_what_an_environment_needs_is_named(words, message):
+    result = invoke(*words)
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert message in result.output

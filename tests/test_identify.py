@@ -25,6 +25,7 @@ METHODS = [
     {"method": "kl"},
     {"method": "bernstein", "constants": "verified"},
     {"method": "bernstein", "constants": "sharp"},
+    {"method": "bernstein", "constants": "printed"},
 ]
 
 
@@ -47,7 +48,7 @@ BAD = [
     ({"method": "ucb"}, "method must be one of kl, bernstein.*; got 'ucb'"),
     ({"method": None}, "method must be one of kl, bernstein.*; got None"),
     ({"constants": "sharp"}, "constants='sharp' belongs to method 'bernstein'"),
-    ({"method": "bernstein", "constants": "tight"}, "constants of method='bernstein' must be one of verified, sharp"),
+    ({"method": "bernstein", "constants": "tight"}, "constants of method='bernstein' must be one of verified, sharp, "),
     ({"method": "bernstein", "sampling": "challenger"}, "sampling of method='bernstein' must be one of optimistic"),
     ({"sampling": "greedy"}, "sampling of method='kl' must be one of challenger, optimistic; got 'greedy'"),
     ({"replan": "never"}, "replan must be 'every' or a positive ratio such as 0.01, got 'never'"),
@@ -268,11 +269,24 @@ def test_verified_says_what_it_ignores_and_what_is_not_machine_checked():
     assert result.certificate.successors == "unknown"
 
 
+def test_printed_says_what_it_ignores_and_what_it_rests_on():
+    result = run(method="bernstein", constants="printed", stationary=True, max_episodes=1)
+    text = " ".join(result.certificate.assumptions)
+    for words in (
+        "constants='printed' ignores stationary",
+        "the bonus is the one that the paper prints",
+        "S <= 16H/(H",
+    ):
+        assert words in text
+    assert "machine-checked" not in text
+    assert eb.verify(result.certificate).ok
+
+
 def test_rewards_in_other_units_give_the_same_run_in_those_units():
     scaled = eb.FiniteMDP(GARNET.transitions, 10 * GARNET.rewards - 4, horizon=3, start=GARNET.start)
     low, high = GARNET.reward_range
     unit = eb.FiniteMDP(GARNET.transitions, (GARNET.rewards - low) / (high - low), horizon=3, start=GARNET.start)
-    for constants in ("verified", "sharp"):
+    for constants in ("verified", "sharp", "printed"):
         ours = run(scaled, method="bernstein", constants=constants, beta=0.1, eps=1e-3, max_episodes=10**7)
         theirs = run(unit, method="bernstein", constants=constants, beta=(high - low), eps=1e-3, max_episodes=10**7)
         scale, offset = 10 * (high - low), 3 * (10 * low - 4)
@@ -432,7 +446,11 @@ def test_the_compiled_loop_plans_as_single_plans_do(model, options, beta):
 
 @pytest.mark.parametrize("options", METHODS, ids=str)
 def test_the_compiled_loop_stops_at_the_first_plan_that_passes(options):
-    mdp = eb.instances.garnet(2, 2, 2, horizon=1, seed=0) if options.get("constants") == "verified" else GARNET
+    mdp = (
+        eb.instances.garnet(2, 2, 2, horizon=1, seed=0)
+        if options.get("constants") in ("verified", "printed")
+        else GARNET
+    )
     probe = run(mdp, replan="every", eps=1e-9, max_episodes=9000, **options)
     gaps = probe.history["gap"]
     eps = 1.1 * float(gaps.min())

@@ -23,6 +23,9 @@ from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi import cli
+from entropic_bpi.certificate import Certificate, Circumstances
+from entropic_bpi.counts import Counts
+from entropic_bpi.problem import Problem
 from entropic_bpi.verification import Verification, verify
 from entropic_bpi.verification._ball import Ball, extreme_mean
 from entropic_bpi.verification._intervals import Interval, power
@@ -68,7 +71,7 @@ def assert_accepted(certificate):
 @given(
     draw=draws(),
     beta=BETAS,
-    method=st.sampled_from(["kl", "kl", "kl", "verified", "sharp"]),
+    method=st.sampled_from(["kl", "kl", "kl", "verified", "sharp", "printed"]),
     successors=st.sampled_from([None, "model", "mask"]),
     pooled=st.booleans(),
     delta=st.sampled_from([0.1, 1e-3]),
@@ -81,7 +84,7 @@ def test_every_certificate_of_a_model_is_accepted(draw, beta, method, successors
     assume(spread == 0 or spread > 1e-12)
     options = {"method": "kl"}
     if method != "kl" and not mdp.next_state_rewards:
-        options = {"method": "bernstein", "constants": method if beta else "sharp"}  # the former needs β ≠ 0
+        options = {"method": "bernstein", "constants": method if beta else "sharp"}  # the others need β ≠ 0
     if successors == "mask":
         kernel = np.asarray(draw.transitions)
         successors = (kernel if kernel.ndim == 3 else kernel.max(axis=0)) > 0
@@ -194,6 +197,8 @@ def certified():
         "kl environment": Case(environment.certificate),
         "verified": run(garnet, 0.5, constants="verified", **many),
         "verified, averse": run(garnet, -0.5, constants="verified", **many),
+        "printed": run(garnet, 0.5, constants="printed", **many),
+        "printed, averse": run(garnet, -0.5, constants="printed", **many),
         "sharp": run(outside, 0.5, constants="sharp", **many),
         "sharp, averse, pooled": run(garnet, -0.5, constants="sharp", stationary=True, **many),
     }
@@ -265,8 +270,10 @@ def tamperings(case):
     if problem["successors"] == "model":
         yield put("problem", "successors", "unknown")
     yield put("method", "bernstein" if kl else "kl")
-    if content["constants"] == "sharp":
+    if content["constants"] in ("sharp", "printed"):
         yield put("constants", "verified")
+    if content["constants"] == "sharp":
+        yield put("constants", "printed")
     for value in (counts["episodes"] + 1, counts["episodes"] - 1, 2 * counts["episodes"], 0):
         yield put("counts", "episodes", value)
     # Episodes of an environment may end early, so some other counts may be those of as many episodes.
@@ -369,13 +376,36 @@ def test_more_than_a_thousand_single_changes_are_refused_each_with_a_reason(cert
 
 
 def test_a_policy_that_is_not_greedy_is_refused_for_the_paper_s_method(certified, tmp_path):
-    for name in ("verified", "verified, averse", "sharp", "sharp, averse, pooled"):
+    for name in ("verified", "verified, averse", "printed", "printed, averse", "sharp", "sharp, averse, pooled"):
         content = copy.deepcopy(certified[name].content)
         start = content["problem"]["start"]
         content["policy"][0][start] = 1 - content["policy"][0][start]
         result = verify_content(content, tmp_path)
         assert not result.ok
         assert any("a changed policy" in problem for problem in result.problems)
+
+
+def test_printed_constants_are_refused_where_they_are_not_proved(tmp_path):
+    """13 steps allow 208 states: a certificate for 209 of them has no proof, whatever its numbers are."""
+    for n_states, reason in ((208, None), (209, "proved is S <= 16H/(H - 12), or H <= 12")):
+        mdp = eb.FiniteMDP(np.full((n_states, 1, n_states), 1 / n_states), np.zeros((n_states, 1)), horizon=13)
+        problem = Problem.from_mdp(mdp, beta=0.1, eps=0.1, delta=0.1)
+        honest = Certificate(
+            policy=np.zeros((13, n_states), dtype=np.int64),
+            episodes=0,
+            lower=0.0,
+            upper=13.0,
+            gap=13.0,
+            method="bernstein",
+            constants="printed",
+            problem=problem,
+            transitions=Counts(problem).transitions(),
+            circumstances=Circumstances(),
+        )
+        assert "at most 12 steps or S <= 16H/(H - 12)" in honest.assumptions[-1]
+        honest.save(tmp_path / "wide.json")
+        problems = " ".join(verify(tmp_path / "wide.json").problems)
+        assert (reason in problems) if reason else ("certify nothing" not in problems)
 
 
 def test_the_reason_names_the_part_that_fails(certified, tmp_path):
@@ -437,7 +467,7 @@ def test_a_claim_that_rounding_has_made_false_is_refused():
         (b'{"format": "entropic-bpi model"}', "not a certificate"),
         (b'{"format": "entropic-bpi certificate"}', "unknown version None"),
         (b'{"format": "entropic-bpi certificate", "version": 7}', "unknown version 7"),
-        (b'{"format": "entropic-bpi certificate", "version": 2}', "digest"),
+        (b'{"format": "entropic-bpi certificate", "version": 3}', "digest"),
     ],
 )
 def test_what_is_not_a_certificate_is_refused(data, reason, tmp_path):

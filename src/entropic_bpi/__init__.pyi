@@ -7,6 +7,7 @@ from . import methods as methods
 from . import theory as theory
 from ._version import __version__ as __version__
 from .certificate import Certificate as Certificate
+from .certification import Comparison as Comparison
 from .certification import certify as certify
 from .errors import CertificateError as CertificateError
 from .errors import EntropicBPIError as EntropicBPIError
@@ -17,6 +18,7 @@ from .identification import identify as identify
 from .instances.gymnasium_table import from_gymnasium as from_gymnasium
 from .learners import Run as Run
 from .learners import run as run
+from .log import Log as Log
 from .loop import Identification as Identification
 from .mdp import FiniteMDP as FiniteMDP
 from .mdp import Rows as Rows

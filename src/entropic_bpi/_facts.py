@@ -34,7 +34,7 @@ def problem_facts(problem: Problem) -> dict[str, Any]:
     values = {field.name: getattr(problem, field.name) for field in fields(problem)}
     slots = values.pop("slots")
     if problem.black_box_rewards:
-        values["reward_range"] = [float(slots.low[0, 0]), float(slots.high[0, 0])]
+        values["reward_range"] = list(problem.declared_range)
     return values | {f"slots.{name}": array for name, array in slots._asdict().items()}
 
 

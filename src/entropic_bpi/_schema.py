@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from entropic_bpi.errors import CertificateError
+from entropic_bpi.payments import CELLS, cell_edges
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 from entropic_bpi.types import Transitions
 
@@ -154,41 +155,60 @@ def check_problem(problem: Problem) -> None:
     returns = problem.return_range
     if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
         raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
+    if problem.max_states is not None and not (problem.black_box_rewards and problem.max_states == n - 1):
+        raise CertificateError(f"max_states must be null, or {n - 1} of an environment; got {problem.max_states}")
     sound = _is_black_box(problem) if problem.black_box_rewards else _lists_successors(problem)
+    sound = sound and (problem.black_box_rewards or not problem.random_rewards)
     if not sound:
         raise CertificateError("slots do not list the successors and rewards that are declared")
 
 
 def check_transitions(problem: Problem, transitions: Transitions, episodes: int) -> None:
     """Whether the counts are about rows and states that exist. Whether they can be those of episodes, ``verify`` knows."""
-    rows, successors, times, rewards = transitions
+    rows, successors, times, rewards, upper = transitions
     entries, learned = len(rows), problem.black_box_rewards
     _check_indices("counts.rows", rows, entries, 0, problem.n_rows - 1)
     _check_indices("counts.successors", successors, entries, 0, problem.n_states - 1)
     _check_indices("counts.times", times, entries, 1, LARGEST_INTEGER)
     if episodes < 0 or times.sum(dtype=float) > LARGEST_INTEGER:
         raise CertificateError(f"counts must be of 0 to {LARGEST_INTEGER} episodes and steps")
-    if len(rewards) != (entries if learned else 0):
-        raise CertificateError(
-            f"counts.rewards must have {entries if learned else 0} numbers, got {len(rewards)}: "
-            f"rewards are {'learned' if learned else 'known'}"
-        )
+    for name, column in (("rewards", rewards), ("upper", upper)):
+        if len(column) != (entries if learned else 0):
+            raise CertificateError(
+                f"counts.{name} must have {entries if learned else 0} numbers, got {len(column)}: "
+                f"rewards are {'learned' if learned else 'known'}"
+            )
     if learned:
         slot, slots = problem.slots.begin[rows], problem.slots
-        inside = (slots.low[0, slot] <= rewards) & (rewards <= slots.high[0, slot])
+        inside = (slots.low[0, slot] <= rewards) & (rewards <= upper) & (upper <= slots.high[0, slot])
         if not inside.all() or (slot == 1).any():  # the slot of the end
             raise CertificateError("counts must pay rewards in their range, and there are none after the end")
+        _check_widths(problem, rewards, upper)
     if problem.return_range is not None and episodes:
         _check_returns(problem, transitions, episodes)
+
+
+def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> None:
+    """Whether each reward is known as well as its law allows: up to rounding, or up to a cell of the range."""
+    if problem.random_rewards:
+        edges = cell_edges(*problem.declared_range)
+        cell = np.minimum(np.searchsorted(edges, rewards, side="right"), CELLS)
+        sound = (upper == rewards) | ((rewards == edges[cell - 1]) & (upper == edges[cell]))
+    else:
+        sound = upper - rewards <= problem.same_reward
+    if not sound.all():
+        raise CertificateError("counts.upper must be counts.rewards, or differ by rounding or by a cell of the range")
 
 
 def _check_returns(problem: Problem, transitions: Transitions, episodes: int) -> None:
     """Whether episodes with returns in the declared range can have paid what was seen."""
     (low, high), (least, most) = problem.reward_range, problem.widened_return_range
-    played = transitions.rows < problem.n_rows - 1
-    times, rewards, others = transitions.times[played], transitions.rewards[played], problem.horizon - 1
-    possible = bool((rewards + others * low <= most).all() and (rewards + others * high >= least).all())
-    if not possible or not least <= math.fsum(times * rewards) / episodes <= most:
+    played, others = transitions.rows < problem.n_rows - 1, problem.horizon - 1
+    times, rewards, upper = (array[played] for array in (transitions.times, transitions.rewards, transitions.upper))
+    possible = bool((rewards + others * low <= most).all() and (upper + others * high >= least).all())
+    if not possible or not (
+        math.fsum(times * rewards) <= episodes * most and math.fsum(times * upper) >= episodes * least
+    ):
         raise CertificateError(f"counts pay what no episodes with returns in return_range = {problem.return_range} do")
 
 
@@ -221,7 +241,9 @@ def _is_black_box(problem: Problem) -> bool:
         delta=problem.delta,
         stationary=problem.stationary,
         state_names=problem.state_names,
+        max_states=problem.max_states,
         source=problem.source_hash,
+        reward_law=problem.reward_law,
         successors=declared,
         max_successors=problem.max_successors,
         return_range=problem.return_range,
@@ -238,7 +260,7 @@ def _listed_successors(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None
     listed = problem.slots.successor[3:]
     if len(listed) != indptr[-1] or (listed == problem.n_states).any():
         return None
-    ascends = np.diff(listed) >= 0
+    ascends = np.diff(listed) >= (1 if problem.random_rewards else 0)
     ascends[indptr[1:-1] - 1] = True  # from one pair to the next
     return (indptr, listed) if ascends.all() else None
 

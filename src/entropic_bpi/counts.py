@@ -14,6 +14,7 @@ import numpy as np
 
 from entropic_bpi._compile import compiled
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.payments import Payments, cell_edges, copied, new_payments, pay, room_to_pay
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 from entropic_bpi.types import Transitions
 
@@ -22,6 +23,7 @@ __all__ = ["Counts", "Ledger", "record", "spare_slots"]
 _FORBIDDEN = -1
 _FULL = -2
 _CONTRADICTED = -3
+_NO_ROOM_TO_PAY = -4
 
 
 class Ledger(NamedTuple):
@@ -82,25 +84,39 @@ def record(ledger: Ledger, n_states: int, row: int, successor: int, times: int) 
         slot = ledger.begin[row] + ledger.used[row]
         ledger.successor[slot] = successor
         ledger.tally[slot] = 0
+        for t in range(ledger.low.shape[0]):  # it may pay what anything not seen yet may
+            ledger.low[t, slot] = ledger.low[t, ledger.begin[row]]
+            ledger.high[t, slot] = ledger.high[t, ledger.begin[row]]
         ledger.used[row] += 1
     return _add(ledger, row, slot, times)
 
 
 @compiled
 def _record_outcome(
-    ledger: Ledger, n_states: int, row: int, successor: int, reward: float, times: int, kinds: int
+    ledger: Ledger,
+    n_states: int,
+    row: int,
+    successor: int,
+    low: float,
+    high: float,
+    times: int,
+    kinds: int,
+    same: float,
 ) -> int:
-    """The same where the reward is part of what was seen.
+    """The same where the reward, from ``low`` to ``high``, is part of what was seen.
 
-    ``kinds`` different ones are possible for this successor if any state may follow. A row that lists what may follow lists
-    a state once for each of its rewards: a reward that is seen takes one of its slots.
+    ``kinds`` different ones are possible for this successor if any state may follow; two that are no more than ``same``
+    apart do not differ. A row that lists what may follow lists a state once for each of its rewards: a reward that is seen
+    takes one of its slots.
     """
     if ledger.visits[row] == 0 and not _move(ledger, row, max(4, ledger.used[row])):
         return _FULL
     found, slot = 0, -1
     for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
         if ledger.successor[j] == successor:
-            if ledger.tally[j] > 0 and ledger.low[0, j] == reward:
+            least, most = min(ledger.low[0, j], low), max(ledger.high[0, j], high)
+            if ledger.tally[j] > 0 and most - least <= same:
+                ledger.low[0, j], ledger.high[0, j] = least, most
                 return _add(ledger, row, j, times)
             if ledger.tally[j] > 0:
                 found += 1
@@ -117,7 +133,7 @@ def _record_outcome(
         ledger.tally[slot] = 0
     elif slot < 0:
         return _CONTRADICTED if found > 0 and ledger.used[row] != ledger.most[row] else _FORBIDDEN
-    ledger.low[0, slot] = ledger.high[0, slot] = reward
+    ledger.low[0, slot], ledger.high[0, slot] = low, high
     return _add(ledger, row, slot, times)
 
 
@@ -153,9 +169,9 @@ def _close_if_complete(ledger: Ledger, row: int) -> None:
 
 @compiled
 def _record_outcomes(
-    ledger: Ledger, n_states: int, n_actions: int, transitions: Transitions, first: int
+    ledger: Ledger, n_states: int, n_actions: int, same: float, transitions: Transitions, first: int
 ) -> tuple[int, int]:
-    """``_record_all`` where rewards are learned."""
+    """``_record_all`` where fixed rewards are learned."""
     for i in range(first, transitions.rows.size):
         row, successor = transitions.rows[i], transitions.successors[i]
         kinds = 1
@@ -163,9 +179,26 @@ def _record_outcomes(
             kinds = END_REWARDS
         elif row // n_actions % n_states == successor:
             kinds = STAY_REWARDS
-        code = _record_outcome(ledger, n_states, row, successor, transitions.rewards[i], transitions.times[i], kinds)
+        low, high = transitions.rewards[i], transitions.upper[i]
+        code = _record_outcome(ledger, n_states, row, successor, low, high, transitions.times[i], kinds, same)
         if code < 0:
             return i, code
+    return transitions.rows.size, 0
+
+
+@compiled
+def _record_paid(
+    ledger: Ledger, n_states: int, payments: Payments, edges: np.ndarray, transitions: Transitions, first: int
+) -> tuple[int, int]:
+    """``_record_all`` where random rewards are learned."""
+    for i in range(first, transitions.rows.size):
+        row, successor, times = transitions.rows[i], transitions.successors[i], transitions.times[i]
+        if not room_to_pay(payments, row):
+            return i, _NO_ROOM_TO_PAY
+        slot = record(ledger, n_states, row, successor, times)
+        if slot < 0:
+            return i, slot
+        pay(payments, edges, row, successor, transitions.rewards[i], transitions.upper[i], times)
     return transitions.rows.size, 0
 
 
@@ -191,6 +224,7 @@ def spare_slots(problem: Problem) -> int:
 class Counts:
     """Visit counts of a :class:`~entropic_bpi.problem.Problem` and the number of episodes behind them.
 
+    Where rewards are random, ``payments`` has what was paid; elsewhere it stays empty.
     As long as ``origin`` is the same object, counts only grew: a row with the same visits as before is as it was.
     """
 
@@ -212,6 +246,7 @@ class Counts:
             high=_padded(slots.high, pool),
             end=np.array([n_slots]),
         )
+        self.payments = new_payments(problem.n_rows if problem.random_rewards else 0)
 
     @classmethod
     def of(cls, problem: Problem, transitions: Transitions, episodes: int) -> Counts:
@@ -237,35 +272,47 @@ class Counts:
         InvalidProblemError
             If a transition was declared impossible. It voids the assumption; the counts made before stay as they were.
         """
-        learned = transitions.rewards.size > 0
-        declared = self.problem.successors != "unknown" or self.problem.max_successors is not None
+        problem, first = self.problem, 0
+        learned = problem.black_box_rewards
+        assert transitions.rewards.size == learned * transitions.rows.size
+        if learned and not transitions.upper.size:
+            transitions = transitions._replace(upper=transitions.rewards)
+        declared = problem.successors != "unknown" or problem.max_successors is not None
         before = self.state() if learned or declared else None
-        first, n_states, n_actions = 0, self.problem.n_states, self.problem.n_actions
         while True:
-            if learned:
-                first, code = _record_outcomes(self.ledger, n_states, n_actions, transitions, first)
-            else:
-                first, code = _record_all(self.ledger, n_states, transitions, first)
+            first, code = self._record(transitions, first)
             if code == _FULL:
                 self.reserve(self.ledger.successor.size)
-                continue
-            break
-        if code == _FORBIDDEN:
-            assert before is not None
-            self.restore(before)
-            reward = float(transitions.rewards[first]) if learned else None
-            self.refuse(int(transitions.rows[first]), int(transitions.successors[first]), reward)
-        if code == _CONTRADICTED:
+            elif code == _NO_ROOM_TO_PAY:
+                self.payments = copied(self.payments, max(1024, self.payments.times.size))
+            else:
+                break
+        if code < 0:
             assert before is not None
             self.restore(before)
             row, successor = int(transitions.rows[first]), int(transitions.successors[first])
+            if code == _FORBIDDEN:
+                self.refuse(row, successor)
             raise InvalidProblemError(
-                f"the reward of {self.problem.place(row)} to state {self.problem.state_names[successor]!r} changed: "
-                f"now {transitions.rewards[first]}, but a reward must be determined by state, action and next state"
-                f"{' (or declare the successor once for each reward)' * (self.problem.successors != 'unknown')} "
+                f"the reward of {problem.place(row)} to state {problem.state_names[successor]!r} changed: "
+                f"now {transitions.rewards[first]}, but with rewards='fixed' it must be determined by state, action and "
+                f"next state{' (or declare the successor once for each reward)' * (problem.successors != 'unknown')}; "
+                "rewards='random' (--rewards random) learns the law of a random one "
                 f"(after {self.episodes} episodes, which are kept)"
             )
         self.episodes += episodes
+
+    def _record(self, transitions: Transitions, first: int) -> tuple[int, int]:
+        """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
+        problem, ledger = self.problem, self.ledger
+        if problem.random_rewards:
+            edges = cell_edges(*problem.declared_range)
+            return _record_paid(ledger, problem.n_states, self.payments, edges, transitions, first)
+        if problem.black_box_rewards:
+            return _record_outcomes(
+                ledger, problem.n_states, problem.n_actions, problem.same_reward, transitions, first
+            )
+        return _record_all(ledger, problem.n_states, transitions, first)
 
     def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
         """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
@@ -290,12 +337,27 @@ class Counts:
 
     def seen(self) -> Transitions:
         """Every transition seen, row by row in the order of the slots: added to new counts, they get the same slots."""
-        ledger = self.ledger
+        problem, ledger = self.problem, self.ledger
         rows, slots = self.occupied_slots()
         times = ledger.tally[slots]
         rows, slots, times = rows[times > 0], slots[times > 0], times[times > 0]
-        rewards = ledger.low[0, slots] if self.problem.black_box_rewards else np.empty(0)
-        return Transitions(rows, ledger.successor[slots], times, rewards)
+        if problem.random_rewards:
+            return self._paid(rows * problem.n_states + ledger.successor[slots])
+        rewards = (ledger.low[0, slots], ledger.high[0, slots]) if problem.black_box_rewards else ()
+        return Transitions(rows, ledger.successor[slots], times, *rewards)
+
+    def _paid(self, order: np.ndarray) -> Transitions:
+        """Every payment seen, those of a transition together; ``order`` lists transitions as ``row * S + successor``."""
+        payments = self.payments
+        rows = np.repeat(np.arange(len(payments.used)), payments.used)
+        first = np.cumsum(payments.used) - payments.used
+        entries = np.arange(len(rows)) + np.repeat(payments.begin - first, payments.used)
+        sorter = np.argsort(order)
+        place = sorter[np.searchsorted(order[sorter], rows * self.problem.n_states + payments.successor[entries])]
+        wanted = np.argsort(place, kind="stable")
+        entries = entries[wanted]
+        columns = (payments.successor, payments.times, payments.low, payments.high)
+        return Transitions(rows[wanted], *(column[entries] for column in columns))
 
     def transitions(self) -> Transitions:
         """Every transition seen, sorted by row and successor: the counts in their canonical form."""
@@ -311,11 +373,12 @@ class Counts:
             name: array[..., :end].copy() if name in ("successor", "tally", "low", "high") else array.copy()
             for name, array in self.ledger._asdict().items()
         }
-        return {"episodes": self.episodes, **arrays}
+        return {"episodes": self.episodes, "payments": copied(self.payments), **arrays}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.episodes = int(state["episodes"])
         self.ledger = Ledger(**{name: np.array(state[name]) for name in Ledger._fields})
+        self.payments = copied(state["payments"])
         self.origin = object()
         self.reserve(max(spare_slots(self.problem), 1024))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = ["CertificateError", "EntropicBPIError", "InvalidModelError", "InvalidProblemError"]
 
 
@@ -14,7 +16,13 @@ class InvalidModelError(EntropicBPIError, ValueError):
 
 
 class InvalidProblemError(EntropicBPIError, ValueError):
-    """A question about a model is ill-posed: a bad β, ε, δ, policy, option or name."""
+    """A question about a model is ill-posed: a bad β, ε, δ, policy, option or name; or a source contradicts what is assumed.
+
+    ``counts`` has what a run had played when it ended in this error, the episodes of the failed batch excepted; None if
+    nothing was played. It is there to be looked at: a claim from it would ignore what ended the run.
+    """
+
+    counts: Any = None
 
 
 class CertificateError(EntropicBPIError, ValueError):

@@ -16,6 +16,7 @@ a stale policy may revisit an under-sampled pair for a whole batch.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ from entropic_bpi._progress import Progress
 from entropic_bpi.announcement import announce as announce_run
 from entropic_bpi.announcement import check_announced
 from entropic_bpi.certificate import Circumstances
-from entropic_bpi.checkpoint import Checkpoint
+from entropic_bpi.checkpoint import Checkpoint, State
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.loop import Identification, Loop
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.problem import Problem
-from entropic_bpi.sampling.environment import check_black_box, open_environment
+from entropic_bpi.sampling.environment import Environment, check_black_box, open_environment
 from entropic_bpi.settings import EVERY, Settings
 from entropic_bpi.types import Plan
 
@@ -57,6 +58,7 @@ def identify(
     replan: str | float | None = None,
     sampling: str | None = None,
     reward_range: tuple[float, float] | None = None,
+    rewards: str = "fixed",
     return_range: tuple[float, float] | None = None,
     max_episodes: int | None = None,
     seed: int | None = None,
@@ -66,23 +68,26 @@ def identify(
     announce: str | Path | None = None,
     progress: bool = False,
     num_envs: int = 1,
+    max_states: int | None = None,
 ) -> Identification:
     r"""Learn a policy from episodes and stop with a certificate that it is ε-optimal with probability 1 - δ.
 
     Parameters
     ----------
-    source : FiniteMDP, Gymnasium environment or environment id
+    source : FiniteMDP, Gymnasium environment, vector environment, environment id, class or factory
         The model to simulate: the learner sees its rewards and sampled transitions, never its probabilities. Or an
         environment with finitely many observations and actions, used through ``reset`` and ``step`` alone; see
-        :mod:`entropic_bpi.sampling.environment` for what is assumed of it.
+        :mod:`entropic_bpi.sampling.environment` for what is assumed of it. Spaces may be any of
+        :mod:`entropic_bpi.sampling.spaces`.
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
     eps, delta : float
         Accuracy, in the reward's own units, and the probability with which the claim may fail.
     method : {"kl", "bernstein"}
         ``"kl"`` certifies with orders of magnitude fewer episodes; ``"bernstein"`` is the paper's algorithm.
-    constants : {"verified", "sharp"}, optional
-        For ``"bernstein"``: the machine-checked constants (default), or smaller ones with a proof on paper.
+    constants : {"verified", "sharp", "printed"}, optional
+        For ``"bernstein"``: the machine-checked constants (default), smaller ones with a proof on paper, or those that the
+        paper prints, which are refused where nobody has proved them (more than 12 steps and S > 16H/(H - 12) states).
     horizon : int, optional
         Number of steps, required for an environment. For a FiniteMDP, only a check: it must equal the model's.
     stationary : bool, optional
@@ -105,6 +110,11 @@ def identify(
         optimistic policy alone, as the paper's method always does.
     reward_range : (float, float), optional
         Required for an environment: a reward that was not seen yet may be anything in it.
+    rewards : {"fixed", "random", "random-pair"}
+        What the reward of an environment is, given state, action and next state: a number (``"fixed"``; values that differ
+        by at most 1e-9 of the range are one, up to rounding), or random and independent from visit to visit
+        (``"random"``); ``"random-pair"`` declares that its law does not depend on the next state either. Random rewards
+        need ``method="kl"`` and half of δ, and their certificate is for this β alone.
     return_range : (float, float), optional
         Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
         narrower than what the rewards allow. An episode outside ends the run with an error.
@@ -129,7 +139,12 @@ def identify(
     progress : bool
         Show a progress line on stderr.
     num_envs : int
-        Copies of an environment, given by its id, that are stepped together (``gymnasium.vector``) and share the episodes.
+        Copies of an environment, given by its id, class or factory, that are stepped together (``gymnasium.vector``) and
+        share the episodes.
+    max_states : int, optional
+        Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
+        strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
+        more is an error. Only this bound enters the certificate, so a tight one helps.
 
     Examples
     --------
@@ -152,15 +167,15 @@ def identify(
     settings = Settings.of(
         beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon, stationary=stationary,
         successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
-        reward_range=reward_range, return_range=return_range, max_episodes=max_episodes, seed=seed, ties=ties,
-        num_envs=num_envs,
+        reward_range=reward_range, rewards=rewards, return_range=return_range, max_episodes=max_episodes, seed=seed,
+        ties=ties, num_envs=num_envs, max_states=max_states,
     )  # fmt: skip
     loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
     with closing(loop):
         facts = loop.facts() if path or announced else {}
         store = None if path is None else Checkpoint(path, facts, settings.seed)
-        saved = None if store is None else store.read(loop.problem)
+        saved = None if store is None else _read(store, loop)
         if saved is not None:
             loop = loop.resumed(saved, accept_errors=accept_errors)
         if announced is not None and saved is not None:
@@ -172,6 +187,18 @@ def identify(
                 store.save(loop.state())  # from now on it can be taken up, whatever happens
         _watch(loop, store, progress)
         return loop.result()
+
+
+def _read(store: Checkpoint, loop: Loop) -> State | None:
+    """What was saved of this run; or of the same run with pooled counts, which are then counted step by step."""
+    if isinstance(loop.source, FiniteMDP) or loop.problem.stationary:
+        return store.read(loop.problem)
+    pooled = replace(loop, problem=_black_box(loop.source, replace(loop.settings, stationary=True)))
+    facts = pooled.facts()
+    if not store.holds(facts):
+        return store.read(loop.problem)
+    saved = Checkpoint(store.path, facts, store.seed).read(pooled.problem)
+    return None if saved is None else saved.per_step(loop.problem)
 
 
 def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
@@ -196,8 +223,9 @@ def start(source: Any, settings: Settings) -> Loop:
     seed = _fresh_seed() if settings.seed is None else settings.seed
     circumstances = Circumstances(batches=settings.replan != EVERY)
     if not isinstance(source, FiniteMDP):
-        opened, problem = _open_black_box(source, settings)
-        return Loop(opened, problem, settings, seed, circumstances)
+        check_black_box(settings.horizon, settings.reward_range)
+        opened = open_environment(source, settings.num_envs, settings.max_states)
+        return Loop(opened, _black_box(opened, settings), settings, seed, circumstances)
     problem, ignored = _problem_of(source, settings)
     return Loop(source, problem, settings, seed, circumstances._replace(ignored=ignored))
 
@@ -208,6 +236,14 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
         raise InvalidProblemError(f"horizon is {settings.horizon}, but the model's is {mdp.horizon}")
     if settings.reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
+    if settings.max_states is not None:
+        raise InvalidProblemError(
+            "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
+        )
+    if settings.rewards != "fixed":
+        raise InvalidProblemError(
+            f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"
+        )
     if settings.return_range is not None:
         raise InvalidProblemError(
             "return_range is for environments: the episodes of a FiniteMDP are drawn many at once, so that the return of "
@@ -228,13 +264,11 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
     return problem, tuple(ignored)
 
 
-def _open_black_box(source: Any, settings: Settings) -> tuple[Any, Problem]:
-    check_black_box(settings.horizon, settings.reward_range)
-    environment = open_environment(source, settings.num_envs)
+def _black_box(environment: Environment, settings: Settings) -> Problem:
     names = ("horizon", "reward_range", "successors", "max_successors", "return_range")
     declared: dict[str, Any] = {name: getattr(settings, name) for name in names}
     pooled = settings.stationary is not False
-    return environment, environment.problem(stationary=pooled, **declared, **settings.goal._asdict())
+    return environment.problem(stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict())
 
 
 def _fresh_seed() -> int:

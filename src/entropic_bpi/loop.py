@@ -12,6 +12,7 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi._facts import facts_of, problem_facts
+from entropic_bpi.assumption_tests import examine
 from entropic_bpi.certificate import Certificate, Circumstances
 from entropic_bpi.checkpoint import HISTORY, State
 from entropic_bpi.counts import Counts
@@ -21,7 +22,7 @@ from entropic_bpi.sampling import open_sampler
 from entropic_bpi.sampling.environment import EnvironmentRaised
 from entropic_bpi.sampling.simulator import Simulator
 from entropic_bpi.settings import EVERY, Settings
-from entropic_bpi.types import Plan, Transitions
+from entropic_bpi.types import Bounds, Plan, Transitions
 
 __all__ = ["Identification", "Loop"]
 
@@ -64,6 +65,10 @@ class Identification:
     seconds: float
     seed: int
 
+    def policy_of(self, observation: Any, step: int = 0) -> Any:
+        """What the certified policy does on an observation; see :meth:`Certificate.policy_of`."""
+        return self.certificate.policy_of(observation, step)
+
     def __repr__(self) -> str:
         claim = self.certificate
         return (
@@ -102,11 +107,23 @@ class Loop:
         """Plan, test, play. ``observe`` is told of every plan; it changes nothing."""
         while True:
             plan = self.method.plan(self.counts, self.round)
+            self._examine(plan.bounds)
             self._note(plan)
             observe(plan)
             if plan.bounds.reached(self.problem.goal) or self._left() <= 0:
                 return
             self._play(plan)
+
+    def _examine(self, bounds: Bounds) -> None:
+        """End the run if what was seen speaks against what is assumed."""
+        if self.sampler.witness is None:
+            return
+        try:
+            evidence = examine(self.sampler.witness, bounds.upper)
+        except InvalidProblemError as error:
+            error.counts = self.counts
+            raise
+        self.circumstances = self.circumstances._replace(tests=evidence)
 
     def _left(self) -> float:
         budget = self.settings.max_episodes
@@ -131,6 +148,8 @@ class Loop:
                 plan, left = self.method.plan(self.counts, self.round), reached - self.counts.episodes
                 self.method.play_every(plan, self.counts, self.sampler, self.round, left)
                 self.round = round + self.counts.episodes - int(before["episodes"])
+            if isinstance(error, InvalidProblemError):
+                error.counts = self.counts
             raise
 
     def _compiled(self) -> bool:
@@ -188,6 +207,7 @@ class Loop:
             seconds=self.elapsed(),
             rng=dict(self.rng.bit_generator.state),
             counts=self.counts,
+            witness=self.sampler.witness,
             # The row of the plan that comes next is noted when the run goes on.
             history=history[history["episodes"] < self.counts.episodes],
             best=self.best,
@@ -195,6 +215,7 @@ class Loop:
             error=self.error,
             contradiction=self.contradiction,
             announcement=self.circumstances.announcement,
+            found=[] if self.problem.max_states is None else self.source.states.found,
         )
 
     def resumed(self, saved: State, *, accept_errors: bool) -> Loop:
@@ -221,6 +242,9 @@ class Loop:
             ),
         )
         loop.counts, loop.rng.bit_generator.state = saved.counts, saved.rng
+        if saved.found:
+            loop.source.states.recall(saved.found)
+        loop.sampler.witness = saved.witness
         return loop
 
     def close(self) -> None:
@@ -233,13 +257,14 @@ class Loop:
         assert self.best is not None
         plan, episodes, transitions = self.best
         claim = self.method.claim(Counts.of(self.problem, transitions, episodes), plan)
+        self._examine(claim)
         certificate = Certificate(
             policy=plan.policy[int(self.problem.artificial) :],
             episodes=episodes,
             **claim._asdict(),
             method=self.settings.method,
             constants=self.settings.options.get("constants"),
-            problem=self.problem,
+            problem=replace(self.problem, state_names=tuple(self.problem.state_names)),
             transitions=transitions,
             circumstances=self.circumstances,
         )

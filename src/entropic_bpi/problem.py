@@ -8,6 +8,7 @@ state, one action and reward 0, whose row is the last one and is never pooled.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.types import Goal
 
-__all__ = ["Frame", "Problem", "Slots", "actions_at", "reward_step", "row_of"]
+__all__ = ["REWARD_LAWS", "Frame", "Problem", "Slots", "actions_at", "reward_step", "row_of"]
 
 # Up to this many states a row with unknown successors lists every state; beyond, only those seen and "elsewhere".
 EXPLICIT_STATES = 64
@@ -29,9 +30,16 @@ _MAX_EXPLICIT_SLOTS = 50_000_000
 # How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
 END_REWARDS = 8
 STAY_REWARDS = 2
+# What the reward of a black box is, given state, action and next state: one number, a random one, or a random one whose law
+# does not depend on the next state.
+REWARD_LAWS = ("fixed", "random", "random-pair")
+# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
+SAME_REWARD = 1e-9
 # By how much of its spread a return may miss its declared range and be called rounded.
 RETURN_ROOM = 1e-9
 _LARGEST_RETURN = 1e307
+# Random rewards are counted in cells of their range, which doubles must be able to tell apart.
+_NARROWEST_RANGE = 1e-9
 
 
 class Frame(NamedTuple):
@@ -112,6 +120,11 @@ class Problem:
         The possible successors of each row.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
+    max_states : int or None
+        The declared bound on the number of states where they are numbered as they are first seen. Then ``state_names`` is
+        a list that grows with what is found.
+    reward_law : str
+        One of :data:`REWARD_LAWS`; all but ``"fixed"`` are for black boxes.
     max_successors : int or None
         Declared: a state and action have at most so many different outcomes, whichever they are. An outcome is a next
         state and, where rewards are learned, what is paid on the way. It does not concern the start.
@@ -130,9 +143,11 @@ class Problem:
     successors: str
     rewards: np.ndarray | None
     slots: Slots
-    state_names: tuple[str, ...]
-    action_names: tuple[str, ...]
+    state_names: Sequence[str]
+    action_names: Sequence[str]
     source_hash: str
+    max_states: int | None = None
+    reward_law: str = "fixed"
     max_successors: int | None = None
     return_range: tuple[float, float] | None = None
 
@@ -157,6 +172,21 @@ class Problem:
     def black_box_rewards(self) -> bool:
         """Whether rewards are learned while playing."""
         return self.rewards is None and bool(self.slots.successor[0] == self.n_states)
+
+    @property
+    def random_rewards(self) -> bool:
+        return self.reward_law != "fixed"
+
+    @property
+    def declared_range(self) -> tuple[float, float]:
+        """Of a black box, where a reward that was not seen yet must lie."""
+        return float(self.slots.low[0, 0]), float(self.slots.high[0, 0])
+
+    @property
+    def same_reward(self) -> float:
+        """How far apart two fixed rewards of a black box may be and still be one."""
+        low, high = self.declared_range
+        return SAME_REWARD * (high - low)
 
     @property
     def n_rows(self) -> int:
@@ -245,6 +275,13 @@ class Problem:
                     f"to {high:g} add up to something from {low * self.horizon:g} to {high * self.horizon:g}"
                 )
 
+        if self.random_rewards:
+            low, high = self.declared_range
+        if self.random_rewards and 0 < high - low < _NARROWEST_RANGE * max(-low, high):
+            raise InvalidProblemError(
+                f"random rewards from {low!r} to {high!r} are too close together for doubles: subtract what they share"
+            )
+
     def place(self, row: int) -> str:
         """Where a row is, in the user's words."""
         if self.artificial and row == self.n_rows - 1:
@@ -281,6 +318,26 @@ class Problem:
         """P: how many rows need a ball."""
         return int(self.at_risk.sum())
 
+    @property
+    def delta_of_transitions(self) -> float:
+        """The part of δ that the transitions may use: all of it, or half where rewards are random."""
+        return self.delta / 2 if self.random_rewards else self.delta
+
+    @property
+    def reward_laws_at_risk(self) -> int:
+        """How many laws of rewards are learned: those of every step that can be reached, the last one included.
+
+        Fixed before any data.
+        """
+        slots, concerned = self.slots, np.zeros(self.n_rows, dtype=bool)
+        if not self.random_rewards:
+            return 0
+        for h in range(int(self.artificial), self.steps):
+            states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
+            concerned[self.rows_at(h, states)] = True
+        concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
+        return int(concerned.sum() if self.reward_law == "random-pair" else slots.possible[concerned].sum())
+
     @classmethod
     def black_box(
         cls,
@@ -293,8 +350,11 @@ class Problem:
         eps: float,
         delta: float,
         stationary: bool,
-        state_names: tuple[str, ...],
+        state_names: Sequence[str],
         source: str,
+        action_names: Sequence[str] | None = None,
+        max_states: int | None = None,
+        reward_law: str = "fixed",
         successors: tuple[np.ndarray, np.ndarray] | None = None,
         max_successors: int | None = None,
         return_range: tuple[float, float] | None = None,
@@ -311,7 +371,7 @@ class Problem:
         # Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; slot 2: a start not seen yet; then
         # the declared successors, row by row, each with a reward that was not seen yet.
         listed = np.empty(0, dtype=np.int64) if successors is None else successors[1]
-        begin, used, possible = _black_box_rows(n_observations, n_actions, successors)
+        begin, used, possible = _black_box_rows(n_observations, n_actions, successors, reward_law == "fixed")
         times = 1 if stationary else horizon
         slots = Slots(
             begin=np.append(np.tile(begin, times), 2),
@@ -334,8 +394,10 @@ class Problem:
             rewards=None,
             slots=slots,
             state_names=state_names,
-            action_names=tuple(str(a) for a in range(n_actions)),
+            action_names=action_names or [str(a) for a in range(n_actions)],
             source_hash=source,
+            max_states=max_states,
+            reward_law=reward_law,
             max_successors=max_successors,
             return_range=return_range,
         )
@@ -394,13 +456,17 @@ def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
 
 
 def _black_box_rows(
-    n_observations: int, n_actions: int, successors: tuple[np.ndarray, np.ndarray] | None
+    n_observations: int, n_actions: int, successors: tuple[np.ndarray, np.ndarray] | None, fixed: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``begin``, ``used`` and ``possible`` of the pairs (s, a) of a black box; the last state is the end."""
+    """``begin``, ``used`` and ``possible`` of the pairs (s, a) of a black box; the last state is the end.
+
+    Where rewards are ``fixed``, another reward is another outcome.
+    """
     pairs = n_observations * n_actions
+    ends, stays = (END_REWARDS, STAY_REWARDS) if fixed else (1, 1)
     if successors is None:
         begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
-        possible = np.full(pairs, n_observations + END_REWARDS + STAY_REWARDS - 1)
+        possible = np.full(pairs, n_observations - 1 + ends + stays)
     else:
         begin, used = 3 + successors[0][:-1], np.diff(successors[0])
         possible = used

@@ -19,6 +19,7 @@ from entropic_bpi._checks import (
 )
 from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem import REWARD_LAWS
 from entropic_bpi.types import Goal
 
 __all__ = ["CHECKS", "EVERY", "Settings"]
@@ -44,6 +45,10 @@ def check_ties(name: str, ties: Any) -> str:
     return check_choice(name, ties, ("random", "lowest"))
 
 
+def check_rewards(name: str, rewards: Any) -> str:
+    return check_choice(name, rewards, REWARD_LAWS)
+
+
 def check_method(name: str, method: Any) -> str:
     return check_choice(name, method, methods.names())
 
@@ -63,6 +68,8 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "seed": check_seed,
     "ties": check_ties,
     "num_envs": check_integer,
+    "max_states": check_integer,
+    "rewards": check_rewards,
 }
 """For each argument that can be judged alone: ``check(name, value)`` returns it in its final form or raises."""
 
@@ -88,7 +95,10 @@ class Settings:
     max_successors : int or None
     horizon : int or None
     reward_range, return_range : (float, float) or None
+    rewards : str
+        The law of the rewards, one of :data:`entropic_bpi.problem.REWARD_LAWS`.
     num_envs : int
+    max_states : int or None
     max_episodes : int or None
     seed : int or None
         None: a fresh one.
@@ -104,8 +114,10 @@ class Settings:
     max_successors: int | None = None
     horizon: int | None = None
     reward_range: tuple[float, float] | None = None
+    rewards: str = "fixed"
     return_range: tuple[float, float] | None = None
     num_envs: int = 1
+    max_states: int | None = None
     max_episodes: int | None = None
     seed: int | None = None
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-__all__ = ["END", "Behaviour", "Bounds", "Goal", "Plan", "Transitions"]
+__all__ = ["END", "Behaviour", "Bounds", "Evidence", "Goal", "Plan", "Transitions"]
 
 
 class _Ending(Enum):
@@ -89,13 +89,33 @@ class Plan(NamedTuple):
     behaviour: Behaviour
 
 
+class Evidence(NamedTuple):
+    """What the episodes of an environment say about what is assumed of it; see :mod:`entropic_bpi.assumption_tests`.
+
+    Attributes
+    ----------
+    stationary : float or None
+        Logarithm of the e-value against one law at every step; None where that is not assumed.
+    memoryless : float
+        The same against a law that does not depend on the previous state.
+    returns : float
+        The returns of the episodes alone show that V* is at least this.
+    """
+
+    stationary: float | None
+    memoryless: float
+    returns: float
+
+
 class Transitions(NamedTuple):
     """Observed transitions: ``times[i]`` visits of row ``rows[i]`` that went to ``successors[i]``.
 
-    ``rewards[i]`` is what they paid where rewards are learned, and empty where they are known.
+    Where rewards are learned, each of them paid something from ``rewards[i]`` to ``upper[i]``: of rewards that are known
+    exactly the two are equal, and ``upper`` may be empty if all are. Where rewards are known before, both are empty.
     """
 
     rows: np.ndarray
     successors: np.ndarray
     times: np.ndarray
     rewards: np.ndarray = np.empty(0)
+    upper: np.ndarray = np.empty(0)

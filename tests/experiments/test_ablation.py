@@ -42,7 +42,7 @@ def test_a_factor_changes_its_own_table_only(constants, factor):
     expected = {
         "union": {"log_kl", "log_bernstein"},
         "states": {"dimension"},
-        "horizon": {"linear"} if constants == "verified" else {"linear", "extra"},
+        "horizon": {"linear"} if constants == "verified" else {"linear_star", "extra"},
         "recursion": {"slack"},
         "range": {"span"},
     }

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import entropic_bpi as eb
 from entropic_bpi.cli import experiments as commands
 from entropic_bpi.experiments import grid, reproduce
-from entropic_bpi.experiments.figures import FIGURES, PAPER, stopping
+from entropic_bpi.experiments.figures import FIGURES, PAPER, stopping, tuned
 from entropic_bpi.experiments.figures import regret as regret_figures
 from entropic_bpi.experiments.figures._figure import FULL, QUICK
 from entropic_bpi.experiments.statistics import line, summary
@@ -57,25 +57,34 @@ def test_the_sweeps_are_those_of_the_paper():
     assert {run.beta for run in fig4} == {0.5}
     for runs in (fig3, fig4):
         assert {run.seed for run in runs} == set(range(15))
-        assert {(run.algorithm, run.options["constants"]) for run in runs} == {("bernstein", "verified")}
+        assert {run.algorithm for run in runs} == {"bernstein"}
+        assert {run.options["constants"] for run in runs} == {"printed", "verified"}
     for name, beta in (("fig5", 1.0), ("fig6", 2.0), ("fig7", 3.0), ("fig8", 4.0)):
         runs = FIGURES[name].sweep(FULL)
         assert {run.beta for run in runs} == {beta}
         assert {run.options["episodes"] for run in runs} == {10**7}
         assert {run.algorithm for run in runs} == set(regret_figures.LEARNERS)
         assert len(regret_figures.LEARNERS) == 9
+        assert {run.seed for run in runs} == set(range(15))
+        assert {run.options.get("constants") for run in runs if run.algorithm == "entropic_bpi"} == {
+            "printed",
+            "verified",
+        }
         assert {run.options["episodes"] for run in FIGURES[name].sweep(QUICK)} == {10**5}
 
 
 def test_the_words_follow_from_the_data():
     exponential = made_up(FIGURES["fig3"].sweep(QUICK), lambda run: stop_after(round(1e6 * math.exp(run.beta))))
     table = FIGURES["fig3"].table(exponential)
-    assert [row["beta"] for row in table] == [2.5, 3.0, 3.5, 4.0, 4.5]
+    assert [row["beta"] for row in table] == 2 * [2.5, 3.0, 3.5, 4.0, 4.5]
+    assert [row["rule"] for row in table] == 5 * ["paper, printed constants"] + 5 * ["paper, verified constants"]
     assert table[0]["mean"] == pytest.approx(1e6 * math.exp(2.5))
     told = FIGURES["fig3"].tell(table)
     assert "increases sharply: confirmed" in told
     assert "roughly linear in β: confirmed" in told
     assert "not constant in β: not confirmed" in told
+    printed, checked = told.split("With the machine-checked bonus")
+    assert printed.count("confirmed") == checked.count("confirmed") == 3
     flat = made_up(FIGURES["fig3"].sweep(QUICK), lambda run: stop_after(10**6 + run.seed))
     assert "increases sharply: not confirmed" in FIGURES["fig3"].tell(FIGURES["fig3"].table(flat))
 
@@ -84,44 +93,128 @@ def test_capped_runs_are_counted_and_shown():
     specs = FIGURES["fig4"].sweep(QUICK)
     results = made_up(specs, lambda run: stop_after(1000 + run.mdp.horizon, stopped=run.seed > 0))
     table = FIGURES["fig4"].table(results)
-    assert [row["capped"] for row in table] == [1] * 7
+    assert [row["capped"] for row in table] == [1] * 14
     labels = FIGURES["fig4"].draw(table).axes[0].get_legend_handles_labels()[1]
     assert "some runs capped" in labels
-    assert "7 runs were capped" in FIGURES["fig4"].tell(table)
+    assert "14 runs were capped" in FIGURES["fig4"].tell(table)
 
 
-def regret_results(name, level):
-    """Regret ``level(spec) * sqrt(K)``."""
+def regret_results(name, level, gap=lambda spec: 0.0):
+    """Regret ``level(spec) * sqrt(K)``, and a policy in the end that loses ``gap(spec)``."""
 
     def outcome(spec):
         episodes = np.unique(np.geomspace(1, spec.options["episodes"], 300).astype(int))
         regret = level(spec) * np.sqrt(episodes)
-        return Outcome({"episodes": episodes[-1], "regret": regret[-1]}, {"episodes": episodes, "regret": regret}, 0.0)
+        columns = {"episodes": episodes[-1], "regret": regret[-1], "true_gap": gap(spec)}
+        return Outcome(columns, {"episodes": episodes, "regret": regret}, 0.0)
 
     return made_up(FIGURES[name].sweep(QUICK), outcome)
 
 
-def test_the_lowest_learner_is_named():
-    rank = {name: i + 1.0 for i, name in enumerate(regret_figures.LEARNERS)}
-    results = regret_results("fig5", lambda run: rank[run.algorithm] + 0.01 * run.seed)
+def entry_of(run):
+    """The name of a run in the tables about regret."""
+    entry = {"learner": run.algorithm, "constants": run.options.get("constants")}
+    return next(name for name, given in regret_figures.ENTRIES.items() if {"constants": None, **given} == entry)
+
+
+RANK = {name: i + 1.0 for i, name in enumerate(regret_figures.ENTRIES)}
+
+
+def test_learners_are_ranked_by_their_regret_at_the_end():
+    results = regret_results("fig5", lambda run: RANK[entry_of(run)] + 0.01 * run.seed)
     table = FIGURES["fig5"].table(results)
-    assert [row["learner"] for row in regret_figures.ranking(table)] == list(regret_figures.LEARNERS)
-    assert table[-1]["mean"] == pytest.approx((9.01) * math.sqrt(10**5))
+    assert [row["learner"] for row in regret_figures.ranking(table)] == list(regret_figures.ENTRIES)
+    assert table[-1]["mean"] == pytest.approx(10.01 * math.sqrt(10**5))
     assert table[-1]["mean_low"] < table[-1]["median"] < table[-1]["mean_high"]
+    assert len(table) <= 60 * len(regret_figures.ENTRIES)
     told = FIGURES["fig5"].tell(table)
-    assert "lowest at 100% of the points" in told
-    assert (
-        "the next one, rsvi, has 1.99 times its regret (their intervals are apart): the claim is confirmed with" in told
+    assert "Entropic-BPI, printed bonus 319.4 [" in told
+    assert "3 trials of 1e5 episodes" in told
+
+
+def test_each_claim_about_regret_is_judged_for_both_bonuses():
+    """Regret ``level * sqrt(K)``: lowest at the end, throughout and flattest are then the same."""
+    results = regret_results("fig5", lambda run: {1.0: 3.0, 2.0: 5.0}.get(RANK[entry_of(run)], 4.0) + 0.01 * run.seed)
+    told = FIGURES["fig5"].tell(FIGURES["fig5"].table(results))
+    printed, checked = told.split("With the bonus that the paper prints: ")[1].split(
+        " With the machine-checked bonus: "
     )
-    results = regret_results("fig6", lambda run: 10 - rank[run.algorithm] + 0.01 * run.seed)
-    told = FIGURES["fig6"].tell(FIGURES["fig6"].table(results))
-    assert "at the end rovi is lowest" in told
-    assert "the claim is not confirmed" in told
+    assert printed.count(": confirmed") == 3
+    assert (
+        "RSVI, 1.33 times as much; their intervals are apart); lowest throughout: confirmed (at every point" in printed
+    )
+    assert checked.count("not confirmed") == 3
+    assert "RSVI, 0.80 times as much; their intervals are apart)" in checked
+    assert "still behind at the end, by at most 25% after the first 1e4, which are played nearly at random)" in checked
+
+
+def crossing(run):
+    """ROVI has 10 √K; Entropic-BPI is behind it up to K = 10⁴, with the machine-checked bonus up to K = 810 000."""
+    episodes = np.unique(np.geomspace(1, 10**5, 300).astype(int))
+    regret = {"printed": 100 * episodes**0.25, "verified": 300 * episodes**0.25}.get(run.options.get("constants"))
+    regret = (10 + (run.algorithm != "rovi")) * episodes**0.5 if regret is None else regret
+    return Outcome({"episodes": 10**5, "regret": regret[-1]}, {"episodes": episodes, "regret": regret}, 0.0)
+
+
+def test_a_curve_that_crosses_the_others_is_lowest_at_the_end_and_not_throughout():
+    table = FIGURES["fig6"].table(made_up(FIGURES["fig6"].sweep(QUICK), crossing))
+    end, throughout, flattest = regret_figures.verdicts(table, regret_figures.PRINTED)
+    assert (end.holds, throughout.holds, flattest.holds) == (True, False, True)
+    assert "ROVI, 1.78 times as much" in end.evidence
+    last = max(row["episodes"] for row in table if row["episodes"] < 10**4)
+    assert throughout.evidence == f"behind for the last time after {last / 1e3:.3g}e3 episodes"
+    end, throughout, flattest = regret_figures.verdicts(table, regret_figures.CHECKED)
+    assert (end.holds, throughout.holds, flattest.holds) == (False, False, True)
+    assert throughout.evidence.startswith("still behind at the end, by at most 1")
+
+
+def test_one_trial_has_no_interval_that_could_be_apart():
+    specs = [run for run in FIGURES["fig5"].sweep(QUICK) if run.seed == 0]
+    told = FIGURES["fig5"].tell(FIGURES["fig5"].table(made_up(specs, crossing)))
+    assert "mean over 1 trial of 1e5 episodes" in told
+    assert told.count("their intervals are not apart") == 2
+
+
+def test_missing_runs_leave_their_claims_unjudged():
+    specs = [run for run in FIGURES["fig5"].sweep(QUICK) if run.options.get("constants") != "verified"]
+    table = FIGURES["fig5"].table(made_up(specs, crossing))
+    assert "With the machine-checked bonus: runs are missing." in FIGURES["fig5"].tell(table)
+
+
+def test_the_overview_judges_all_values_of_beta_together():
+    overview = FIGURES["regret"]
+    assert {run.beta for run in overview.sweep(FULL)} == {1.0, 2.0, 3.0, 4.0}
+    assert {run.hash for run in overview.sweep(FULL)} == {
+        run.hash for name in ("fig5", "fig6", "fig7", "fig8") for run in FIGURES[name].sweep(FULL)
+    }
+
+    def level(run):
+        best = {"printed": 1.0, "verified": 1.0 if run.beta > 2 else 3.0}
+        return best.get(run.options.get("constants"), 2.0)
+
+    table = overview.table(regret_results("regret", level))
+    told = overview.tell(table)
+    assert "prints: lowest at the end at every β: confirmed (it is at β = 1, 2, 3, 4)" in told
+    assert "bonus: lowest at the end at every β: not confirmed (it is at β = 3, 4)" in told
+    (axes,) = overview.draw(table).axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()][-1] == "Entropic-BPI, printed bonus"
+
+
+def test_regret_is_drawn_on_the_axes_of_the_paper_and_on_logarithmic_ones():
+    table = FIGURES["fig5"].table(made_up(FIGURES["fig5"].sweep(QUICK), crossing))
+    figure = FIGURES["fig5"].draw(table)
+    assert [(axes.get_xscale(), axes.get_yscale()) for axes in figure.axes] == [
+        ("linear",) * 2,
+        ("log",) * 2,
+        ("log",) * 2,
+    ]
+    looks = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].get_lines()}
+    assert len(looks) == len(regret_figures.ENTRIES)
 
 
 def test_tuning_chooses_a_scale_on_seeds_that_are_not_shown():
     def level(run):
-        tuning = run.seed >= regret_figures.TUNING_SEED
+        tuning = run.seed >= tuned.TUNING_SEED
         best = 0.01 if tuning else 1.0  # on the seeds that are shown, another scale would look better
         return 1.0 + abs(math.log10(run.options["scale"] / best))
 
@@ -131,16 +224,33 @@ def test_tuning_chooses_a_scale_on_seeds_that_are_not_shown():
     assert "seeds of their own" in FIGURES["tuned"].tell(table)
 
 
+def test_tuning_tells_what_the_policies_at_the_end_lose():
+    def told(gap):
+        return FIGURES["tuned"].tell(FIGURES["tuned"].table(regret_results("tuned", lambda run: 1.0, gap)))
+
+    same = told(lambda run: 0.051)
+    assert "RSVI 0.051;" in same
+    assert "All of them end with a policy that loses the same and is not the best one" in same
+    some = told(lambda run: 0.0 if run.algorithm == "rsvi" else 0.01 * run.seed)
+    assert "RSVI 0;" in some
+    assert "ROVI 0 to 0.02." in some
+    assert "RSVI ends with a best policy on every seed; for the others" in some
+    assert "No learner ends with a best policy on every seed" in told(lambda run: 0.01 * run.seed)
+
+
 def test_the_other_figures_follow_from_their_data():
     certify = FIGURES["certify"]
     results = made_up(certify.sweep(QUICK), lambda run: stop_after(10**9 if run.algorithm != "kl" else 10**6))
     table = certified = certify.table(results)
-    assert list(dict.fromkeys(row["rule"] for row in table))[:6] == list(stopping.RULES)
-    assert "needs 1e+03 to 1e+03 times fewer" in certify.tell(table)
+    assert list(dict.fromkeys(row["rule"] for row in table))[:7] == list(stopping.RULES)
+    assert "needs 1e+03 to 1e+03 times fewer episodes than the paper's with the bonus that it prints" in certify.tell(
+        table
+    )
     interval = FIGURES["interval"]
     results = made_up(interval.sweep(QUICK), lambda run: stop_after(1000))
     table = interval.table(results)
     assert {row["rule"] for row in table} == set(stopping.RULES) - {
+        "paper, printed constants",
         "paper, sharp constants",
         "KL, stationary",
         "KL, successors known",
@@ -186,14 +296,14 @@ def test_reproduce_writes_pictures_data_and_words(tmp_path, app):
     assert (tmp_path / "fig3" / "fig3.pdf").read_bytes().startswith(b"%PDF")
     assert "# fig3" in (tmp_path / "fig3" / "README.md").read_text()
     rows = read(tmp_path / "fig3" / "fig3.csv")
-    assert [float(row["beta"]) for row in rows] == [2.5, 3.0, 3.5, 4.0, 4.5]
-    alone = [
-        eb.identify(
-            eb.instances.risky_bridge(horizon=7), beta=2.5, eps=0.2, delta=0.1, method="bernstein", seed=seed
-        ).episodes
-        for seed in (0, 1)
-    ]
-    assert float(rows[0]["mean"]) == np.mean(alone)
+    assert [float(row["beta"]) for row in rows] == 2 * [2.5, 3.0, 3.5, 4.0, 4.5]
+    problem = {"beta": 2.5, "eps": 0.2, "delta": 0.1, "method": "bernstein"}
+    for row, constants in ((rows[0], "printed"), (rows[5], "verified")):
+        alone = [
+            eb.identify(eb.instances.risky_bridge(horizon=7), **problem, constants=constants, seed=seed).episodes
+            for seed in (0, 1)
+        ]
+        assert float(row["mean"]) == np.mean(alone)
     with pytest.raises(eb.EntropicBPIError, match="already holds"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert CliRunner().invoke(app, [*arguments, "--resume"], catch_exceptions=False).exit_code == 0
@@ -205,8 +315,22 @@ def test_failed_runs_are_left_out_and_mentioned(tmp_path, monkeypatch):
 
     monkeypatch.setattr("entropic_bpi.experiments.runner.execute", execute)
     told = reproduce(["fig3"], tmp_path, quick=True, workers=0)
-    assert "5 of 15 runs failed and are left out" in told["fig3"]
+    assert "10 of 30 runs failed and are left out" in told["fig3"]
     assert read(tmp_path / "fig3" / "fig3.csv")[0]["seeds"] == "2"
+
+
+def test_figures_are_computed_seed_by_seed(tmp_path, monkeypatch):
+    """So that a sweep that is cut off has as many seeds of one learner as of another."""
+    seeds = []
+
+    def execute(spec):
+        seeds.append(spec.seed)
+        return stop_after(10**6)
+
+    monkeypatch.setattr("entropic_bpi.experiments.runner.execute", execute)
+    reproduce(["fig3", "fig4"], tmp_path, quick=True, seeds=2, workers=0)
+    assert seeds == sorted(seeds)
+    assert set(seeds) == {0, 1}
 
 
 def test_an_unknown_figure_is_a_clear_error(tmp_path):

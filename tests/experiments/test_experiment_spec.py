@@ -130,6 +130,39 @@ def test_errors_in_a_file_point_at_the_line(tmp_path, old, new, line, words):
     assert f"line {line}" in str(caught.value)
 
 
+OWN_LEARNER = """
+from entropic_bpi.learners import register
+
+def idle(game):
+    return lambda first, last: None
+
+register("idle_of_a_sweep", idle)
+"""
+IMPORTING = """imports = ["{}"]
+[[runs]]
+learner = "idle_of_a_sweep"
+episodes = 5
+beta = 1.0
+seeds = 1
+"""
+
+
+def test_a_sweep_imports_from_its_folder_before_it_checks_the_names_of_learners(tmp_path, monkeypatch):
+    monkeypatch.setattr("entropic_bpi.learners._run._REGISTERED", {})
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "learners_of_a_sweep.py").write_text(OWN_LEARNER)
+    path = tmp_path / "mine.toml"
+    path.write_text(IMPORTING.format("learners_of_a_sweep"))
+    try:
+        sweep = read_sweep(path)
+    finally:
+        sys.modules.pop("learners_of_a_sweep", None)
+    assert ([run.algorithm for run in sweep.runs], sweep.imports) == (["idle_of_a_sweep"], ["learners_of_a_sweep"])
+    path.write_text(IMPORTING.format("no_such_module_anywhere"))
+    with pytest.raises(SweepError, match="line 1: imports: No module named 'no_such_module_anywhere'"):
+        read_sweep(path)
+
+
 def test_an_error_in_the_last_line_of_a_long_file_is_found_at_once(tmp_path):
     block = '[[runs]]\nmethod = "kl"\nhorizon = 2\nbeta = 1.0\nseeds = 1\n'
     (tmp_path / "long.toml").write_text(1200 * block + block.replace("seeds = 1", "seeds = 0"))

@@ -22,6 +22,7 @@ CASES = [
     ("rovi", 0.2, {}),
     ("bpi_ucbvi", 0.001, {}),
     ("entropic_bpi", 0.005, {}),
+    ("entropic_bpi", 0.01, {"constants": "printed"}),
     ("generative", 1.0, {}),
 ]
 

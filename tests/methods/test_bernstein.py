@@ -15,6 +15,7 @@ from entropic_bpi.methods.rates import log_8e
 from entropic_bpi.problem import Problem
 
 LOWEST = 0  # the tie seed that stands for the lowest index
+CONSTANTS = ["verified", "sharp", "printed"]
 SIZES = [(1, 2, 3), (2, 1, 4), (3, 2, 1), (3, 2, 4), (4, 3, 3), (2, 2, 9)]  # states, actions, horizon
 BETAS = [3.0, 0.7, 0.02, -0.02, -0.7, -3.0]
 MAGNITUDES = [0, 0, 1, 7, 300, 1e5, 1e8, 1e12]
@@ -84,7 +85,7 @@ def problem_of(mdp, beta, **options):
     return Problem.from_mdp(mdp, beta=beta, eps=0.1, delta=0.07, **options)
 
 
-@pytest.mark.parametrize("constants", ["verified", "sharp"])
+@pytest.mark.parametrize("constants", CONSTANTS)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("beta", BETAS)
 def test_the_plan_is_its_definition(constants, size, beta):
@@ -101,7 +102,7 @@ def test_the_plan_is_its_definition(constants, size, beta):
         compare(method, plan, expected)
 
 
-@pytest.mark.parametrize("constants", ["verified", "sharp"])
+@pytest.mark.parametrize("constants", CONSTANTS)
 @pytest.mark.parametrize("beta", [1.1, 0.01, -0.01, -1.1])
 @pytest.mark.parametrize(("low", "high"), [(-3.0, 1.5), (0.0, 4.0), (2.0, 2.5), (-1.0, -1.0), (0.2, 0.6)])
 def test_rewards_outside_the_unit_interval_are_rescaled(constants, beta, low, high):
@@ -176,7 +177,7 @@ def test_a_plan_depends_on_the_counts_alone_not_on_what_was_planned_before():
     mdp = random_model(rng, (4, 3, 4))
     problem = problem_of(mdp, -1.3)
     support = np.ones((4, 4, 3, 4), dtype=bool)
-    for constants in ("verified", "sharp"):
+    for constants in CONSTANTS:
         used = Bernstein(problem, constants, 5)
         for _ in range(8):
             counts = random_counts(rng, support)
@@ -236,7 +237,7 @@ def edge_instance(rng, size, beta, constants, kinds=("high", "low", "random", "t
     magnitude = rng.choice([1e2, 1e4, 1e6, 1e9, 1e12])
     for i in reversed(range(horizon)):
         left = horizon - i - 1
-        verified_span = math.exp(beta * left) if beta > 0 else -math.expm1(beta * left)
+        plain_span = math.exp(beta * left) if beta > 0 else -math.expm1(beta * left)
         q = np.empty((n_states, n_actions))
         for s, a in np.ndindex(n_states, n_actions):
             n = int(magnitude * rng.uniform(0.5, 2)) if rng.random() < 0.95 else 0
@@ -248,7 +249,7 @@ def edge_instance(rng, size, beta, constants, kinds=("high", "low", "random", "t
             else:
                 x = float(reference.alpha(n, pairs, n_states, 0.1) / n)
                 x_star = float(reference.alpha_star(n, pairs, 0.1) / n)
-                span = verified_span if constants == "verified" else float(top[i, s, a] - bottom[i, s, a])
+                span = plain_span if constants != "sharp" else float(top[i, s, a] - bottom[i, s, a])
                 kernel[i, s, a] = on_the_edge(
                     rng, counts[i, s, a] / n, n, z, span, x, x_star, rng.choice(kinds)
                 )  # fmt: skip
@@ -287,24 +288,24 @@ def check_at_the_edge(rng, beta, constants):
     return plan.bounds.gap < 0.5 * mdp.horizon
 
 
-@pytest.mark.parametrize("constants", ["verified", "sharp"])
+@pytest.mark.parametrize("constants", CONSTANTS)
 @pytest.mark.parametrize("beta", [3.0, 1.0, 0.3, -0.3, -1.0, -3.0])
 def test_bounds_hold_at_the_edge_of_the_events(constants, beta):
-    rng = np.random.default_rng([constants == "sharp", int(10 * beta) % 1000])
+    rng = np.random.default_rng([CONSTANTS.index(constants), int(10 * beta) % 1000])
     informative = sum(check_at_the_edge(rng, beta, constants) for _ in range(15))
     assert informative >= 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("constants", ["verified", "sharp"])
+@pytest.mark.parametrize("constants", CONSTANTS)
 @pytest.mark.parametrize("beta", [5.0, 2.0, 0.1, -0.1, -2.0, -5.0])
 def test_bounds_hold_at_the_edge_of_the_events_often(constants, beta):
-    rng = np.random.default_rng([7, constants == "sharp", int(10 * beta) % 1000])
+    rng = np.random.default_rng([7, CONSTANTS.index(constants), int(10 * beta) % 1000])
     informative = sum(check_at_the_edge(rng, beta, constants) for _ in range(400))
     assert informative >= 40
 
 
-@pytest.mark.parametrize("constants", ["verified", "sharp"])
+@pytest.mark.parametrize("constants", CONSTANTS)
 @pytest.mark.parametrize("beta", [1.0, -1.0])
 def test_the_edge_would_show_a_bonus_that_is_too_small(constants, beta):
     rng = np.random.default_rng(8)
@@ -394,7 +395,7 @@ def test_the_printed_cap_of_the_certificate_stops_before_the_first_episode(beta)
     common = {"beta": beta, "delta": 0.1, "constants": "verified", "start": bridge.start}
     assert reference.plan(counts, rewards, **common, printed=Printed(width_cap=0)).stops(0.2)
     assert not reference.plan(counts, rewards, **common).stops(0.2)
-    for constants in ("verified", "sharp"):
+    for constants in CONSTANTS:
         problem = Problem.from_mdp(bridge, beta=beta, eps=0.2, delta=0.1)
         method = Bernstein(problem, constants, LOWEST)
         assert method.plan(filled(problem, counts), 0).bounds.gap > 0.2
@@ -416,7 +417,7 @@ def test_the_printed_cap_of_the_certificate_certifies_a_policy_that_loses_everyt
 # -- numbers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("constants", ["verified", "sharp"])
+@pytest.mark.parametrize("constants", CONSTANTS)
 @pytest.mark.parametrize("beta", [-85.7, -40.0, 40.0, 85.7])
 def test_bounds_stay_finite_up_to_the_largest_exponent(constants, beta):
     rng = np.random.default_rng(0)
@@ -435,7 +436,7 @@ def test_bounds_stay_finite_up_to_the_largest_exponent(constants, beta):
         compare(method, plan, expected, rtol=1e-11)
 
 
-@pytest.mark.parametrize("constants", ["verified", "sharp"])
+@pytest.mark.parametrize("constants", CONSTANTS)
 def test_larger_exponents_are_refused(constants):
     mdp = random_model(np.random.default_rng(0), (3, 2, 7))
     with pytest.raises(eb.InvalidProblemError, match=r"\|beta\| \* horizon \* reward range = 700"):
@@ -451,10 +452,74 @@ def test_next_state_rewards_are_refused():
         Bernstein(problem_of(mdp, 1.0), "sharp", LOWEST)
 
 
-def test_verified_refuses_beta_zero():
+@pytest.mark.parametrize("constants", ["verified", "printed"])
+def test_only_the_sharp_constants_cover_beta_zero(constants):
     mdp = random_model(np.random.default_rng(0), (3, 2, 3))
-    with pytest.raises(eb.InvalidProblemError, match="constants='sharp' covers beta = 0"):
-        Bernstein(problem_of(mdp, 0.0), "verified", LOWEST)
+    with pytest.raises(
+        eb.InvalidProblemError, match=f"{constants}' needs beta != 0; constants='sharp' covers beta = 0"
+    ):
+        Bernstein(problem_of(mdp, 0.0), constants, LOWEST)
+
+
+# -- the printed bonus -------------------------------------------------------------------------------------------
+
+
+def chain(n_states, horizon, *, random_start=False):
+    start = np.full(n_states, 1 / n_states) if random_start else 0
+    kernel = np.full((n_states, 1, n_states), 1 / n_states)
+    return eb.FiniteMDP(kernel, np.zeros((n_states, 1)), horizon=horizon, start=start)
+
+
+@pytest.mark.parametrize(
+    ("n_states", "horizon", "random_start", "proved"),
+    [
+        (16, 400, False, True),
+        (17, 204, False, True),
+        (17, 205, False, False),
+        (200, 12, False, True),
+        (208, 13, False, True),
+        (209, 13, False, False),
+        (208, 12, True, True),  # a random start is one step more
+        (209, 12, True, False),
+        (48, 18, False, True),
+        (49, 18, False, False),
+    ],
+)
+def test_the_printed_bonus_is_refused_where_its_certificate_is_not_proved(n_states, horizon, random_start, proved):
+    steps = horizon + random_start
+    # The proof needs (H/4 + 2) α(n) <= 5 α(n) + 4H α*(n) for all n; in the end α / α* is S.
+    n = np.array([1.0, 1e3, 1e9, 1e300])
+    pairs = n_states * steps
+    alpha, alpha_star = reference.alpha(n, pairs, n_states, 0.07), reference.alpha_star(n, pairs, 0.07)
+    enough = ((steps / 4 + 2) * alpha <= 5 * alpha + 4 * steps * alpha_star).all()
+    limit = (steps / 4 + 2) * n_states <= 5 * n_states + 4 * steps
+    assert limit == proved
+    assert enough or not proved
+    problem = problem_of(chain(n_states, horizon, random_start=random_start), 0.01)
+    if proved:
+        assert Bernstein(problem, "printed", LOWEST).tables.linear_star == 4 * steps
+        return
+    states = {205: 16, 13: 208, 18: 48}[steps]
+    with pytest.raises(
+        eb.InvalidProblemError, match=f"with H = {steps} steps for at most {states} states, got {n_states}"
+    ):
+        Bernstein(problem, "printed", LOWEST)
+    for other in ("verified", "sharp"):
+        Bernstein(problem, other, LOWEST)
+
+
+def test_the_printed_bonus_lies_between_the_two_others():
+    """On one set of counts: 2H + 3 and α* against 5α + 4Hα* against (5 + 4H)α."""
+    rng = np.random.default_rng(4)
+    for beta in (-1.0, 1.0):
+        for _ in range(10):
+            mdp = random_model(rng, (4, 2, 3))
+            counts = random_counts(rng, np.ones((3, 4, 2, 4), dtype=bool))
+            gaps = []
+            for constants in ("sharp", "printed", "verified"):
+                problem = problem_of(mdp, beta)
+                gaps.append(Bernstein(problem, constants, LOWEST).plan(filled(problem, counts), 0).bounds.upper)
+            assert gaps == sorted(gaps)
 
 
 def neutral_reference(counts, rewards, delta):

@@ -123,7 +123,7 @@ def plan(
             us = []
             for a in actions:
                 n, e = int(counts[i, s, a].sum()), np.exp(beta * rewards[i, s, a])
-                if constants == "verified":
+                if constants != "sharp":
                     cap, floor = np.exp(beta * (H - h + printed.cap)), REAL(1)
                     clip, b_range = np.exp(beta * (H - h + printed.width_cap)), np.exp(beta * (H - h))
                     if beta < 0:
@@ -139,8 +139,9 @@ def plan(
                 optimistic = z_up[h] if beta > 0 else z_low[h]
                 variance = p @ (optimistic - p @ optimistic) ** 2
                 x, x_star = alpha(n, kl_pairs, S, delta) / n, alpha_star(n, S * A * H, delta) / n
-                if constants == "verified":
-                    b = 2 * np.sqrt(2 * variance * x_star) + (5 + 4 * H) * b_range * x
+                if constants != "sharp":
+                    b = 2 * np.sqrt(2 * variance * x_star) + 5 * b_range * x
+                    b += 4 * H * b_range * (x_star if constants == "printed" else x)
                     b = b * printed.bonus
                     width = 3 * b + (1 + REAL(3) / H) * (p @ g[h])
                 else:

@@ -406,7 +406,11 @@ class BPIUCBVI(ModelBased):
 
 
 class EntropicBPI(ModelBased):
-    """The machine-checked form, on upper and lower exponentials."""
+    """The printed or the machine-checked bonus, on upper and lower exponentials."""
+
+    def __init__(self, world, *, constants="verified", **common):
+        self.printed = constants == "printed"
+        super().__init__(world, **common)
 
     def plan(self):
         w, b = self.w, self.w.beta
@@ -421,7 +425,8 @@ class EntropicBPI(ModelBased):
             optimistic = up if b > 0 else low
             variance = (phat * (optimistic - (phat @ optimistic)[:, :, None]) ** 2).sum(axis=2)
             bonus = 2 * math.sqrt(2) * np.sqrt(variance * (log + spread) / n)
-            bonus += (5 + 4 * w.H) * reach * (log + w.S * spread) / n
+            alpha, alpha_star = log + w.S * spread, log + spread
+            bonus += 5 * reach * alpha / n + 4 * w.H * reach * (alpha_star if self.printed else alpha) / n
             extra = self.scale * bonus + phat @ (up - low) / w.H
             growth = np.exp(b * w.r[h])
             ceiling, floor = max(math.exp(b * k), 1), min(math.exp(b * k), 1)

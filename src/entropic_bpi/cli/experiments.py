@@ -44,9 +44,9 @@ def reproduce(
     """Draw the figures of the paper, and some of ours, from runs that it carries out.
 
     Figures: fig3 fig4 (stopping time against beta and the horizon), fig5 fig6 fig7 fig8 (regret at beta = 1, 2, 3, 4), and
-    certify (the paper's rule beside ours), interval (the certified interval over time), chi2 (why the slope in beta
-    changes), tuned (regret with the best scale of each learner), tight (stopping times beside lower and upper bounds),
-    factors (what each factor of the bounds costs).
+    regret (these four at a glance), certify (the paper's rule beside ours), interval (the certified interval over time),
+    chi2 (why the slope in beta changes), tuned (regret with the best scale of each learner), tight (stopping times beside
+    lower and upper bounds), factors (what each factor of the bounds costs).
 
     Each figure gets a folder with PNG, PDF, its data as CSV and a README that compares it with what the paper says. Runs are
     kept in results.duckdb as they finish; after an interruption, --resume does only what is missing.

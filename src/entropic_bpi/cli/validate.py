@@ -50,7 +50,7 @@ def validate(
 ) -> None:
     """Measure how often the guarantee fails: play many runs on models that are known, and judge each by the truth.
 
-    A cell is a model at one beta under one rule (the paper's rule with both constants, and the KL method with each
+    A cell is a model at one beta under one rule (the paper's rule with each of its constants, and the KL method with each
     assumption that fits the model). Of each cell's runs it counts: policies that are not eps-optimal, certificates that are
     false in any part, and failures of each concentration event at any plan, with exact binomial intervals.
 

@@ -65,7 +65,9 @@ def _without(method: Bernstein, mdp: FiniteMDP, factor: str) -> Tables:
     if factor == "states":
         return tables._replace(dimension=1)
     if factor == "horizon":
-        return tables._replace(linear=5.0 if tables.verified else 3.0, extra=0.0 if tables.verified else 2.0)
+        if tables.sharp:
+            return tables._replace(linear_star=3.0, extra=2.0)
+        return tables._replace(linear=5.0, linear_star=0.0)
     if factor == "recursion":
         return tables._replace(slack=0.0)
     return tables._replace(span=_true_spans(method, mdp))

@@ -8,6 +8,7 @@ from typing import Any
 __all__ = ["RULES", "rule_of"]
 
 RULES: dict[str, dict[str, Any]] = {
+    "paper, printed constants": {"method": "bernstein", "constants": "printed"},
     "paper, verified constants": {"method": "bernstein", "constants": "verified"},
     "paper, sharp constants": {"method": "bernstein", "constants": "sharp"},
     "KL, nothing assumed": {"method": "kl"},

@@ -3,11 +3,11 @@ r"""Optimistic and pessimistic value iteration with an empirical Bernstein bonus
 In scores, with :math:`x^* = (L + \log 8e(n+1))/n`, :math:`x = (L + S\log 8e(n+1))/n`, :math:`L = \log(3SAH/\delta)`,
 
 .. math:: \overline q = \min\{\mathrm{top}_h,\; \mathrm{base} + \mathrm{slope}\,[\hat p\overline q' + d
-     + c\sqrt{\operatorname{Var}_{\hat p}(\overline q')\,x^*}] + \mathrm{linear}\,x\}, \qquad
-   \underline q = \max\{0,\; \mathrm{base} + \mathrm{slope}\,[\hat p\underline q' - d - c\sqrt{\cdot}]
-     - \mathrm{linear}\,x\},
+     + c\sqrt{\operatorname{Var}_{\hat p}(\overline q')\,x^*}] + e\}, \qquad
+   \underline q = \max\{0,\; \mathrm{base} + \mathrm{slope}\,[\hat p\underline q' - d - c\sqrt{\cdot}] - e\},
 
-with :math:`d = \hat p(\overline q' - \underline q')/H`. Only scores that can have changed are recomputed.
+with :math:`d = \hat p(\overline q' - \underline q')/H` and :math:`e = \mathrm{linear}\,x + \mathrm{linear}^*x^*`. Only
+scores that can have changed are recomputed.
 
 This is apart from :mod:`entropic_bpi.methods.bernstein`, whose arithmetic is in Z and whose ties are drawn once per run: a
 learner's scores are values relative to what is left, and each episode draws its ties anew.
@@ -34,6 +34,7 @@ class Knowledge(NamedTuple):
     base: np.ndarray  # (rows,)
     slope: np.ndarray  # (rows,)
     linear: np.ndarray  # (rows,)
+    linear_star: np.ndarray  # (rows,)
     c: float
     top: np.ndarray  # (H,)
     log_term: float
@@ -58,15 +59,23 @@ class Bernstein:
 
 
 def bernstein_value_iteration(
-    game: Game, base: np.ndarray, slope: np.ndarray, c: float, linear: np.ndarray, top: np.ndarray
+    game: Game,
+    base: np.ndarray,
+    slope: np.ndarray,
+    *,
+    c: float,
+    linear: np.ndarray,
+    linear_star: np.ndarray,
+    top: np.ndarray,
 ) -> Bernstein:
-    """The learner with these constants; ``linear`` is ``(H, S, A)``, ``top`` is ``(H,)``."""
+    """The learner with these constants; ``linear`` and ``linear_star`` are ``(H, S, A)``, ``top`` is ``(H,)``."""
     game.greedy.score[:] = top[:, None, None]
     game.greedy.best[:-1] = top[:, None]
     known = Knowledge(
         base=base.reshape(-1),
         slope=slope.reshape(-1),
         linear=game.scale * linear.reshape(-1),
+        linear_star=game.scale * linear_star.reshape(-1),
         c=game.scale * c,
         top=top,
         log_term=math.log(3 * game.n_pairs / game.delta),
@@ -135,7 +144,7 @@ def _plan_row(model: Model, greedy: Greedy, known: Knowledge, h: int, row: int) 
         variance += transitions[j] * off * off
     steps = known.top.size
     width = (mean_high - mean_low) / steps + known.c * math.sqrt(variance / n * known.rates[row, 0])
-    extra = known.linear[row] * known.rates[row, 1]
+    extra = known.linear[row] * known.rates[row, 1] + known.linear_star[row] * known.rates[row, 0]
     base, slope = known.base[row], known.slope[row]
     greedy.score.reshape(-1)[row] = min(known.top[h], base + slope * (mean_high + width) + extra)
     known.low_score[row] = max(0.0, base + slope * (mean_low - width) - extra)

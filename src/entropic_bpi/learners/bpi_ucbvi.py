@@ -34,4 +34,6 @@ def bpi_ucbvi(game: Game) -> Play:
     h, k = game.horizon, game.remaining[:, None, None]
     base, slope = score_coefficients(game.rewards, 0.0)  # scores are values divided by the steps left
     linear = np.broadcast_to(14 * h**2 / k, game.rewards.shape)
-    return bernstein_value_iteration(game, base, slope, 3.0, linear, h / game.remaining)
+    return bernstein_value_iteration(
+        game, base, slope, c=3.0, linear=linear, linear_star=np.zeros_like(linear), top=h / game.remaining
+    )

@@ -12,12 +12,17 @@ With 1-based steps, :math:`x=\alpha(n)/n`, :math:`x^\star=\alpha^\star(n)/n`, :m
 in Lean 4: :math:`b = 2\sqrt{2\operatorname{Var}_{\hat p}(Z^\circ)x^\star} + (5+4H)\,\text{range}_h\,x`, :math:`c=3b`,
 :math:`\kappa=1+3/H`, range :math:`e^{\beta(H-h)}` or :math:`1-e^{\beta(H-h)}`, caps from rewards in [0, 1].
 
+``constants="printed"`` has the bonus of the printed paper, :math:`b = 2\sqrt{2\operatorname{Var}_{\hat p}(Z^\circ)x^\star} +
+5\,\text{range}_h\,x + 4H\,\text{range}_h\,x^\star`, and everything else of ``verified``: the printed caps are false. That
+it certifies is proved on paper as long as :math:`(H/4+2)x \le 5x+4Hx^\star`, which for all n at once means :math:`H\le12`
+or :math:`S\le16H/(H-12)`; elsewhere it is refused.
+
 ``constants="sharp"`` has the same proof on paper with less slack: :math:`b = 2\sqrt{2\operatorname{Var}x^\star} +
 \sqrt5\,B\sqrt{x x^\star} + (2H+3)B x^\star`, :math:`c=2b+(H/2+2)Bx`, :math:`\kappa=1+2/H`, where :math:`B` is the span of
 :math:`Z_{h+1}` over the possible successors given the known rewards, caps to match, and the weakest stopping rule.
 
 Stop when :math:`G_1 \le (1-e^{-\beta\varepsilon})Z^{up}_1` for :math:`\beta>0`; for :math:`\beta<0` when
-:math:`G_1 \le (1-e^{\beta\varepsilon})Z^{low}_1` (verified) or :math:`(e^{|\beta|\varepsilon}-1)Z^{low}_1` (sharp). Both
+:math:`G_1 \le (1-e^{\beta\varepsilon})Z^{low}_1`, or for sharp constants :math:`(e^{|\beta|\varepsilon}-1)Z^{low}_1`. Both
 are written as ``gap <= eps`` below.
 
 Rewards outside [0, 1] are rescaled: :math:`r'=(r-lo)/(hi-lo)`, :math:`\beta'=\beta(hi-lo)`,
@@ -31,6 +36,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from entropic_bpi._checks import check_reach
 from entropic_bpi._compile import compiled, helper, inlined
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
@@ -42,7 +48,6 @@ from entropic_bpi.types import Behaviour, Bounds, Plan
 
 __all__ = ["Bernstein"]
 
-LARGEST_EXPONENT = 600.0
 # Below this |β|H the sharp form carries (Z - 1)/|β|, whose digits Z itself would lose.
 SMALL_EXPONENT = 1.0
 # Below this |β| nothing differs from β = 0, and quotients by β would leave the range of doubles.
@@ -60,8 +65,8 @@ class Tables(NamedTuple):
     ``gain`` is e^{βr} and ``lift`` the same for the origin, ``(e^{βr} - 1) origin / unit``; ``cap`` and ``floor`` bound U,
     ``width_cap`` bounds G, ``span`` is the range of Z_{h+1} in the bonus. ``rate`` and ``rate_star`` are α(n)/n and α*(n)/n.
 
-    The constants: ``log_kl``, ``log_bernstein`` and ``dimension`` are those of α and α*, ``linear`` is 5 + 4H (sharp:
-    2H + 3), ``extra`` is H/2 + 2 (sharp alone) and ``slack`` is 1/H.
+    The constants: ``log_kl``, ``log_bernstein`` and ``dimension`` are those of α and α*, ``linear`` and ``linear_star``
+    are the weights of x and x* in the bonus, ``extra`` is H/2 + 2 (sharp alone) and ``slack`` is 1/H.
     """
 
     beta: float
@@ -69,11 +74,12 @@ class Tables(NamedTuple):
     eps: float
     seed: int
     sign: int
-    verified: bool
+    sharp: bool
     log_kl: float
     log_bernstein: float
     dimension: int
     linear: float
+    linear_star: float
     extra: float
     slack: float
     gain: np.ndarray
@@ -170,19 +176,19 @@ def _bounds(tables: Tables, row: int, h: int, s: int, a: int, moments: Moments) 
     """
     x, x_star, span = tables.rate[row], tables.rate_star[row], tables.span[h, s, a]
     bonus = 2.0 * math.sqrt(2.0 * x_star) * moments.deviation
-    if tables.verified:
-        bonus += tables.linear * span * x
-        width = 3.0 * bonus + (1.0 + 3.0 * tables.slack) * moments.width
-    else:
-        bonus += (math.sqrt(5.0 * x * x_star) + tables.linear * x_star) * span
+    if tables.sharp:
+        bonus += (math.sqrt(5.0 * x * x_star) + tables.linear_star * x_star) * span
         width = 2.0 * bonus + tables.extra * span * x + (1.0 + 2.0 * tables.slack) * moments.width
+    else:
+        bonus += tables.linear * span * x + tables.linear_star * span * x_star
+        width = 3.0 * bonus + (1.0 + 3.0 * tables.slack) * moments.width
     room = bonus + tables.slack * (moments.up - moments.low)
     lift, gain, cap, floor = tables.lift[h, s, a], tables.gain[h, s, a], tables.cap[h, s, a], tables.floor[h, s, a]
     # Each is kept between cap and floor: where they meet, rounding could otherwise leave it outside.
     up = max(floor, min(cap, lift + gain * (moments.up + room)))
     low = min(cap, max(floor, lift + gain * (moments.low - room)))
     width = min(tables.width_cap[h, s, a], gain * width)
-    if not tables.verified:
+    if tables.sharp:
         width = min(width, up - floor if tables.sign > 0 else cap - low)
     return up, low, width
 
@@ -254,7 +260,7 @@ def _claim(tables: Tables, up: float, low: float, width: float) -> tuple[float, 
         value = math.log(z) / beta
     g = unit * width / z
     lower = value - math.log1p(g) / strength if g < np.inf else -np.inf
-    if beta < 0 and not tables.verified:
+    if beta < 0 and tables.sharp:
         return lower, value, value - lower
     # Near 1 the complement of g has lost its digits.
     if g > 0.5:
@@ -292,16 +298,20 @@ def _run_every(
 
 
 class Bernstein:
-    """The paper's method with ``constants`` ``"verified"`` or ``"sharp"``; see the module's docstring."""
+    """The paper's method with ``constants`` ``"verified"``, ``"sharp"`` or ``"printed"``; see the module's docstring."""
 
-    options: ClassVar = {"constants": ("verified", "sharp"), "sampling": ("optimistic",)}
+    options: ClassVar = {"constants": ("verified", "sharp", "printed"), "sampling": ("optimistic",)}
     events: ClassVar = ("E_KL", "E_Z", "E_cnt")
     proof: ClassVar = ("E_KL", "E_Z")
-    unused: ClassVar = {"verified": ("stationary", "successors")}
+    unused: ClassVar = dict.fromkeys(("verified", "printed"), ("stationary", "successors"))
 
     def __init__(
         self, problem: Problem, constants: str = "verified", seed: int = 0, sampling: str = "optimistic"
     ) -> None:
+        if problem.random_rewards:
+            raise InvalidProblemError(
+                f"method='bernstein' has no proof for rewards={problem.reward_law!r}. Use method='kl'"
+            )
         if problem.rewards is None:
             raise InvalidProblemError(
                 "method='bernstein' needs rewards that depend on (s, a) only: no proof covers rewards that depend on the "
@@ -319,13 +329,11 @@ class Bernstein:
         if abs(self.beta) < ZERO_BETA:
             self.beta = 0.0
         exponent = abs(self.beta) * problem.steps
-        if exponent > LARGEST_EXPONENT:
-            raise InvalidProblemError(
-                f"|beta| * horizon * reward range = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
-                "where the bounds leave double precision"
-            )
-        if constants == "verified" and self.beta == 0:
-            raise InvalidProblemError("constants='verified' needs beta != 0; constants='sharp' covers beta = 0")
+        check_reach(problem.beta, exponent, "horizon * reward range")
+        if constants != "sharp" and self.beta == 0:
+            raise InvalidProblemError(f"constants={constants!r} needs beta != 0; constants='sharp' covers beta = 0")
+        if constants == "printed":
+            _check_proved(problem)
         self.small = exponent < SMALL_EXPONENT
         self.unit = (abs(self.beta) or 1.0) if self.small else 1.0
         # What the recursion may have lost to rounding, in values; bounds are widened by it.
@@ -384,7 +392,7 @@ class Bernstein:
 
     def _tables(self) -> Tables:
         problem, beta, steps = self.problem, self.beta, self.problem.steps
-        verified = self.constants == "verified"
+        sharp = self.constants == "sharp"
         pairs = problem.n_states * problem.n_actions
         union = pairs * steps / (problem.delta / 3)
         pooled_union = (pairs + problem.artificial) / (problem.delta / 3) if problem.stationary else union
@@ -392,23 +400,29 @@ class Bernstein:
         rewards = self._step_rewards()
         gain = np.exp(beta * rewards)
         lift = origin * (np.expm1(beta * rewards) / unit if beta else rewards)
-        if verified:
-            cap, floor, width_cap, span = self._verified_ranges()
-        else:
+        if sharp:
             bottom, top = self._reward_aware_ranges(rewards)
             cap, floor, width_cap, span = lift + gain * top, lift + gain * bottom, gain * (top - bottom), top - bottom
+        else:
+            cap, floor, width_cap, span = self._plain_ranges()
+        linear, linear_star = {
+            "verified": (5.0 + 4.0 * steps, 0.0),
+            "printed": (5.0, 4.0 * steps),
+            "sharp": (0.0, 2.0 * steps + 3.0),
+        }[self.constants]
         return Tables(
             beta=beta,
             small=self.small,
             eps=self.eps,
             seed=self.seed,
             sign=1 if beta >= 0 else -1,
-            verified=verified,
+            sharp=sharp,
             log_kl=math.log(pooled_union),
             log_bernstein=math.log(union),
             dimension=problem.n_states,
-            linear=5.0 + 4.0 * steps if verified else 2.0 * steps + 3.0,
-            extra=0.0 if verified else 0.5 * steps + 2.0,
+            linear=linear,
+            linear_star=linear_star,
+            extra=0.5 * steps + 2.0 if sharp else 0.0,
             slack=1.0 / steps,
             gain=gain,
             lift=lift,
@@ -428,7 +442,7 @@ class Bernstein:
         rewards[int(problem.artificial) :] = (problem.rewards - self.shift) / self.scale
         return rewards
 
-    def _verified_ranges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _plain_ranges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Caps and ranges that know only that rewards lie in [0, 1]."""
         problem, unit = self.problem, self.unit
         remaining = np.arange(problem.steps, 0, -1)[:, None, None] * np.ones((1, problem.n_states, problem.n_actions))
@@ -469,3 +483,14 @@ class Bernstein:
             successors = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
             low[i], high[i] = least[successors].min(), most[successors].max()
         return low.reshape(shape), high.reshape(shape)
+
+
+def _check_proved(problem: Problem) -> None:
+    """Refuse the printed constants where nobody has proved that they certify: (H/4 + 2) α(n) <= 5 α(n) + 4H α*(n) for
+    all n, and α(n) / α*(n) tends to S."""
+    steps, n_states = problem.steps, problem.n_states
+    if n_states * (steps - 12) > 16 * steps:
+        raise InvalidProblemError(
+            f"constants='printed' is proved for at most 12 steps, or S <= 16H/(H - 12): with H = {steps} steps for at most "
+            f"{16 * steps // (steps - 12)} states, got {n_states}. Use constants='sharp' or constants='verified'"
+        )

@@ -4,7 +4,8 @@ r"""Our method: optimistic and pessimistic planning over exact KL balls, and the
 \log(P/\delta)+R_{mix}(N)\}` at all times with probability :math:`1-\delta` (:mod:`entropic_bpi.methods.rates`), where
 :math:`P` is the number of such rows: more than one possible successor, reachable under the declared successors, and at a
 step where what follows can depend on the next state. The event is about transitions only, so whatever is concluded from
-it holds for every β, every ε, every policy and every known reward at once.
+it holds for every β, every ε, every policy and every known reward at once. Where rewards are random it gets half of δ, and
+the other half is for their laws, at the one β of the problem (:mod:`entropic_bpi.methods.rewards`).
 
 **Plan.** Backwards over the steps, with max and min over the balls: optimistic :math:`U^o=e^{\beta r}\max qZ^o`
 (min for :math:`\beta<0`), pessimistic :math:`U^p` the other way round. :math:`Z^o=\mathrm{best}_a U^o` bounds the optimum,
@@ -28,11 +29,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import prange
 
+from entropic_bpi._checks import check_reach
 from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
-from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.gap import SAME_TOLERANCE, deviation_ratio, row_extreme, same_ratio, slot_value
+from entropic_bpi.methods.gap import (
+    SAME_TOLERANCE,
+    action_weight,
+    deviation_ratio,
+    ratio_of,
+    row_extreme,
+    same_ratio,
+    slot_value,
+)
 from entropic_bpi.methods.kl_ball import TOLERANCE
 from entropic_bpi.methods.kl_records import (
     Box,
@@ -46,13 +55,13 @@ from entropic_bpi.methods.kl_records import (
     new_scratch,
 )
 from entropic_bpi.methods.rates import mixture_radius, reached
-from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, reward_step, row_of
+from entropic_bpi.methods.rewards import RewardBounds
+from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, row_of
 from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
-__all__ = ["KL", "refresh_radii"]
+__all__ = ["KL", "planning_beta", "refresh_radii"]
 
-LARGEST_EXPONENT = 600.0
 SMALLEST_EXPONENT = 1e-5
 # Rounding of one step of the recursion, relative, and of the exponents βr, relative; added on the safe side.
 ROUNDING = 1e-13
@@ -83,14 +92,6 @@ def refresh_radii(rules: Rules, ledger: Ledger) -> None:
 
 
 @inlined
-def _gain(frame: Frame, rules: Rules, place: Place, a: int) -> float:
-    """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
-    if rules.gain.size == 0 or (frame.artificial and place.h == 0):
-        return 1.0
-    return rules.gain[reward_step(frame, rules.gain, place.h), place.s, a]
-
-
-@inlined
 def _backup(
     frame: Frame, rules: Rules, ledger: Ledger, place: Place, a: int, values: np.ndarray, sign: float, scratch: Scratch
 ) -> float:
@@ -104,7 +105,7 @@ def _backup(
     for j in range(size):
         after = values[ledger.successor[begin + j]]
         f[j] = slot_value(rules, ledger, place.h - frame.artificial, begin + j, after, sign > 0)
-    value = _gain(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
+    value = action_weight(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
     return value if abs(value) < np.inf else sign * np.inf
 
 
@@ -125,13 +126,6 @@ def _optimistic_state(
             best, chosen, visits = u, a, n
     optimism.z[h, s] = best
     optimism.policy[h, s] = chosen
-
-
-@inlined
-def _ratio(sign: float, optimistic: float, pessimistic: float) -> float:
-    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing."""
-    top, bottom = (optimistic, pessimistic) if sign > 0 else (pessimistic, optimistic)
-    return top / bottom if bottom > 0.0 and top < np.inf else np.inf
 
 
 @inner
@@ -159,7 +153,7 @@ def _choose_smallest_gap(
         bound = 1.0
         for b in range(actions):
             if b != a:
-                bound = max(bound, _ratio(sign, optimism.u[h, s, b], pessimistic[a]))
+                bound = max(bound, ratio_of(sign, optimism.u[h, s, b], pessimistic[a]))
         if bound < score or chosen < 0:
             row = row_of(frame, h, s, a)
             bound = same_ratio(rules, ledger, row, h - frame.artificial, box, bound, np.inf, scratch)
@@ -233,7 +227,7 @@ def _candidate_state(
     plan.high[h, s] = _box_top(frame, rules, ledger, optimism, plan, place, scratch)
     plan.turn[h, s] = -1
     plan.rho[h, s] = 1.0
-    plain = _ratio(sign, optimism.z[h, s], pessimistic[chosen])
+    plain = ratio_of(sign, optimism.z[h, s], pessimistic[chosen])
     if plain <= 1.0:
         return
     row, step = row_of(frame, h, s, chosen), h - frame.artificial
@@ -248,11 +242,11 @@ def _candidate_state(
                 plan.turn[h, s] = -1
         if a == chosen or (i >= 0 and a == greedy):
             continue
-        limit = _ratio(sign, optimism.u[h, s, a], pessimistic[chosen])
+        limit = ratio_of(sign, optimism.u[h, s, a], pessimistic[chosen])
         if limit <= worst:
             continue
         other = row_of(frame, h, s, a)
-        gain = _gain(frame, rules, place, a) / _gain(frame, rules, place, chosen)
+        gain = action_weight(frame, rules, place, a) / action_weight(frame, rules, place, chosen)
         top, bottom, gain = (other, row, gain) if sign > 0 else (row, other, 1.0 / gain)
         ratio = deviation_ratio(rules, ledger, Deviation(step, top, bottom, gain), box, limit, scratch)
         if not ratio <= worst:
@@ -351,6 +345,19 @@ def _plan_all(
     return lower, upper, gap, claimed, kind if reached(gap, rules.eps) else 1 - kind
 
 
+@compiled
+def _value_optimistically(
+    frame: Frame, rules: Rules, ledger: Ledger, policy: np.ndarray, values: np.ndarray, scratch: Scratch
+) -> None:
+    """How good a given policy may be: fill ``values`` ``(steps + 1, S + 1)``, which has 1 after the last step."""
+    for h in range(frame.steps - 1, -1, -1):
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            place = Place(h, frame.states[i])
+            a = min(policy[h, place.s], actions_at(frame, h) - 1)
+            values[h, place.s] = _backup(frame, rules, ledger, place, a, values[h + 1], rules.sign, scratch)
+        _extend(frame, h, values, rules.sign > 0)
+
+
 _plan_large = parallel(_plan_all)
 _plan_small = compiled(_plan_all)
 
@@ -392,6 +399,17 @@ def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidat
     return Candidate(*(np.ones(shape) for _ in range(3)), *(np.zeros(choices, dtype=np.int64) for _ in range(2)))
 
 
+def planning_beta(problem: Problem) -> float:
+    """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
+    spread = problem.return_spread
+    exponent = abs(problem.beta) * spread
+    check_reach(problem.beta, exponent, "(range of the return)")
+    if exponent >= SMALLEST_EXPONENT:
+        return problem.beta
+    # Without a spread all returns are equal, and so are their values for every β.
+    return math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, problem.beta)
+
+
 class KL:
     """Bounds from KL balls with the gap certificate; see the module's docstring.
 
@@ -411,20 +429,11 @@ class KL:
         self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
         self.origin: object = None
         self.frame = problem.frame
-        spread = problem.return_spread
-        exponent = abs(problem.beta) * spread
-        if exponent > LARGEST_EXPONENT:
-            raise InvalidProblemError(
-                f"|beta| * (range of the return) = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
-                "where the bounds leave double precision"
-            )
-        beta = problem.beta
-        if exponent < SMALLEST_EXPONENT:
-            # Without a spread all returns are equal, and so are their values for every β.
-            beta = math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, beta)
+        spread, beta = problem.return_spread, planning_beta(problem)
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread * spread / 8
         self.rules = self._rules(beta)
+        self.rewards = RewardBounds(problem, beta) if problem.random_rewards else None
         shape = (problem.steps + 1, problem.n_states + 1)
         choices = (problem.steps, problem.n_states)
         self.optimism = Optimism(
@@ -455,6 +464,20 @@ class KL:
         room = CLAIM_ROUNDING * self.problem.return_spread
         return Bounds(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room))
 
+    def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
+        """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
+        problem, rules = self.problem, self.rules._replace(tolerance=CONVERGED)
+        lower, _, _ = self.bounds_of(counts, policy)  # which sees to the radii, too
+        layer = Scratch(*(part[0] for part in new_scratch(rules, problem.n_actions, 1)))
+        values = np.ones((problem.steps + 1, problem.n_states + 1))
+        _value_optimistically(self.frame, rules, self._ledger(counts), policy, values, layer)
+        best = values[0, self.frame.start]
+        if not 0.0 < best < np.inf:
+            return lower, np.inf
+        pad = (ROUNDING * (problem.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
+        upper = self._in_reward_units(0.0, math.log(best) / rules.beta + pad, 0.0).upper
+        return lower, float(upper + CLAIM_ROUNDING * problem.return_spread)
+
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
 
@@ -477,7 +500,11 @@ class KL:
             self.rules.planned[:], self.origin = -1, counts.origin
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
-        return plan(self.frame, rules, counts.ledger, self.optimism, self.plans, scratch, round)
+        return plan(self.frame, rules, self._ledger(counts), self.optimism, self.plans, scratch, round)
+
+    def _ledger(self, counts: Counts) -> Ledger:
+        """The ledger of the counts; where rewards are random, with bounds of what they are worth."""
+        return counts.ledger if self.rewards is None else self.rewards.ledger(counts)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
@@ -521,7 +548,7 @@ class KL:
             beta=beta,
             sign=1.0 if beta > 0 else -1.0,
             shift=shift,
-            log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta),
+            log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions),
             gain=gain,
             possible=problem.slots.possible,
             top=top,

@@ -23,6 +23,10 @@ radius is
 
 Half of the weight goes to it, the other half to the four priors. It is a martingale for every :math:`p`: a declaration that
 is wrong costs nothing here.
+
+What a bet that is mixed over the arcsine law can have lost against the best one in hindsight, :func:`betting_regret`:
+
+.. math:: c_2(n)=\log\frac{\sqrt\pi\,\Gamma(n+1)}{\Gamma(n+\frac12)}.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ import numpy as np
 
 from entropic_bpi._compile import compiled, inlined
 
-__all__ = ["log_8e", "mixture_radius", "reached"]
+__all__ = ["betting_regret", "log_8e", "mixture_radius", "reached"]
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 LOG_TWO = math.log(2.0)
@@ -124,6 +128,13 @@ def _dirichlet_radius(tally: np.ndarray, n: float, k: float, a: float) -> tuple[
             radius -= term
             size += abs(term)
     return radius, size
+
+
+@compiled
+def betting_regret(n: float) -> float:
+    """c₂(n), rounded up past its own error."""
+    whole, half = _log_rising(n, 1.0), _log_rising(n, 0.5)
+    return whole - half + ROUNDING * (abs(whole) + abs(half) + 32.0)
 
 
 @inlined

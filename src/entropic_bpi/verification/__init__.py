@@ -27,7 +27,7 @@ so a good :math:`w` is found with ordinary floats and the bound is evaluated onc
 :math:`w\to0` is :math:`M-\exp(\sum\hat p\log d-x)`. From these bounds, backwards:
 :math:`Z^o` bounds the optimum, :math:`Z^p` the stated policy, and :math:`\rho` the ratio of the two.
 
-**Bernstein method.** The recursion of the paper with its machine-checked constants, or with the sharper ones.
+**Bernstein method.** The recursion of the paper with its machine-checked constants, the printed ones or sharper ones.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from entropic_bpi.verification._claim import Claim
+from entropic_bpi.verification._claim import REJECTED_FROM, TEST_LEVEL, Claim
 from entropic_bpi.verification._file import Rejected
+from entropic_bpi.verification._payments import SAME_REWARD
 from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS
 
 
@@ -16,33 +17,23 @@ def check_assumptions(claim: Claim) -> None:
 def _assumptions(claim: Claim) -> list[str]:
     """The words that every certificate of such a problem has."""
     low, high = claim.reward_range
-    if claim.black_box:
-        rewards = (
-            f"rewards lie in [{claim.slot_low[0][0]:g}, {claim.slot_high[0][0]:g}] and are determined by state, action "
-            f"and next state, except that an ending may have {END_REWARDS} different ones and a step back to the same "
-            f"state {STAY_REWARDS}"
-        )
-    elif claim.rewards is None:
-        rewards = "rewards are known, a function of state, action and next state"
-    else:
-        rewards = "rewards are known, a function of state and action"
     sentences = [
-        "episodes are independent runs of one finite Markov decision process, and "
-        + ("no other was discarded" if claim.errors else "none was discarded"),
+        *_origin(claim),
         f"transitions {'are the same at every' if claim.stationary else 'may differ from step to'} step",
         {
             "unknown": "any state may follow any state and action",
             "model": "the possible next states are those of the model (their probabilities are not used)",
             "mask": "the possible next states are those of the declared mask",
         }[claim.successors],
+        *_of_states(claim),
         *_limits(claim),
-        rewards,
+        _of_rewards(claim),
         "the start is random; its distribution is learned as an artificial first step"
         if claim.start is None
         else f"every episode starts in state {claim.state_names[claim.start]}",
     ]
     if claim.ignored:
-        sentences.append(f"constants='verified' ignores {' and '.join(claim.ignored)}")
+        sentences.append(f"constants='{claim.constants}' ignores {' and '.join(claim.ignored)}")
     on_paper = {
         "plans and tests in batches": claim.batches,
         "rewards are rescaled to [0, 1]": low < 0 or high > 1,
@@ -54,13 +45,84 @@ def _assumptions(claim: Claim) -> list[str]:
             f"the machine-checked theorem is about the run without: {parts}; here the guarantee rests on the proof on "
             "paper"
         )
+    if claim.constants == "printed":
+        sentences.append(
+            "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests "
+            "on the proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
+        )
     if claim.errors:
         often = "once" if claim.errors == 1 else f"{claim.errors} times"
         sentences.append(
             f"the environment raised an error {often} and the run went on: episodes may have been lost, but not "
             "because of what happened in them"
         )
+    if claim.tests is not None:
+        sentences.append(_tested(claim.tests))
     return sentences
+
+
+def _of_states(claim: Claim) -> list[str]:
+    if claim.max_states is None:
+        return []
+    bound = f"there are at most {claim.max_states} different observations"
+    return [f"{bound}; a state is one of them, numbered as it was first seen"]
+
+
+def _tested(tests: dict[str, float]) -> str:
+    tested = {
+        "stationary": "that transitions are the same at every step",
+        "memoryless": "that they do not depend on the previous state",
+    }
+    found = " and ".join(f"{tested[name]} (log e-value {tests[name]:.3g})" for name in tested if name in tests)
+    return (
+        f"the episodes were used to test {found}, and did not reject it: each test rejects what is true with probability at "
+        f"most {TEST_LEVEL:g}, from {REJECTED_FROM:.3g} on. Their returns alone show a value of at least "
+        f"{tests['returns']:.3g}"
+    )
+
+
+def _origin(claim: Claim) -> list[str]:
+    """Where the episodes come from."""
+    if claim.log is None:
+        others = "no other was discarded" if claim.errors else "none was discarded"
+        return ["episodes are independent runs of one finite Markov decision process, and " + others]
+    sentences = [
+        "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
+        "is missing because of what it led to",
+        "there are no other states and actions than those that are named",
+    ]
+    if claim.log.unused > 0:
+        sentences.append(
+            f"{claim.log.unused} episodes were cut before their last next state was told, and not because of where it "
+            "led: that step is not used"
+        )
+    if claim.log.excluded is not None:
+        sentences.append(f"left out on request, and not because of what happened in them: {claim.log.excluded}")
+    return sentences
+
+
+def _of_rewards(claim: Claim) -> str:
+    if not claim.black_box:
+        known = "state, action and next state" if claim.rewards is None else "state and action"
+        return f"rewards are known, a function of {known}"
+    low, high = claim.declared_range
+    sentence = f"rewards lie in [{low:g}, {high:g}] and are "
+    if claim.random_rewards:
+        given = {
+            "random": "state, action and next state",
+            "random-pair": "state and action, whatever the next state",
+        }[claim.reward_law]
+        return (
+            f"{sentence}random, independent from visit to visit, with one law for each {given}; the claim is for this beta "
+            "alone"
+        )
+    sentence += (
+        f"determined by state, action and next state, except that an ending may have {END_REWARDS} different ones and a "
+        f"step back to the same state {STAY_REWARDS}"
+    )
+    if any(least < most for outcomes in claim.seen.values() for _, (least, most) in outcomes):
+        sentence += f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
+    return sentence
 
 
 def _limits(claim: Claim) -> list[str]:

@@ -107,13 +107,15 @@ def highest_mean(ball: Ball, f: list[float]) -> tuple[float, float | None]:
     depths = [max(0.0, down(d / depth)) if d < depth else 1.0 for d in depths]
     w = _good_w(ball.shares, depths, ball.radius)
     counts = [ball.tallies[i] for i in ball.seen]
-    # Sums of nonnegative terms: division 1, logarithm 8, product 1 half unit of error, one for every addition, and a few.
-    error = (len(depths) + 14) * 2.0**-53
+    # Nonnegative terms, added exactly: division 1, logarithm 8, product 1 half unit of error, and a few.
+    error = 14 * 2.0**-53
     if w > 0.0:
-        mean = sum(c * math.log1p(d / w) for c, d in zip(counts, depths, strict=True)) / ball.visits * (1.0 - error)
+        mean = (
+            math.fsum(c * math.log1p(d / w) for c, d in zip(counts, depths, strict=True)) / ball.visits * (1.0 - error)
+        )
         gain = down(w * below(math.expm1(down(mean - ball.radius))))
     else:
-        mean = sum(c * -math.log(d) for c, d in zip(counts, depths, strict=True)) / ball.visits * (1.0 + error)
+        mean = math.fsum(c * -math.log(d) for c, d in zip(counts, depths, strict=True)) / ball.visits * (1.0 + error)
         gain = down(below(math.exp(-up(mean + ball.radius))))
     gain = down(depth * gain)
     return (min(top, up(top - gain)) if gain > 0.0 else top), w

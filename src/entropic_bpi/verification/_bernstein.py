@@ -48,8 +48,14 @@ class _Bernstein:
     def __init__(self, claim: Claim) -> None:
         if claim.rewards is None:
             raise Rejected("method 'bernstein' needs rewards that do not depend on the next state")
-        self.claim, self.scale, self.verified = claim, Scale(claim), claim.constants == "verified"
+        self.claim, self.scale, self.sharp = claim, Scale(claim), claim.constants == "sharp"
         pairs, steps = claim.n_states * claim.n_actions, claim.steps
+        # The printed bonus pays for its certificate if (H/4 + 2) x <= 5 x + 4H x*, and x / x* tends to S as n grows.
+        if claim.constants == "printed" and (steps - 12) * claim.n_states > 16 * steps:
+            raise Rejected(
+                f"constants 'printed' certify nothing with {steps} steps and {claim.n_states} states: "
+                "proved is S <= 16H/(H - 12), or H <= 12"
+            )
         rows = pairs + claim.random_start if claim.stationary else pairs * steps
         self.log_kl = (Interval.of(3.0 * rows) / claim.delta).log()
         self.log_bernstein = (Interval.of(3.0 * pairs * steps) / claim.delta).log()
@@ -110,7 +116,7 @@ class _Bernstein:
         u_up = largest(floor, smallest(cap, scale.lift(reward, up + slack)))
         u_low = smallest(cap, largest(floor, scale.lift(reward, low - slack)))
         width = smallest(widest, width * (scale.beta * reward).exp())
-        if not self.verified:
+        if self.sharp:
             width = smallest(width, u_up - floor if scale.sign > 0 else cap - u_low)
         return _Width(u_up, u_low, width)
 
@@ -119,7 +125,7 @@ class _Bernstein:
     ) -> tuple[Interval, Interval, Interval, Interval]:
         """The largest and smallest possible U; how far apart the next Z can be, and U."""
         scale, left = self.scale, float(self.claim.steps - h)
-        if not self.verified:
+        if self.sharp:
             ends = (scale.transform(least), scale.transform(most))
             bottom, top = smallest(*ends), largest(*ends)
             span = largest(top - bottom, _ZERO)
@@ -137,11 +143,12 @@ class _Bernstein:
         x = (self.log_kl + log_term * float(self.claim.n_states)) / n
         x_star = (self.log_bernstein + log_term) / n
         bonus = (x_star * 8.0).sqrt() * deviation
-        if self.verified:
-            bonus = bonus + span * x * (5.0 + 4.0 * steps)
-            return bonus, bonus * 3.0 + width * ((Interval.of(3.0) / steps) + 1.0)
-        bonus = bonus + span * ((x * x_star * 5.0).sqrt() + x_star * (2.0 * steps + 3.0))
-        return bonus, bonus * 2.0 + span * x * (0.5 * steps + 2.0) + width * ((Interval.of(2.0) / steps) + 1.0)
+        if self.sharp:
+            bonus = bonus + span * ((x * x_star * 5.0).sqrt() + x_star * (2.0 * steps + 3.0))
+            return bonus, bonus * 2.0 + span * x * (0.5 * steps + 2.0) + width * ((Interval.of(2.0) / steps) + 1.0)
+        second = x_star if self.claim.constants == "printed" else x
+        bonus = bonus + span * x * 5.0 + span * second * (4.0 * steps)
+        return bonus, bonus * 3.0 + width * ((Interval.of(3.0) / steps) + 1.0)
 
     def claim_of(self, first: _Width) -> tuple[Interval, Interval, Interval | None]:
         """Bounds on the policy's value and on the optimum, and the gap (None: no bound), for rescaled rewards."""
@@ -151,7 +158,7 @@ class _Bernstein:
             return value - first.width, value, first.width
         g = largest(scale.relative(first.width, z), _ZERO)
         added = g.log1p() / scale.strength
-        if scale.sign < 0 and not self.verified:
+        if scale.sign < 0 and self.sharp:
             return value - added, value, added
         gap = -(-g).log1p() / scale.strength if g.high < 1.0 else None
         if scale.sign < 0:

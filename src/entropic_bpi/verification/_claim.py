@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
+from entropic_bpi.verification._payments import check_fixed, check_random
 from entropic_bpi.verification._problem import Problem
-from entropic_bpi.verification._slots import check_slots
+from entropic_bpi.verification._slots import check_names, check_slots
+
+Paid = tuple[float, float]  # the ends of what a reward is known to lie between
+
+
+# Each test of an assumption rejects what is true with this probability: from this logarithm of an e-value on.
+TEST_LEVEL = 0.01
+REJECTED_FROM = math.log(1 / TEST_LEVEL)
 
 
 class Outcome(NamedTuple):
-    """What a row may do, and how often it was seen. ``reward`` is the one seen, where no slot declares the outcome."""
+    """What a row may do, and how often it was seen. ``paid`` is what was seen, where no slot declares the outcome."""
 
     successor: int
     slot: int | None
-    reward: float
+    paid: dict[Paid, int]
     times: int
+
+
+class Log:
+    """What is known of the log that the counts come from, or began with."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.longest = an_integer("circumstances.log.longest", given["longest"], 1)
+        self.unused = an_integer("circumstances.log.unused", given["unused"], 0)
+        excluded = given["excluded"]
+        self.excluded = None if excluded is None else a_string("circumstances.log.excluded", excluded)
 
 
 class Claim(Problem):
@@ -30,7 +49,7 @@ class Claim(Problem):
         super().__init__(problem)
         check_slots(self)
         self.method = one_of("method", content["method"], ("kl", "bernstein"))
-        wanted = (None,) if self.method == "kl" else ("verified", "sharp")
+        wanted = (None,) if self.method == "kl" else ("verified", "sharp", "printed")
         self.constants = one_of(f"constants of method {self.method!r}", content["constants"], wanted)
         self.policy = [
             [an_integer("policy", a, 0, self.n_actions - 1) for a in a_list("policy", step, self.n_states)]
@@ -38,23 +57,28 @@ class Claim(Problem):
         ]
         self._read_counts(an_object("counts", content["counts"]))
         self._read_circumstances(an_object("circumstances", content["circumstances"]))
+        if self.black_box and self.log is None:
+            check_names(self)
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
         self.assumptions = content["assumptions"]
 
     def _read_counts(self, given: dict[str, Any]) -> None:
-        """``seen[row]`` maps each outcome (successor, reward) of a row to how often it was seen."""
+        """``seen[row]`` maps each outcome (successor, what it paid) of a row to how often it was seen."""
         self.episodes = an_integer("counts.episodes", given["episodes"], 0)
         rows = a_list("counts.rows", given["rows"])
         successors, times = (a_list(f"counts.{name}", given[name], len(rows)) for name in ("successors", "times"))
-        rewards = a_list("counts.rewards", given["rewards"], len(rows) if self.black_box else 0) or [None] * len(rows)
-        self.seen: dict[int, dict[tuple[int, float], int]] = {}
-        for row, y, count, reward in zip(rows, successors, times, rewards, strict=True):
+        paid = [
+            a_list(f"counts.{name}", given[name], len(rows) if self.black_box else 0) or [0.0] * len(rows)
+            for name in ("rewards", "upper")
+        ]
+        self.seen: dict[int, dict[tuple[int, Paid], int]] = {}
+        for row, y, count, *ends in zip(rows, successors, times, *paid, strict=True):
             an_integer("counts.rows", row, 0, self.n_rows - 1)
             an_integer("counts.successors", y, 0, self.n_states - 1)
             an_integer("counts.times", count, 1)
-            outcome = y, self._reward_seen(row, reward)
+            outcome = y, self._paid(row, *ends)
             if outcome in self.seen.setdefault(row, {}):
                 raise Rejected(f"counts list {self.place(row)} to state {y} twice")
             self.seen[row][outcome] = count
@@ -66,47 +90,55 @@ class Claim(Problem):
     def _check_returns(self, least: float, most: float) -> None:
         """Whether the rewards seen can be those of episodes whose returns lie in the declared range."""
         (low, high), others = self.reward_range, self.horizon - 1
-        earned = Fraction(0)
+        least_earned = most_earned = Fraction(0)
         for row, outcomes in self.seen.items():
             if self.is_start(row):
                 continue
-            for (_, reward), times in outcomes.items():
-                earned += Fraction(reward) * times
-                if reward + others * low > most + self.return_room or reward + others * high < least - self.return_room:
-                    raise Rejected(f"reward {reward} was seen: no episode with it has a return from {least} to {most}")
-        mean = float(earned / self.episodes)
-        if not least - self.return_room <= mean <= most + self.return_room:
-            raise Rejected(
-                f"the mean return of the episodes is {mean}, outside the declared range from {least} to {most}"
-            )
+            for (_, (worst, best)), times in outcomes.items():
+                least_earned += Fraction(worst) * times
+                most_earned += Fraction(best) * times
+                if worst + others * low > most + self.return_room or best + others * high < least - self.return_room:
+                    raise Rejected(f"reward {worst} was seen: no episode with it has a return from {least} to {most}")
+        if least_earned > self.episodes * (most + self.return_room):
+            raise Rejected(f"the mean return of the episodes is above the declared range from {least} to {most}")
+        if most_earned < self.episodes * (least - self.return_room):
+            raise Rejected(f"the mean return of the episodes is below the declared range from {least} to {most}")
 
-    def _reward_seen(self, row: int, reward: Any) -> float:
-        """The reward of a seen outcome where rewards are learned; 0 where they are known."""
+    def _paid(self, row: int, low: Any, high: Any) -> Paid:
+        """What a seen outcome paid where rewards are learned; nothing where they are known."""
         if not self.black_box:
-            return 0.0
+            return 0.0, 0.0
         slot = self.row_slots[row][0]
-        low, high = self.slot_low[0][slot], self.slot_high[0][slot]
-        value = a_number("counts.rewards", reward)
-        if not low <= value <= high:
-            raise Rejected(f"reward {value} was seen in {self.place(row)}, outside its range from {low} to {high}")
-        return value
+        least, most = self.slot_low[0][slot], self.slot_high[0][slot]
+        low, high = a_number("counts.rewards", low), a_number("counts.upper", high)
+        if not least <= low <= high <= most:
+            seen = f"reward {low}" if low == high else f"a reward from {low} to {high}"
+            raise Rejected(f"{seen} was seen in {self.place(row)}, outside its range from {least} to {most}")
+        return low, high
 
     def _check_seen(self, row: int) -> None:
         if self.black_box and self.state_of(row) == self.n_states - 1 and not self.is_start(row):
             raise Rejected(f"counts after the end: nothing is played in {self.place(row)}")
         declared = {self.slot_successor[j] for j in self.row_slots[row]}
-        kinds: dict[int, int] = {}
-        for y, _ in self.seen[row]:
-            kinds[y] = kinds.get(y, 0) + 1
+        for y, paid in self._paid_by(row).items():
             starts_at_end = self.black_box and self.is_start(row) and y == self.n_states - 1
             if starts_at_end or (y not in declared and self.n_states not in declared):
                 raise Rejected(f"counts outside the declared successors: {self.place(row)} went to state {y}")
-            if kinds[y] > self.reward_kinds(row, y):
-                raise Rejected(f"{self.place(row)} to state {y} has more different rewards than are allowed")
-        if len(self.seen[row]) > self.most(row):
-            raise Rejected(
-                f"{self.place(row)} has {len(self.seen[row])} outcomes, more than the declared {self.most(row)}"
-            )
+            place = f"{self.place(row)} to state {y}"
+            if self.random_rewards:
+                check_random(place, list(paid), *self.declared_range)
+            elif self.black_box:
+                check_fixed(place, list(paid), *self.declared_range, self.reward_kinds(row, y))
+        happened = sum(outcome.times > 0 for outcome in self._listed(row))
+        if happened > self.most(row):
+            raise Rejected(f"{self.place(row)} has {happened} outcomes, more than the declared {self.most(row)}")
+
+    def _paid_by(self, row: int) -> dict[int, dict[Paid, int]]:
+        """For each successor that was seen, what it paid, and how often."""
+        payments: dict[int, dict[Paid, int]] = {}
+        for (y, paid), count in self.seen.get(row, {}).items():
+            payments.setdefault(y, {})[paid] = count
+        return payments
 
     def _read_circumstances(self, given: dict[str, Any]) -> None:
         self.batches = one_of("circumstances.batches", given["batches"], (True, False))
@@ -116,34 +148,62 @@ class Claim(Problem):
             raise Rejected(
                 f"circumstances.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}"
             )
-        if self.constants == "verified" and (self.stationary or self.successors != "unknown"):
-            raise Rejected("constants 'verified' use neither stationary transitions nor declared successors")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
-        if self.constants != "verified" and ignored:
-            raise Rejected("circumstances.ignored must be empty: only constants 'verified' ignore a declaration")
+        ignoring = self.constants in ("verified", "printed")
+        if ignoring and (self.stationary or self.successors != "unknown"):
+            raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")
+        if ignored and not ignoring:
+            raise Rejected(
+                "circumstances.ignored must be empty: only constants 'verified' and 'printed' ignore a declaration"
+            )
         self.errors = an_integer("circumstances.errors", given["errors"], 0)
         digest = given["announcement"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("circumstances.announcement", digest)):
             raise Rejected(f"circumstances.announcement must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
+        self.tests = None if given["tests"] is None else self._read_tests(an_object("tests", given["tests"]))
+        self.log = None if given["log"] is None else Log(an_object("circumstances.log", given["log"]))
+        if self.log is not None and not (self.black_box and self.method == "kl"):
+            raise Rejected("only the KL method certifies from a log, with rewards that are learned")
+
+    def _read_tests(self, given: dict[str, Any]) -> dict[str, float]:
+        """The logarithms of two e-values and a value. Whether they are true cannot be seen from the counts."""
+        if not self.black_box or (given["stationary"] is None) == self.stationary:
+            raise Rejected("circumstances.tests must be those of an environment, of what is assumed of it and no more")
+        tests = {name: a_number(f"tests.{name}", value) for name, value in given.items() if value is not None}
+        if not max(tests.get("stationary", 0.0), tests["memoryless"]) < REJECTED_FROM:
+            raise Rejected(f"the tests have rejected what is assumed: {given!r:.80}")
+        return tests
 
     def action(self, h: int, s: int) -> int:
         """What the policy does at planned step ``h``."""
         return 0 if self.random_start and h == 0 else self.policy[h - self.random_start][s]
 
     def outcomes(self, row: int) -> list[Outcome]:
-        """What a row may do, all that it was seen to do included."""
-        seen = dict(self.seen.get(row, {}))
-        states = [y for y, _ in seen]
+        """What a row may do, all that it was seen to do included; only that, once as much was seen as can happen."""
+        listed = self._listed(row)
+        happened = [outcome for outcome in listed if outcome.times]
+        return happened if len(happened) == self.most(row) else listed
+
+    def _listed(self, row: int) -> list[Outcome]:
+        """What is declared and what was seen of a row.
+
+        One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
+        and takes one of the places where its state is listed.
+        """
+        payments = self._paid_by(row)
+        states = [y for y, _ in self.seen.get(row, {})]
         listed = []
         for slot in self.row_slots[row]:
             y = self.slot_successor[slot]
-            if not self.black_box:
-                listed.append(Outcome(y, slot, 0.0, seen.pop((y, 0.0), 0)))
+            if not self.black_box or self.random_rewards:
+                paid = payments.pop(y, {})
+                listed.append(Outcome(y, slot, paid, sum(paid.values())))
             elif y in states:
-                states.remove(y)  # it was seen, with a reward of its own
+                states.remove(y)
             else:
-                listed.append(Outcome(y, slot, 0.0, 0))
-        listed += [Outcome(y, None, reward, times) for (y, reward), times in seen.items()]
-        happened = [outcome for outcome in listed if outcome.times]
-        return happened if len(happened) == self.most(row) else listed
+                listed.append(Outcome(y, slot, {}, 0))
+        for y, paid in payments.items():
+            kinds = [paid] if self.random_rewards else [{reward: count} for reward, count in paid.items()]
+            listed += [Outcome(y, None, kind, sum(kind.values())) for kind in kinds]
+        return listed

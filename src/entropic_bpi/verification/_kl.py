@@ -7,9 +7,10 @@ from fractions import Fraction
 
 from entropic_bpi.verification._ball import Ball, extreme_mean
 from entropic_bpi.verification._bounds import Bounds
-from entropic_bpi.verification._claim import Claim
+from entropic_bpi.verification._claim import Claim, Outcome, Paid
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, power, toward, up
+from entropic_bpi.verification._payments import between, worth
 from entropic_bpi.verification._radius import mixture_radius
 from entropic_bpi.verification._ratio import Sheet, other_action, same_action
 
@@ -41,7 +42,10 @@ class _KL:
         self.origin = claim.reward_range[0]
         self.balls: dict[int, Ball] = {}
         self.limits = [self._limit(step) for step in range(claim.horizon)]
-        self.log_union = (Interval.of(float(max(self._rows_at_risk(), 1))) / claim.delta).log().high
+        # Where rewards are random, half of δ is for the transitions and half for the rewards, two sides of each.
+        shares = 2.0 if claim.random_rewards else 1.0
+        self.log_union = (Interval.of(shares * max(self._rows_at_risk(), 1)) / claim.delta).log().high
+        self.log_rewards = (Interval.of(4.0 * max(self._laws_at_risk(), 1)) / claim.delta).log().high
 
     def _rows_at_risk(self) -> int:
         """P: rows with several possible outcomes that matter, fixed before any data."""
@@ -74,6 +78,17 @@ class _KL:
         """The same at planned step ``h``: the artificial one is like the first."""
         return self.limits[max(0, h - self.claim.random_start)]
 
+    def _laws_at_risk(self) -> int:
+        """How many laws of rewards may have to be learned, at any step; one for each outcome, or one for all of a row."""
+        claim = self.claim
+        rows = {claim.row(h, s, a) for h in range(claim.steps) for s in claim.reachable[h] for a in claim.actions(h)}
+        laws = 0
+        for row in rows:
+            slot = claim.row_slots[row][0]
+            if claim.random_rewards and claim.slot_low[0][slot] < claim.slot_high[0][slot]:
+                laws += 1 if claim.reward_law == "random-pair" else claim.possible[row]
+        return laws
+
     def ball(self, h: int, s: int, a: int) -> Ball:
         row = self.claim.row(h, s, a)
         if row not in self.balls:
@@ -91,14 +106,24 @@ class _KL:
         weights: list[list[Interval]] = []
         if claim.rewards is None and not claim.is_start(row):
             for lows, highs in zip(claim.slot_low, claim.slot_high, strict=True):
-                ends = [(r, r) if j is None else (lows[j], highs[j]) for _, j, r, _ in outcomes]
-                weights.append([self._weight(low, high) for low, high in ends])
+                if claim.random_rewards:
+                    weights.append(self._random_weights(row, outcomes))
+                    continue
+                ends = [next(iter(paid)) if j is None else (lows[j], highs[j]) for _, j, paid, _ in outcomes]
+                weights.append([between(self.beta, low, high, self.origin) for low, high in ends])
         return Ball([outcome.successor for outcome in outcomes], tallies, radius, weights)
 
-    def _weight(self, low: float, high: float) -> Interval:
-        """e^{βr} for a reward between ``low`` and ``high``."""
-        one, other = power(self.beta, low, self.origin), power(self.beta, high, self.origin)
-        return Interval(min(one.low, other.low), max(one.high, other.high))
+    def _random_weights(self, row: int, outcomes: list[Outcome]) -> list[Interval]:
+        """E e^{βR} of each outcome: from what it paid, or from what the whole row paid."""
+        slot, pair = self.claim.row_slots[row][0], self.claim.reward_law == "random-pair"
+        low, high = self.claim.slot_low[0][slot], self.claim.slot_high[0][slot]
+        together: dict[Paid, int] = {}
+        for outcome in outcomes:
+            for paid, times in outcome.paid.items():
+                together[paid] = together.get(paid, 0) + times
+        tables = [together] if pair else [outcome.paid for outcome in outcomes]
+        weights = [worth(table, low, high, self.beta, self.origin, self.log_rewards) for table in tables]
+        return weights * len(outcomes) if pair else weights
 
     def gain(self, h: int, s: int, a: int) -> Interval:
         """e^{βr(s,a)}; 1 where the next state decides, or at the artificial step."""

@@ -35,7 +35,11 @@ class Problem:
         self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask"))
         self.state_names = _different_names("state_names", given["state_names"], self.n_states)
         self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
+        self.max_states = given["max_states"]
+        if self.max_states is not None:
+            an_integer("max_states", self.max_states, 1)
         a_string("source", given["source"])
+        self.reward_law = one_of("reward_law", given["reward_law"], ("fixed", "random", "random-pair"))
         self.rewards: list[list[list[float]]] | None = None
         if given["rewards"] is not None:
             steps = a_list("rewards", given["rewards"])
@@ -99,6 +103,15 @@ class Problem:
         """Whether rewards are learned; the last state is then the absorbing end."""
         return self.rewards is None and self.n_states in self.slot_successor
 
+    @property
+    def random_rewards(self) -> bool:
+        return self.reward_law != "fixed"
+
+    @property
+    def declared_range(self) -> tuple[float, float]:
+        """Where the rewards of a black box lie."""
+        return self.slot_low[0][0], self.slot_high[0][0]
+
     def most(self, row: int) -> int:
         """How many different outcomes a row has at most; what is declared does not concern the start."""
         if self.max_successors is None or self.is_start(row):
@@ -110,7 +123,7 @@ class Problem:
 
         Where successors are declared, as many as the state is listed times.
         """
-        if not self.black_box or self.is_start(row):
+        if not self.black_box or self.random_rewards or self.is_start(row):
             return 1
         if self.successors != "unknown":
             return sum(self.slot_successor[j] == y for j in self.row_slots[row])

@@ -26,8 +26,8 @@ class Scale:
         self.flat = max(abs(self.beta.low), abs(self.beta.high)) < _ZERO_BETA
         if self.flat:
             self.beta = Interval.of(0.0)
-            if claim.constants == "verified":
-                raise Rejected("constants 'verified' need beta != 0")
+            if claim.constants != "sharp":
+                raise Rejected(f"constants {claim.constants!r} need beta != 0")
         self.sign = 1 if claim.beta >= 0 or self.flat else -1
         self.strength = self.beta if self.sign > 0 else -self.beta
         exponent = self.strength.high * claim.steps

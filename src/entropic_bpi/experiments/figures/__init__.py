@@ -11,11 +11,11 @@ import os
 from collections.abc import Mapping, Sequence
 
 from entropic_bpi._checks import check_choice, check_flag, check_list, check_path
-from entropic_bpi.experiments.figures import chi2, interval, regret, stopping, tightness
-from entropic_bpi.experiments.figures._figure import FULL, QUICK, Plot, save
+from entropic_bpi.experiments.figures import chi2, interval, regret, stopping, tightness, tuned
+from entropic_bpi.experiments.figures._figure import FULL, QUICK, Plot, read_table, save
 from entropic_bpi.experiments.runner import run
 
-__all__ = ["FIGURES", "PAPER", "Plot", "reproduce"]
+__all__ = ["FIGURES", "PAPER", "Plot", "read_table", "reproduce"]
 
 FIGURES: Mapping[str, Plot] = {
     "fig3": stopping.FIG3,
@@ -24,10 +24,11 @@ FIGURES: Mapping[str, Plot] = {
     "fig6": regret.at(2.0),
     "fig7": regret.at(3.0),
     "fig8": regret.at(4.0),
+    "regret": regret.OVERVIEW,
     "certify": stopping.CERTIFY,
     "interval": interval.INTERVAL,
     "chi2": chi2.CHI2,
-    "tuned": regret.TUNED,
+    "tuned": tuned.TUNED,
     "tight": tightness.TIGHT,
     "factors": tightness.FACTORS_OFF,
 }
@@ -65,8 +66,10 @@ def reproduce(
     chosen, folder = chosen or list(PAPER), check_path("folder", folder)
     size = (QUICK if check_flag("quick", quick) else FULL).with_seeds(seeds)
     sweeps = {name: FIGURES[name].sweep(size) for name in chosen}
+    # Seed by seed, so that what is there after an interruption is balanced: --seeds draws the figures from it.
+    specs = sorted((spec for sweep in sweeps.values() for spec in sweep), key=lambda spec: spec.seed)
     results = run(
-        [spec for sweep in sweeps.values() for spec in sweep],
+        specs,
         folder,
         workers=workers,
         scheduler=scheduler,
