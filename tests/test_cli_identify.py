@@ -139,7 +139,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["risky-bridge", "--beta", "-2", "--eps", "0.1", "--delta", "0.2", "--method", "bernstein"],
         *["--constants", "sharp", "--stationary", "--successors", tmp_path / "mask.npy", "--replan", "0.5"],
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
-        *["--accept-errors", "--announce", "run.json"],
+        *["--accept-errors", "--announce", "run.json", "--max-successors", "2", "--return-range", "-1", "3"],
     )
     assert given.pop("successors").shape == (8, 2, 8)
     assert given == {
@@ -149,6 +149,8 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "method": "bernstein",
         "constants": "sharp",
         "stationary": True,
+        "max_successors": 2,
+        "return_range": (-1.0, 3.0),
         "replan": 0.5,
         "sampling": "optimistic",
         "max_episodes": 7,
@@ -347,6 +349,8 @@ def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(
         ("--successors broken.npy", "broken.npy is not a readable .npy file"),
         ("--successors floats.npy", "successors must be a boolean mask of shape (S, A, S) = (8, 2, 8)"),
         ("--max-episodes 0", "max_episodes must be at least 1, got 0"),
+        ("--max-successors 0", "max_successors must be at least 1, got 0"),
+        ("--return-range 0 1", "return_range is for environments"),
         ("--seed -1", "seed must be at least 0, got -1"),
         ("--reward-range 0 1", "--reward-range is for gym: sources without --param"),
         ("--resume", "--resume needs --out"),

@@ -95,12 +95,6 @@ def identify(
             help="Of a black box: fixed by state, action and next state; random; or random-pair, whatever the next state."
         ),
     ] = "fixed",
-    return_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            metavar="LOW HIGH", help="With --reward-range: assume that the return of every episode lies here."
-        ),
-    ] = None,
     max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
     ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
