@@ -20,7 +20,7 @@ from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import REWARD_LAWS, Problem
 from entropic_bpi.sampling.environment import check_black_box
 from entropic_bpi.settings import CHECKS
-from entropic_bpi.types import Bounds, Transitions
+from entropic_bpi.types import Claim, Transitions
 
 __all__ = ["Comparison", "certify"]
 
@@ -156,7 +156,7 @@ def certify(
     )
 
 
-def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Bounds, *, named: float | None) -> Certificate:
+def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Claim, *, named: float | None) -> Certificate:
     problem = evidence.problem
     if evidence.circumstances.log is not None and named is None:
         # Nobody named an ε: the policy is within the certified gap of the best.
