@@ -15,7 +15,7 @@ import pytest
 import entropic_bpi as eb
 from entropic_bpi import checkpoint as module
 
-FIRST_LINE = b"entropic-bpi checkpoint 2\n"
+FIRST_LINE = b"entropic-bpi checkpoint 3\n"
 DIGEST = 32
 GOAL = {"delta": 0.1, "seed": 3, "eps": 1e-3}
 GARNET = eb.instances.garnet(3, 2, 2, horizon=3, seed=0)

@@ -14,12 +14,12 @@ PACKAGE = Path(entropic_bpi.__file__).parent
 LAYERS = {
     "tools": "errors types _version _checks _compile _files _text _ties _entropic _interrupts _progress _workers",
     "models": "mdp _model_file planning instances theory gymnasium_env _gymnasium_ids",
-    "problems": "problem counts _facts _schema",
+    "problems": "problem payments counts _facts _schema",
     "sources": "sampling log",
     "methods": "methods",
-    "records": "settings certificate checkpoint announcement events verification",
+    "records": "settings certificate checkpoint announcement events verification assumption_tests",
     "runs": "loop identification certification shortfall",
-    "studies": "learners compare plots",
+    "studies": "learners sequential compare plots",
     "experiments": "experiments",
     "doors": "cli __init__ __main__",
 }

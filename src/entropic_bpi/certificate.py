@@ -9,23 +9,29 @@ for the stated policy. The counts that it follows from are part of the certifica
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi import _schema
-from entropic_bpi._checks import check_path, check_policy, check_positive, check_probability
+from entropic_bpi._checks import check_integer, check_path, check_policy, check_positive, check_probability
 from entropic_bpi._files import write_text_atomically
+from entropic_bpi._text import shown
 from entropic_bpi._version import __version__
+from entropic_bpi.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.counts import Counts
-from entropic_bpi.errors import CertificateError, EntropicBPIError
+from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
+from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
-from entropic_bpi.types import Transitions
+from entropic_bpi.sampling.spaces import label
+from entropic_bpi.types import Evidence, Transitions
 
 __all__ = ["Certificate", "Circumstances", "Logged"]
 
@@ -69,6 +75,8 @@ class Circumstances(NamedTuple):
         How often the environment raised an error and the run went on; the episodes of that moment are lost.
     announcement : str or None
         Digest of the commitment that was published before the first episode.
+    tests : Evidence or None
+        What the episodes of an environment said about what is assumed of it.
     log : Logged or None
         Where the counts come from a log, wholly or to begin with: what is known of it.
     """
@@ -77,6 +85,7 @@ class Circumstances(NamedTuple):
     ignored: tuple[str, ...] = ()
     errors: int = 0
     announcement: str | None = None
+    tests: Evidence | None = None
     log: Logged | None = None
 
 
@@ -101,6 +110,8 @@ class Certificate:
         The counts, in their canonical order.
     circumstances : Circumstances
         How the counts came about.
+    test : str or None
+        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate, or ``"pairs"``, the pair certificate.
     """
 
     policy: np.ndarray
@@ -113,6 +124,7 @@ class Certificate:
     problem: Problem
     transitions: Transitions
     circumstances: Circumstances
+    test: str | None = None
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -124,7 +136,6 @@ class Certificate:
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on, in words."""
         circumstances = self.circumstances
-        lost = _lost_episodes(circumstances)
         notes = [*_assumptions_of(self.problem, self.transitions, circumstances)]
         if circumstances.ignored:
             notes.append(f"constants={self.constants!r} ignores {' and '.join(circumstances.ignored)}")
@@ -132,7 +143,7 @@ class Certificate:
             notes += _not_machine_checked(self.problem, circumstances)
         elif self.constants == "printed":
             notes.append(_PRINTED)
-        return (*notes, *lost)
+        return (*notes, *_lost_episodes(circumstances), *_tested(circumstances.tests))
 
     @property
     def beta(self) -> float:
@@ -164,6 +175,79 @@ class Certificate:
     def reached(self) -> bool:
         """Whether the policy is certified to be ε-optimal."""
         return bool(self.gap <= self.eps)
+
+    def policy_of(self, observation: Any, step: int = 0) -> Any:
+        """What the policy does on an observation: the action, as the environment's ``step`` takes it.
+
+        Arrays of integers are given as tuples. Of a model, ``observation`` is a state's number or name, and the action is
+        a number.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the observation is none of the environment's or, where states are numbered as they are first seen, was not
+            seen in this run. The claim reckons with such observations: it holds whatever is done on them.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1}
+        >>> result = eb.identify("Blackjack-v1", horizon=2, reward_range=(-1, 1), **goal, seed=1, max_episodes=50)
+        >>> result.certificate.policy_of((21, 10, 1)) in (0, 1)
+        True
+        """
+        step = check_integer("step", step, at_least=0, at_most=self.problem.horizon - 1)
+        action = int(self.policy[step, self._state_of(observation)])
+        if not self.problem.black_box_rewards:
+            return action
+        name = self.problem.action_names[action]
+        try:
+            return ast.literal_eval(name)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):  # in a file that is not ours
+            raise CertificateError(f"{shown(name)} is not the name of an environment's action") from None
+
+    def policy_for(self, mdp: FiniteMDP) -> np.ndarray:
+        """The policy as an array ``(H, S)`` for a model of the same environment, whose states go by the same names.
+
+        :func:`~entropic_bpi.from_gymnasium` may add twins of a state (``36'``) and further ends (``end 2``): a twin does
+        what its state does, and at an end nothing is chosen.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> options = {"horizon": 3, "reward_range": (-100, 0), "beta": -0.01, "eps": 1.0, "delta": 0.1}
+        >>> result = eb.identify("CliffWalkingSlippery-v1", **options, seed=1, max_episodes=50)
+        >>> cliff = eb.from_gymnasium("CliffWalkingSlippery-v1", horizon=3)
+        >>> value = eb.evaluate(cliff, result.certificate.policy_for(cliff), beta=-0.01).value
+        >>> bool(result.certificate.lower <= value)
+        True
+        """
+        problem, mdp = self.problem, check_model(mdp)
+        if (mdp.horizon, mdp.n_actions) != (problem.horizon, problem.n_actions):
+            raise InvalidProblemError(
+                f"the model has horizon {mdp.horizon} and {mdp.n_actions} actions, "
+                f"the certificate {problem.horizon} and {problem.n_actions}"
+            )
+        names = [name if name in self._numbers else _without_copies(name) for name in mdp.state_names]
+        missing = [name for name in names if name not in self._numbers]
+        if missing:
+            raise InvalidProblemError(f"state {missing[0]!r} of the model is none of the certificate's")
+        return self.policy[:, [self._numbers[name] for name in names]]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.problem.state_names)}
+
+    def _state_of(self, observation: Any) -> int:
+        problem, name = self.problem, observation
+        if problem.black_box_rewards:
+            name = label(observation)
+        elif not isinstance(observation, str):
+            return check_integer("the state", observation, at_least=0, at_most=problem.n_states - 1)
+        if name not in self._numbers:
+            unseen = "" if problem.max_states is None else " that were seen: the claim holds whatever is done on it"
+            raise InvalidProblemError(f"{shown(name)} is none of the observations{unseen}")
+        return self._numbers[name]
 
     def __repr__(self) -> str:
         return (
@@ -218,12 +302,14 @@ class Certificate:
                 "reward_law": problem.reward_law,
                 "max_successors": problem.max_successors,
                 "return_range": None if problem.return_range is None else list(problem.return_range),
+                "max_states": problem.max_states,
             },
             "method": self.method,
             "constants": self.constants,
             "circumstances": {
                 **self.circumstances._asdict(),
                 "ignored": list(self.circumstances.ignored),
+                "tests": self.circumstances.tests and self.circumstances.tests._asdict(),
                 "log": self.circumstances.log and self.circumstances.log._asdict(),
             },
             "assumptions": list(self.assumptions),
@@ -232,8 +318,19 @@ class Certificate:
                 "episodes": self.episodes,
                 **{name: getattr(self.transitions, name).tolist() for name in Transitions._fields},
             },
-            "claim": {"lower": self.lower, "upper": self.upper, "gap": self.gap, "reached": self.reached},
+            "claim": {
+                "lower": self.lower,
+                "upper": self.upper,
+                "gap": self.gap,
+                "reached": self.reached,
+                "test": self.test,
+            },
         }
+
+
+def _without_copies(name: str) -> str:
+    """The environment's own state behind a state of its model, which may be a twin or a further end."""
+    return re.sub(r"^end [0-9]+$", "end", name.rstrip("'"))
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -262,9 +359,10 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     _schema.text("library", given["library"])
     problem = _read_problem(given["problem"])
     counts = _schema.object_with("counts", given["counts"], "episodes", *Transitions._fields)
-    claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached")
+    claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test")
     method = _schema.choice("method", given["method"], "kl", "bernstein")
     wanted = (None,) if method == "kl" else ("verified", "sharp", "printed")
+    tests = ("ratio", "pairs") if method == "kl" else (None,)
     certificate = Certificate(
         policy=_schema.array("policy", given["policy"], (problem.horizon, problem.n_states), int),
         episodes=_schema.integer("counts.episodes", counts["episodes"], 0),
@@ -282,6 +380,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
             upper=_schema.array("counts.upper", counts["upper"], (None,), float),
         ),
         circumstances=_read_circumstances(given["circumstances"]),
+        test=_schema.choice(f"claim.test of method {method!r}", claim["test"], *tests),
     )
     if claim["reached"] is not certificate.reached:
         raise CertificateError(f"claim.reached must be {certificate.reached}, got {claim['reached']!r:.80}")
@@ -293,12 +392,13 @@ def _from_content(content: dict[str, Any]) -> Certificate:
 def _read_problem(content: Any) -> Problem:
     sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
     parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
-    declared = ("reward_law", "max_successors", "return_range")
+    declared = ("reward_law", "max_successors", "return_range", "max_states")
     given = _schema.object_with("problem", content, *sizes, *numbers, *parts, *declared)
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
-    start, rewards, most, returns = (given[name] for name in ("start", "rewards", "max_successors", "return_range"))
+    start, rewards, max_states = (given[name] for name in ("start", "rewards", "max_states"))
+    most, returns = given["max_successors"], given["return_range"]
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
@@ -325,6 +425,7 @@ def _read_problem(content: Any) -> Problem:
         state_names=_schema.names("state_names", given["state_names"], n_states),
         action_names=_schema.names("action_names", given["action_names"], n_actions),
         source_hash=_schema.text("source", given["source"]),
+        max_states=None if max_states is None else _schema.integer("max_states", max_states, 1),
         reward_law=_schema.choice("reward_law", given["reward_law"], *REWARD_LAWS),
         max_successors=None if most is None else _schema.integer("max_successors", most, 1),
         return_range=None if returns is None else _schema.pair("return_range", returns),
@@ -343,6 +444,7 @@ def _read_circumstances(content: Any) -> Circumstances:
         ignored=tuple(ignored),
         errors=_schema.integer("circumstances.errors", given["errors"], 0),
         announcement=announcement,
+        tests=None if given["tests"] is None else _read_tests(given["tests"]),
         log=None if given["log"] is None else _read_logged(given["log"]),
     )
 
@@ -354,6 +456,19 @@ def _read_logged(content: Any) -> Logged:
         unused=_schema.integer("circumstances.log.unused", given["unused"], 0),
         excluded=None if given["excluded"] is None else _schema.text("circumstances.log.excluded", given["excluded"]),
     )
+
+
+def _read_tests(content: Any) -> Evidence:
+    given = _schema.object_with("tests", content, *Evidence._fields)
+    stationary = given["stationary"]
+    evidence = Evidence(
+        stationary=None if stationary is None else _schema.real("tests.stationary", stationary),
+        memoryless=_schema.real("tests.memoryless", given["memoryless"]),
+        returns=_schema.real("tests.returns", given["returns"]),
+    )
+    if not max(evidence.stationary or 0.0, evidence.memoryless) < REJECTED_FROM:
+        raise CertificateError(f"tests must not have rejected what is assumed, got {content!r:.80}")
+    return evidence
 
 
 def _check_affordable(problem: Problem, size: int) -> None:
@@ -374,12 +489,20 @@ def _assumptions_of(problem: Problem, transitions: Transitions, circumstances: C
         *_origin_of(circumstances),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
+        *_state_assumption(problem),
         *_declared_limits(problem),
         _reward_assumption(problem, transitions),
         "the start is random; its distribution is learned as an artificial first step"
         if problem.artificial
         else f"every episode starts in state {problem.state_names[problem.start or 0]}",
     )
+
+
+def _state_assumption(problem: Problem) -> tuple[str, ...]:
+    if problem.max_states is None:
+        return ()
+    bound = f"there are at most {problem.max_states} different observations"
+    return (f"{bound}; a state is one of them, numbered as it was first seen",)
 
 
 def _origin_of(circumstances: Circumstances) -> tuple[str, ...]:
@@ -458,4 +581,20 @@ def _lost_episodes(circumstances: Circumstances) -> tuple[str, ...]:
     return (
         f"the environment raised an error {often} and the run went on: episodes may have been lost, but not because of "
         "what happened in them",
+    )
+
+
+def _tested(evidence: Evidence | None) -> tuple[str, ...]:
+    """How the tests of the assumptions came out."""
+    if evidence is None:
+        return ()
+    e_values = {
+        "that transitions are the same at every step": evidence.stationary,
+        "that they do not depend on the previous state": evidence.memoryless,
+    }
+    tested = [f"{what} (log e-value {value:.3g})" for what, value in e_values.items() if value is not None]
+    return (
+        f"the episodes were used to test {' and '.join(tested)}, and did not reject it: each test rejects what is true with "
+        f"probability at most {LEVEL:g}, from {REJECTED_FROM:.3g} on. Their returns alone show a value of at least "
+        f"{evidence.returns:.3g}",
     )

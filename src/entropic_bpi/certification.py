@@ -19,7 +19,7 @@ from entropic_bpi.log import Log
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from entropic_bpi.settings import Settings
-from entropic_bpi.types import Bounds, Transitions
+from entropic_bpi.types import Claim, Transitions
 
 __all__ = ["Comparison", "certify"]
 
@@ -157,7 +157,7 @@ def certify(
     )
 
 
-def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Bounds, *, named: float | None) -> Certificate:
+def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Claim, *, named: float | None) -> Certificate:
     problem = evidence.problem
     if evidence.circumstances.log is not None and named is None:
         # Nobody named an ε: the policy is within the certified gap of the best.

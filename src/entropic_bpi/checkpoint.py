@@ -24,6 +24,8 @@ from entropic_bpi._files import write_atomically
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import Problem
+from entropic_bpi.sampling.one_law import Tally
+from entropic_bpi.sampling.witness import BEFORE_THE_FIRST, CELLS, Witness
 from entropic_bpi.types import Bounds, Plan, Transitions
 
 __all__ = ["HISTORY", "Checkpoint", "State"]
@@ -41,11 +43,23 @@ _TRANSITIONS = {
     "rewards": _NUMBERS,
     "upper": _NUMBERS,
 }
+_TALLY = {
+    "rows": _INTEGERS,
+    "groups": _INTEGERS,
+    "successors": _INTEGERS,
+    "times": _INTEGERS,
+    "rewards": _NUMBERS,
+}
 _ARRAYS = {
     "history": HISTORY,
     **{f"seen_{name}": dtype for name, dtype in _TRANSITIONS.items()},
     **{f"best_{name}": dtype for name, dtype in _TRANSITIONS.items()},
     "best_policy": _INTEGERS,
+    "found": np.dtype("u1"),  # a list of strings as JSON
+    **{f"by_step_{name}": dtype for name, dtype in _TALLY.items()},
+    **{f"by_previous_{name}": dtype for name, dtype in _TALLY.items()},
+    "returns": _INTEGERS,
+    "memory": _NUMBERS,
 }
 _NOTHING: type = type(None)
 _HEADER: dict[str, tuple[type, ...]] = {
@@ -75,6 +89,7 @@ class State(NamedTuple):
     rng : dict
         State of the run's generator, a PCG64.
     counts : Counts
+    witness : Witness or None
     history : structured array :data:`HISTORY`
         The plans before the one that comes next.
     best : (Plan, int, Transitions) or None
@@ -85,6 +100,10 @@ class State(NamedTuple):
         If the run ended because the environment raised an error, or contradicted what is assumed of it: the message.
     announcement : str or None
         Digest of the run's announcement.
+    found : list of str
+        The labels of the states in their order, where they are numbered as they are first seen.
+    memory : float array
+        What the method remembers of its earlier plans; empty if it begins anew.
     """
 
     seed: int
@@ -92,12 +111,35 @@ class State(NamedTuple):
     seconds: float
     rng: dict[str, Any]
     counts: Counts
+    witness: Witness | None
     history: np.ndarray
     best: tuple[Plan, int, Transitions] | None
     errors: int
     error: str | None
     contradiction: str | None
     announcement: str | None
+    found: list[str]
+    memory: np.ndarray
+
+    def per_step(self, problem: Problem) -> State:
+        """The same run, whose counts were pooled over the steps, as one of ``problem``, which counts step by step.
+
+        Plans that were made are dropped: they rest on what is assumed no more. The test of memory begins anew.
+        """
+        assert self.witness is not None
+        if problem.random_rewards:
+            raise InvalidProblemError(
+                "this run has pooled random rewards over the steps: it cannot go on with stationary=False; start another"
+            )
+        witness = Witness(problem)
+        witness.returns = self.witness.returns
+        return self._replace(
+            counts=Counts.of(problem, self.witness.per_step(self.counts, problem), self.counts.episodes),
+            witness=witness,
+            history=self.history[:0],
+            best=None,
+            memory=self.memory[:0],
+        )
 
 
 class Checkpoint:
@@ -108,6 +150,13 @@ class Checkpoint:
             raise InvalidProblemError(f"checkpoint: {path.parent} is not an existing folder")
         self.path, self.facts, self.seed = path, facts, seed
         self.saved, self.warned = time.monotonic(), False
+
+    def holds(self, facts: dict[str, str]) -> bool:
+        """Whether the file is of a run with these facts."""
+        try:
+            return self.path.exists() and _parse(self.path)[0]["facts"] == facts
+        except (OSError, _Damaged):
+            return False
 
     def read(self, problem: Problem) -> State | None:
         """The state that was saved, or None if there is no file yet."""
@@ -147,9 +196,15 @@ class Checkpoint:
             "contradiction": state.contradiction,
             "announcement": state.announcement,
         }
-        arrays = {"history": state.history, **_named("seen", state.counts.seen())}
+        found = np.frombuffer(json.dumps(state.found).encode(), np.uint8)
+        arrays = {"history": state.history, **_named("seen", state.counts.seen()), "found": found}
+        arrays["memory"] = state.memory
         if state.best is not None:
             arrays |= {"best_policy": state.best[0].policy, **_named("best", state.best[2])}
+        if state.witness is not None:
+            arrays |= _named("by_previous", state.witness.by_previous.tally()) | {"returns": state.witness.returns}
+            if state.witness.by_step is not None:
+                arrays |= _named("by_step", state.witness.by_step.tally())
         self.saved = time.monotonic()
         try:
             write_atomically(self.path, lambda file: _write(file, header, arrays))
@@ -160,8 +215,8 @@ class Checkpoint:
             self.warned = True
 
 
-def _named(prefix: str, transitions: Transitions) -> dict[str, np.ndarray]:
-    return {f"{prefix}_{name}": array for name, array in transitions._asdict().items()}
+def _named(prefix: str, table: Transitions | Tally) -> dict[str, np.ndarray]:
+    return {f"{prefix}_{name}": array for name, array in table._asdict().items()}
 
 
 def _write(file: BinaryIO, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -242,19 +297,34 @@ def _checked_state(header: dict[str, Any], arrays: dict[str, np.ndarray], proble
     planned = arrays["history"]["episodes"]
     in_order = bool(np.all(planned[1:] > planned[:-1])) and _within(planned, 0, header["episodes"] - 1)
     _require(in_order, "history is not in order")
+    _require(not np.isnan(arrays["memory"]).any(), "memory has no number")
+    counts = _counts("seen", arrays, header["episodes"], problem)
     return State(
         seed=header["seed"],
         round=header["round"],
         seconds=header["seconds"],
         rng=header["rng"],
-        counts=_counts("seen", arrays, header["episodes"], problem),
+        counts=counts,
+        witness=_witness(arrays, counts) if problem.black_box_rewards else None,
         history=arrays["history"],
         best=_best(header["best"], arrays, header["episodes"], problem),
         errors=header["errors"],
         error=header["error"],
         contradiction=header["contradiction"],
         announcement=announcement,
+        found=_found(arrays["found"].tobytes(), problem),
+        memory=arrays["memory"],
     )
+
+
+def _found(text: bytes, problem: Problem) -> list[str]:
+    try:
+        labels = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _Damaged("found is not JSON") from None
+    _require(type(labels) is list and all(type(label) is str for label in labels), "found are not labels")
+    _require(len(set(labels)) == len(labels) <= (problem.max_states or 0), "found are not the labels of states")
+    return list(labels)
 
 
 def _check_generator(state: dict[str, Any]) -> None:
@@ -306,6 +376,38 @@ def _counts(prefix: str, arrays: dict[str, np.ndarray], episodes: int, problem: 
         return Counts.of(problem, seen, episodes)
     except InvalidProblemError as error:
         raise _Damaged(str(error)) from None
+
+
+def _witness(arrays: dict[str, np.ndarray], counts: Counts) -> Witness:
+    """What was seen beside these counts, and agrees with them."""
+    problem = counts.problem
+    witness = Witness(problem)
+    by_step = _tally("by_step", arrays, problem, 0, problem.horizon - 1)
+    by_previous = _tally("by_previous", arrays, problem, BEFORE_THE_FIRST, problem.n_states - 1)
+    returns = arrays["returns"]
+    agrees = returns.size == CELLS and _within(returns, 0, counts.episodes) and returns.sum() == counts.episodes
+    _require(agrees, f"returns are not those of {counts.episodes} episodes")
+    if problem.stationary:
+        visits = np.bincount(by_step.rows, by_step.times, problem.n_rows)[:-1]
+        _require(np.array_equal(visits, counts.ledger.visits[:-1]), "by_step does not agree with the counts")
+    witness.restore(by_step, by_previous, returns)
+    _require(witness.sound, "by_step or by_previous has more outcomes than are possible")
+    return witness
+
+
+def _tally(prefix: str, arrays: dict[str, np.ndarray], problem: Problem, first: int, last: int) -> Tally:
+    tally = Tally(*(arrays[f"{prefix}_{name}"] for name in _TALLY))
+    _require(len({column.size for column in tally}) == 1, f"{prefix} has arrays of different lengths")
+    inside = [
+        _within(tally.rows, 0, problem.n_rows - 2),
+        _within(tally.groups, first, last),
+        _within(tally.successors, 0, problem.n_states - 1),
+        _within(tally.times, 1, _MOST_VISITS),
+        _within(tally.rewards, *problem.reward_range),
+        tally.times.sum(dtype=float) < _MOST_VISITS,
+    ]
+    _require(all(inside), f"{prefix} is out of range")
+    return tally
 
 
 def _within(array: np.ndarray, low: Any, high: float) -> bool:

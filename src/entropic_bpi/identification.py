@@ -16,6 +16,7 @@ a stale policy may revisit an under-sampled pair for a whole batch.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,13 @@ from entropic_bpi._text import shown
 from entropic_bpi.announcement import announce as announce_run
 from entropic_bpi.announcement import check_announced
 from entropic_bpi.certificate import Circumstances, Logged
-from entropic_bpi.checkpoint import Checkpoint
+from entropic_bpi.checkpoint import Checkpoint, State
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.log import Log
 from entropic_bpi.loop import Identification, Loop
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.problem import Problem
-from entropic_bpi.sampling.environment import check_black_box, open_environment
+from entropic_bpi.sampling.environment import Environment, check_black_box, open_environment
 from entropic_bpi.settings import EVERY, Settings
 from entropic_bpi.types import Plan
 
@@ -70,15 +71,17 @@ def identify(
     announce: str | Path | None = None,
     progress: bool = False,
     num_envs: int = 1,
+    max_states: int | None = None,
 ) -> Identification:
     r"""Learn a policy from episodes and stop with a certificate that it is ε-optimal with probability 1 - δ.
 
     Parameters
     ----------
-    source : FiniteMDP, Gymnasium environment or environment id
+    source : FiniteMDP, Gymnasium environment, vector environment, environment id, class or factory
         The model to simulate: the learner sees its rewards and sampled transitions, never its probabilities. Or an
         environment with finitely many observations and actions, used through ``reset`` and ``step`` alone; see
-        :mod:`entropic_bpi.sampling.environment` for what is assumed of it.
+        :mod:`entropic_bpi.sampling.environment` for what is assumed of it. Spaces may be any of
+        :mod:`entropic_bpi.sampling.spaces`.
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
     eps, delta : float
@@ -97,8 +100,8 @@ def identify(
         Which next states are possible: unknown, read from the model's support, or declared. For a model a mask
         ``(S, A, S)``. For an environment a mask ``(S, A, S + 1)`` whose last column is the end of the episode, a dict
         ``{(state, action): [next state, …]}``, or a function ``(state, action)`` that returns the next states: elements of
-        the environment's spaces, and :data:`entropic_bpi.END` for the end. A transition to anything else ends the run
-        with an error.
+        the environment's spaces, and :data:`entropic_bpi.END` for the end. What may come with several rewards is listed
+        once for each: ``[END, END, END]`` if one may win, draw or lose. Anything else ends the run with an error.
     max_successors : int, optional
         Declare that every state and action has at most so many outcomes, unknown which; 1 for a deterministic model or
         environment. In an environment the reward is part of the outcome: an ending with another reward is another one.
@@ -142,7 +145,12 @@ def identify(
     progress : bool
         Show a progress line on stderr.
     num_envs : int
-        Copies of an environment, given by its id, that are stepped together (``gymnasium.vector``) and share the episodes.
+        Copies of an environment, given by its id, class or factory, that are stepped together (``gymnasium.vector``) and
+        share the episodes.
+    max_states : int, optional
+        Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
+        strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
+        more is an error. Only this bound enters the certificate, so a tight one helps.
 
     Examples
     --------
@@ -166,14 +174,14 @@ def identify(
         beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon, stationary=stationary,
         successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
         reward_range=reward_range, rewards=rewards, return_range=return_range, data=data, max_episodes=max_episodes,
-        seed=seed, ties=ties, num_envs=num_envs,
+        seed=seed, ties=ties, num_envs=num_envs, max_states=max_states,
     )  # fmt: skip
     loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
     with closing(loop):
         facts = loop.facts() if path or announced else {}
         store = None if path is None else Checkpoint(path, facts, settings.seed)
-        saved = None if store is None else store.read(loop.problem)
+        saved = None if store is None else _read(store, loop)
         if saved is not None:
             loop = loop.resumed(saved, accept_errors=accept_errors)
         if announced is not None and saved is not None:
@@ -185,6 +193,18 @@ def identify(
                 store.save(loop.state())  # from now on it can be taken up, whatever happens
         _watch(loop, store, progress)
         return loop.result()
+
+
+def _read(store: Checkpoint, loop: Loop) -> State | None:
+    """What was saved of this run; or of the same run with pooled counts, which are then counted step by step."""
+    if isinstance(loop.source, FiniteMDP) or loop.problem.stationary:
+        return store.read(loop.problem)
+    pooled = replace(loop, problem=_black_box(loop.source, replace(loop.settings, stationary=True)))
+    facts = pooled.facts()
+    if not store.holds(facts):
+        return store.read(loop.problem)
+    saved = Checkpoint(store.path, facts, store.seed).read(pooled.problem)
+    return None if saved is None else saved.per_step(loop.problem)
 
 
 def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
@@ -209,8 +229,9 @@ def start(source: Any, settings: Settings) -> Loop:
     seed = _fresh_seed() if settings.seed is None else settings.seed
     circumstances = Circumstances(batches=settings.replan != EVERY)
     if not isinstance(source, FiniteMDP):
-        opened, problem = _open_black_box(source, settings)
-        loop = Loop(opened, problem, settings, seed, circumstances)
+        check_black_box(settings.horizon, settings.reward_range)
+        opened = open_environment(source, settings.num_envs, settings.max_states)
+        loop = Loop(opened, _black_box(opened, settings), settings, seed, circumstances)
         return loop if settings.data is None else _begun(loop, settings.data)
     problem, ignored = _problem_of(source, settings)
     return Loop(source, problem, settings, seed, circumstances._replace(ignored=ignored))
@@ -224,6 +245,10 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
         raise InvalidProblemError(f"horizon is {settings.horizon}, but the model's is {mdp.horizon}")
     if settings.reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
+    if settings.max_states is not None:
+        raise InvalidProblemError(
+            "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
+        )
     if settings.rewards != "fixed":
         raise InvalidProblemError(
             f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"
@@ -248,15 +273,11 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
     return problem, tuple(ignored)
 
 
-def _open_black_box(source: Any, settings: Settings) -> tuple[Any, Problem]:
-    check_black_box(settings.horizon, settings.reward_range)
-    environment = open_environment(source, settings.num_envs)
+def _black_box(environment: Environment, settings: Settings) -> Problem:
     names = ("horizon", "reward_range", "successors", "max_successors", "return_range")
     declared: dict[str, Any] = {name: getattr(settings, name) for name in names}
     pooled = settings.stationary is not False
-    return environment, environment.problem(
-        stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict()
-    )
+    return environment.problem(stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict())
 
 
 def _begun(loop: Loop, log: Log) -> Loop:

@@ -36,7 +36,8 @@ from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.declared import declared_rows
-from entropic_bpi.sampling.environment import Numbered, check_black_box, finite_space
+from entropic_bpi.sampling.environment import check_black_box
+from entropic_bpi.sampling.spaces import Finite, finite
 from entropic_bpi.types import Transitions
 
 __all__ = ["Log", "Outcomes"]
@@ -192,7 +193,7 @@ class Log:
             raise InvalidProblemError("from_minari needs Minari: pip install 'entropic-bpi[minari]'") from None
         try:
             data = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
-            spaces = finite_space(data.observation_space), finite_space(data.action_space)
+            spaces = _listed(data.observation_space), _listed(data.action_space)
             columns = _columns_of(data.iterate_episodes(), *spaces)
         except (FileNotFoundError, AttributeError) as error:
             raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
@@ -243,6 +244,7 @@ class Log:
         horizon: int | None,
         reward_range: tuple[float, float] | None,
         successors: Any = None,
+        reward_law: str = "fixed",
         **declared: Any,
     ) -> Problem:
         """The problem that the log is about, a black box: its labels, and what is declared as for an environment."""
@@ -252,13 +254,16 @@ class Log:
         names, end = tuple(map(str, self.states)), "end"
         while end in names:
             end = f"({end})"
-        states, actions = _numbered(self.states), _numbered(self.actions)
+        if successors is not None:
+            states, actions = _numbered(self.states), _numbered(self.actions)
+            successors = declared_rows(states, actions, successors, repeated=reward_law == "fixed")
         return Problem.black_box(
             len(names),
             len(self.actions),
             horizon=horizon,
             reward_range=reward_range,
-            successors=None if successors is None else declared_rows(states, actions, successors),
+            successors=successors,
+            reward_law=reward_law,
             state_names=(*names, end),
             action_names=tuple(map(str, self.actions)),
             source=f"log:{self.name}",
@@ -535,7 +540,15 @@ class _Reading:
             raise InvalidProblemError(f"line {line} of {self.name}, episode {shown(episode)}: {message.format(*found)}")
 
 
-def _columns_of(episodes: Iterable[Any], states: Numbered, actions: Numbered) -> dict[str, np.ndarray]:
+def _listed(space: Any) -> Finite:
+    """A space of a data set, whose elements can be listed."""
+    numbered = finite(space)
+    if numbered is None or not numbered.listable:
+        raise InvalidProblemError(f"the space {shown(space)} of the data set is not finite, or too large to list it")
+    return numbered
+
+
+def _columns_of(episodes: Iterable[Any], states: Finite, actions: Finite) -> dict[str, np.ndarray]:
     """The steps of Minari's episodes; an episode has one observation more than steps."""
     columns: dict[str, list[np.ndarray]] = {}
     for number, episode in enumerate(episodes):
@@ -562,7 +575,7 @@ def _columns_of(episodes: Iterable[Any], states: Numbered, actions: Numbered) ->
     return {name: np.concatenate(parts) for name, parts in columns.items()}
 
 
-def _numbers_of(space: Numbered, elements: Any) -> np.ndarray:
+def _numbers_of(space: Finite, elements: Any) -> np.ndarray:
     """The numbers of elements of a space; those of a tuple come as a tuple of arrays."""
     each = zip(*elements, strict=True) if isinstance(elements, tuple) else elements
     return np.array([space.index(element) for element in each], dtype=np.int64)
@@ -577,7 +590,7 @@ def _contradiction(problem: Problem, moves: Transitions) -> str | None:
     return None
 
 
-def _numbered(labels: tuple[Any, ...]) -> Numbered:
+def _numbered(labels: tuple[Any, ...]) -> Finite:
     """Labels as the elements of a space."""
     numbers = {label: i for i, label in enumerate(labels)}
 
@@ -587,7 +600,7 @@ def _numbered(labels: tuple[Any, ...]) -> Numbered:
         except TypeError:
             return -1
 
-    return Numbered(len(labels), index, labels.__getitem__)
+    return Finite(len(labels), 1, index, labels.__getitem__)
 
 
 def _quoted(column: str) -> str:

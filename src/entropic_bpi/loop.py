@@ -12,6 +12,7 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi._facts import facts_of, problem_facts
+from entropic_bpi.assumption_tests import examine
 from entropic_bpi.certificate import Certificate, Circumstances
 from entropic_bpi.checkpoint import HISTORY, State
 from entropic_bpi.counts import Counts
@@ -21,12 +22,13 @@ from entropic_bpi.sampling import open_sampler
 from entropic_bpi.sampling.environment import EnvironmentRaised
 from entropic_bpi.sampling.simulator import Simulator
 from entropic_bpi.settings import EVERY, Settings
-from entropic_bpi.types import Plan, Transitions
+from entropic_bpi.types import Bounds, Plan, Transitions
 
 __all__ = ["Identification", "Loop"]
 
 # Episodes that the compiled plan-test-play loop handles before it returns to Python.
 EVERY_CHUNK = 2_000
+_NO_MEMORY = np.empty(0)
 # What a checkpoint keeps of an error's message.
 LONGEST_MESSAGE = 300
 # Beyond this many plans, replan="every" keeps only one in about a thousandth of the episodes so far.
@@ -63,6 +65,10 @@ class Identification:
     history: np.ndarray
     seconds: float
     seed: int
+
+    def policy_of(self, observation: Any, step: int = 0) -> Any:
+        """What the certified policy does on an observation; see :meth:`Certificate.policy_of`."""
+        return self.certificate.policy_of(observation, step)
 
     def __repr__(self) -> str:
         claim = self.certificate
@@ -102,11 +108,23 @@ class Loop:
         """Plan, test, play. ``observe`` is told of every plan; it changes nothing."""
         while True:
             plan = self.method.plan(self.counts, self.round)
+            self._examine(plan.bounds)
             self._note(plan)
             observe(plan)
             if plan.bounds.reached(self.problem.goal) or self._left() <= 0:
                 return
             self._play(plan)
+
+    def _examine(self, bounds: Bounds) -> None:
+        """End the run if what was seen speaks against what is assumed."""
+        if self.sampler.witness is None:
+            return
+        try:
+            evidence = examine(self.sampler.witness, bounds.upper)
+        except InvalidProblemError as error:
+            error.counts = self.counts
+            raise
+        self.circumstances = self.circumstances._replace(tests=evidence)
 
     def _left(self) -> float:
         budget = self.settings.max_episodes
@@ -114,7 +132,12 @@ class Loop:
 
     def _play(self, plan: Plan) -> None:
         """Play what the plan asks for, wholly or, when interrupted, not at all."""
-        before, rng, round = self.counts.state(), self.rng.bit_generator.state, self.round
+        before, rng, round, memory = (
+            self.counts.state(),
+            self.rng.bit_generator.state,
+            self.round,
+            self._memory().copy(),
+        )
         try:
             if self._compiled():
                 self._play_chunk(plan)
@@ -123,7 +146,7 @@ class Loop:
         except BaseException as error:
             reached = self.counts.episodes
             self.counts.restore(before)
-            self.rng.bit_generator.state, self.round = rng, round
+            self.rng.bit_generator.state, self.round, self._memory()[:] = rng, round, memory
             if self.sampler.fragile and not isinstance(error, KeyboardInterrupt):
                 self._mark(error)
             # The whole episodes before one that contradicts the problem are kept: play them again.
@@ -134,6 +157,11 @@ class Loop:
             if isinstance(error, InvalidProblemError):
                 error.counts = self.counts
             raise
+
+    def _memory(self) -> np.ndarray:
+        """What the method remembers of its plans, if anything."""
+        memory: np.ndarray = getattr(self.method, "memory", _NO_MEMORY)
+        return memory
 
     def _compiled(self) -> bool:
         """Whether a single compiled loop plans, tests and plays after every episode."""
@@ -190,6 +218,7 @@ class Loop:
             seconds=self.elapsed(),
             rng=dict(self.rng.bit_generator.state),
             counts=self.counts,
+            witness=self.sampler.witness,
             # The row of the plan that comes next is noted when the run goes on.
             history=history[history["episodes"] < self.counts.episodes],
             best=self.best,
@@ -197,6 +226,8 @@ class Loop:
             error=self.error,
             contradiction=self.contradiction,
             announcement=self.circumstances.announcement,
+            found=[] if self.problem.max_states is None else self.source.states.found,
+            memory=self._memory().copy(),
         )
 
     def resumed(self, saved: State, *, accept_errors: bool) -> Loop:
@@ -223,6 +254,13 @@ class Loop:
             ),
         )
         loop.counts, loop.rng.bit_generator.state = saved.counts, saved.rng
+        if saved.found:
+            loop.source.states.recall(saved.found)
+        loop.sampler.witness = saved.witness
+        if saved.memory.size:
+            if saved.memory.size != loop._memory().size:
+                raise InvalidProblemError(f"the checkpoint's memory does not fit method {self.settings.method!r}")
+            loop._memory()[:] = saved.memory
         return loop
 
     def close(self) -> None:
@@ -235,13 +273,14 @@ class Loop:
         assert self.best is not None
         plan, episodes, transitions = self.best
         claim = self.method.claim(Counts.of(self.problem, transitions, episodes), plan)
+        self._examine(claim)
         certificate = Certificate(
             policy=plan.policy[int(self.problem.artificial) :],
             episodes=episodes,
             **claim._asdict(),
             method=self.settings.method,
             constants=self.settings.options.get("constants"),
-            problem=self.problem,
+            problem=replace(self.problem, state_names=tuple(self.problem.state_names)),
             transitions=transitions,
             circumstances=self.circumstances,
         )

@@ -75,6 +75,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "seed": check_seed,
     "ties": check_ties,
     "num_envs": check_integer,
+    "max_states": check_integer,
     "data": check_log,
     "rewards": check_rewards,
 }
@@ -107,6 +108,7 @@ class Settings:
     data : Log or None
         Where the counts begin.
     num_envs : int
+    max_states : int or None
     max_episodes : int or None
     seed : int or None
         None: a fresh one.
@@ -126,6 +128,7 @@ class Settings:
     return_range: tuple[float, float] | None = None
     data: Log | None = None
     num_envs: int = 1
+    max_states: int | None = None
     max_episodes: int | None = None
     seed: int | None = None
 

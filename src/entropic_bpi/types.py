@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-__all__ = ["END", "Behaviour", "Bounds", "Goal", "Plan", "Transitions"]
+__all__ = ["END", "Behaviour", "Bounds", "Claim", "Evidence", "Goal", "Plan", "Transitions"]
 
 
 class _Ending(Enum):
@@ -59,6 +59,15 @@ class Bounds(NamedTuple):
         return self._replace(gap=min(self.gap, width)) if math.isfinite(self.lower) else self
 
 
+class Claim(NamedTuple):
+    """The bounds that a certificate states, and the ``test`` that its gap comes from, where a method has several."""
+
+    lower: float
+    upper: float
+    gap: float
+    test: str | None
+
+
 class Behaviour(NamedTuple):
     """What to play: arrays ``(steps, S)`` of actions; ``turn`` is -1 where the lead goes on.
 
@@ -87,6 +96,24 @@ class Plan(NamedTuple):
     policy: np.ndarray
     bounds: Bounds
     behaviour: Behaviour
+
+
+class Evidence(NamedTuple):
+    """What the episodes of an environment say about what is assumed of it; see :mod:`entropic_bpi.assumption_tests`.
+
+    Attributes
+    ----------
+    stationary : float or None
+        Logarithm of the e-value against one law at every step; None where that is not assumed.
+    memoryless : float
+        The same against a law that does not depend on the previous state.
+    returns : float
+        The returns of the episodes alone show that V* is at least this.
+    """
+
+    stationary: float | None
+    memoryless: float
+    returns: float
 
 
 class Transitions(NamedTuple):

@@ -9,6 +9,7 @@ import numpy as np
 from entropic_bpi.counts import Counts
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.problem import Problem
+from entropic_bpi.sampling.witness import Witness
 from entropic_bpi.types import Behaviour
 
 __all__ = ["Sampler", "open_sampler"]
@@ -21,9 +22,12 @@ class Sampler(Protocol):
     ----------
     fragile : bool
         Whether playing can fail for reasons of the source's own, so that episodes are lost.
+    witness : Witness or None
+        What speaks for or against what is assumed of the source; None where it is true by construction.
     """
 
     fragile: bool
+    witness: Witness | None
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""

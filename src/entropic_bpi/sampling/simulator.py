@@ -1,6 +1,6 @@
 r"""Episodes of a simulated :class:`~entropic_bpi.mdp.FiniteMDP`, one at a time or many at once.
 
-The behaviour to play is a :class:`Behaviour`: follow ``lead`` until the first place where ``turn`` names an action, play
+The behaviour to play is a ``Behaviour``: follow ``lead`` until the first place where ``turn`` names an action, play
 it, and follow ``greedy`` from there on; or follow ``greedy`` from the start. The only memory is that one bit.
 
 **Many at once.** The visitors of a state at a step go to their next states independently, so the numbers that go to
@@ -18,6 +18,7 @@ from entropic_bpi._compile import allocating, helper, inlined
 from entropic_bpi.counts import Counts, Ledger, record
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.problem import Frame, Problem, row_of
+from entropic_bpi.sampling.witness import Witness
 from entropic_bpi.types import Behaviour, Transitions
 
 __all__ = ["Kernel", "Simulator", "play_episode"]
@@ -147,6 +148,7 @@ class Simulator:
     """Draws transitions of ``mdp`` with ``rng``; the only part of a run that knows the probabilities."""
 
     fragile = False
+    witness: Witness | None = None
 
     def __init__(self, mdp: FiniteMDP, problem: Problem, rng: np.random.Generator) -> None:
         self.rng = rng

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entropic_bpi.verification._claim import Claim
+from entropic_bpi.verification._claim import REJECTED_FROM, TEST_LEVEL, Claim
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._payments import SAME_REWARD
 from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS
@@ -25,6 +25,7 @@ def _assumptions(claim: Claim) -> list[str]:
             "model": "the possible next states are those of the model (their probabilities are not used)",
             "mask": "the possible next states are those of the declared mask",
         }[claim.successors],
+        *_of_states(claim),
         *_limits(claim),
         _of_rewards(claim),
         "the start is random; its distribution is learned as an artificial first step"
@@ -55,7 +56,29 @@ def _assumptions(claim: Claim) -> list[str]:
             f"the environment raised an error {often} and the run went on: episodes may have been lost, but not "
             "because of what happened in them"
         )
+    if claim.tests is not None:
+        sentences.append(_tested(claim.tests))
     return sentences
+
+
+def _of_states(claim: Claim) -> list[str]:
+    if claim.max_states is None:
+        return []
+    bound = f"there are at most {claim.max_states} different observations"
+    return [f"{bound}; a state is one of them, numbered as it was first seen"]
+
+
+def _tested(tests: dict[str, float]) -> str:
+    tested = {
+        "stationary": "that transitions are the same at every step",
+        "memoryless": "that they do not depend on the previous state",
+    }
+    found = " and ".join(f"{tested[name]} (log e-value {tests[name]:.3g})" for name in tested if name in tests)
+    return (
+        f"the episodes were used to test {found}, and did not reject it: each test rejects what is true with probability at "
+        f"most {TEST_LEVEL:g}, from {REJECTED_FROM:.3g} on. Their returns alone show a value of at least "
+        f"{tests['returns']:.3g}"
+    )
 
 
 def _origin(claim: Claim) -> list[str]:

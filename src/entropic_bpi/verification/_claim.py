@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -12,6 +13,11 @@ from entropic_bpi.verification._problem import Problem
 from entropic_bpi.verification._slots import check_names, check_slots
 
 Paid = tuple[float, float]  # the ends of what a reward is known to lie between
+
+
+# Each test of an assumption rejects what is true with this probability: from this logarithm of an e-value on.
+TEST_LEVEL = 0.01
+REJECTED_FROM = math.log(1 / TEST_LEVEL)
 
 
 class Outcome(NamedTuple):
@@ -56,6 +62,8 @@ class Claim(Problem):
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
+        tests = ("ratio", "pairs") if self.method == "kl" else (None,)
+        self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
         self.assumptions = content["assumptions"]
 
     def _read_counts(self, given: dict[str, Any]) -> None:
@@ -155,9 +163,19 @@ class Claim(Problem):
         digest = given["announcement"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("circumstances.announcement", digest)):
             raise Rejected(f"circumstances.announcement must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
+        self.tests = None if given["tests"] is None else self._read_tests(an_object("tests", given["tests"]))
         self.log = None if given["log"] is None else Log(an_object("circumstances.log", given["log"]))
         if self.log is not None and not (self.black_box and self.method == "kl"):
             raise Rejected("only the KL method certifies from a log, with rewards that are learned")
+
+    def _read_tests(self, given: dict[str, Any]) -> dict[str, float]:
+        """The logarithms of two e-values and a value. Whether they are true cannot be seen from the counts."""
+        if not self.black_box or (given["stationary"] is None) == self.stationary:
+            raise Rejected("circumstances.tests must be those of an environment, of what is assumed of it and no more")
+        tests = {name: a_number(f"tests.{name}", value) for name, value in given.items() if value is not None}
+        if not max(tests.get("stationary", 0.0), tests["memoryless"]) < REJECTED_FROM:
+            raise Rejected(f"the tests have rejected what is assumed: {given!r:.80}")
+        return tests
 
     def action(self, h: int, s: int) -> int:
         """What the policy does at planned step ``h``."""
@@ -172,19 +190,21 @@ class Claim(Problem):
     def _listed(self, row: int) -> list[Outcome]:
         """What is declared and what was seen of a row.
 
-        One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome.
+        One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
+        and takes one of the places where its state is listed.
         """
         payments = self._paid_by(row)
+        states = [y for y, _ in self.seen.get(row, {})]
         listed = []
         for slot in self.row_slots[row]:
             y = self.slot_successor[slot]
-            if self.black_box and not self.random_rewards:
-                # What was seen has a reward of its own; another one may be possible.
-                if len(payments.get(y, {})) < self.reward_kinds(row, y):
-                    listed.append(Outcome(y, slot, {}, 0))
-            else:
+            if not self.black_box or self.random_rewards:
                 paid = payments.pop(y, {})
                 listed.append(Outcome(y, slot, paid, sum(paid.values())))
+            elif y in states:
+                states.remove(y)
+            else:
+                listed.append(Outcome(y, slot, {}, 0))
         for y, paid in payments.items():
             kinds = [paid] if self.random_rewards else [{reward: count} for reward, count in paid.items()]
             listed += [Outcome(y, None, kind, sum(kind.values())) for kind in kinds]
