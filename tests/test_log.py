@@ -31,7 +31,8 @@ def write_csv(path, lines, names=tuple(ROLES)):
 
 
 def seen_by(log, horizon=None):
-    outcomes = log.outcomes(horizon)
+    """Pooled over all steps or, with a horizon, at each step before it."""
+    outcomes = log.outcomes(pooled=horizon is None, horizon=horizon, last_ends=horizon is not None)
     keys = zip(*(array.tolist() for array in outcomes[:5]), strict=True)
     return Counter(dict(zip(keys, outcomes.times.tolist(), strict=True)))
 

@@ -12,12 +12,14 @@ import numpy as np
 
 from entropic_bpi._checks import check_finite, check_policy, check_positive, check_probability
 from entropic_bpi._text import shown
+from entropic_bpi.assumption_tests import examine
 from entropic_bpi.certificate import Certificate, Circumstances, Logged
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.log import Log
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
+from entropic_bpi.sampling.witness import Witness
 from entropic_bpi.settings import Settings
 from entropic_bpi.types import Claim, Transitions
 
@@ -55,7 +57,7 @@ class Comparison:
 
 
 class _Evidence(NamedTuple):
-    """Counts of a problem, how they came about, and the labels of its states and actions."""
+    """Counts of a problem, how they came about, the labels of its states and actions, and who saw them come about."""
 
     problem: Problem
     transitions: Transitions
@@ -63,6 +65,7 @@ class _Evidence(NamedTuple):
     circumstances: Circumstances
     states: Sequence[Any]
     actions: Sequence[Any]
+    witness: Witness | None = None
 
 
 def certify(
@@ -80,6 +83,7 @@ def certify(
     successors: Any = None,
     max_successors: int | None = None,
     return_range: tuple[float, float] | None = None,
+    max_states: int | None = None,
 ) -> Any:
     r"""Certify from data that was already collected: another risk level, a given policy, or somebody else's log.
 
@@ -103,11 +107,12 @@ def certify(
         their names), as a mapping or as a function. Default: the best candidate that the data has.
     policies : mapping of names to policies, optional
         Compare these instead.
-    horizon, reward_range, stationary, rewards, successors, max_successors, return_range
+    horizon, reward_range, stationary, rewards, successors, max_successors, return_range, max_states
         For a log, what is declared about it, as :func:`entropic_bpi.identify` takes it for an environment: the number of
         steps that count and the range of the rewards, which are required; whether transitions are the same at every step
-        (default: True); and the law of the rewards, the possible next states, their number and the range of the return,
-        where more is known. States and actions are the log's labels. What contradicts a declaration is named by its line.
+        (default: True); and the law of the rewards, the possible next states, their number, the range of the return, and
+        how many states there are at most, where more is known. States and actions are the log's labels. What contradicts
+        a declaration is named by its line, and the tests of :mod:`entropic_bpi.assumption_tests` are made.
 
     Returns
     -------
@@ -133,6 +138,7 @@ def certify(
         "successors": successors,
         "max_successors": max_successors,
         "return_range": return_range,
+        "max_states": max_states,
     }
     if isinstance(source, Log):
         evidence = _logged(source, beta, eps, delta, declared)
@@ -158,10 +164,12 @@ def certify(
 
 
 def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Claim, *, named: float | None) -> Certificate:
-    problem = evidence.problem
-    if evidence.circumstances.log is not None and named is None:
+    problem, circumstances = evidence.problem, evidence.circumstances
+    if circumstances.log is not None and named is None:
         # Nobody named an ε: the policy is within the certified gap of the best.
         problem = replace(problem, eps=claim.gap if 0 < claim.gap < math.inf else problem.eps)
+    if evidence.witness is not None:
+        circumstances = circumstances._replace(tests=examine(evidence.witness, claim.upper))
     return Certificate(
         policy=planned[int(problem.artificial) :],
         episodes=evidence.episodes,
@@ -170,7 +178,7 @@ def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Claim, *, name
         constants=None,
         problem=problem,
         transitions=evidence.transitions,
-        circumstances=evidence.circumstances,
+        circumstances=circumstances,
     )
 
 
@@ -220,10 +228,14 @@ def _logged(log: Log, beta: float, eps: float | None, delta: float | None, decla
         successors=settings.successors,
         max_successors=settings.max_successors,
         return_range=settings.return_range,
+        max_states=settings.max_states,
     )
-    transitions = log.counts(problem).transitions()
-    circumstances = Circumstances(log=Logged(log.longest, log.unused, log.excluded))
-    return _Evidence(problem, transitions, log.episodes, circumstances, log.states, log.actions)
+    projection = log.project(problem)
+    transitions = projection.counts().transitions()
+    circumstances = Circumstances(log=Logged(*projection.facts()))
+    witness = Witness(problem)
+    witness.add(projection.batch())
+    return _Evidence(problem, transitions, log.episodes, circumstances, log.states, log.actions, witness)
 
 
 def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
