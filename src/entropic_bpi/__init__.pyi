@@ -13,6 +13,9 @@ from .errors import CertificateError as CertificateError
 from .errors import EntropicBPIError as EntropicBPIError
 from .errors import InvalidModelError as InvalidModelError
 from .errors import InvalidProblemError as InvalidProblemError
+from .evar import EVaR as EVaR
+from .evar import EVaRSolution as EVaRSolution
+from .evar import solve_evar as solve_evar
 from .gymnasium_env import as_gymnasium as as_gymnasium
 from .identification import identify as identify
 from .instances.gymnasium_table import from_gymnasium as from_gymnasium
