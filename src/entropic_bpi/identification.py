@@ -97,8 +97,8 @@ def identify(
         Which next states are possible: unknown, read from the model's support, or declared. For a model a mask
         ``(S, A, S)``. For an environment a mask ``(S, A, S + 1)`` whose last column is the end of the episode, a dict
         ``{(state, action): [next state, …]}``, or a function ``(state, action)`` that returns the next states: elements of
-        the environment's spaces, and :data:`entropic_bpi.END` for the end. A transition to anything else ends the run
-        with an error.
+        the environment's spaces, and :data:`entropic_bpi.END` for the end. What may come with several rewards is listed
+        once for each: ``[END, END, END]`` if one may win, draw or lose. Anything else ends the run with an error.
     max_successors : int, optional
         Declare that every state and action has at most so many outcomes, unknown which; 1 for a deterministic model or
         environment. In an environment the reward is part of the outcome: an ending with another reward is another one.
@@ -237,7 +237,9 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
     if settings.reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
     if settings.max_states is not None:
-        raise InvalidProblemError("max_states is for environments with unknown states; a FiniteMDP's are known")
+        raise InvalidProblemError(
+            "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
+        )
     if settings.rewards != "fixed":
         raise InvalidProblemError(
             f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"

@@ -145,7 +145,7 @@ def test_each_claim_about_regret_is_judged_for_both_bonuses():
     )
     assert checked.count("not confirmed") == 3
     assert "RSVI, 0.80 times as much; their intervals are apart)" in checked
-    assert "still behind at the end, by at most 25% (the first 1e4, played nearly at random, left aside))" in checked
+    assert "still behind at the end, by at most 25% after the first 1e4, which are played nearly at random)" in checked
 
 
 def crossing(run):

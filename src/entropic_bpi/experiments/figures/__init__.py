@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from entropic_bpi._checks import check_choice, check_flag, check_list, check_path
 from entropic_bpi.experiments.figures import chi2, interval, regret, stopping, tightness, tuned
-from entropic_bpi.experiments.figures._figure import FULL, QUICK, Plot, save
+from entropic_bpi.experiments.figures._figure import FULL, QUICK, Plot, read_table, save
 from entropic_bpi.experiments.runner import run
 
-__all__ = ["FIGURES", "PAPER", "Plot", "reproduce"]
+__all__ = ["FIGURES", "PAPER", "Plot", "read_table", "reproduce"]
 
 FIGURES: Mapping[str, Plot] = {
     "fig3": stopping.FIG3,

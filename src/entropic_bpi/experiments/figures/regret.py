@@ -180,7 +180,7 @@ def _lowest_throughout(episodes: np.ndarray, mean: np.ndarray, best: np.ndarray)
     )
     if excess.max() > 0:
         evidence += (
-            f", by at most {excess.max():.0%} (the first {_number(SETTLED)}, played nearly at random, left aside)"
+            f", by at most {excess.max():.0%} after the first {_number(SETTLED)}, which are played nearly at random"
         )
     return Verdict(THROUGHOUT, False, evidence)
 
