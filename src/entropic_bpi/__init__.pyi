@@ -1,4 +1,5 @@
 # Every public name and where it lives: read by type checkers, and by __init__.py when a name is first used.
+from . import compare as compare
 from . import events as events
 from . import experiments as experiments
 from . import instances as instances
