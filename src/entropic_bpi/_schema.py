@@ -7,6 +7,7 @@ of any certificate, wherever it comes from. The verifier has checks of its own, 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -183,6 +184,8 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int)
         if not inside.all() or (slot == 1).any():  # the slot of the end
             raise CertificateError("counts must pay rewards in their range, and there are none after the end")
         _check_widths(problem, rewards, upper)
+    if problem.return_range is not None and episodes:
+        _check_returns(problem, transitions, episodes)
 
 
 def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> None:
@@ -195,6 +198,18 @@ def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> N
         sound = upper - rewards <= problem.same_reward
     if not sound.all():
         raise CertificateError("counts.upper must be counts.rewards, or differ by rounding or by a cell of the range")
+
+
+def _check_returns(problem: Problem, transitions: Transitions, episodes: int) -> None:
+    """Whether episodes with returns in the declared range can have paid what was seen."""
+    (low, high), (least, most) = problem.reward_range, problem.widened_return_range
+    played, others = transitions.rows < problem.n_rows - 1, problem.horizon - 1
+    times, rewards, upper = (array[played] for array in (transitions.times, transitions.rewards, transitions.upper))
+    possible = bool((rewards + others * low <= most).all() and (upper + others * high >= least).all())
+    if not possible or not (
+        math.fsum(times * rewards) <= episodes * most and math.fsum(times * upper) >= episodes * least
+    ):
+        raise CertificateError(f"counts pay what no episodes with returns in return_range = {problem.return_range} do")
 
 
 def _check_indices(name: str, values: np.ndarray, length: int, least: int, most: int) -> None:

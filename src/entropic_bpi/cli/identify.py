@@ -85,13 +85,6 @@ def identify(
             help="Of a black box: how many different observations there can be, of whatever kind; found on the way."
         ),
     ] = None,
-    max_successors: Annotated[
-        int | None, typer.Option(help="How many different next states there can be after a state and action.")
-    ] = None,
-    return_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="LOW HIGH", help="Of a black box: where the return of every episode lies."),
-    ] = None,
     num_envs: Annotated[
         int,
         typer.Option(help="Of a black box: copies that are stepped together; one alone is faster if steps are quick."),
@@ -102,12 +95,6 @@ def identify(
             help="Of a black box: fixed by state, action and next state; random; or random-pair, whatever the next state."
         ),
     ] = "fixed",
-    return_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            metavar="LOW HIGH", help="With --reward-range: assume that the return of every episode lies here."
-        ),
-    ] = None,
     max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
     ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
@@ -176,9 +163,7 @@ def identify(
         "replan": _read_replan(replan),
         "sampling": sampling,
         "rewards": rewards,
-        "return_range": return_range,
         "max_states": max_states,
-        "max_successors": max_successors,
         "num_envs": num_envs,
         "max_episodes": max_episodes,
         "seed": seed,
