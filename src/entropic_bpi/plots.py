@@ -16,13 +16,26 @@ from entropic_bpi._text import drawable
 if TYPE_CHECKING:
     from entropic_bpi.certificate import Certificate
     from entropic_bpi.learners import Run
+    from entropic_bpi.shortfall import Missing
 
-__all__ = ["COLOURS", "grid", "interval", "new_figure", "plain_numbers", "regret", "save", "spectrum", "tidy"]
+__all__ = [
+    "COLOURS",
+    "grid",
+    "interval",
+    "missing",
+    "new_figure",
+    "plain_numbers",
+    "regret",
+    "save",
+    "spectrum",
+    "tidy",
+]
 
 #: Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", ":", "-.")
 _DPI = 200
+_MOST_STATES = 30
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -140,6 +153,40 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
         fontsize=6.5,
         wrap=True,
     )
+    return figure
+
+
+def missing(lacking: Missing) -> Figure:
+    """What a certificate lacks, by state and action: how much the gap falls with twice the visits, and how many are needed.
+
+    Counts of several steps are added up; the most helpful states come first, no more than fit the page.
+    """
+    falls: dict[tuple[str, str], float] = {}
+    visits: dict[tuple[str, str], list[int]] = {}
+    for row in lacking.rows:
+        place = ("first states", "new episodes") if row.state is None or row.action is None else (row.state, row.action)
+        falls[place] = falls.get(place, 0.0) + row.fall
+        visits.setdefault(place, [0, 0])
+        visits[place] = [visits[place][0] + row.visits, visits[place][1] + row.needed]
+    states = list(dict.fromkeys(state for state, _ in sorted(falls, key=lambda place: -falls[place])))[:_MOST_STATES]
+    actions = sorted({action for state, action in falls if state in states})
+    table = np.array([[falls.get((state, action), np.nan) for action in actions] for state in states])
+    figure = new_figure(1.6 + 0.9 * len(actions), 1.2 + 0.35 * len(states))
+    axes = figure.subplots()
+    image = axes.imshow(table, cmap="Oranges", aspect="auto", vmin=0.0)
+    for (i, j), fall in np.ndenumerate(table):
+        if np.isfinite(fall):
+            now, needed = visits[states[i], actions[j]]
+            words = f"{now}" if needed <= now else f"{now} → {needed}"
+            dark = fall > 0.6 * np.nanmax(table) > 0
+            axes.text(j, i, words, ha="center", va="center", fontsize=5, color="white" if dark else "black")
+    axes.set_xticks(range(len(actions)), [drawable(action) for action in actions], fontsize="small")
+    axes.set_yticks(range(len(states)), [drawable(state) for state in states], fontsize="small")
+    axes.set(xlabel="action", ylabel="state")
+    axes.set_title(
+        f"Visits now → needed for a gap of {short(lacking.target)} (now {short(lacking.gap)})", fontsize=7, wrap=True
+    )
+    figure.colorbar(image, label="fall of the gap with twice the visits")
     return figure
 
 

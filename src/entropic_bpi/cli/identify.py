@@ -85,6 +85,10 @@ def identify(
             help="Of a black box: how many different observations there can be, of whatever kind; found on the way."
         ),
     ] = None,
+    return_range: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="LOW HIGH", help="Of a black box: assume that the return of every episode lies here."),
+    ] = None,
     num_envs: Annotated[
         int,
         typer.Option(help="Of a black box: copies that are stepped together; one alone is faster if steps are quick."),
