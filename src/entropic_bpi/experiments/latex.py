@@ -37,18 +37,15 @@ _NAMES = {"beta": r"$\beta$", "horizon": "$H$", "eps": r"$\varepsilon$", "delta"
 Setting = dict[str, Any]
 
 
-def write_tables(results: Results, folder: Path) -> list[Path]:
+def write_tables(runs: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
     """Write ``KIND.tex`` for each kind of run that there is; runs that failed are left out."""
-    files = []
-    for kind in dict.fromkeys(results.runs["kind"]):
-        chosen = (results.runs["kind"] == kind) & np.array(
-            [error is None for error in results.runs["error"]], dtype=bool
-        )
+    files, succeeded = [], np.array([error is None for error in runs["error"]], dtype=bool)
+    for kind in dict.fromkeys(runs["kind"]):
+        chosen = (runs["kind"] == kind) & succeeded
         if chosen.any():
             files.append(folder / f"{kind}.tex")
-            write_text_atomically(
-                files[-1], _document(results.where(chosen).runs, *_MEASURE.get(kind, _MEASURE["identify"]))
-            )
+            measured = {name: column[chosen] for name, column in runs.items()}
+            write_text_atomically(files[-1], _document(measured, *_MEASURE.get(kind, _MEASURE["identify"])))
     return files
 
 
