@@ -5,7 +5,7 @@ r"""Our method: optimistic and pessimistic planning over exact KL balls, and the
 :math:`P` is the number of such rows: more than one possible successor, reachable under the declared successors, and at a
 step where what follows can depend on the next state. The event is about transitions only, so whatever is concluded from
 it holds for every β, every ε, every policy and every known reward at once. Where rewards are random it gets half of δ, and
-the other half is for their laws, at the one β of the problem (:mod:`entropic_bpi.methods.rewards`).
+the other half is for their laws, at the one β of the problem (``entropic_bpi.methods.rewards``).
 
 **Plan.** Backwards over the steps, with max and min over the balls: optimistic :math:`U^o=e^{\beta r}\max qZ^o`
 (min for :math:`\beta<0`), pessimistic :math:`U^p` the other way round. :math:`Z^o=\mathrm{best}_a U^o` bounds the optimum,
