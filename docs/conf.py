@@ -30,6 +30,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "data", "examples", "**/sg_execution_times.rst", "sg_execution_times.rst"]
 templates_path = ["_templates"]
+nitpicky = True
 
 html_theme = "furo"
 html_title = f"entropic-bpi {release}"

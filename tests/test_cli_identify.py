@@ -368,6 +368,20 @@ def test_every_bad_input_is_one_line_and_exit_code_2(words, message, tmp_path, m
     assert result.output.count("\n") == 1
 
 
+def test_printed_constants_are_used_or_refused_with_the_reason(tmp_path):
+    goal = ["--beta", "1", "--eps", "0.5", "--delta", "0.1", "--method", "bernstein", "--constants", "printed"]
+    done = invoke("risky-bridge", *goal, "--max-episodes", "5", "--json")
+    assert done.exit_code == 1  # the budget is spent
+    assert json.loads(done.output)["constants"] == "printed"
+    n_states = 209  # 13 steps allow 208
+    model = eb.FiniteMDP(np.full((n_states, 1, n_states), 1 / n_states), np.zeros((n_states, 1)), horizon=13)
+    model.save(tmp_path / "wide.npz")
+    refused = invoke(tmp_path / "wide.npz", *goal)
+    assert refused.exit_code == 2
+    assert "S <= 16H/(H - 12): with H = 13 steps for at most 208 states, got 209" in refused.output
+    assert refused.output.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", ["identify", "spectrum", "compare"])
 def test_help_teaches_by_example_and_loads_nothing_heavy(command, tmp_path):
     code = (

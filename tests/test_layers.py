@@ -18,7 +18,7 @@ LAYERS = {
     "sources": "sampling log",
     "methods": "methods",
     "records": "settings certificate checkpoint announcement events verification assumption_tests",
-    "runs": "loop identification certification",
+    "runs": "loop identification certification shortfall",
     "studies": "learners sequential compare plots",
     "experiments": "experiments",
     "doors": "cli __init__ __main__",

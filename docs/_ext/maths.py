@@ -79,7 +79,7 @@ def drawn(formula: str, *, display: bool) -> tuple[str, str | None]:
 
 
 def _put(writer: Any, node: Any, display: bool) -> None:
-    picture, error = drawn(node.astext(), display=display)
+    picture, error = drawn(_aligned(node.astext()), display=display)
     if error:
         _logger.warning("maths: %s in %s", error, node.astext(), location=node, type="maths")
     writer.body.append(f'<div class="math">{picture}</div>' if display else picture)
@@ -92,6 +92,12 @@ def inline(writer: Any, node: nodes.math) -> None:
 
 def display(writer: Any, node: nodes.math_block) -> None:
     _put(writer, node, display=True)
+
+
+def _aligned(formula: str) -> str:
+    """Lines apart from each other are aligned, as Sphinx promises, unless the formula sees to it itself."""
+    several = r"\\" in formula and r"\begin" not in formula
+    return rf"\begin{{split}}{formula}\end{{split}}" if several else formula
 
 
 def write_style(app: Sphinx) -> None:

@@ -33,6 +33,8 @@ from .planning import max_return as max_return
 from .planning import return_law as return_law
 from .planning import solve as solve
 from .planning import tilted as tilted
+from .shortfall import Missing as Missing
+from .shortfall import missing as missing
 from .types import END as END
 from .verification import Verification as Verification
 from .verification import verify as verify

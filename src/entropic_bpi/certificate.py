@@ -110,6 +110,8 @@ class Certificate:
         The counts, in their canonical order.
     circumstances : Circumstances
         How the counts came about.
+    test : str or None
+        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate, or ``"pairs"``, the pair certificate.
     """
 
     policy: np.ndarray
@@ -122,6 +124,7 @@ class Certificate:
     problem: Problem
     transitions: Transitions
     circumstances: Circumstances
+    test: str | None = None
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -315,7 +318,13 @@ class Certificate:
                 "episodes": self.episodes,
                 **{name: getattr(self.transitions, name).tolist() for name in Transitions._fields},
             },
-            "claim": {"lower": self.lower, "upper": self.upper, "gap": self.gap, "reached": self.reached},
+            "claim": {
+                "lower": self.lower,
+                "upper": self.upper,
+                "gap": self.gap,
+                "reached": self.reached,
+                "test": self.test,
+            },
         }
 
 
@@ -350,9 +359,10 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     _schema.text("library", given["library"])
     problem = _read_problem(given["problem"])
     counts = _schema.object_with("counts", given["counts"], "episodes", *Transitions._fields)
-    claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached")
+    claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test")
     method = _schema.choice("method", given["method"], "kl", "bernstein")
     wanted = (None,) if method == "kl" else ("verified", "sharp", "printed")
+    tests = ("ratio", "pairs") if method == "kl" else (None,)
     certificate = Certificate(
         policy=_schema.array("policy", given["policy"], (problem.horizon, problem.n_states), int),
         episodes=_schema.integer("counts.episodes", counts["episodes"], 0),
@@ -370,6 +380,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
             upper=_schema.array("counts.upper", counts["upper"], (None,), float),
         ),
         circumstances=_read_circumstances(given["circumstances"]),
+        test=_schema.choice(f"claim.test of method {method!r}", claim["test"], *tests),
     )
     if claim["reached"] is not certificate.reached:
         raise CertificateError(f"claim.reached must be {certificate.reached}, got {claim['reached']!r:.80}")

@@ -59,6 +59,7 @@ _ARRAYS = {
     **{f"by_step_{name}": dtype for name, dtype in _TALLY.items()},
     **{f"by_previous_{name}": dtype for name, dtype in _TALLY.items()},
     "returns": _INTEGERS,
+    "memory": _NUMBERS,
 }
 _NOTHING: type = type(None)
 _HEADER: dict[str, tuple[type, ...]] = {
@@ -101,6 +102,8 @@ class State(NamedTuple):
         Digest of the run's announcement.
     found : list of str
         The labels of the states in their order, where they are numbered as they are first seen.
+    memory : float array
+        What the method remembers of its earlier plans; empty if it begins anew.
     """
 
     seed: int
@@ -116,6 +119,7 @@ class State(NamedTuple):
     contradiction: str | None
     announcement: str | None
     found: list[str]
+    memory: np.ndarray
 
     def per_step(self, problem: Problem) -> State:
         """The same run, whose counts were pooled over the steps, as one of ``problem``, which counts step by step.
@@ -134,6 +138,7 @@ class State(NamedTuple):
             witness=witness,
             history=self.history[:0],
             best=None,
+            memory=self.memory[:0],
         )
 
 
@@ -193,6 +198,7 @@ class Checkpoint:
         }
         found = np.frombuffer(json.dumps(state.found).encode(), np.uint8)
         arrays = {"history": state.history, **_named("seen", state.counts.seen()), "found": found}
+        arrays["memory"] = state.memory
         if state.best is not None:
             arrays |= {"best_policy": state.best[0].policy, **_named("best", state.best[2])}
         if state.witness is not None:
@@ -291,6 +297,7 @@ def _checked_state(header: dict[str, Any], arrays: dict[str, np.ndarray], proble
     planned = arrays["history"]["episodes"]
     in_order = bool(np.all(planned[1:] > planned[:-1])) and _within(planned, 0, header["episodes"] - 1)
     _require(in_order, "history is not in order")
+    _require(not np.isnan(arrays["memory"]).any(), "memory has no number")
     counts = _counts("seen", arrays, header["episodes"], problem)
     return State(
         seed=header["seed"],
@@ -306,6 +313,7 @@ def _checked_state(header: dict[str, Any], arrays: dict[str, np.ndarray], proble
         contradiction=header["contradiction"],
         announcement=announcement,
         found=_found(arrays["found"].tobytes(), problem),
+        memory=arrays["memory"],
     )
 
 

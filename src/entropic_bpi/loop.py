@@ -28,6 +28,7 @@ __all__ = ["Identification", "Loop"]
 
 # Episodes that the compiled plan-test-play loop handles before it returns to Python.
 EVERY_CHUNK = 2_000
+_NO_MEMORY = np.empty(0)
 # What a checkpoint keeps of an error's message.
 LONGEST_MESSAGE = 300
 # Beyond this many plans, replan="every" keeps only one in about a thousandth of the episodes so far.
@@ -131,7 +132,12 @@ class Loop:
 
     def _play(self, plan: Plan) -> None:
         """Play what the plan asks for, wholly or, when interrupted, not at all."""
-        before, rng, round = self.counts.state(), self.rng.bit_generator.state, self.round
+        before, rng, round, memory = (
+            self.counts.state(),
+            self.rng.bit_generator.state,
+            self.round,
+            self._memory().copy(),
+        )
         try:
             if self._compiled():
                 self._play_chunk(plan)
@@ -140,7 +146,7 @@ class Loop:
         except BaseException as error:
             reached = self.counts.episodes
             self.counts.restore(before)
-            self.rng.bit_generator.state, self.round = rng, round
+            self.rng.bit_generator.state, self.round, self._memory()[:] = rng, round, memory
             if self.sampler.fragile and not isinstance(error, KeyboardInterrupt):
                 self._mark(error)
             # The whole episodes before one that contradicts the problem are kept: play them again.
@@ -151,6 +157,11 @@ class Loop:
             if isinstance(error, InvalidProblemError):
                 error.counts = self.counts
             raise
+
+    def _memory(self) -> np.ndarray:
+        """What the method remembers of its plans, if anything."""
+        memory: np.ndarray = getattr(self.method, "memory", _NO_MEMORY)
+        return memory
 
     def _compiled(self) -> bool:
         """Whether a single compiled loop plans, tests and plays after every episode."""
@@ -216,6 +227,7 @@ class Loop:
             contradiction=self.contradiction,
             announcement=self.circumstances.announcement,
             found=[] if self.problem.max_states is None else self.source.states.found,
+            memory=self._memory().copy(),
         )
 
     def resumed(self, saved: State, *, accept_errors: bool) -> Loop:
@@ -245,6 +257,10 @@ class Loop:
         if saved.found:
             loop.source.states.recall(saved.found)
         loop.sampler.witness = saved.witness
+        if saved.memory.size:
+            if saved.memory.size != loop._memory().size:
+                raise InvalidProblemError(f"the checkpoint's memory does not fit method {self.settings.method!r}")
+            loop._memory()[:] = saved.memory
         return loop
 
     def close(self) -> None:

@@ -327,7 +327,7 @@ class Problem:
     def reward_laws_at_risk(self) -> int:
         """How many laws of rewards are learned: those of every step that can be reached, the last one included.
 
-        Fixed before any data.
+        What never happens has none, so a row has no more than it may have outcomes. Fixed before any data.
         """
         slots, concerned = self.slots, np.zeros(self.n_rows, dtype=bool)
         if not self.random_rewards:
@@ -336,7 +336,8 @@ class Problem:
             states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
             concerned[self.rows_at(h, states)] = True
         concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
-        return int(concerned.sum() if self.reward_law == "random-pair" else slots.possible[concerned].sum())
+        laws = 1 if self.reward_law == "random-pair" else np.where(self.most > 0, self.most, slots.possible)
+        return int((concerned * laws).sum())
 
     @classmethod
     def black_box(

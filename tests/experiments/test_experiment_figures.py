@@ -15,7 +15,7 @@ from entropic_bpi.cli import experiments as commands
 from entropic_bpi.experiments import grid, reproduce
 from entropic_bpi.experiments.figures import FIGURES, PAPER, stopping, tuned
 from entropic_bpi.experiments.figures import regret as regret_figures
-from entropic_bpi.experiments.figures._figure import FULL, QUICK
+from entropic_bpi.experiments.figures._figure import FULL, QUICK, save_drawing
 from entropic_bpi.experiments.statistics import line, summary
 from entropic_bpi.experiments.store import Outcome, Results
 
@@ -265,9 +265,56 @@ def test_the_other_figures_follow_from_their_data():
         exact = eb.chi_square(bridge, eb.solve(bridge, row["beta"]).policy, row["beta"])
         assert row["chi_square"] == pytest.approx(exact)
     assert "not supported" in chi2.tell(table)
+    assert "The optimal policy changes at β = 1.005, 1." in chi2.tell(table)
+    for beta in (row["changes_at"] for row in table if not math.isnan(row["changes_at"])):
+        before, after = (eb.solve(bridge, beta + step).policy for step in (-1e-4, 1e-4))
+        assert eb.evaluate(bridge, before, beta).value == pytest.approx(
+            eb.evaluate(bridge, after, beta).value, abs=1e-5
+        )
+        assert (before != after).any()
     for plot, data in ((certify, certified), (chi2, table)):
         for axes in plot.draw(data).axes:
             assert axes.get_ylabel()
+
+
+def tick_labels(axis):
+    """The labels that are seen on an axis, its own or those of the panel that it shares them with."""
+    low, high = sorted(axis.get_view_interval())
+    places = axis.get_majorticklocs()
+    return [place for place in places if low <= place <= high]
+
+
+@pytest.mark.parametrize("name", ["fig3", "fig4", "fig5", "certify", "interval", "chi2", "tuned"])
+def test_every_axis_has_ticks_and_no_code_names(name):
+    figure_of = FIGURES[name]
+    if name in ("fig5", "tuned"):
+        results = regret_results(name, lambda run: 1.0 + 0.01 * run.seed + 0.02 * len(run.algorithm))
+    else:
+        results = made_up(
+            figure_of.sweep(QUICK), lambda run: stop_after(round(1e6 * math.exp(run.beta + run.mdp.horizon / 5)))
+        )
+    figure = figure_of.draw(figure_of.table(results))
+    figure.canvas.draw()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            assert len(tick_labels(axis)) >= 2, (name, axis.get_label_text())
+    words = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert not any("_" in word for word in words)
+
+
+def test_the_curves_of_a_figure_differ_in_their_looks():
+    table = FIGURES["fig5"].table(regret_results("fig5", lambda run: 1.0))
+    lines = FIGURES["fig5"].draw(table).axes[0].get_lines()
+    looks = {(line.get_color(), line.get_linestyle(), line.get_linewidth()) for line in lines}
+    assert len(looks) == len(lines) == 10
+
+
+def test_fonts_of_a_pdf_can_be_printed(tmp_path):
+    table = FIGURES["fig3"].table(made_up(FIGURES["fig3"].sweep(QUICK), lambda run: stop_after(10**6)))
+    save_drawing(FIGURES["fig3"].draw(table), tmp_path, "fig3")
+    content = (tmp_path / "fig3.pdf").read_bytes()
+    assert b"/Type3" not in content
+    assert b"/TrueType" in content or b"/CIDFontType2" in content
 
 
 def test_statistics_have_the_seed_as_their_unit():

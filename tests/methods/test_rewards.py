@@ -17,14 +17,10 @@ from entropic_bpi.types import Transitions
 LOW, HIGH = -1.0, 3.0
 
 
-def a_problem(
-    law="random", *, beta=1.0, delta=0.1, observations=2, horizon=2, stationary=True, reward_range=(LOW, HIGH)
-):
+def a_problem(law="random", *, observations=2, **changes):
     names = (*map(str, range(observations)), "end")
-    return Problem.black_box(
-        observations, 2, horizon=horizon, reward_range=reward_range, beta=beta, eps=0.1, delta=delta,
-        stationary=stationary, state_names=names, source="", reward_law=law,
-    )  # fmt: skip
+    given = {"horizon": 2, "reward_range": (LOW, HIGH), "beta": 1.0, "eps": 0.1, "delta": 0.1, "stationary": True}
+    return Problem.black_box(observations, 2, **{**given, **changes}, state_names=names, source="", reward_law=law)
 
 
 def paid(problem, payments):
@@ -114,6 +110,13 @@ def test_what_counts_is_the_certainty_equivalent_not_the_mean():
         assert abs(worth - (LOW + HIGH) / 2) > 1
 
 
+def test_where_few_next_states_are_declared_few_laws_share_the_confidence():
+    """What never happens pays nothing: of a row with at most k next states, k laws are at risk."""
+    free, declared = a_problem(observations=9), a_problem(observations=9, max_successors=2)
+    assert (free.reward_laws_at_risk, declared.reward_laws_at_risk) == (9 * 2 * 10, 9 * 2 * 2)
+    assert a_problem("random-pair", observations=9, max_successors=2).reward_laws_at_risk == 9 * 2
+
+
 def test_values_counted_in_cells_only_widen_the_bounds():
     values = np.random.default_rng(1).uniform(LOW, HIGH, 400)
     problem = a_problem(beta=-1.0)
@@ -124,13 +127,17 @@ def test_values_counted_in_cells_only_widen_the_bounds():
     assert exact[1] <= high <= exact[1] + cell
 
 
-def test_only_what_changed_is_computed_again_and_the_rest_is_as_if_all_were():
+@pytest.mark.parametrize("law", ["random", "random-pair"])
+@pytest.mark.parametrize("most", [None, 2])
+def test_only_what_changed_is_computed_again_and_the_rest_is_as_if_all_were(most, law):
+    """Also where the slots of a row close ranks, because all of its next states were seen."""
     rng = np.random.default_rng(4)
-    problem = a_problem(observations=4, stationary=False)
+    problem = a_problem(law, observations=4, stationary=False, max_successors=most)
     counts, kept = Counts(problem), RewardBounds(problem, problem.beta)
     for _ in range(40):
-        rows, successors = rng.integers(0, 8, 6), rng.integers(0, 5, 6)
-        counts.add(Transitions(rows, successors, np.ones(6, dtype=np.int64), rng.uniform(LOW, HIGH, 6)), 1)
+        rows = rng.integers(0, 8, 3)
+        successors = (rows + rng.integers(0, most or 5, 3)) % 5
+        counts.add(Transitions(rows, successors, np.ones(3, dtype=np.int64), rng.uniform(LOW, HIGH, 3)), 1)
         now, anew = kept.ledger(counts), RewardBounds(problem, problem.beta).ledger(counts)
         _, slots = counts.occupied_slots()
         np.testing.assert_array_equal(now.low[0, slots], anew.low[0, slots])

@@ -87,7 +87,7 @@ def identify(
     ] = None,
     return_range: Annotated[
         tuple[float, float] | None,
-        typer.Option(metavar="LOW HIGH", help="Of a black box: where the return of every episode lies."),
+        typer.Option(metavar="LOW HIGH", help="Of a black box: assume that the return of every episode lies here."),
     ] = None,
     num_envs: Annotated[
         int,

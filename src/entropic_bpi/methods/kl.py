@@ -54,11 +54,12 @@ from entropic_bpi.methods.kl_records import (
     Trial,
     new_scratch,
 )
+from entropic_bpi.methods.pairs import occupied_states, pair_ratio
 from entropic_bpi.methods.rates import mixture_radius, reached
 from entropic_bpi.methods.rewards import RewardBounds
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, row_of
 from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
-from entropic_bpi.types import Behaviour, Bounds, Plan
+from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
 
 __all__ = ["KL", "planning_beta", "refresh_radii"]
 
@@ -76,6 +77,11 @@ PESSIMISTIC_BEST, SMALLEST_GAP, GIVEN = 0, 1, 2
 FINAL_ROUND = -1
 CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
+# When the pair certificate is computed: after this growth of the episodes, or this close to ε by what is expected of it.
+PAIRS_GROWTH, PAIRS_CLOSE = 1.2, 1.1
+# What a certificate's gap may come from. The pair certificate takes longer to check: it must be better by this share.
+RATIO, PAIRS = "ratio", "pairs"
+WORTH_PAIRS = 1e-3
 
 
 @compiled
@@ -279,15 +285,32 @@ def _extend(frame: Frame, h: int, values: np.ndarray, largest: bool) -> None:
     values[h, -1] = extreme
 
 
-@inner
-def _claim(frame: Frame, rules: Rules, optimism: Optimism, plan: Candidate) -> tuple[float, float, float]:
+def _claim_of(
+    frame: Frame, rules: Rules, optimism: Optimism, plan: Candidate, ratio: float
+) -> tuple[float, float, float]:
     """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards; infinite: none."""
     pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
-    best, worst, ratio = optimism.z[0, frame.start], plan.z[0, frame.start], plan.rho[0, frame.start]
+    best, worst = optimism.z[0, frame.start], plan.z[0, frame.start]
     upper = math.log(best) / rules.beta + pad if 0.0 < best < np.inf else np.inf
     lower = math.log(worst) / rules.beta - pad if 0.0 < worst < np.inf else -np.inf
     gap = math.log(ratio) / abs(rules.beta) + pad if 1.0 <= ratio < np.inf else np.inf
     return lower, upper, min(gap, upper - lower)
+
+
+def _pairs_due(memory: np.ndarray, episodes: int, gap: float, eps: float) -> bool:
+    """Whether the pair certificate may decide, or was not asked for long; asked again about the same counts, it is.
+
+    ``memory`` has when it was computed last, its gap, and the gap certificate's then: the two fall together.
+    """
+    then, pairs, ratio = memory[0], memory[1], memory[2]
+    if gap <= eps:
+        return False
+    if episodes == then or episodes >= PAIRS_GROWTH * then:
+        return True
+    return pairs < np.inf and gap < np.inf and pairs * (gap / ratio) <= PAIRS_CLOSE * eps
+
+
+_claim, _due = inner(_claim_of), inner(_pairs_due)
 
 
 @inner
@@ -335,7 +358,7 @@ def _plan_all(
             _extend(frame, h, plan.z, rules.sign < 0)
             _extend(frame, h, plan.high, True)
             _extend(frame, h, plan.rho, True)
-        claim = _claim(frame, rules, optimism, plan)
+        claim = _claim(frame, rules, optimism, plan, plan.rho[0, frame.start])
         if claim[2] < gap:
             claimed = kind
             lower, upper, gap = claim
@@ -374,25 +397,29 @@ def _run_every(
     round: int,
     spare: int,
     history: np.ndarray,
-) -> tuple[int, int, int]:
-    """Play an episode, plan, test; once for each row of ``history`` or until the test passes.
+    memory: np.ndarray,
+    episodes: int,
+) -> tuple[int, int, int, int, int]:
+    """Play an episode, plan, test; once for each row of ``history``, or until the test passes or pairs are due.
 
-    Returns the number of episodes played and the transition that was declared impossible, if any.
+    Returns the number of episodes played, which candidate the last claim is about, which one was evaluated last, and the
+    transition that was declared impossible, if any.
     """
     optimism, plans, scratch = sheets
+    claimed = last
     for i in range(len(history)):
         if ledger.end[0] + spare > ledger.successor.size:
-            return i, -1, -1
+            return i, claimed, last, -1, -1
         leading = rules.challenge and (round + i) % 2 == 1
         behaviour = Behaviour(optimism.policy, plans[last].policy, plans[last].turn, leading)
         row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
         if row >= 0:
-            return i, row, successor
-        lower, upper, gap, _, last = _plan_small(frame, rules, ledger, optimism, plans, scratch, round + i + 1)
+            return i, claimed, last, row, successor
+        lower, upper, gap, claimed, last = _plan_small(frame, rules, ledger, optimism, plans, scratch, round + i + 1)
         history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
-        if reached(gap, rules.eps):
-            return i + 1, -1, -1
-    return len(history), -1, -1
+        if reached(gap, rules.eps) or _due(memory, episodes + i + 1, gap, rules.eps):
+            return i + 1, claimed, last, -1, -1
+    return len(history), claimed, last, -1, -1
 
 
 def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidate:
@@ -441,33 +468,76 @@ class KL:
         )
         self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
         self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PLACES
+        self.memory = np.array([-1.0, np.inf, np.inf])  # see _pairs_due
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
         lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
+        if _pairs_due(self.memory, counts.episodes, gap, self.rules.eps):
+            (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
         bounds = self._in_reward_units(lower, upper, gap)
         leading = self.challenge and round % 2 == 1
         last = self.plans[self.last]
         behaviour = Behaviour(self.optimism.policy.copy(), last.policy.copy(), last.turn.copy(), leading)
         return Plan(self.plans[kind].policy.copy(), bounds, behaviour)
 
-    def claim(self, counts: Counts, plan: Plan) -> Bounds:
+    def _with_pairs(
+        self, counts: Counts, claim: tuple[float, float, float], kind: int
+    ) -> tuple[tuple[float, float, float], int]:
+        """The claim and its candidate, or those of the pair certificate if its gap is smaller; both candidates are tried."""
+        gap, smallest, occupied = claim[2], np.inf, None
+        for tried in (kind, 1 - kind):
+            if occupied is not None and np.array_equal(*(plan.policy[occupied] for plan in self.plans)):
+                break  # the same policy wherever it can be
+            pairs, occupied = self._pair_claim(self.rules, counts, self.plans[tried])
+            smallest = min(smallest, pairs[2])
+            if pairs[2] < claim[2]:
+                claim, kind = pairs, tried
+            if occupied is None or claim[2] <= self.rules.eps:
+                break
+        self.memory[:] = counts.episodes, smallest, gap
+        return claim, kind
+
+    def _pair_claim(
+        self, rules: Rules, counts: Counts, plan: Candidate
+    ) -> tuple[tuple[float, float, float], np.ndarray | None]:
+        """What the pair certificate claims about a planned candidate, and the states that this is about, if not too many."""
+        ratio, occupied = np.inf, None
+        # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
+        if self.problem.return_range is None:
+            sheets = self.frame, rules, self._ledger(counts), self.optimism, plan
+            occupied = occupied_states(*sheets)
+            ratio = np.inf if occupied is None else pair_ratio(*sheets, occupied)
+        return _claim_of(self.frame, rules, self.optimism, plan, ratio), occupied
+
+    def claim(self, counts: Counts, plan: Plan) -> Claim:
         """The bounds of the candidate with all solvers converged."""
         return self.bounds_of(counts, plan.policy)
 
-    def bounds_of(self, counts: Counts, policy: np.ndarray) -> Bounds:
+    def bounds_of(self, counts: Counts, policy: np.ndarray) -> Claim:
         """What is certified about any policy ``(steps, S)``, with all solvers converged."""
+        rules, bounds = self._given(counts, policy)
+        pairs = self._pair_claim(rules, counts, self.plans[GIVEN % 2])[0]
+        return (
+            self._rounded(pairs, PAIRS) if pairs[2] < bounds[2] * (1.0 - WORTH_PAIRS) else self._rounded(bounds, RATIO)
+        )
+
+    def _rounded(self, claim: tuple[float, float, float], test: str) -> Claim:
+        """In the reward's units, with room for whoever checks it with other, equally careful roundings."""
+        lower, upper, gap = self._in_reward_units(*claim)
+        room = CLAIM_ROUNDING * self.problem.return_spread
+        return Claim(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room), test)
+
+    def _given(self, counts: Counts, policy: np.ndarray) -> tuple[Rules, tuple[float, float, float]]:
+        """Plan for a given policy, with all solvers converged."""
         rules = self.rules._replace(tolerance=CONVERGED, same_tolerance=SAME_CONVERGED)
         self.plans[GIVEN % 2].policy[:] = policy
-        lower, upper, gap = self._in_reward_units(*self._plan(rules, counts, FINAL_ROUND)[:3])
-        # Room for whoever checks it with other, equally careful roundings.
-        room = CLAIM_ROUNDING * self.problem.return_spread
-        return Bounds(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room))
+        return rules, self._plan(rules, counts, FINAL_ROUND)[:3]
 
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
         """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
-        problem, rules = self.problem, self.rules._replace(tolerance=CONVERGED)
-        lower, _, _ = self.bounds_of(counts, policy)  # which sees to the radii, too
+        problem, (rules, bounds) = self.problem, self._given(counts, policy)
+        lower = self._rounded(bounds, RATIO).lower
         layer = Scratch(*(part[0] for part in new_scratch(rules, problem.n_actions, 1)))
         values = np.ones((problem.steps + 1, problem.n_states + 1))
         _value_optimistically(self.frame, rules, self._ledger(counts), policy, values, layer)
@@ -483,7 +553,7 @@ class KL:
 
         All of them hold together with the claim.
         """
-        self.bounds_of(counts, policy)
+        self._given(counts, policy)
         problem, frame, beta = self.problem, self.frame, self.rules.beta
         bounds = np.full((2, problem.steps, problem.n_states), np.nan)
         for h in range(problem.steps):
@@ -509,24 +579,32 @@ class KL:
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
         history = np.empty((episodes, 3))
-        spare = spare_slots(self.problem)
+        spare, played, going = spare_slots(self.problem), 0, True
         counts.reserve(spare)
         sheets = (self.optimism, self.plans, new_scratch(self.rules, self.problem.n_actions, 1))
-        played, row, successor = _run_every(
-            simulator.kernel,
-            simulator.rng,
-            self.frame,
-            self.rules,
-            counts.ledger,
-            sheets,
-            self.last,
-            round,
-            spare,
-            history,
-        )
-        counts.episodes += played
-        if row >= 0:
-            counts.refuse(row, successor)
+        while going:
+            more, kind, self.last, row, successor = _run_every(
+                simulator.kernel,
+                simulator.rng,
+                self.frame,
+                self.rules,
+                counts.ledger,
+                sheets,
+                self.last,
+                round + played,
+                spare,
+                history[played:],
+                self.memory,
+                counts.episodes,
+            )
+            counts.episodes += more
+            played += more
+            if row >= 0:
+                counts.refuse(row, successor)
+            going = more > 0 and _pairs_due(self.memory, counts.episodes, history[played - 1, 2], self.rules.eps)
+            if going:
+                history[played - 1], _ = self._with_pairs(counts, tuple(history[played - 1]), kind)
+                going = played < episodes and not history[played - 1, 2] <= self.rules.eps
         return self._in_reward_units(*history[:played].T)
 
     def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:

@@ -190,12 +190,11 @@ def new_rows(rules: Rules, rows: int) -> Rows:
 class Crowd(NamedTuple):
     """The occupied states of one step, by position: what the gap certificate says of them, and what is contested.
 
-    ``state`` and the candidate's ``action`` there; optimistic ``best``, pessimistic ``worst`` and the ``top`` of the box;
-    by action ``(states, A)``: the optimistic ``backup``, and the ``gain``, how many times better than the candidate's it
-    may be (1: not at all).
+    The candidate's ``action`` there; optimistic ``best``, pessimistic ``worst`` and the ``top`` of the box; by action
+    ``(states, A)``: the optimistic ``backup``, and the ``gain``, how many times better than the candidate's it may be
+    (1: not at all).
     """
 
-    state: np.ndarray
     action: np.ndarray
     best: np.ndarray
     worst: np.ndarray
@@ -205,8 +204,7 @@ class Crowd(NamedTuple):
 
 
 def new_crowd(occupied: int, n_actions: int) -> Crowd:
-    names, values = np.empty((2, occupied), dtype=np.int64), np.empty((3, occupied))
-    return Crowd(*names, *values, *np.empty((2, occupied, n_actions)))
+    return Crowd(np.empty(occupied, dtype=np.int64), *np.empty((3, occupied)), *np.empty((2, occupied, n_actions)))
 
 
 class Desk(NamedTuple):

@@ -68,7 +68,7 @@ from entropic_bpi.methods.kl_records import (
 )
 from entropic_bpi.problem import Frame, actions_at, row_of
 
-__all__ = ["MOST_PAIRS", "pair_ratio", "relations"]
+__all__ = ["MOST_PAIRS", "occupied_states", "pair_ratio", "relations"]
 
 MOST_PAIRS = 200_000
 # Rounding of one bound, relative; more than what sums of a few hundred terms and exponents up to 600 can lose.
@@ -380,12 +380,12 @@ def _one_pair(crowd: Crowd, p: int, q: int, rho: float, next: Relations, rows: R
 @compiled
 def _occupy(
     frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, occupied: np.ndarray, most: int
-) -> tuple[int, int]:
-    """Mark where the candidate, or a deviation that is not ruled out at once, can be at each step.
+) -> int:
+    """Mark where the candidate, or a deviation that is not ruled out at once, can be at each step; the number of pairs.
 
-    Returns the number of pairs, counted until it exceeds ``most``, and the largest number of states of a step.
+    They are counted until they exceed ``most``.
     """
-    pairs, widest = 0, 0
+    pairs = 0
     occupied[0, frame.start] = True
     for h in range(frame.steps):
         count = 0
@@ -406,10 +406,9 @@ def _occupy(
                             occupied[h + 1, frame.states[k]] = True
                     occupied[h + 1, y] = True
         pairs += count * count
-        widest = max(widest, count)
         if pairs > most:
             break
-    return pairs, widest
+    return pairs
 
 
 @inner
@@ -451,10 +450,10 @@ def _step(
     now.position[-1] = 0  # elsewhere comes last
     for i in range(frame.first_state[h], frame.first_state[h + 1]):
         s, p = frame.states[i], now.position[-1]
-        if not occupied[h, s]:
+        if not occupied[s]:
             continue
         now.position[-1] += 1
-        crowd.state[p], crowd.action[p] = s, min(plan.policy[h, s], actions_at(frame, h) - 1)
+        crowd.action[p] = min(plan.policy[h, s], actions_at(frame, h) - 1)
         crowd.best[p], crowd.worst[p], crowd.top[p] = optimism.z[h, s], plan.z[h, s], plan.high[h, s]
         for a in range(frame.n_actions):
             crowd.backup[p, a] = optimism.u[h, s, a]
@@ -474,30 +473,38 @@ def _new_relations(n_states: int, occupied: int) -> Relations:
     return Relations(np.zeros(n_states + 1, dtype=np.int64), np.ones(shape), np.ones(shape), np.ones(n_states + 1))
 
 
-def relations(
+def occupied_states(
     frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate
-) -> Iterator[tuple[int, Relations]]:
-    """The relations of each step, backwards, which later ones overwrite; nothing if there are too many pairs."""
+) -> np.ndarray | None:
+    """Which states ``(steps, S)`` the certificate of the candidate is about; None if they make too many pairs."""
     occupied = np.zeros((frame.steps, frame.n_states + 1), dtype=np.bool_)
-    pairs, widest = _occupy(frame, rules, ledger, optimism, plan, occupied, MOST_PAIRS)
-    if pairs > MOST_PAIRS:
-        return
+    pairs = _occupy(frame, rules, ledger, optimism, plan, occupied, MOST_PAIRS)
+    return occupied[:, :-1] if pairs <= MOST_PAIRS else None
+
+
+def relations(
+    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, occupied: np.ndarray
+) -> Iterator[tuple[int, Relations]]:
+    """The relations of the occupied states of each step, backwards; later ones overwrite them."""
+    widest = int(occupied.sum(axis=1).max())
     next, now = _new_relations(frame.n_states, widest), _new_relations(frame.n_states, widest)
     crowd, rows = new_crowd(widest, frame.n_actions), new_rows(rules, widest * frame.n_actions)
     desk = new_desk(rules, frame.n_states, widest)
     scratch = Scratch(*(layer[0] for layer in new_scratch(rules, frame.n_actions, 1)))
     for h in reversed(range(frame.steps)):
-        _step(frame, rules, ledger, optimism, plan, h, occupied, crowd, rows, next, now, desk, scratch)
+        _step(frame, rules, ledger, optimism, plan, h, occupied[h], crowd, rows, next, now, desk, scratch)
         yield h, now
         next, now = now, next
 
 
-def pair_ratio(frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate) -> float:
-    """How much better than the candidate any policy can be, as a ratio of Z; infinite if there are too many pairs.
+def pair_ratio(
+    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, occupied: np.ndarray
+) -> float:
+    """How much better than the candidate any policy can be, as a ratio of Z.
 
     ``optimism`` and ``plan`` are those of the gap certificate, from the same counts.
     """
     rho = np.inf
-    for _, now in relations(frame, rules, ledger, optimism, plan):
+    for _, now in relations(frame, rules, ledger, optimism, plan, occupied):
         rho = now.rho[frame.start]
     return float(rho)

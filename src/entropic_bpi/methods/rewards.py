@@ -114,7 +114,7 @@ def _interval(
 def _refresh(
     terms: _Terms, ledger: Ledger, payments: Payments, low: np.ndarray, high: np.ndarray, known: np.ndarray, work: _Work
 ) -> None:
-    """Recompute the bounds of the slots that were visited since the last time, when ``known`` had their successor and tally.
+    """Recompute the bounds of the slots that are not what they were the last time: ``known`` has successor and visits.
 
     The slots of a row that was never visited are shared with others and stay as they were declared.
     """

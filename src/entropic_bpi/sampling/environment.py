@@ -3,8 +3,8 @@
 The state is the observation, flattened to an integer, and one more state "end" that absorbs with reward 0: a step that
 terminates leads there. Rewards are unknown until seen. Unless they are declared random they must be determined by state,
 action and next state, up to rounding, with two exceptions that real environments need: an end may come with up to
-:data:`END_REWARDS` different rewards (win, draw, loss), and a step back to the same observation with up to
-:data:`STAY_REWARDS` (a bump into a wall, and a fall back to the start).
+``END_REWARDS`` different rewards (win, draw, loss), and a step back to the same observation with up to
+``STAY_REWARDS`` (a bump into a wall, and a fall back to the start).
 """
 
 from __future__ import annotations
@@ -219,14 +219,16 @@ class Player:
             starts = self._reset(seed)[: episodes - begun]
             seen.starts.update(starts)
             if not self.environment.vector:
-                visits, paid = self._walk_alone(starts[0], behaviour.leading, plan)
-                seen.returns[paid] += 1
+                visits, earned = self._walk_alone(starts[0], behaviour.leading, plan)
+                seen.returns[earned] += 1
             else:
                 walkers = [_Walker(state, behaviour.leading) for state in starts]
                 visits = self._walk_together(walkers, plan)
-                seen.returns.update(walker.paid for walker in walkers)
+                seen.returns.update(walker.earned for walker in walkers)
             seen.visits.update(visits)
             seed = None
+        for earned in seen.returns:
+            self._check_return(earned)
         into.add(_transitions(seen, self.problem), episodes)
         assert self.witness is not None
         self.witness.add(seen)
@@ -238,7 +240,7 @@ class Player:
         """
         environment, end = self.environment, self.problem.n_states - 1
         play, action_of = environment.env.step, environment.actions.element
-        last, previous, total = self.problem.horizon - 1, BEFORE_THE_FIRST, 0.0
+        last, previous, earned = self.problem.horizon - 1, BEFORE_THE_FIRST, 0.0
         visits = []
         for h, (greedy, lead, turn) in enumerate(plan):
             if not leading:
@@ -255,14 +257,13 @@ class Player:
             following = end if terminated else self._state(observation, "step")
             paid = self._reward(reward, state, action)
             visits.append((h, state, action, following, paid, previous))
-            total += paid
+            earned += paid
             if terminated:
                 break
             if truncated and h < last:
                 self._refuse_truncation(h + 1)
             previous, state = state, following
-        self._check_return(total)
-        return visits, total
+        return visits, earned
 
     def _walk_together(self, walkers: list[_Walker], plan: list[_Tables]) -> list[Visit]:
         """One episode of each walker, step by step together; one that has ended waits for the others."""
@@ -282,8 +283,6 @@ class Player:
                     self._refuse_truncation(h + 1)
             if all(walker.done for walker in walkers):
                 break
-        for walker in walkers:
-            self._check_return(walker.paid)
         return visits
 
     def _reset(self, seed: int | None) -> list[int]:
@@ -376,7 +375,7 @@ class _Walker:
     leading: bool
     previous: int = BEFORE_THE_FIRST
     action: int = 0
-    paid: float = 0.0
+    earned: float = 0.0
     done: bool = False
 
     def choose(self, greedy: list[int], lead: list[int], turn: list[int]) -> None:
@@ -387,7 +386,7 @@ class _Walker:
 
     def arrive(self, state: int, paid: float, done: bool) -> None:
         self.previous, self.state, self.done = self.state, state, done
-        self.paid += paid
+        self.earned += paid
 
 
 def _transitions(seen: Batch, problem: Problem) -> Transitions:

@@ -62,6 +62,8 @@ class Claim(Problem):
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
+        tests = ("ratio", "pairs") if self.method == "kl" else (None,)
+        self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
         self.assumptions = content["assumptions"]
 
     def _read_counts(self, given: dict[str, Any]) -> None:

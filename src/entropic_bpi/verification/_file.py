@@ -35,7 +35,7 @@ _KEYS = {
     "tests": ("stationary", "memoryless", "returns"),
     "circumstances.log": ("longest", "unused", "excluded"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
-    "claim": ("lower", "upper", "gap", "reached"),
+    "claim": ("lower", "upper", "gap", "reached", "test"),
 }
 
 

@@ -54,7 +54,7 @@ def reproduce(
     Parameters
     ----------
     names : list of str
-        Of :data:`FIGURES`; none means those of the paper.
+        Of ``FIGURES``; none means those of the paper.
     quick : bool
         10⁵ episodes, 3 seeds and coarser grids instead of 10⁷ and 15.
     seeds : int, optional

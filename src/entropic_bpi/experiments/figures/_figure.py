@@ -84,9 +84,12 @@ def save(plot: Plot, name: str, results: Results, size: Size, folder: Path) -> s
 
 
 def save_drawing(figure: Any, folder: Path, name: str) -> None:
-    """Write a figure as PNG and PDF, the same bytes each time."""
-    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
-        write_atomically(folder / f"{name}.{kind}", partial(figure.savefig, format=kind, metadata=metadata))
+    """Write a figure as PNG and PDF, the same bytes each time; journals refuse the fonts of type 3 that are the default."""
+    from matplotlib import rc_context
+
+    with rc_context({"pdf.fonttype": 42}):
+        for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
+            write_atomically(folder / f"{name}.{kind}", partial(figure.savefig, format=kind, metadata=metadata))
 
 
 def column(table: Table, name: str) -> np.ndarray:

@@ -12,6 +12,7 @@ from entropic_bpi.experiments.figures._figure import Plot, Size, Table, column, 
 from entropic_bpi.experiments.spec import RunSpec, grid
 from entropic_bpi.experiments.statistics import summary
 from entropic_bpi.experiments.store import Results
+from entropic_bpi.learners import title
 
 __all__ = ["CHECKED", "CLAIMS", "ENTRIES", "LEARNERS", "OVERVIEW", "PRINTED", "Verdict", "at", "verdicts"]
 
@@ -26,15 +27,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
 NAMES = {
     PRINTED: "Entropic-BPI, printed bonus",
     CHECKED: "Entropic-BPI, machine-checked bonus",
-    "entropic_bpi": "Entropic-BPI",
-    "rsvi": "RSVI",
-    "rsq": "RSQ",
-    "rsvi2": "RSVI2",
-    "rsq2": "RSQ2",
-    "ucb_advantage": "UCB-Advantage",
-    "rodi_otp": "RODI-OTP",
-    "rodi_pto": "RODI-PTO",
-    "rovi": "ROVI",
+    **{learner: title(learner) for learner in LEARNERS},
 }
 # Colour and dashes. Entropic-BPI alone has the first colour; curves that nearly coincide differ in both.
 LOOKS = {
