@@ -57,6 +57,7 @@ def _check_black_box(problem: Problem) -> None:
         size = len(problem.row_slots[row]) if declared else 0
         rows.append(range(behind, behind + size) if declared else range(1))
         behind += size
+    rows += [range(1, 2)] * problem.n_actions
     sound = (
         problem.random_start
         and problem.slot_successor[:3] == [end + 1, end, end + 1]
