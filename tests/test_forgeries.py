@@ -23,6 +23,8 @@ from entropic_bpi.problem import Problem
 from entropic_bpi.types import Transitions
 from entropic_bpi.verification import verify
 
+COLUMNS = ("rows", "successors", "times", "rewards", "upper")
+
 # -- honest certificates, made of episodes that are kept ------------------------------------------------------------
 
 
@@ -53,11 +55,13 @@ def transitions_of(problem, episodes):
             seen[row, y, reward if problem.black_box_rewards else 0.0] += 1
     listed = sorted(seen)
     rows, successors, rewards = map(np.array, zip(*listed, strict=True))
-    known = rewards if problem.black_box_rewards else np.empty(0)
-    return Transitions(rows, successors, np.array([seen[outcome] for outcome in listed]), known.astype(float))
+    known = rewards.astype(float) if problem.black_box_rewards else np.empty(0)
+    return Transitions(rows, successors, np.array([seen[outcome] for outcome in listed]), known, known)
 
 
-def played_model(rng, *, stationary, successors, next_state_rewards=False, random_start=False, episodes=60, beta=1.0):
+def played_model(
+    rng, *, stationary, successors, next_state_rewards=False, random_start=False, episodes=60, beta=1.0, few=None
+):
     """A random model of 4 states, of which the last follows nothing, played at random."""
     kernel = np.zeros((4, 2, 4))
     kernel[..., :3] = rng.dirichlet(np.full(3, 0.7), (4, 2))
@@ -74,6 +78,7 @@ def played_model(rng, *, stationary, successors, next_state_rewards=False, rando
         delta=0.1,
         stationary=stationary,
         successors=mask if successors == "mask" else successors,
+        max_successors=few,
     )
     played = []
     for _ in range(episodes):
@@ -87,8 +92,15 @@ def played_model(rng, *, stationary, successors, next_state_rewards=False, rando
     return Honest(problem, played)
 
 
-def played_environment(rng, *, stationary, episodes=400, beta=-1.0):
-    """Three of four observations are ever seen, as in a corridor with a good and a bad end."""
+# What may follow each of four observations and two actions in the corridor below; 4 is the end.
+AHEAD = np.arange(0, 17, 2), np.array([y for s in range(4) for y in (s, 4, s, s + 1 + (s == 2))])
+
+
+def played_environment(rng, *, stationary, episodes=400, beta=-1.0, reward_law="fixed", **declared):
+    """Three of four observations are ever seen, as in a corridor with a good and a bad end.
+
+    Where rewards are random, a few values are drawn; otherwise no more is drawn than before.
+    """
     problem = Problem.black_box(
         4,
         2,
@@ -100,6 +112,8 @@ def played_environment(rng, *, stationary, episodes=400, beta=-1.0):
         stationary=stationary,
         state_names=("0", "1", "2", "3", "end"),
         source="gymnasium:corridor",
+        reward_law=reward_law,
+        **declared,
     )
     played = []
     for _ in range(episodes):
@@ -112,6 +126,8 @@ def played_environment(rng, *, stationary, episodes=400, beta=-1.0):
                 y, reward = 4, 1.0
             elif not a and rng.random() < 0.3:
                 y, reward = 4, 0.0
+            if reward_law != "fixed":
+                reward = 0.5 * (reward if reward_law == "random" else a) + float(rng.choice([0.0, 0.125, 0.5]))
             steps.append((s, a, y, reward))
             s = y
         played.append(steps)
@@ -131,6 +147,16 @@ def honest():
         ),
         "environment": played_environment(rng, stationary=True),
         "environment per step": played_environment(rng, stationary=False, beta=0.8),
+        "random": played_environment(rng, stationary=True, reward_law="random"),
+        "random, per step": played_environment(rng, stationary=False, beta=0.8, reward_law="random"),
+        "random pair": played_environment(rng, stationary=True, beta=0.5, reward_law="random-pair"),
+        "pooled, few": played_model(rng, stationary=True, successors=None, beta=-1.0, few=3),
+        "environment, declared": played_environment(
+            rng, stationary=True, successors=AHEAD, max_successors=2, return_range=(0.0, 2.0)
+        ),
+        "environment per step, declared": played_environment(
+            rng, stationary=False, beta=1.0, max_successors=2, return_range=(0.0, 2.0)
+        ),
     }
 
 
@@ -196,8 +222,8 @@ def own_slots(row, successors, low, high, possible):
 def add_count(row, successor, times, reward):
     def change(content):
         counts = content["counts"]
-        for name, value in (("rows", row), ("successors", successor), ("times", times), ("rewards", reward)):
-            if name != "rewards" or counts["rewards"]:
+        for name, value in zip(COLUMNS, (row, successor, times, reward, reward), strict=True):
+            if counts[name]:
                 counts[name].append(value)
 
     return change
@@ -212,7 +238,7 @@ def without(keep):
         kept = [
             i for i, seen in enumerate(zip(counts["rows"], counts["successors"], rewards, strict=True)) if keep(*seen)
         ]
-        for name in ("rows", "successors", "times", "rewards"):
+        for name in COLUMNS:
             counts[name] = [counts[name][i] for i in kept] if counts[name] else []
 
     return change
@@ -223,13 +249,25 @@ def bad_endings_hidden(content):
     counts = content["counts"]
     bad = sum(
         times
-        for row, y, times, reward in zip(
-            *(counts[name] for name in ("rows", "successors", "times", "rewards")), strict=True
-        )
+        for row, y, times, reward in zip(*(counts[name] for name in COLUMNS[:4]), strict=True)
         if (y, reward) == (4, 0.0) and row < 10
     )
     without(lambda row, y, reward: (y, reward) != (4, 0.0) or row == 10)(content)
     add_count(8, 4, 4 * bad, 0.0)(content)
+
+
+def values_added(*ends):
+    """More payments of one transition, each one visit that is taken from another payment of it."""
+
+    def change(content):
+        counts = content["counts"]
+        i = int(np.argmax(counts["times"][:-2]))  # the start's are the last
+        counts["times"][i] -= len(ends)
+        for low, high in ends:
+            add_count(counts["rows"][i], counts["successors"][i], 1, low)(content)
+            counts["upper"][-1] = high
+
+    return change
 
 
 def renamed(names):
@@ -263,7 +301,47 @@ FORGERIES = {
     "fewer possible": ("environment", put("problem", "slots", "possible", 0, 4), "slots are inconsistent"),
     "bad endings hidden": ("environment", bad_endings_hidden, "counts after the end"),
     "a step after the end": ("environment per step", add_count(8 + 10, 4, 1, 0.0), "counts after the end"),
+    "fewer outcomes": ("environment, declared", put("problem", "max_successors", 1), "more than the declared 1"),
+    "fewer successors": ("pooled, few", put("problem", "max_successors", 2), "more than the declared 2"),
+    "no outcome": ("environment, declared", put("problem", "max_successors", 0), "must be an integer from 1"),
+    "half an outcome": ("environment, declared", put("problem", "max_successors", 1.5), "must be an integer from 1"),
+    "few, not told": ("per step", put("problem", "max_successors", 4), "the assumptions are not"),
+    "returns, not told": ("environment", put("problem", "return_range", [0.0, 9.0]), "the assumptions are not"),
+    "returns of a model": ("per step", put("problem", "return_range", [0.0, 9.0]), "of an environment"),
+    "returns upside down": ("environment, declared", put("problem", "return_range", [2.0, 0.0]), "must be a range"),
+    "one return": ("environment, declared", put("problem", "return_range", [2.0]), "must be a list of length 2"),
+    "returns too small": ("environment, declared", put("problem", "return_range", [0.0, 0.9]), "no episode with it"),
+    "returns too large": ("environment, declared", put("problem", "return_range", [1.9, 2.0]), "mean return"),
+    "a successor forgotten": ("environment, declared", put("problem", "slots", "successor", 4, 0), "outside the decl"),
+    "a successor for free": ("environment, declared", put("problem", "slots", "successor", 4, 5), "inconsistent"),
+    "successors in disorder": ("environment, declared", put("problem", "slots", "successor", 5, 3), "inconsistent"),
+    "successors of another row": ("environment, declared", put("problem", "slots", "begin", 0, 5), "inconsistent"),
+    "another successor": ("environment, declared", put("problem", "slots", "successor", 6, 2), "outside the declared"),
+    "a reward as known": ("environment, declared", put("problem", "slots", "low", 0, 4, 0.5), "inconsistent"),
     "visits that nothing leads to": ("environment", add_count(6, 3, 1, 0.5), "1 moves in state 3"),
+    "a model with random rewards": ("per step", put("problem", "reward_law", "random"), "only an environment"),
+    "a law that is none": ("random", put("problem", "reward_law", "unknown"), "reward_law must be one of"),
+    "random rewards called fixed": ("random", put("problem", "reward_law", "fixed"), "slots are inconsistent"),
+    "one law for all next states": ("random", put("problem", "reward_law", "random-pair"), "the assumptions are not"),
+    "a reward below the range": ("random", put("counts", "rewards", 0, -0.5), "outside its range"),
+    "a reward above the range": ("random", put("counts", "upper", 0, 1.5), "outside its range"),
+    "a reward that ends before it begins": ("random", put("counts", "upper", 0, -0.1), "outside its range"),
+    "no upper ends": ("random", put("counts", "upper", []), "counts.upper must be a list of length"),
+    "a payment that is there twice": ("random", values_added((0.625, 0.625), (0.625, 0.625)), "twice"),
+    "a cell beside values": ("random", values_added((0.0, 1 / 1024)), "not one of the 1024 cells"),
+    "half a cell": ("random", values_added((0.0, 1 / 2048)), "not one of the 1024 cells"),
+    "two cells in one": ("random", values_added((0.0, 2 / 1024)), "not one of the 1024 cells"),
+    "more values than are kept": (
+        "random",
+        values_added(*((i / 99, i / 99) for i in range(1, 70))),
+        "not one of the 1024 cells",
+    ),
+    "a fixed reward known roughly": (
+        "environment",
+        put("counts", "upper", 0, lambda r: r + 1e-8),
+        "more than rounding",
+    ),
+    "one fixed reward as two": ("environment", add_count(2, 4, 1, 1e-10), "which are one reward"),
     "pooled visits that nothing leads to": ("pooled, random start", add_count(6, 3, 3, None), "3 moves in state 3"),
 }
 
@@ -368,7 +446,7 @@ def outcome_dropped(content, rng):
     others = [j for j, row in enumerate(counts["rows"]) if row == counts["rows"][i] and j != i]
     if others:
         counts["times"][int(rng.choice(others))] += counts["times"][i]
-        for name in ("rows", "successors", "times", "rewards"):
+        for name in COLUMNS:
             if counts[name]:
                 del counts[name][i]
 
@@ -459,7 +537,9 @@ def declaration_changed(content, rng):
         3: ("successors", str(rng.choice(["unknown", "model", "mask"]))),
         4: ("horizon", problem["horizon"] + int(rng.choice([-1, 1]))),
         5: ("stationary", not problem["stationary"]),
-    }[int(rng.integers(6))]
+        6: ("max_successors", [None, 1, 2, 3][int(rng.integers(4))]),
+        7: ("return_range", [None, [0.0, 1.5], [0.2, 2.0], [0.0, 4.0]][int(rng.integers(4))]),
+    }[int(rng.integers(8))]
     problem[name] = value
 
 
@@ -481,6 +561,7 @@ def rewards_changed(content, rng):
         else:
             i = some_count(content, rng)
             counts["rewards"][i] += shift
+            counts["upper"][i] += float(rng.choice([0.0, shift]))
     elif problem["rewards"] is not None:
         s, a = int(rng.integers(problem["n_states"])), int(rng.integers(problem["n_actions"]))
         problem["rewards"][0][s][a] += shift
@@ -488,6 +569,10 @@ def rewards_changed(content, rng):
         j = int(rng.integers(len(problem["slots"]["successor"])))
         for name in ("low", "high"):
             problem["slots"][name][0][j] += shift
+
+
+def law_changed(content, rng):
+    content["problem"]["reward_law"] = str(rng.choice(["fixed", "random", "random-pair"]))
 
 
 def row_of_its_own(content, rng):
@@ -519,6 +604,7 @@ OF_THE_FILE = [
     declaration_changed,
     horizon_changed,
     rewards_changed,
+    law_changed,
     row_of_its_own,
     policy_changed,
     circumstances_changed,
@@ -634,7 +720,9 @@ def test_every_forgery_that_is_accepted_follows_from_what_it_says_itself(many, h
     assert verdict[True, False] <= 0.01 * accepted
 
 
-@pytest.mark.parametrize("name", ["per step", "per step, anywhere", "pooled", "environment", "environment per step"])
+@pytest.mark.parametrize(
+    "name", ["per step", "per step, anywhere", "pooled", "environment", "environment per step", "random", "random pair"]
+)
 def test_states_that_are_renumbered_throughout_have_the_same_bounds(name, honest, tmp_path):
     content = honest[name].content()
     before = verify(saved(content, tmp_path))

@@ -467,7 +467,7 @@ def test_a_claim_that_rounding_has_made_false_is_refused():
         (b'{"format": "entropic-bpi model"}', "not a certificate"),
         (b'{"format": "entropic-bpi certificate"}', "unknown version None"),
         (b'{"format": "entropic-bpi certificate", "version": 7}', "unknown version 7"),
-        (b'{"format": "entropic-bpi certificate", "version": 2}', "digest"),
+        (b'{"format": "entropic-bpi certificate", "version": 3}', "digest"),
     ],
 )
 def test_what_is_not_a_certificate_is_refused(data, reason, tmp_path):

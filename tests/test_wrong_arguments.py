@@ -4,6 +4,7 @@ import signal
 import sys
 import time
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -59,6 +60,7 @@ IDENTIFY = {"beta": -1.0, "eps": 0.9, "delta": 0.2, "max_episodes": 3, "seed": 1
 OPTIONS = {
     "method": "kl", "constants": None, "horizon": None, "stationary": None, "successors": None, "replan": None,
     "sampling": None, "reward_range": None, "ties": "random", "checkpoint": None, "num_envs": 1,
+    "max_successors": None, "return_range": None,
 }  # fmt: skip
 LAKE = {"source": "FrozenLake-v1", "horizon": 3, "reward_range": (0, 1)}
 LEARN = {"mdp": BRIDGE, "beta": 1.0, "delta": 0.1, "seed": 1, "scale": 1.0, "ties": "random"}
@@ -106,6 +108,13 @@ CALLS = {
     "compare_regret": (
         compare.compare_regret,
         {"mdp": BRIDGE, "learners": ["rsvi2"], "beta": 1.0, "episodes": 3, "seeds": 1, "delta": 0.1, "workers": 1},
+    ),
+    "compare_sequentially": (
+        partial(compare.compare_sequentially, workers=1),
+        {
+            "mdp": BRIDGE, "learners": ["rsvi2", "rovi"], "beta": 1.0, "episodes": 3, "seeds": 8, "batch": 8,
+            "level": 0.1,
+        },
     ),
     "compare_stopping": (
         compare.compare_stopping,

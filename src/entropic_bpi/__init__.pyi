@@ -1,4 +1,5 @@
 # Every public name and where it lives: read by type checkers, and by __init__.py when a name is first used.
+from . import compare as compare
 from . import events as events
 from . import experiments as experiments
 from . import instances as instances
@@ -7,16 +8,21 @@ from . import methods as methods
 from . import theory as theory
 from ._version import __version__ as __version__
 from .certificate import Certificate as Certificate
+from .certification import Comparison as Comparison
 from .certification import certify as certify
 from .errors import CertificateError as CertificateError
 from .errors import EntropicBPIError as EntropicBPIError
 from .errors import InvalidModelError as InvalidModelError
 from .errors import InvalidProblemError as InvalidProblemError
+from .evar import EVaR as EVaR
+from .evar import EVaRSolution as EVaRSolution
+from .evar import solve_evar as solve_evar
 from .gymnasium_env import as_gymnasium as as_gymnasium
 from .identification import identify as identify
 from .instances.gymnasium_table import from_gymnasium as from_gymnasium
 from .learners import Run as Run
 from .learners import run as run
+from .log import Log as Log
 from .loop import Identification as Identification
 from .mdp import FiniteMDP as FiniteMDP
 from .mdp import Rows as Rows
@@ -31,6 +37,8 @@ from .planning import max_return as max_return
 from .planning import return_law as return_law
 from .planning import solve as solve
 from .planning import tilted as tilted
+from .shortfall import Missing as Missing
+from .shortfall import missing as missing
 from .types import END as END
 from .verification import Verification as Verification
 from .verification import verify as verify

@@ -27,12 +27,14 @@ __all__ = [
     "check_positive",
     "check_probability",
     "check_range",
+    "check_reach",
     "check_seed",
     "machine_memory",
 ]
 
 _LARGEST_INTEGER = 2**63 - 1
 _LARGEST_EXPONENT = 1e300
+LARGEST_REACH = 600.0
 
 
 def check_finite(name: str, value: Any) -> float:
@@ -72,9 +74,11 @@ def check_range(name: str, value: Any) -> tuple[float, float]:
     return low, high
 
 
-def check_integer(name: str, value: Any, *, at_least: int = 1) -> int:
-    """Return ``value`` as an int of at least ``at_least`` that fits 64 bits."""
+def check_integer(name: str, value: Any, *, at_least: int = 1, at_most: int = _LARGEST_INTEGER) -> int:
+    """Return ``value`` as an int of at least ``at_least`` and at most ``at_most`` that fits 64 bits."""
     number = _check_whole(name, value, at_least)
+    if number > at_most < _LARGEST_INTEGER:
+        raise InvalidProblemError(f"{name} must be at most {at_most}, got {shown(value)}")
     if number > _LARGEST_INTEGER:
         raise InvalidProblemError(f"{name} must be below 2**63, got {shown(value)}")
     return number
@@ -97,6 +101,16 @@ def check_exponent(beta: float, reach: float) -> None:
     """Refuse a ``beta`` whose product with values as large as ``reach`` leaves the range of doubles."""
     if not abs(beta) * reach <= _LARGEST_EXPONENT:
         raise InvalidProblemError(f"|beta| times {reach:g} must be at most {_LARGEST_EXPONENT:g}, got beta = {beta:g}")
+
+
+def check_reach(beta: float, exponent: float, what: str) -> None:
+    """Refuse a ``beta`` that makes an exponent too large for a method's bounds."""
+    if exponent > LARGEST_REACH:
+        usable = 0.999 * LARGEST_REACH * abs(beta) / exponent  # so that what is printed, rounded, can be used
+        raise InvalidProblemError(
+            f"|beta| * {what} = {exponent:.4g} exceeds {LARGEST_REACH:g}, where the bounds leave double precision: the "
+            f"largest usable |beta| is {usable:.4g}"
+        )
 
 
 def check_flag(name: str, value: Any) -> bool:

@@ -6,18 +6,24 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from entropic_bpi.errors import EntropicBPIError
+from entropic_bpi._checks import check_list
+from entropic_bpi._text import shown
+from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 
-__all__ = ["compute", "processors"]
+__all__ = ["after_importing", "compute", "import_modules", "processors"]
 
 # A task whose worker dies is given to another one; after this many deaths it is given up.
 _ATTEMPTS = 2
@@ -31,6 +37,33 @@ Result = TypeVar("Result")
 def processors() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def import_modules(names: Any, folder: Path | None = None) -> None:
+    """Import modules by their names, as one that registers a learner; those in ``folder`` are found too.
+
+    The folder is searched last, and stays on the path, so that the processes of :func:`compute` find them as well.
+    """
+    names = check_list("imports", names)
+    if names and folder is not None and str(folder.resolve()) not in sys.path:
+        sys.path.append(str(folder.resolve()))
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidProblemError(f"imports must be names of modules, got {shown(name)}")
+        try:
+            import_module(name)
+        except (ImportError, TypeError, ValueError) as error:  # not found, relative, or empty
+            raise InvalidProblemError(f"imports: {error}") from None
+
+
+def after_importing(names: Sequence[str], function: Callable[[Task], Result]) -> Callable[[Task], Result]:
+    """``function`` for a worker, which may have started just now."""
+    return partial(_import_and_call, tuple(names), function)
+
+
+def _import_and_call(names: Sequence[str], function: Callable[[Task], Result], task: Task) -> Result:
+    import_modules(names)
+    return function(task)
 
 
 def compute(

@@ -9,26 +9,31 @@ for the stated policy. The counts that it follows from are part of the certifica
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi import _schema
-from entropic_bpi._checks import check_path, check_policy, check_positive, check_probability
+from entropic_bpi._checks import check_integer, check_path, check_policy, check_positive, check_probability
 from entropic_bpi._files import write_text_atomically
+from entropic_bpi._text import shown
 from entropic_bpi._version import __version__
 from entropic_bpi.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.counts import Counts
-from entropic_bpi.errors import CertificateError, EntropicBPIError
+from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
+from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
+from entropic_bpi.sampling.spaces import label
 from entropic_bpi.types import Evidence, Transitions
 
-__all__ = ["Certificate", "Circumstances"]
+__all__ = ["Certificate", "Circumstances", "Logged"]
 
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 3
@@ -37,6 +42,24 @@ _PRINTED = (
     "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
 )
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
+
+
+class Logged(NamedTuple):
+    """What a claim rests on besides, when its counts come from a log.
+
+    Attributes
+    ----------
+    longest : int
+        Steps of the longest episode.
+    unused : int
+        Transitions at the end of an episode whose next state is not told.
+    excluded : str or None
+        What was left out on request.
+    """
+
+    longest: int
+    unused: int
+    excluded: str | None
 
 
 class Circumstances(NamedTuple):
@@ -54,6 +77,8 @@ class Circumstances(NamedTuple):
         Digest of the commitment that was published before the first episode.
     tests : Evidence or None
         What the episodes of an environment said about what is assumed of it.
+    log : Logged or None
+        Where the counts come from a log, wholly or to begin with: what is known of it.
     """
 
     batches: bool = True
@@ -61,6 +86,7 @@ class Circumstances(NamedTuple):
     errors: int = 0
     announcement: str | None = None
     tests: Evidence | None = None
+    log: Logged | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +110,8 @@ class Certificate:
         The counts, in their canonical order.
     circumstances : Circumstances
         How the counts came about.
+    test : str or None
+        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate, or ``"pairs"``, the pair certificate.
     """
 
     policy: np.ndarray
@@ -96,6 +124,7 @@ class Certificate:
     problem: Problem
     transitions: Transitions
     circumstances: Circumstances
+    test: str | None = None
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -107,15 +136,14 @@ class Certificate:
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on, in words."""
         circumstances = self.circumstances
-        lost = _lost_episodes(circumstances)
-        notes = [*_assumptions_of(self.problem, self.transitions, lost=bool(lost))]
+        notes = [*_assumptions_of(self.problem, self.transitions, circumstances)]
         if circumstances.ignored:
             notes.append(f"constants={self.constants!r} ignores {' and '.join(circumstances.ignored)}")
         if self.constants == "verified":
             notes += _not_machine_checked(self.problem, circumstances)
         elif self.constants == "printed":
             notes.append(_PRINTED)
-        return (*notes, *lost, *_tested(circumstances.tests))
+        return (*notes, *_lost_episodes(circumstances), *_tested(circumstances.tests))
 
     @property
     def beta(self) -> float:
@@ -147,6 +175,79 @@ class Certificate:
     def reached(self) -> bool:
         """Whether the policy is certified to be ε-optimal."""
         return bool(self.gap <= self.eps)
+
+    def policy_of(self, observation: Any, step: int = 0) -> Any:
+        """What the policy does on an observation: the action, as the environment's ``step`` takes it.
+
+        Arrays of integers are given as tuples. Of a model, ``observation`` is a state's number or name, and the action is
+        a number.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the observation is none of the environment's or, where states are numbered as they are first seen, was not
+            seen in this run. The claim reckons with such observations: it holds whatever is done on them.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1}
+        >>> result = eb.identify("Blackjack-v1", horizon=2, reward_range=(-1, 1), **goal, seed=1, max_episodes=50)
+        >>> result.certificate.policy_of((21, 10, 1)) in (0, 1)
+        True
+        """
+        step = check_integer("step", step, at_least=0, at_most=self.problem.horizon - 1)
+        action = int(self.policy[step, self._state_of(observation)])
+        if not self.problem.black_box_rewards:
+            return action
+        name = self.problem.action_names[action]
+        try:
+            return ast.literal_eval(name)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):  # in a file that is not ours
+            raise CertificateError(f"{shown(name)} is not the name of an environment's action") from None
+
+    def policy_for(self, mdp: FiniteMDP) -> np.ndarray:
+        """The policy as an array ``(H, S)`` for a model of the same environment, whose states go by the same names.
+
+        :func:`~entropic_bpi.from_gymnasium` may add twins of a state (``36'``) and further ends (``end 2``): a twin does
+        what its state does, and at an end nothing is chosen.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> options = {"horizon": 3, "reward_range": (-100, 0), "beta": -0.01, "eps": 1.0, "delta": 0.1}
+        >>> result = eb.identify("CliffWalkingSlippery-v1", **options, seed=1, max_episodes=50)
+        >>> cliff = eb.from_gymnasium("CliffWalkingSlippery-v1", horizon=3)
+        >>> value = eb.evaluate(cliff, result.certificate.policy_for(cliff), beta=-0.01).value
+        >>> bool(result.certificate.lower <= value)
+        True
+        """
+        problem, mdp = self.problem, check_model(mdp)
+        if (mdp.horizon, mdp.n_actions) != (problem.horizon, problem.n_actions):
+            raise InvalidProblemError(
+                f"the model has horizon {mdp.horizon} and {mdp.n_actions} actions, "
+                f"the certificate {problem.horizon} and {problem.n_actions}"
+            )
+        names = [name if name in self._numbers else _without_copies(name) for name in mdp.state_names]
+        missing = [name for name in names if name not in self._numbers]
+        if missing:
+            raise InvalidProblemError(f"state {missing[0]!r} of the model is none of the certificate's")
+        return self.policy[:, [self._numbers[name] for name in names]]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.problem.state_names)}
+
+    def _state_of(self, observation: Any) -> int:
+        problem, name = self.problem, observation
+        if problem.black_box_rewards:
+            name = label(observation)
+        elif not isinstance(observation, str):
+            return check_integer("the state", observation, at_least=0, at_most=problem.n_states - 1)
+        if name not in self._numbers:
+            unseen = "" if problem.max_states is None else " that were seen: the claim holds whatever is done on it"
+            raise InvalidProblemError(f"{shown(name)} is none of the observations{unseen}")
+        return self._numbers[name]
 
     def __repr__(self) -> str:
         return (
@@ -201,6 +302,7 @@ class Certificate:
                 "reward_law": problem.reward_law,
                 "max_successors": problem.max_successors,
                 "return_range": None if problem.return_range is None else list(problem.return_range),
+                "max_states": problem.max_states,
             },
             "method": self.method,
             "constants": self.constants,
@@ -208,6 +310,7 @@ class Certificate:
                 **self.circumstances._asdict(),
                 "ignored": list(self.circumstances.ignored),
                 "tests": self.circumstances.tests and self.circumstances.tests._asdict(),
+                "log": self.circumstances.log and self.circumstances.log._asdict(),
             },
             "assumptions": list(self.assumptions),
             "policy": self.policy.tolist(),
@@ -215,8 +318,19 @@ class Certificate:
                 "episodes": self.episodes,
                 **{name: getattr(self.transitions, name).tolist() for name in Transitions._fields},
             },
-            "claim": {"lower": self.lower, "upper": self.upper, "gap": self.gap, "reached": self.reached},
+            "claim": {
+                "lower": self.lower,
+                "upper": self.upper,
+                "gap": self.gap,
+                "reached": self.reached,
+                "test": self.test,
+            },
         }
+
+
+def _without_copies(name: str) -> str:
+    """The environment's own state behind a state of its model, which may be a twin or a further end."""
+    return re.sub(r"^end [0-9]+$", "end", name.rstrip("'"))
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -245,9 +359,10 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     _schema.text("library", given["library"])
     problem = _read_problem(given["problem"])
     counts = _schema.object_with("counts", given["counts"], "episodes", *Transitions._fields)
-    claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached")
+    claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test")
     method = _schema.choice("method", given["method"], "kl", "bernstein")
     wanted = (None,) if method == "kl" else ("verified", "sharp", "printed")
+    tests = ("ratio", "pairs") if method == "kl" else (None,)
     certificate = Certificate(
         policy=_schema.array("policy", given["policy"], (problem.horizon, problem.n_states), int),
         episodes=_schema.integer("counts.episodes", counts["episodes"], 0),
@@ -265,6 +380,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
             upper=_schema.array("counts.upper", counts["upper"], (None,), float),
         ),
         circumstances=_read_circumstances(given["circumstances"]),
+        test=_schema.choice(f"claim.test of method {method!r}", claim["test"], *tests),
     )
     if claim["reached"] is not certificate.reached:
         raise CertificateError(f"claim.reached must be {certificate.reached}, got {claim['reached']!r:.80}")
@@ -276,12 +392,13 @@ def _from_content(content: dict[str, Any]) -> Certificate:
 def _read_problem(content: Any) -> Problem:
     sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
     parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
-    declared = ("reward_law", "max_successors", "return_range")
+    declared = ("reward_law", "max_successors", "return_range", "max_states")
     given = _schema.object_with("problem", content, *sizes, *numbers, *parts, *declared)
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
-    start, rewards, most, returns = (given[name] for name in ("start", "rewards", "max_successors", "return_range"))
+    start, rewards, max_states = (given[name] for name in ("start", "rewards", "max_states"))
+    most, returns = given["max_successors"], given["return_range"]
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
@@ -308,6 +425,7 @@ def _read_problem(content: Any) -> Problem:
         state_names=_schema.names("state_names", given["state_names"], n_states),
         action_names=_schema.names("action_names", given["action_names"], n_actions),
         source_hash=_schema.text("source", given["source"]),
+        max_states=None if max_states is None else _schema.integer("max_states", max_states, 1),
         reward_law=_schema.choice("reward_law", given["reward_law"], *REWARD_LAWS),
         max_successors=None if most is None else _schema.integer("max_successors", most, 1),
         return_range=None if returns is None else _schema.pair("return_range", returns),
@@ -327,6 +445,16 @@ def _read_circumstances(content: Any) -> Circumstances:
         errors=_schema.integer("circumstances.errors", given["errors"], 0),
         announcement=announcement,
         tests=None if given["tests"] is None else _read_tests(given["tests"]),
+        log=None if given["log"] is None else _read_logged(given["log"]),
+    )
+
+
+def _read_logged(content: Any) -> Logged:
+    given = _schema.object_with("circumstances.log", content, *Logged._fields)
+    return Logged(
+        longest=_schema.integer("circumstances.log.longest", given["longest"], 1),
+        unused=_schema.integer("circumstances.log.unused", given["unused"], 0),
+        excluded=None if given["excluded"] is None else _schema.text("circumstances.log.excluded", given["excluded"]),
     )
 
 
@@ -350,24 +478,52 @@ def _check_affordable(problem: Problem, size: int) -> None:
         raise CertificateError(f"planning would take {needed} bytes of memory, far more than the file's {size}")
 
 
-def _assumptions_of(problem: Problem, transitions: Transitions, *, lost: bool) -> tuple[str, ...]:
-    """What every claim about ``problem`` rests on, in words; ``lost``: whether the environment lost episodes."""
+def _assumptions_of(problem: Problem, transitions: Transitions, circumstances: Circumstances) -> tuple[str, ...]:
+    """What every claim about ``problem`` rests on, in words."""
     possible = {
         "unknown": "any state may follow any state and action",
         "model": "the possible next states are those of the model (their probabilities are not used)",
         "mask": "the possible next states are those of the declared mask",
     }
     return (
-        "episodes are independent runs of one finite Markov decision process, and "
-        + ("no other was discarded" if lost else "none was discarded"),
+        *_origin_of(circumstances),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
+        *_state_assumption(problem),
         *_declared_limits(problem),
         _reward_assumption(problem, transitions),
         "the start is random; its distribution is learned as an artificial first step"
         if problem.artificial
         else f"every episode starts in state {problem.state_names[problem.start or 0]}",
     )
+
+
+def _state_assumption(problem: Problem) -> tuple[str, ...]:
+    if problem.max_states is None:
+        return ()
+    bound = f"there are at most {problem.max_states} different observations"
+    return (f"{bound}; a state is one of them, numbered as it was first seen",)
+
+
+def _origin_of(circumstances: Circumstances) -> tuple[str, ...]:
+    """Where the episodes come from."""
+    log = circumstances.log
+    if log is None:
+        lost = "no other was discarded" if circumstances.errors else "none was discarded"
+        return (f"episodes are independent runs of one finite Markov decision process, and {lost}",)
+    origin = [
+        "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
+        "is missing because of what it led to",
+        "there are no other states and actions than those that are named",
+    ]
+    if log.unused:
+        origin.append(
+            f"{log.unused} episodes were cut before their last next state was told, and not because of where it led: that "
+            "step is not used"
+        )
+    if log.excluded is not None:
+        origin.append(f"left out on request, and not because of what happened in them: {log.excluded}")
+    return tuple(origin)
 
 
 def _reward_assumption(problem: Problem, transitions: Transitions) -> str:

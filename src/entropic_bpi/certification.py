@@ -1,35 +1,117 @@
-"""Certificates from data that was already collected."""
+"""Certificates from data that was already collected: by a run of ours, or by somebody else's decisions."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from entropic_bpi._checks import check_finite, check_positive, check_probability
-from entropic_bpi.certificate import Certificate, Circumstances
+import numpy as np
+
+from entropic_bpi._checks import check_finite, check_policy, check_positive, check_probability
+from entropic_bpi._text import shown
+from entropic_bpi.certificate import Certificate, Circumstances, Logged
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.log import Log
 from entropic_bpi.methods.kl import KL
+from entropic_bpi.problem import Problem
+from entropic_bpi.settings import Settings
+from entropic_bpi.types import Claim, Transitions
 
-__all__ = ["certify"]
+__all__ = ["Comparison", "certify"]
 
 
-def certify(source: Any, *, beta: float, eps: float | None = None, delta: float | None = None) -> Certificate:
-    r"""Certify another risk level from data that was already collected.
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What is certain about several policies at once: with probability at least 1 - δ, all of it.
 
-    The event behind ``method="kl"`` is about transitions only: it mentions neither β nor the rewards. On it, every
-    certificate for every β is true, so with probability :math:`1-\delta` *all* of them hold at once, however many
-    are asked for and however they are chosen. Where rewards are random this is not so: their bounds are about one β, and a
-    certificate for another is refused.
+    Attributes
+    ----------
+    certificates : dict
+        The certificate of each policy, by name.
+    intervals : dict
+        Lower and upper bound of each policy's own value.
+    """
+
+    certificates: dict[str, Certificate]
+    intervals: dict[str, tuple[float, float]]
+
+    @property
+    def order(self) -> tuple[tuple[str, str], ...]:
+        """The pairs ``(better, worse)`` of names whose order is certain."""
+        return tuple(
+            (better, worse)
+            for better, (lower, _) in self.intervals.items()
+            for worse, (_, upper) in self.intervals.items()
+            if lower > upper
+        )
+
+    def __repr__(self) -> str:
+        intervals = ", ".join(f"{name}: [{low:.6g}, {high:.6g}]" for name, (low, high) in self.intervals.items())
+        return f"Comparison({intervals}; order={self.order})"
+
+
+class _Evidence(NamedTuple):
+    """Counts of a problem, how they came about, and the labels of its states and actions."""
+
+    problem: Problem
+    transitions: Transitions
+    episodes: int
+    circumstances: Circumstances
+    states: Sequence[Any]
+    actions: Sequence[Any]
+
+
+def certify(
+    source: Any,
+    *,
+    beta: float,
+    eps: float | None = None,
+    delta: float | None = None,
+    policy: Any = None,
+    policies: Mapping[str, Any] | None = None,
+    horizon: int | None = None,
+    reward_range: tuple[float, float] | None = None,
+    stationary: bool | None = None,
+    rewards: str | None = None,
+    successors: Any = None,
+    max_successors: int | None = None,
+    return_range: tuple[float, float] | None = None,
+) -> Any:
+    r"""Certify from data that was already collected: another risk level, a given policy, or somebody else's log.
+
+    The event behind ``method="kl"`` is about transitions only: it mentions neither β nor the rewards nor the policy, and it
+    holds for every rule of choosing actions that does not look into the future. On it, every certificate for every β and
+    every policy is true, so with probability :math:`1-\delta` *all* of them hold at once, however many are asked for and
+    however they are chosen. Where rewards are random this is not so of β: their bounds are about one, and a certificate
+    for another is refused.
 
     Parameters
     ----------
-    source : Identification, Certificate or Counts
+    source : Identification, Certificate, Counts or Log
         Whose counts to use.
     beta : float
         The risk parameter to certify for; positive is risk-seeking.
     eps, delta : float, optional
-        Default to those of the run. Simultaneity over β is for one and the same δ.
+        Default to those of the run. Simultaneity over β is for one and the same δ. A log has none: δ is required, and ε
+        defaults to the gap that is certified.
+    policy : array ``(H, S)``, mapping or function, optional
+        The policy that the claim is about: actions by number; or the action for each state, by their labels in the log (or
+        their names), as a mapping or as a function. Default: the best candidate that the data has.
+    policies : mapping of names to policies, optional
+        Compare these instead.
+    horizon, reward_range, stationary, rewards, successors, max_successors, return_range
+        For a log, what is declared about it, as :func:`entropic_bpi.identify` takes it for an environment: the number of
+        steps that count and the range of the rewards, which are required; whether transitions are the same at every step
+        (default: True); and the law of the rewards, the possible next states, their number and the range of the return,
+        where more is known. States and actions are the log's labels. What contradicts a declaration is named by its line.
+
+    Returns
+    -------
+    Certificate or, of several policies, Comparison
 
     Examples
     --------
@@ -39,7 +121,64 @@ def certify(source: Any, *, beta: float, eps: float | None = None, delta: float 
     >>> other = eb.certify(result, beta=-2.0)
     >>> bool(other.lower <= eb.solve(bridge, -2.0).value <= other.upper)
     True
+    >>> both = eb.certify(result, beta=-1.0, policies={"found": result.policy, "always 0": 0 * result.policy})
+    >>> both.order
+    (('found', 'always 0'),)
     """
+    declared = {
+        "horizon": horizon,
+        "reward_range": reward_range,
+        "stationary": stationary,
+        "rewards": rewards,
+        "successors": successors,
+        "max_successors": max_successors,
+        "return_range": return_range,
+    }
+    if isinstance(source, Log):
+        evidence = _logged(source, beta, eps, delta, declared)
+    else:
+        evidence = _collected(source, beta, eps, delta, declared)
+    method, counts = KL(evidence.problem), Counts.of(evidence.problem, evidence.transitions, evidence.episodes)
+    if policies is None:
+        if policy is None:
+            planned = method.plan(counts, 0).policy
+        else:
+            planned = _planned(policy, evidence)
+        return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
+    if policy is not None or not isinstance(policies, Mapping) or not policies:
+        raise InvalidProblemError("policies must be a mapping of names to policies, instead of policy")
+    each = {str(name): _planned(given, evidence) for name, given in policies.items()}
+    return Comparison(
+        certificates={
+            name: _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
+            for name, planned in each.items()
+        },
+        intervals={name: method.interval_of(counts, planned) for name, planned in each.items()},
+    )
+
+
+def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Claim, *, named: float | None) -> Certificate:
+    problem = evidence.problem
+    if evidence.circumstances.log is not None and named is None:
+        # Nobody named an ε: the policy is within the certified gap of the best.
+        problem = replace(problem, eps=claim.gap if 0 < claim.gap < math.inf else problem.eps)
+    return Certificate(
+        policy=planned[int(problem.artificial) :],
+        episodes=evidence.episodes,
+        **claim._asdict(),
+        method="kl",
+        constants=None,
+        problem=problem,
+        transitions=evidence.transitions,
+        circumstances=evidence.circumstances,
+    )
+
+
+def _collected(source: Any, beta: float, eps: float | None, delta: float | None, declared: dict[str, Any]) -> _Evidence:
+    """What a run has collected."""
+    for name, value in declared.items():
+        if value is not None:
+            raise InvalidProblemError(f"{name} is declared for a log; that of {type(source).__name__} is its run's")
     circumstances = Circumstances()
     if isinstance(source, Counts):
         problem, transitions, episodes = source.problem, source.transitions(), source.episodes
@@ -47,7 +186,7 @@ def certify(source: Any, *, beta: float, eps: float | None = None, delta: float 
         certificate = getattr(source, "certificate", source)
         if not isinstance(certificate, Certificate):
             raise InvalidProblemError(
-                f"certify needs the result of identify, a certificate or counts; got {type(source).__name__}"
+                f"certify needs the result of identify, a certificate, counts or a log; got {type(source).__name__}"
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
         circumstances = certificate.circumstances._replace(ignored=())
@@ -63,15 +202,64 @@ def certify(source: Any, *, beta: float, eps: float | None = None, delta: float 
         eps=problem.eps if eps is None else check_positive("eps", eps),
         delta=problem.delta if delta is None else check_probability("delta", delta),
     )
-    counts, method = Counts.of(problem, transitions, episodes), KL(problem)
-    plan = method.plan(counts, 0)
-    return Certificate(
-        policy=plan.policy[int(problem.artificial) :],
-        episodes=episodes,
-        **method.claim(counts, plan)._asdict(),
-        method="kl",
-        constants=None,
-        problem=problem,
-        transitions=transitions,
-        circumstances=circumstances,
+    return _Evidence(problem, transitions, episodes, circumstances, problem.state_names, problem.action_names)
+
+
+def _logged(log: Log, beta: float, eps: float | None, delta: float | None, declared: dict[str, Any]) -> _Evidence:
+    """What a log has collected, under what is declared about it."""
+    if delta is None:
+        raise InvalidProblemError("a log needs delta=: the probability with which the claim may fail")
+    # Without an ε, one so small that no candidate ends the search for a better one.
+    settings = Settings.of(beta=beta, eps=sys.float_info.min if eps is None else eps, delta=delta, **declared)
+    problem = log.problem(
+        **settings.goal._asdict(),
+        horizon=settings.horizon,
+        reward_range=settings.reward_range,
+        stationary=settings.stationary is not False,
+        reward_law=settings.rewards,
+        successors=settings.successors,
+        max_successors=settings.max_successors,
+        return_range=settings.return_range,
     )
+    transitions = log.counts(problem).transitions()
+    circumstances = Circumstances(log=Logged(log.longest, log.unused, log.excluded))
+    return _Evidence(problem, transitions, log.episodes, circumstances, log.states, log.actions)
+
+
+def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
+    """A policy in any form as actions ``(steps, S)``, the artificial first step of a random start included."""
+    problem = evidence.problem
+    if isinstance(policy, Mapping):
+        policy = _by_label(policy, lambda label: _find(policy, label), evidence)
+    elif callable(policy):
+        policy = _by_label(policy, policy, evidence)
+    elif problem.black_box_rewards and np.shape(policy) == (problem.horizon, problem.n_states - 1):
+        policy = np.column_stack([policy, np.zeros(problem.horizon, dtype=np.int64)])  # nothing is done after the end
+    checked = check_policy(policy, problem.horizon, problem.n_states, problem.n_actions)
+    return np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
+
+
+def _by_label(policy: Any, action_of: Callable[[Any], Any], evidence: _Evidence) -> np.ndarray:
+    """A policy that says what to do in each state, whatever the step."""
+    problem = evidence.problem
+    numbers: dict[Any, int] = {str(label): a for a, label in enumerate(evidence.actions)}
+    numbers |= {label: a for a, label in enumerate(evidence.actions)}
+    actions = np.zeros(problem.n_states, dtype=np.int64)
+    for s, label in enumerate(evidence.states[: problem.n_states - problem.black_box_rewards]):
+        chosen = action_of(label)
+        try:
+            actions[s] = numbers[chosen]
+        except (KeyError, TypeError):
+            raise InvalidProblemError(
+                f"policy says {shown(chosen)} in state {shown(label)}, which is not an action: there are "
+                f"{', '.join(map(shown, evidence.actions[:10]))}"
+            ) from None
+    return np.tile(actions, (problem.horizon, 1))
+
+
+def _find(policy: Mapping[Any, Any], label: Any) -> Any:
+    """The entry of a state, by its label or its name."""
+    for key in (label, str(label)):
+        if key in policy:
+            return policy[key]
+    raise InvalidProblemError(f"policy does not say what to do in state {shown(label)}")

@@ -55,9 +55,11 @@ _ARRAYS = {
     **{f"seen_{name}": dtype for name, dtype in _TRANSITIONS.items()},
     **{f"best_{name}": dtype for name, dtype in _TRANSITIONS.items()},
     "best_policy": _INTEGERS,
+    "found": np.dtype("u1"),  # a list of strings as JSON
     **{f"by_step_{name}": dtype for name, dtype in _TALLY.items()},
     **{f"by_previous_{name}": dtype for name, dtype in _TALLY.items()},
     "returns": _INTEGERS,
+    "memory": _NUMBERS,
 }
 _NOTHING: type = type(None)
 _HEADER: dict[str, tuple[type, ...]] = {
@@ -98,6 +100,10 @@ class State(NamedTuple):
         If the run ended because the environment raised an error, or contradicted what is assumed of it: the message.
     announcement : str or None
         Digest of the run's announcement.
+    found : list of str
+        The labels of the states in their order, where they are numbered as they are first seen.
+    memory : float array
+        What the method remembers of its earlier plans; empty if it begins anew.
     """
 
     seed: int
@@ -112,6 +118,8 @@ class State(NamedTuple):
     error: str | None
     contradiction: str | None
     announcement: str | None
+    found: list[str]
+    memory: np.ndarray
 
     def per_step(self, problem: Problem) -> State:
         """The same run, whose counts were pooled over the steps, as one of ``problem``, which counts step by step.
@@ -130,6 +138,7 @@ class State(NamedTuple):
             witness=witness,
             history=self.history[:0],
             best=None,
+            memory=self.memory[:0],
         )
 
 
@@ -187,7 +196,9 @@ class Checkpoint:
             "contradiction": state.contradiction,
             "announcement": state.announcement,
         }
-        arrays = {"history": state.history, **_named("seen", state.counts.seen())}
+        found = np.frombuffer(json.dumps(state.found).encode(), np.uint8)
+        arrays = {"history": state.history, **_named("seen", state.counts.seen()), "found": found}
+        arrays["memory"] = state.memory
         if state.best is not None:
             arrays |= {"best_policy": state.best[0].policy, **_named("best", state.best[2])}
         if state.witness is not None:
@@ -286,6 +297,7 @@ def _checked_state(header: dict[str, Any], arrays: dict[str, np.ndarray], proble
     planned = arrays["history"]["episodes"]
     in_order = bool(np.all(planned[1:] > planned[:-1])) and _within(planned, 0, header["episodes"] - 1)
     _require(in_order, "history is not in order")
+    _require(not np.isnan(arrays["memory"]).any(), "memory has no number")
     counts = _counts("seen", arrays, header["episodes"], problem)
     return State(
         seed=header["seed"],
@@ -300,7 +312,19 @@ def _checked_state(header: dict[str, Any], arrays: dict[str, np.ndarray], proble
         error=header["error"],
         contradiction=header["contradiction"],
         announcement=announcement,
+        found=_found(arrays["found"].tobytes(), problem),
+        memory=arrays["memory"],
     )
+
+
+def _found(text: bytes, problem: Problem) -> list[str]:
+    try:
+        labels = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _Damaged("found is not JSON") from None
+    _require(type(labels) is list and all(type(label) is str for label in labels), "found are not labels")
+    _require(len(set(labels)) == len(labels) <= (problem.max_states or 0), "found are not the labels of states")
+    return list(labels)
 
 
 def _check_generator(state: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
 r"""Learners side by side: regret over seeds, or episodes until a certificate.
 
 Every run is one task of a pool of processes; its seed is fixed in advance, so results do not depend on the number of
-workers. Kernels are compiled before a run is timed.
+workers. Kernels are compiled before a run is timed. The number of seeds is yours to choose, or found on the way by
+:func:`compare_sequentially`, which stops when the learners can be told apart.
 """
 
 from __future__ import annotations
@@ -15,15 +16,26 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi._checks import check_choice, check_finite, check_integer, check_list, check_memory
-from entropic_bpi._workers import compute, processors
+from entropic_bpi._workers import after_importing, compute, import_modules, processors
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.identification import start
 from entropic_bpi.learners import Run, Stop, names, run, run_until
 from entropic_bpi.learners.stopping import STOPPABLE
 from entropic_bpi.mdp import FiniteMDP, check_model
+from entropic_bpi.sequential import SequentialTest, Verdict
 from entropic_bpi.settings import Settings
 
-__all__ = ["CERTIFYING", "compare_regret", "compare_stopping", "confidence", "playable", "stoppable"]
+__all__ = [
+    "CERTIFYING",
+    "SequentialTest",
+    "Verdict",
+    "compare_regret",
+    "compare_sequentially",
+    "compare_stopping",
+    "confidence",
+    "playable",
+    "stoppable",
+]
 
 CERTIFYING = {f"identify_{name}": name for name in methods.names()}
 """Our own entries in :func:`compare_stopping`, and the method of ``identify`` behind each."""
@@ -46,6 +58,7 @@ def compare_regret(
     delta: float = 0.1,
     scale: float = 1.0,
     workers: int | None = None,
+    imports: Sequence[str] = (),
     done: _Done | None = None,
 ) -> dict[str, list[Run]]:
     """Play every learner with the seeds 0, …, ``seeds`` - 1 and keep the exact regret of each run.
@@ -58,6 +71,8 @@ def compare_regret(
         Names from :func:`entropic_bpi.learners.names`.
     workers
         Processes, by default one per core; 1 stays in this process.
+    imports
+        Modules that are imported first, here and by every worker: those that register learners of your own.
     done
         Called with the learner's name after each run.
 
@@ -69,10 +84,63 @@ def compare_regret(
     >>> [len(runs[name]) for name in runs]
     [2, 2]
     """
-    learners = [check_choice("learner", learner, names()) for learner in check_list("learners", learners)]
-    settings = {"beta": beta, "delta": delta, "scale": scale}
-    play = partial(_regret_task, check_model(mdp), check_integer("episodes", episodes), settings)
-    return _over_seeds(play, learners, seeds, workers, done)
+    play = _regret_of(mdp, imports, episodes, {"beta": beta, "delta": delta, "scale": scale})
+    return _over_seeds(play, _check_learners(learners), seeds, workers, done)
+
+
+def compare_sequentially(
+    mdp: FiniteMDP,
+    learners: Sequence[str],
+    *,
+    beta: float,
+    episodes: int,
+    seeds: int = 30,
+    batch: int = 6,
+    level: float = 0.05,
+    delta: float = 0.1,
+    scale: float = 1.0,
+    workers: int | None = None,
+    imports: Sequence[str] = (),
+    done: _Done | None = None,
+) -> tuple[dict[str, list[Run]], list[Verdict]]:
+    """Play learners until their regret tells them apart, and return the runs and what is known about each pair.
+
+    All play ``batch`` runs, then those of pairs that are not told apart another batch, up to ``seeds`` runs of each. With
+    probability at least 1 - ``level``, no two learners are told apart whose regret has the same law
+    (:class:`SequentialTest`). No two runs share a seed: run r of learner i of n has the seed i + n r.
+
+    Parameters
+    ----------
+    mdp, learners, beta, episodes, delta, scale, workers, imports, done
+        As in :func:`compare_regret`.
+    seeds, batch, level
+        Largest number of runs of a learner; runs between two tests; probability of any wrong difference.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge()
+    >>> runs, verdicts = compare_sequentially(
+    ...     bridge, ["rsvi2", "rovi"], beta=1.0, episodes=2000, scale=0.1, workers=1
+    ... )
+    >>> [(verdict.lower, verdict.runs) for verdict in verdicts], len(runs["rovi"])
+    ([('rovi', 6)], 6)
+    """
+    play = _regret_of(mdp, imports, episodes, {"beta": beta, "delta": delta, "scale": scale})
+    batches = check_integer("seeds", seeds) // check_integer("batch", batch)
+    test = SequentialTest(_check_learners(learners), level=level, batch=batch, batches=batches)
+    runs: dict[str, list[Run]] = {name: [] for name in test.names}
+    while test.wanted:
+        seeds_of = {
+            name: [test.names.index(name) + len(test.names) * (len(runs[name]) + i) for i in range(batch)]
+            for name in test.wanted
+        }
+        tasks = [(name, mine[i]) for i in range(batch) for name, mine in seeds_of.items()]
+        results = _carry_out(play, tasks, workers, done)
+        for name, mine in seeds_of.items():
+            runs[name] += [results[name, seed] for seed in mine]
+        test.add({name: [run.regret[-1] for run in runs[name][-batch:]] for name in test.wanted})
+    return runs, test.verdicts
 
 
 def compare_stopping(
@@ -86,6 +154,7 @@ def compare_stopping(
     delta: float = 0.1,
     scale: float = 1.0,
     workers: int | None = None,
+    imports: Sequence[str] = (),
     done: _Done | None = None,
 ) -> dict[str, list[Stop]]:
     """Play until a certificate of ``eps`` or ``max_episodes``, for every learner and seed.
@@ -105,11 +174,12 @@ def compare_stopping(
     >>> found["identify_kl"][0].episodes < found["rovi"][0].episodes
     True
     """
+    import_modules(imports)
     able = (*stoppable(check_finite("beta", beta)), *CERTIFYING)
     learners = [check_choice("learner", learner, able) for learner in check_list("learners", learners)]
     settings = {"beta": beta, "eps": eps, "delta": delta}
     play = partial(_stopping_task, check_model(mdp), check_integer("max_episodes", max_episodes), settings, scale)
-    return _over_seeds(play, learners, seeds, workers, done)
+    return _over_seeds(after_importing(imports, play), learners, seeds, workers, done)
 
 
 def playable(beta: float) -> list[str]:
@@ -141,6 +211,16 @@ def confidence(samples: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarra
 
 
 # -- tasks, run in the workers -------------------------------------------------------------------------------
+
+
+def _check_learners(learners: Any) -> list[str]:
+    return [check_choice("learner", learner, names()) for learner in check_list("learners", learners)]
+
+
+def _regret_of(mdp: Any, imports: Sequence[str], episodes: int, settings: dict[str, Any]) -> Callable[[_Task], Run]:
+    import_modules(imports)
+    play = partial(_regret_task, check_model(mdp), check_integer("episodes", episodes), settings)
+    return after_importing(imports, play)
 
 
 def _regret_task(mdp: FiniteMDP, episodes: int, settings: dict[str, Any], task: _Task) -> Run:
@@ -194,6 +274,13 @@ def _over_seeds(
     check_memory(f"{check_integer('seeds', seeds)} runs of every learner", 10 * seeds)
     # One seed of every learner comes first, so that a learner that refuses the problem does so at once.
     tasks = [(learner, seed) for seed in range(seeds) for learner in dict.fromkeys(learners)]
+    results = _carry_out(play, tasks, workers, done)
+    return {learner: [results[learner, seed] for seed in range(seeds)] for learner in dict.fromkeys(learners)}
+
+
+def _carry_out(
+    play: Callable[[_Task], _R], tasks: Sequence[_Task], workers: int | None, done: _Done | None
+) -> dict[_Task, _R]:
     workers = min(processors() if workers is None else check_integer("workers", workers), len(tasks))
     results: dict[_Task, _R] = {}
     with closing(compute(play, tasks, workers if workers > 1 else 0, died=_died)) as finished:
@@ -201,7 +288,7 @@ def _over_seeds(
             results[task] = result
             if done is not None:
                 done(task[0])
-    return {learner: [results[learner, seed] for seed in range(seeds)] for learner in dict.fromkeys(learners)}
+    return results
 
 
 def _died(exit_code: int) -> NoReturn:

@@ -13,7 +13,9 @@ the events, their shares and what they claim of every row are, with :math:`L=\lo
   :math:`x^\star=(L+\log(8e(n+1)))/n`;
 - :class:`CountEvent`, 1/3: :math:`n\ge\bar n/2-L`, where :math:`\bar n` sums the chances of a visit;
 - :class:`MixtureEvent`, 1: :math:`n\,\mathrm{KL}(\hat p,p)\le\log(P/\delta)+R_{mix}(N)`;
-- :class:`BettingEvent`, 1: :math:`\max_\theta\log W_n(\theta)\le\log(P/\delta)+c_2(n)`.
+- :class:`BettingEvent`, 1: :math:`\max_\theta\log W_n(\theta)\le\log(P/\delta)+c_2(n)`;
+- :class:`RewardEvent`, 1/2: the certainty equivalents of random rewards lie between their bounds. Then the fourth has
+  :math:`\log(2P/\delta)`, and 1/2 as well.
 
 The first three are the good event of the paper's method, the fourth alone that of ``method="kl"``; the last is a version
 of optimism whose radius does not depend on the number of successors.
@@ -35,7 +37,9 @@ from entropic_bpi._compile import allocating, compiled
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP, check_model
+from entropic_bpi.methods.kl import planning_beta
 from entropic_bpi.methods.rates import mixture_radius
+from entropic_bpi.methods.rewards import RewardBounds
 from entropic_bpi.planning import solve
 from entropic_bpi.problem import Problem
 
@@ -47,6 +51,7 @@ __all__ = [
     "Event",
     "KLEvent",
     "MixtureEvent",
+    "RewardEvent",
     "expected_visits",
 ]
 
@@ -181,7 +186,7 @@ class MixtureEvent(Event):
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem, ledger = counts.problem, counts.ledger
         concerned = _concerned(problem)
-        union = math.log(max(int(concerned.sum()), 1) / problem.delta)
+        union = math.log(max(int(concerned.sum()), 1) / problem.delta_of_transitions)
         radii = _radii(ledger.begin, ledger.used, ledger.tally, problem.slots.possible, ledger.most)
         divergences = _divergences(_evidence(mdp, counts), ledger.visits)
         return np.where(concerned & (ledger.visits > 0), divergences - union - radii, -np.inf)
@@ -220,12 +225,37 @@ class BettingEvent(Event):
         return result
 
 
+class RewardEvent(Event):
+    r"""E_rew: what random rewards are worth at β lies between its bounds (:mod:`entropic_bpi.methods.rewards`).
+
+    For one β an environment with random rewards :math:`R` is worth what the model with the fixed rewards
+    :math:`\tilde r=\frac1\beta\log E\,e^{\beta R}` on (s, a, s') is: ``mdp`` must be that one, with the observations and the
+    absorbing end as its states. The excess is in units of reward; where rewards are fixed, nothing is claimed.
+    """
+
+    share = 1 / 2
+
+    def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
+        problem = counts.problem
+        result = np.full(problem.n_rows, -np.inf)
+        if not problem.random_rewards:
+            return result
+        ledger = RewardBounds(problem, planning_beta(problem)).ledger(counts)
+        rows, slots = counts.occupied_slots()
+        learned = (ledger.tally[slots] > 0) & (rows < problem.n_rows - problem.artificial)
+        rows, slots = rows[learned], slots[learned]
+        truth = _paid(mdp, rows, ledger.successor[slots])
+        np.maximum.at(result, rows, np.maximum(ledger.low[0, slots] - truth, truth - ledger.high[0, slots]))
+        return result
+
+
 EVENTS: dict[str, type[Event]] = {
     "E_KL": KLEvent,
     "E_Z": BernsteinEvent,
     "E_cnt": CountEvent,
     "E_cat": MixtureEvent,
     "E_bet": BettingEvent,
+    "E_rew": RewardEvent,
 }
 """By the names under which methods and tables mention them."""
 
@@ -353,6 +383,22 @@ def _true_rows(mdp: FiniteMDP, problem: Problem) -> tuple[np.ndarray, np.ndarray
         p = np.concatenate([p, mdp.start_distribution[states]])
     order = np.argsort(keys)
     return keys[order], p[order]
+
+
+def _paid(mdp: FiniteMDP, rows: np.ndarray, successors: np.ndarray) -> np.ndarray:
+    """What the model pays for these transitions; NaN for those that are impossible in it."""
+    step, pair = np.divmod(rows, mdp.n_states * mdp.n_actions)
+    paid = np.empty(len(rows))
+    for h in np.unique(step):
+        here, table = step == h, mdp.step_rows(h)
+        if table.rewards is None:
+            paid[here] = mdp.step_rewards(h).ravel()[pair[here]]
+            continue
+        keys = np.repeat(np.arange(len(table.indptr) - 1), np.diff(table.indptr)) * mdp.n_states + table.indices
+        wanted = pair[here] * mdp.n_states + successors[here]
+        entry = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        paid[here] = np.where(keys[entry] == wanted, table.rewards[entry], np.nan)
+    return paid
 
 
 def _steps(problem: Problem) -> list[np.ndarray]:

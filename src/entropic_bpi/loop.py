@@ -33,6 +33,7 @@ REPLAN = 0.01
 PLACES_PER_STEP = 5
 # Episodes that the compiled plan-test-play loop handles before it returns to Python.
 EVERY_CHUNK = 2_000
+_NO_MEMORY = np.empty(0)
 # What a checkpoint keeps of an error's message.
 LONGEST_MESSAGE = 300
 # Beyond this many plans, replan="every" keeps only one in about a thousandth of the episodes so far.
@@ -69,6 +70,10 @@ class Identification:
     history: np.ndarray
     seconds: float
     seed: int
+
+    def policy_of(self, observation: Any, step: int = 0) -> Any:
+        """What the certified policy does on an observation; see :meth:`Certificate.policy_of`."""
+        return self.certificate.policy_of(observation, step)
 
     def __repr__(self) -> str:
         claim = self.certificate
@@ -132,7 +137,12 @@ class Loop:
 
     def _play(self, plan: Plan) -> None:
         """Play what the plan asks for, wholly or, when interrupted, not at all."""
-        before, rng, round = self.counts.state(), self.rng.bit_generator.state, self.round
+        before, rng, round, memory = (
+            self.counts.state(),
+            self.rng.bit_generator.state,
+            self.round,
+            self._memory().copy(),
+        )
         try:
             if self._compiled():
                 self._play_chunk(plan)
@@ -141,7 +151,7 @@ class Loop:
         except BaseException as error:
             reached = self.counts.episodes
             self.counts.restore(before)
-            self.rng.bit_generator.state, self.round = rng, round
+            self.rng.bit_generator.state, self.round, self._memory()[:] = rng, round, memory
             if self.sampler.fragile and not isinstance(error, KeyboardInterrupt):
                 self._mark(error)
             # The whole episodes before one that contradicts the problem are kept: play them again.
@@ -152,6 +162,11 @@ class Loop:
             if isinstance(error, InvalidProblemError):
                 error.counts = self.counts
             raise
+
+    def _memory(self) -> np.ndarray:
+        """What the method remembers of its plans, if anything."""
+        memory: np.ndarray = getattr(self.method, "memory", _NO_MEMORY)
+        return memory
 
     def _compiled(self) -> bool:
         """Whether a single compiled loop plans, tests and plays after every episode."""
@@ -233,6 +248,8 @@ class Loop:
             error=self.error,
             contradiction=self.contradiction,
             announcement=self.circumstances.announcement,
+            found=[] if self.problem.max_states is None else self.source.states.found,
+            memory=self._memory().copy(),
         )
 
     def resumed(self, saved: State, *, accept_errors: bool) -> Loop:
@@ -259,7 +276,13 @@ class Loop:
             ),
         )
         loop.counts, loop.rng.bit_generator.state = saved.counts, saved.rng
+        if saved.found:
+            loop.source.states.recall(saved.found)
         loop.sampler.witness = saved.witness
+        if saved.memory.size:
+            if saved.memory.size != loop._memory().size:
+                raise InvalidProblemError(f"the checkpoint's memory does not fit method {self.settings.method!r}")
+            loop._memory()[:] = saved.memory
         return loop
 
     def close(self) -> None:
@@ -279,7 +302,7 @@ class Loop:
             **claim._asdict(),
             method=self.settings.method,
             constants=self.settings.options.get("constants"),
-            problem=self.problem,
+            problem=replace(self.problem, state_names=tuple(self.problem.state_names)),
             transitions=transitions,
             circumstances=self.circumstances,
         )

@@ -8,6 +8,7 @@ state, one action and reward 0, whose row is the last one and is never pooled.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -119,6 +120,9 @@ class Problem:
         The possible successors of each row.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
+    max_states : int or None
+        The declared bound on the number of states where they are numbered as they are first seen. Then ``state_names`` is
+        a list that grows with what is found.
     reward_law : str
         One of :data:`REWARD_LAWS`; all but ``"fixed"`` are for black boxes.
     max_successors : int or None
@@ -139,9 +143,10 @@ class Problem:
     successors: str
     rewards: np.ndarray | None
     slots: Slots
-    state_names: tuple[str, ...]
-    action_names: tuple[str, ...]
+    state_names: Sequence[str]
+    action_names: Sequence[str]
     source_hash: str
+    max_states: int | None = None
     reward_law: str = "fixed"
     max_successors: int | None = None
     return_range: tuple[float, float] | None = None
@@ -322,7 +327,7 @@ class Problem:
     def reward_laws_at_risk(self) -> int:
         """How many laws of rewards are learned: those of every step that can be reached, the last one included.
 
-        Fixed before any data.
+        What never happens has none, so a row has no more than it may have outcomes. Fixed before any data.
         """
         slots, concerned = self.slots, np.zeros(self.n_rows, dtype=bool)
         if not self.random_rewards:
@@ -331,7 +336,8 @@ class Problem:
             states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
             concerned[self.rows_at(h, states)] = True
         concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
-        return int(concerned.sum() if self.reward_law == "random-pair" else slots.possible[concerned].sum())
+        laws = 1 if self.reward_law == "random-pair" else np.where(self.most > 0, self.most, slots.possible)
+        return int((concerned * laws).sum())
 
     @classmethod
     def black_box(
@@ -345,8 +351,10 @@ class Problem:
         eps: float,
         delta: float,
         stationary: bool,
-        state_names: tuple[str, ...],
+        state_names: Sequence[str],
         source: str,
+        action_names: Sequence[str] | None = None,
+        max_states: int | None = None,
         reward_law: str = "fixed",
         successors: tuple[np.ndarray, np.ndarray] | None = None,
         max_successors: int | None = None,
@@ -355,7 +363,8 @@ class Problem:
         """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
 
         Rewards are unknown in ``reward_range`` until seen, and the start is learned. Every state may follow any other
-        unless ``successors`` are declared: compressed rows ``(indptr, indices)`` over the pairs (s, a), in order.
+        unless ``successors`` are declared: compressed rows ``(indptr, indices)`` over the pairs (s, a), in order, with each
+        state as often as it may come with different rewards.
         """
         n_states = n_observations + 1
         _check_plan_fits(horizon, n_states, n_actions)
@@ -386,8 +395,9 @@ class Problem:
             rewards=None,
             slots=slots,
             state_names=state_names,
-            action_names=tuple(str(a) for a in range(n_actions)),
+            action_names=action_names or [str(a) for a in range(n_actions)],
             source_hash=source,
+            max_states=max_states,
             reward_law=reward_law,
             max_successors=max_successors,
             return_range=return_range,
@@ -459,11 +469,8 @@ def _black_box_rows(
         begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
         possible = np.full(pairs, n_observations - 1 + ends + stays)
     else:
-        indptr, listed = successors
-        begin, used = 3 + indptr[:-1], np.diff(indptr)
-        back = listed == np.repeat(np.arange(pairs) // n_actions, used)
-        rewards = np.where(listed == n_observations, ends, np.where(back, stays, 1))
-        possible = np.add.reduceat(rewards, indptr[:-1])
+        begin, used = 3 + successors[0][:-1], np.diff(successors[0])
+        possible = used
     end = np.ones(n_actions, dtype=np.int64)
     return np.append(begin, end), np.append(used, end), np.append(possible, end)
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-__all__ = ["END", "Behaviour", "Bounds", "Evidence", "Goal", "Plan", "Transitions"]
+__all__ = ["END", "Behaviour", "Bounds", "Claim", "Evidence", "Goal", "Plan", "Transitions"]
 
 
 class _Ending(Enum):
@@ -57,6 +57,15 @@ class Bounds(NamedTuple):
         """The same with the gap that the interval certifies, where that is smaller than the method's own."""
         width = self.upper - self.lower
         return self._replace(gap=min(self.gap, width)) if math.isfinite(self.lower) else self
+
+
+class Claim(NamedTuple):
+    """The bounds that a certificate states, and the ``test`` that its gap comes from, where a method has several."""
+
+    lower: float
+    upper: float
+    gap: float
+    test: str | None
 
 
 class Behaviour(NamedTuple):

@@ -67,6 +67,57 @@ def test_recording_again_replaces(tmp_path):
     assert len(results.curves["regret"]) == 200
 
 
+def saves(monkeypatch):
+    """The numbers of runs that are written together, one for each transaction."""
+    written, real = [], Store._insert
+
+    def insert(self, table, columns):
+        if table == "runs":
+            written.append(len(columns["hash"]))
+        real(self, table, columns)
+
+    monkeypatch.setattr(Store, "_insert", insert)
+    return written
+
+
+def timed(seconds, error=None):
+    return Outcome({"episodes": 1}, {"episodes": np.array([1]), "gap": np.array([np.inf])}, seconds, error)
+
+
+def test_quick_runs_share_a_transaction_and_long_ones_are_written_at_once(tmp_path, monkeypatch):
+    written = saves(monkeypatch)
+    with Store(tmp_path) as store:
+        for spec, seconds in zip(runs(9), [0.1] * 5 + [3600.0] + [0.1] * 3, strict=True):
+            store.record(spec, timed(seconds))
+    assert written == [6, 3]
+    assert load(tmp_path).runs["id"].tolist() == [spec.id for spec in runs(9)]
+    assert len(load(tmp_path).curves["gap"]) == 9
+
+
+def test_what_waits_to_be_written_took_less_than_a_second(tmp_path, monkeypatch):
+    written = saves(monkeypatch)
+    rng = np.random.default_rng(0)
+    recorded = []
+    with Store(tmp_path) as store:
+        for spec in runs(100):
+            recorded.append(float(rng.exponential(0.2)))
+            store.record(spec, timed(recorded[-1]))
+            assert sum(recorded[sum(written) :]) < 1
+
+
+def test_an_error_of_a_run_is_written_at_once_and_one_of_the_driver_loses_nothing(tmp_path, monkeypatch):
+    written = saves(monkeypatch)
+    with pytest.raises(KeyboardInterrupt), Store(tmp_path) as store:  # noqa: PT012
+        store.record(runs(3)[0], timed(0.0, "ValueError: no"))
+        assert written == [1]
+        store.record(runs(3)[1], timed(0.0))
+        store.record(runs(3)[0], timed(0.0))  # tried again
+        assert store.known() == {spec.hash for spec in runs(2)}
+        raise KeyboardInterrupt
+    assert load(tmp_path).runs["error"].tolist() == [None, None]
+    assert written == [1, 2]
+
+
 def test_pandas_gets_both_tables(tmp_path):
     pandas = pytest.importorskip("pandas")
     fill(tmp_path)
@@ -87,8 +138,37 @@ def test_export_writes_parquet_and_csv_that_agree(tmp_path):
             if file.stem == table
         ]
         assert counts == [rows, rows]
-    with pytest.raises(eb.InvalidProblemError, match="parquet, csv"):
+    with pytest.raises(eb.InvalidProblemError, match="parquet, csv, latex"):
         export(tmp_path, tmp_path / "out", ["xlsx"])
+
+
+def test_a_table_for_latex_has_a_row_for_each_setting_with_its_mean_over_seeds(tmp_path):
+    sweep = grid(learner=["rsq", "ucb_advantage"], beta=[-1.0, 2.0], episodes=100, seeds=3)
+    regret = {spec.hash: 1000.0 * (1 + i) for i, spec in enumerate(sweep)}
+    with Store(tmp_path) as store:
+        for spec in sweep:
+            store.record(spec, Outcome({"episodes": 100, "regret": regret[spec.hash], "true_gap": 0.25}, {}, 0.0))
+        for spec in grid(method="kl", beta=1.0, eps=0.5, seeds=2, successors="model"):
+            store.record(spec, Outcome({"episodes": 3 * 10**8, "stopped": spec.seed == 0, "true_gap": 0.0}, {}, 0.0))
+        store.record(grid(method="kl", beta=1.0, eps=0.1, seeds=1)[0], Outcome({}, {}, 0.0, "ValueError: no"))
+    files = export(tmp_path, tmp_path / "tables", ["latex"])
+    assert [file.name for file in files] == ["identify.tex", "learner.tex"]
+    identify, learner = (file.read_text() for file in files)
+    assert learner.splitlines()[:4] == [
+        "% All rows: instance risky_bridge, horizon 7, delta 0.1, episodes 100, scale 1.0",
+        "\\begin{tabular}{llrrrr}",
+        "\\toprule",
+        "$\\beta$ & algorithm & seeds & regret & 95\\% interval & $V^\\star-V^\\pi$ \\\\",
+    ]
+    half = 4.302652729911275 * 1000 / np.sqrt(3)  # Student's t with 2 degrees of freedom
+    assert (round(5000 - half), round(5000 + half)) == (2516, 7484)
+    assert "2 & RSQ & 3 & 5\\,000 & 2\\,516 to 7\\,484 & 0.25 \\\\" in learner
+    assert learner.count("UCB-Advantage & 3 &") == 2
+    assert "kl & 2 & $>$ $3\\cdot10^{8}$ &  & 0 \\\\" in identify  # one of them was capped
+    assert "eps 0.5" in identify.splitlines()[0]
+    for table in (identify, learner):
+        rows = [line for line in table.splitlines() if line.endswith("\\\\")]
+        assert len({line.count(" & ") for line in rows}) == 1
 
 
 @pytest.mark.parametrize("bytes_", [b"", b"not a database" * 1000], ids=["empty", "text"])
@@ -232,7 +312,7 @@ def test_a_full_disk_is_a_clear_error_and_what_was_recorded_stays(tmp_path):
             with Store({str(tmp_path / "out")!r}) as store:
                 for spec in grid(learner="rsq", beta=1.0, episodes=100, seeds=100):
                     curve = dict(episodes=np.arange(5000), regret=rng.random(5000))
-                    store.record(spec, Outcome(dict(episodes=5000, regret=1.0), curve, 0.0))
+                    store.record(spec, Outcome(dict(episodes=5000, regret=1.0), curve, 1.0))
                     print(spec.id, flush=True)
         except StoreError as error:
             print(error, file=sys.stderr)

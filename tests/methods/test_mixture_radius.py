@@ -8,7 +8,7 @@ import pytest
 from mpmath import mp, mpf
 from numba import njit
 from reference.kl import mixture_radius as plain_radius
-from reference.kl import mixture_radius_mpmath
+from reference.kl import mixture_radius_mpmath, support_radius
 from scipy import stats
 
 from entropic_bpi.methods.rates import mixture_radius
@@ -120,8 +120,11 @@ def test_no_draws_no_radius():
 
 
 @njit
-def violations(p, delta, horizon, runs, rng):
-    """Runs in which n KL(p̂_n, p) > log(1/δ) + R_mix at any n up to the horizon; tested after every draw."""
+def violations(p, delta, horizon, runs, rng, possible=0):
+    """Runs in which n KL(p̂_n, p) > log(1/δ) + R_mix at any n up to the horizon; tested after every draw.
+
+    The values that occur are all that are possible, or so many of ``possible`` ones that are declared to occur.
+    """
     k, failed = len(p), 0
     threshold = math.log(1 / delta)
     for _ in range(runs):
@@ -136,7 +139,8 @@ def violations(p, delta, horizon, runs, rng):
             for j in range(k):
                 if tally[j] > 0:
                     distance += tally[j] * math.log(tally[j] / n / p[j])
-            if distance > threshold + mixture_radius(tally, k):
+            radius = mixture_radius(tally, possible, k) if possible else mixture_radius(tally, k, 0)
+            if distance > threshold + radius:
                 failed += 1
                 break
     return failed
@@ -159,4 +163,54 @@ def test_the_event_fails_at_any_time_with_probability_at_most_delta(p):
 def test_the_event_fails_at_any_time_with_probability_at_most_delta_long(p, delta):
     runs = 20_000
     failed = violations(np.array(p), delta, 3000, runs, np.random.default_rng(2))
+    assert stats.binomtest(failed, runs, delta, alternative="greater").pvalue > 1e-3
+
+
+# -- at most so many of the possible values occur ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("k", "most"), [(3, 1), (3, 2), (5, 3), (6, 2)])
+def test_the_mixture_over_subsets_is_a_law_of_sequences(k, most):
+    """Its likelihoods add up to one over all sequences with no more different values than a subset has."""
+    for n in range(1, 7):
+        total = mpf(0)
+        for tally in compositions(n, k):
+            if sum(c > 0 for c in tally) <= most:
+                ways = math.factorial(n) // math.prod(math.factorial(c) for c in tally)
+                fit = mp.fprod((mpf(c) / n) ** c for c in tally if c > 0)
+                both = mp.exp(-mixture_radius_mpmath(tally, k, most))
+                total += ways * fit * (2 * both - mp.exp(-mixture_radius_mpmath(tally, k)))
+        assert abs(total - 1) < mpf(10) ** -40
+
+
+@pytest.mark.parametrize(("k", "most"), [(2, 1), (3, 2), (16, 3), (500, 1), (500, 40), (10**8, 2)])
+@pytest.mark.parametrize("n", [1, 7, 40, 1000, 10**6, 10**9])
+def test_value_with_few_values_is_never_below_sixty_digits_and_close_above(n, k, most):
+    rng = np.random.default_rng([n, k, most])
+    for concentration in (0.05, 0.5, 3.0):
+        share = rng.dirichlet(np.full(most, concentration))
+        tally = rng.multinomial(n, share / share.sum())
+        exact = mixture_radius_mpmath([int(c) for c in tally], k, most)
+        slack = float(mixture_radius(tally, k, most) - exact)
+        assert 0 <= slack <= 1e-12 * (1 + n * math.log(n + 1) + most)
+
+
+def test_few_values_of_many_cost_less():
+    """Three even outcomes among 500: the declaration is worth several nats, and never costs more than log 2."""
+    tally = np.array([400, 350, 250])
+    assert mixture_radius(tally, 500, 3) < mixture_radius(tally, 500) - 1.0
+    assert mixture_radius(tally, 500, 499) < mixture_radius(tally, 500) + math.log(2) + 1e-9
+
+
+def test_the_plain_version_with_few_values_agrees_with_sixty_digits():
+    rng = np.random.default_rng(0)
+    tally = rng.multinomial(rng.integers(1, 2000, 50), rng.dirichlet(np.ones(3), 50))
+    exact = [float(mixture_radius_mpmath([int(c) for c in row], 9, 4)) for row in tally]
+    np.testing.assert_allclose(support_radius(tally, np.full(50, 9), np.full(50, 4)), exact, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("p", CASES)
+def test_the_event_with_few_values_fails_with_probability_at_most_delta(p):
+    delta, runs = 0.2, 1000
+    failed = violations(np.array(p), delta, 300, runs, np.random.default_rng(3), possible=40)
     assert stats.binomtest(failed, runs, delta, alternative="greater").pvalue > 1e-3

@@ -114,8 +114,8 @@ def ball_max(p, f, allowed, x, q):
 def mixture_radius_mpmath(tally, k, most=0) -> mpf:
     """R_mix = -log of the mean of e^{-R_a} over the four priors, in 60 digits.
 
-    If only ``most`` of the k values occur, half of that, and half of the mean over all subsets of so many values, one by one:
-    as many as contain the values that were seen.
+    If only ``most`` of the k values occur, half of that, and half of the mean over all subsets of so many values, of which
+    those count that contain the values seen.
     """
     with mp.workdps(60):
         n = sum(tally)
@@ -156,6 +156,26 @@ def support_radius(tally, k, most) -> np.ndarray:
     evidence = gammaln(cells / 2) - gammaln(n + cells / 2) + (gammaln(tally + 0.5) - gammaln(0.5)).sum(axis=-1)
     share = gammaln(k - seen + 1) - gammaln(k + 1) + gammaln(cells + 1) - gammaln(cells - seen + 1)
     return -np.log((np.exp(-mixture_radius(tally, k)) + np.exp(evidence + share - fit)) / 2)
+
+
+# -- random rewards ---------------------------------------------------------------------------------------------
+
+
+def betting_regret(n) -> float:
+    return 0.5 * np.log(np.pi) + gammaln(n + 1) - gammaln(n + 0.5)
+
+
+def certainty_interval(values, times, low, high, beta, log_union) -> tuple[float, float]:
+    """Bounds on (1/β) log E e^{βR} from values of R on [low, high]."""
+    n = np.sum(times)
+    if n == 0:
+        return low, high
+    shares = np.append(np.asarray(times) / n, [0.0, 0.0])
+    worth = np.exp(beta * (np.append(values, [low, high]) - low))
+    row = np.ones(len(worth), dtype=bool), (log_union + betting_regret(n)) / n, np.empty(len(worth))
+    ends = -ball_max(shares, -worth, *row), ball_max(shares, worth, *row)
+    least, most = sorted(low + np.log(end) / beta for end in ends)
+    return least, most
 
 
 # -- what a plan starts from -----------------------------------------------------------------------------------
@@ -301,7 +321,9 @@ def deviation(t: Tables, h, s, upper, lower, rho, low, high, cap, slip=None) -> 
     p, r = t.shares[h, s, upper], t.shares[h, s, lower]
     if np.isinf(t.radius[h, s, upper]):
         p = 0 * p
-    weight = np.minimum(p, 0 * r if np.isinf(t.radius[h, s, lower]) else r) * (kappa - low)
+    weight = np.minimum(p, 0 * r if np.isinf(t.radius[h, s, lower]) else r)
+    if t.bottom is None:
+        weight = weight * (kappa - low)  # of no other does it matter whether it is shared
     shared = [y for y in np.argsort(-weight)[:3] if weight[y] > 0]
     e_up, e_down = t.high[h, s, upper], t.low[h, s, lower]
     if slip == "one end of the reward":

@@ -18,7 +18,7 @@ from entropic_bpi.counts import Counts
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from entropic_bpi.types import Transitions
-from reference.kl import Tables, ball_max, mixture_radius, support_radius
+from reference.kl import Tables, ball_max, certainty_interval, mixture_radius, support_radius
 
 BETAS = (0.1, 0.5, 1.0, 2.5, 5.0)
 VISITS = (0, 1, 3, 10, 30, 100, 1000, 20000)
@@ -124,6 +124,47 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     return Case(problem, counts, tables, 0 if random_start else int(start))
 
 
+def draw_paid(rng: np.random.Generator, law: str) -> Case:
+    """A random case of an environment with random rewards, each known from the values that it was seen to take."""
+    n, A, H = int(rng.integers(1, 4)), 2, int(rng.integers(1, 4))
+    S, stationary = n + 1, bool(rng.integers(2))
+    beta, delta = float(rng.choice([-1, 1]) * rng.choice(BETAS)), float(rng.choice([0.05, 0.5, 0.9]))
+    low, high = sorted(rng.uniform(-1, 1.5, 2).round(2).tolist())
+    problem = Problem.black_box(
+        n, A, horizon=H, reward_range=(low, high), beta=beta, eps=1e-300, delta=delta, stationary=stationary,
+        state_names=(*map(str, range(n)), "end"), source="", reward_law=law,
+    )  # fmt: skip
+    allowed = np.ones((H, S, A, S), dtype=bool)
+    allowed[:, n] = np.arange(S) == n
+    start_allowed = np.arange(S) < n
+    laws = n * A * (1 if stationary else H) * (1 if law == "random-pair" else S)
+    log_union = math.log(4 * laws / delta)
+    tally = np.zeros((problem.n_rows, S), dtype=np.int64)
+    worth = np.zeros((2, problem.n_rows, S))  # the ends of what each reward is worth; 0 after the end
+    seen = []
+    for row in range(problem.n_rows - 1):
+        if row // A % S == n:
+            continue
+        tally[row] = _tally(rng, np.ones(S, dtype=bool), None, VISITS)
+        values = rng.choice([low, high, *rng.uniform(low, high, 3)], size=(S, 3))
+        split = np.array([rng.multinomial(count, rng.dirichlet(np.ones(3))) for count in tally[row]])
+        for y in range(S):
+            mine = (values, split) if law == "random-pair" else (values[y], split[y])
+            worth[:, row, y] = certainty_interval(mine[0].ravel(), mine[1].ravel(), low, high, beta, log_union)
+        seen += [(row, y, split[y, k], values[y, k]) for y, k in np.argwhere(split)]
+    tally[-1] = _tally(rng, start_allowed, None, VISITS)
+    seen += [(problem.n_rows - 1, y, tally[-1, y], problem.reward_range[0]) for y in np.flatnonzero(tally[-1])]
+    counts = Counts(problem)
+    if seen:
+        rows, successors, times, rewards = (np.array(part) for part in zip(*seen, strict=True))
+        counts.add(Transitions(rows, successors, times, rewards.astype(float)), int(tally[-1].sum()))
+    steps = 1 if stationary else H
+    ends = [np.broadcast_to(end[:-1].reshape(steps, S, A, S), (H, S, A, S)) for end in worth]
+    shift = problem.reward_range[0]
+    tables = _tables(beta, delta / 2, H, stationary, allowed, start_allowed, tally, *ends, True, None, None, shift)
+    return Case(problem, counts, tables, 0)
+
+
 def _tally(rng, allowed, most, visits) -> np.ndarray:
     if most is not None:
         allowed = allowed & np.isin(np.arange(len(allowed)), rng.permutation(np.flatnonzero(allowed))[:most])
@@ -150,7 +191,9 @@ def _with_intervals(problem: Problem, low: np.ndarray) -> Problem:
     return dataclasses.replace(problem, slots=slots._replace(low=new, high=high))
 
 
-def _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most) -> Tables:
+def _tables(
+    beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most, shift=None
+) -> Tables:
     """Write the problem out, step by step, with the number of rows that need a ball counted by hand."""
     S, A = allowed.shape[1:3]
     first = int(start_allowed is not None)
@@ -158,7 +201,8 @@ def _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high
     wide = np.zeros((T, S, A, S), dtype=bool)
     counts = np.zeros((T, S, A, S))
     e = np.ones((2, T, S, A, S))
-    shift = min(low[h, s, a, y] for h, s, a, y in np.ndindex(low.shape) if allowed[h, s, a, y] or not next_state)
+    if shift is None:
+        shift = min(low[h, s, a, y] for h, s, a, y in np.ndindex(low.shape) if allowed[h, s, a, y] or not next_state)
     wide[first:] = allowed
     per_step = np.stack([tally[: S * A].reshape(S, A, S)] * H) if stationary else tally[: H * S * A].reshape(H, S, A, S)
     counts[first:] = per_step
@@ -207,16 +251,11 @@ def with_return_range(rng: np.random.Generator, case: Case, shrink: float = 0.0)
     has no other paths, so on these tables nothing that is certified may be wrong.
     """
     t, problem, first = case.tables, case.problem, int(case.problem.artificial)
-    chance = rng.choice([0.2, 0.5, 0.9])
-    outcomes = t.allowed & ((rng.random(t.allowed.shape) < chance) | (t.shares > 0))
+    draws = rng.random(t.allowed.shape) * t.allowed
     if problem.stationary:
-        outcomes[first:] = outcomes[first:].any(axis=0) & t.allowed[first:]
-    likeliest = np.argmax(rng.random(t.allowed.shape) * t.allowed, axis=-1)
-    lonely = ~outcomes.any(axis=-1)
-    for h, s, a in np.argwhere(lonely & t.allowed.any(axis=-1)):
-        outcomes[h, s, a, likeliest[h if not problem.stationary else max(h, first), s, a]] = True
-    if problem.stationary:
-        outcomes[first:] = outcomes[first:].any(axis=0)
+        draws[first:] = draws[first]
+    outcomes = (draws > rng.choice([0.1, 0.5, 0.8])) | (t.shares > 0)
+    outcomes |= (draws > 0) & (draws == draws.max(axis=-1, keepdims=True))
     share = rng.choice([0.0, 1.0, 0.5], t.low.shape)
     rewards = (share * np.log(t.low) + (1 - share) * np.log(t.high)) / problem.beta
     reachable = np.zeros_like(t.reachable)
@@ -230,18 +269,14 @@ def with_return_range(rng: np.random.Generator, case: Case, shrink: float = 0.0)
             paths = outcomes[h, s, : t.actions[h]]
             least[h, s] = (rewards[h, s, : t.actions[h]] + least[h + 1])[paths].min()
             most[h, s] = (rewards[h, s, : t.actions[h]] + most[h + 1])[paths].max()
-    shift, (low, high) = problem.horizon * problem.reward_range[0], problem.reward_range
-    ends = least[0, case.start], most[0, case.start]
-    ends = ends[0] + shrink * (ends[1] - ends[0]), ends[1] - shrink * (ends[1] - ends[0])
-    declared = dataclasses.replace(problem, return_range=(ends[0] + shift, ends[1] + shift))
-    room = 1e-9 * problem.return_spread
+    low, high = problem.reward_range
+    smallest, largest = least[0, case.start], most[0, case.start]
+    smallest, largest = smallest + shrink * (largest - smallest), largest - shrink * (largest - smallest)
+    origin, room = problem.horizon * low, 1e-9 * problem.return_spread
+    declared = dataclasses.replace(problem, return_range=(smallest + origin, largest + origin))
     after = np.maximum(np.arange(t.steps) - first, 0)
-    limits = np.exp(
-        np.sort(
-            [problem.beta * (ends[0] - room - after * (high - low)), problem.beta * (ends[1] + room) + 0 * after],
-            axis=0,
-        )
-    )
+    ends = [smallest - room - after * (high - low), np.full(t.steps, largest + room)]
+    limits = np.exp(np.sort(problem.beta * np.array(ends), axis=0))
     tables = dataclasses.replace(t, bottom=limits[0], top=limits[1])
     counts = Counts.of(declared, case.counts.transitions(), case.counts.episodes)
     gains = np.exp(problem.beta * rewards)
@@ -274,13 +309,13 @@ def _evaluate(kernel, gain, actions, reachable, sign, policy):
 
 
 @njit(cache=True, error_model="numpy")
-def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
-    """One pass of exact row steps that raise Z^top/Z^bottom at (h0, s0); ``up``: the rival is on top."""
+def _sweep(kernel, gain, tables, policy, rival, h0, above, below, up):
+    """One pass of exact row steps that raise Z^top(above)/Z^bottom(below) at h0; ``up``: the rival is on top."""
     shares, allowed, radius, e_low, e_high, actions, reachable = tables
     T, S = kernel.shape[:2]
     top, bottom = (rival, policy) if up else (policy, rival)
     mass = np.zeros((2, T + 1, S))
-    mass[:, h0, s0] = 1.0
+    mass[0, h0, above] = mass[1, h0, below] = 1.0
     for h in range(h0, T):
         for s in range(S):
             for y in range(S):
@@ -329,27 +364,34 @@ def _sweep(kernel, gain, tables, policy, rival, h0, s0, up):
 
 
 @njit(cache=True, error_model="numpy")
+def _begin(kernel, gain, tables, sign, z_opt, rng, mood):
+    """Extreme points of all balls: for random values, for the best that may follow, or for the worst."""
+    shares, allowed, radius, e_low, e_high, actions, reachable = tables
+    T, S = shares.shape[:2]
+    f, q = np.empty(S), np.empty(S)
+    for h in range(T):
+        for s in range(S):
+            for a in range(actions[h]):
+                if not reachable[h, s]:
+                    continue
+                for y in range(S):
+                    f[y] = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign * z_opt[h + 1, y]
+                    end = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign
+                    gain[h, s, a, y] = e_high[h, s, a, y] if end > 0.5 else e_low[h, s, a, y]
+                    f[y] *= gain[h, s, a, y]
+                ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
+                kernel[h, s, a] = q if np.isfinite(q).all() else shares[h, s, a]
+
+
+@njit(cache=True, error_model="numpy")
 def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, sweeps):
     """Smallest slack found, in logs: of the gap, of the optimum, of the candidate's value, and of the box's top."""
-    shares, allowed, radius, e_low, e_high, actions, reachable = tables
+    shares, _, _, _, _, actions, reachable = tables
     T, S = shares.shape[:2]
     slack = np.full(4, np.inf)
     kernel, gain = np.zeros(shares.shape), np.ones(shares.shape)
-    f, q = np.empty(S), np.empty(S)
     for start in range(starts):
-        mood = start % 3
-        for h in range(T):
-            for s in range(S):
-                for a in range(actions[h]):
-                    if not reachable[h, s]:
-                        continue
-                    for y in range(S):
-                        f[y] = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign * z_opt[h + 1, y]
-                        end = rng.random() if mood == 0 else (1.5 - mood) * 2 * sign
-                        gain[h, s, a, y] = e_high[h, s, a, y] if end > 0.5 else e_low[h, s, a, y]
-                        f[y] *= gain[h, s, a, y]
-                    ball_max(shares[h, s, a], f, allowed[h, s, a], radius[h, s, a], q)
-                    kernel[h, s, a] = q if np.isfinite(q).all() else shares[h, s, a]
+        _begin(kernel, gain, tables, sign, z_opt, rng, start % 3)
         h0 = 0 if start == 0 else rng.integers(0, T)
         s0 = rng.integers(0, S)
         while not reachable[h0, s0]:
@@ -372,7 +414,7 @@ def _attack(tables, sign, policy, z_opt, z_pess, box_top, rho, rng, starts, swee
                         for s in range(S):
                             if rng.random() < 0.5:
                                 greedy[h, s] = rng.integers(0, actions[h])
-                _sweep(kernel, gain, tables, policy, greedy, h0, s0, sign > 0)
+                _sweep(kernel, gain, tables, policy, greedy, h0, s0, s0, sign > 0)
     return slack
 
 
@@ -390,3 +432,47 @@ def attack_plan(
     plan, S = method.plans[kind], case.tables.n_states
     arrays = (np.ascontiguousarray(array[:, :S]) for array in (method.optimism.z, plan.z, plan.high, plan.rho))
     return attack(tables or case.tables, plan.policy, *arrays, seed, starts, sweeps)
+
+
+@njit(cache=True, error_model="numpy")
+def _attack_pairs(tables, sign, policy, z_opt, rho, d, r, rng, starts, sweeps):
+    """Smallest slack found, in logs: of ρ, of d and of R; where they are NaN nothing is claimed."""
+    shares, _, _, _, _, actions, reachable = tables
+    T, S = shares.shape[:2]
+    slack = np.full(3, np.inf)
+    kernel, gain = np.zeros(shares.shape), np.ones(shares.shape)
+    for start in range(starts):
+        _begin(kernel, gain, tables, sign, z_opt, rng, start % 3)
+        h0 = 0 if start < 2 else rng.integers(0, T)
+        above, below = rng.integers(0, S), rng.integers(0, S)
+        while not (reachable[h0, above] and reachable[h0, below]):
+            above, below = rng.integers(0, S), rng.integers(0, S)
+        same = start % 4 == 3  # the candidate against itself: what d bounds
+        for sweep in range(sweeps + 1):
+            best, mine, greedy = _evaluate(kernel, gain, actions, reachable, sign, policy)
+            for h in range(T):
+                for x in range(S):
+                    for y in range(S):
+                        if reachable[h, x] and reachable[h, y]:
+                            ratio = np.log(mine[h, x]) - np.log(mine[h, y])
+                            slack[1] = min(slack[1], np.log(d[h, x, y]) - ratio)
+                            ratio = np.log(best[h, x] if sign > 0 else mine[h, x])
+                            ratio -= np.log(mine[h, y] if sign > 0 else best[h, y])
+                            slack[2] = min(slack[2], np.log(r[h, x, y]) - ratio)
+                            if x == y:
+                                slack[0] = min(slack[0], np.log(rho[h, x]) - ratio)
+            if sweep < sweeps:
+                if rng.random() < 0.3:
+                    for h in range(T):
+                        for s in range(S):
+                            if rng.random() < 0.5:
+                                greedy[h, s] = rng.integers(0, actions[h])
+                _sweep(kernel, gain, tables, policy, policy if same else greedy, h0, above, below, sign > 0)
+    return slack
+
+
+def attack_pairs(t: Tables, policy, z_opt, rho, d, r, seed: int, starts: int = 8, sweeps: int = 4) -> np.ndarray:
+    """Smallest slacks (ρ, d, R) over all places and pairs and all kernels tried; negative is a violation."""
+    arrays = (t.shares, t.allowed, t.radius, t.low, t.high, np.array(t.actions), t.reachable)
+    rng = np.random.default_rng(seed)
+    return _attack_pairs(arrays, t.sign, policy, z_opt, rho, d, r, rng, starts, sweeps)

@@ -116,23 +116,6 @@ def test_copies_in_a_vector_environment_play_whole_episodes_with_the_same_law(na
         np.testing.assert_array_equal(*counts)
 
 
-@pytest.mark.parametrize(
-    ("space", "sizes", "observation", "index"),
-    [
-        (gymnasium.spaces.Discrete(4, start=2), (4,), 3, 1),
-        (gymnasium.spaces.MultiDiscrete([2, 3]), (2, 3), np.array([1, 2]), 5),
-        (gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(5)]), (2, 5), (1, 3), 8),
-    ],
-)
-def test_observations_are_flattened_in_order(space, sizes, observation, index):
-    env = Walk()
-    env.observation_space = space
-    opened = Environment(env)
-    assert opened.sizes == sizes
-    assert opened.index(observation) == index
-    assert opened.index(np.array([9] * len(sizes)) if len(sizes) > 1 else 99) == -1
-
-
 def a_problem(environment, horizon, stationary):
     goal = {"beta": 1.0, "eps": 0.1, "delta": 0.1}
     return environment.problem(horizon=horizon, reward_range=(-100.0, 20.0), stationary=stationary, **goal)
@@ -157,7 +140,7 @@ def played(environment, problem, behaviour, episodes, round=4):
     Player(environment, problem, 11).play(behaviour, episodes, Taker(problem), round)
     [(transitions, recorded)] = handed
     assert recorded == episodes
-    return sorted(zip(*(part.tolist() for part in transitions), strict=True), key=lambda outcome: outcome[0])
+    return sorted(zip(*(part.tolist() for part in transitions[:4]), strict=True), key=lambda outcome: outcome[0])
 
 
 def stepped_by_hand(environment, problem, behaviour, episodes, round=4):
@@ -166,14 +149,14 @@ def stepped_by_hand(environment, problem, behaviour, episodes, round=4):
     rows, seen = np.arange(problem.n_rows - 1).reshape(-1, problem.n_states, problem.n_actions), Counter()
     for episode in range(episodes):
         observation, _ = env.reset(seed=None if episode else seed)
-        state, leading, h, terminated = environment.index(observation), behaviour.leading, 0, False
+        state, leading, h, terminated = environment.states.index(observation), behaviour.leading, 0, False
         seen[problem.n_rows - 1, state, problem.reward_range[0]] += 1
         while h < problem.horizon and not terminated:
             action = (behaviour.lead if leading else behaviour.greedy)[h + 1, state]
             if leading and behaviour.turn[h + 1, state] >= 0:
                 action, leading = behaviour.turn[h + 1, state], False
-            observation, reward, terminated, _, _ = env.step(int(action) + environment.first_action)
-            following = problem.n_states - 1 if terminated else environment.index(observation)
+            observation, reward, terminated, _, _ = env.step(environment.actions.element(int(action)))
+            following = problem.n_states - 1 if terminated else environment.states.index(observation)
             seen[int(rows[0 if problem.stationary else h, state, action]), following, float(reward)] += 1
             state, h = following, h + 1
     outcomes = [(row, successor, times, reward) for (row, successor, reward), times in seen.items()]
@@ -245,14 +228,14 @@ def test_the_types_of_observations_and_rewards_make_no_difference(observation_ty
 def test_one_integer_is_read_alike_however_it_comes(value, index, dress):
     env = Walk()
     env.observation_space = gymnasium.spaces.Discrete(3, start=-1)
-    assert Environment(env).index(dress(value)) == index
+    assert Environment(env).states.index(dress(value)) == index
 
 
 @pytest.mark.parametrize("observation", [(0,), (0, 1, 0), (0, 3), (0.5, 1), ("0", 1), 3, None, "01"])
 def test_what_is_no_pair_of_integers_is_outside_a_space_of_pairs(observation):
     env = Walk()
     env.observation_space = gymnasium.spaces.MultiDiscrete([2, 3])
-    assert Environment(env).index(observation) == -1
+    assert Environment(env).states.index(observation) == -1
 
 
 # -- environments that misbehave -------------------------------------------------------------------------------
@@ -391,7 +374,7 @@ def test_an_error_of_our_own_passes_and_any_other_is_named_with_its_cause(what):
         ({"reward_range": None}, "needs reward_range"),
         ({"reward_range": (1, 0)}, "low <= high"),
         ({"reward_range": 3}, "pair of numbers"),
-        ({"successors": "model"}, "black box"),
+        ({"successors": "model"}, "declared by a function"),
         ({"num_envs": 2}, "environment id"),
         ({"method": "bernstein"}, "next state"),
     ],

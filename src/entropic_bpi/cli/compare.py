@@ -20,10 +20,12 @@ from entropic_bpi.cli._sources import (
 from entropic_bpi.errors import InvalidProblemError
 
 if TYPE_CHECKING:
+    from entropic_bpi.compare import Verdict
     from entropic_bpi.learners import Run, Stop
     from entropic_bpi.mdp import FiniteMDP
 
-REGRET, PLOT, STOPPING = "regret.csv", "regret.png", "stopping.csv"
+REGRET, PLOT, STOPPING, VERDICTS = "regret.csv", "regret.png", "stopping.csv", "verdicts.csv"
+_SEEDS, _MOST_SEEDS = 5, 30
 _STOPPING_FORM = {"kl_bpi": "identify_kl", "entropic_bpi": "identify_bernstein"}
 
 
@@ -39,11 +41,33 @@ def compare(
             help="Which ones. Default: all that take this beta; with --stop all that have a stopping rule.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each learner, with the seeds 0, 1, ...")] = 5,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Runs of each learner. Default: {_SEEDS}; with --sequential at most so many, {_MOST_SEEDS} unless given.",
+            show_default=False,
+        ),
+    ] = None,
     delta: Annotated[float, typer.Option(help="Failure probability that the learners are built for.")] = 0.1,
     scale: Annotated[float, typer.Option(help="Multiplies every bonus or radius; 1 is the published constant.")] = 1.0,
     stop: Annotated[
         float | None, typer.Option(metavar="EPS", help="Compare the episodes to a certificate of EPS instead.")
+    ] = None,
+    sequential: Annotated[
+        bool, typer.Option("--sequential", help="Stop each learner as soon as its regret can be told from the others'.")
+    ] = False,
+    batch: Annotated[int, typer.Option(help="With --sequential: runs of each learner between two tests.")] = 6,
+    level: Annotated[
+        float, typer.Option(help="With --sequential: probability of telling apart what is equal, over all pairs.")
+    ] = 0.05,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="A module that registers learners of your own, from this folder or installed; repeat it for several.",
+            show_default=False,
+        ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
     horizon: HorizonOption = None,
@@ -59,22 +83,36 @@ def compare(
 
         entropic-bpi compare risky-bridge --beta -0.5 --episodes 10000000 --stop 0.5 --out stopping
 
+        entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --sequential --out apart
+
     The regret is exact: the sum of (best value - value of the policy played) over the episodes. Its table gives the mean
     over the seeds with a 95% interval; regret.csv holds every run, regret.png the mean curves and the range over the seeds.
 
     With --stop the learners that can certify a policy play until they do, beside identify with methods kl and bernstein;
     the table and stopping.csv show which runs were capped at --episodes.
 
+    With --sequential the number of runs is found on the way: after every batch all pairs of learners are tested, those
+    that are told apart from all others stop, and verdicts.csv says which. With probability at least 1 - LEVEL no two
+    learners are told apart whose regret has the same law.
+
     Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
     """
+    from entropic_bpi._workers import import_modules
     from entropic_bpi.instances.sources import model_of
 
+    if sequential and stop is not None:
+        raise InvalidProblemError("--sequential compares the regret: leave out --stop")
+    import_modules(imports or (), Path.cwd())
     mdp = model_of(source, horizon, parse_params(param))
-    settings: dict[str, Any] = {"beta": beta, "delta": delta, "scale": scale, "seeds": seeds, "workers": workers}
+    settings: dict[str, Any] = {"beta": beta, "delta": delta, "scale": scale, "workers": workers}
+    settings["imports"] = imports or ()
+    settings["seeds"] = seeds if seeds is not None else _MOST_SEEDS if sequential else _SEEDS
     given = None if learners is None else [name.strip() for name in learners.split(",") if name.strip()]
     if given == []:
         raise InvalidProblemError(f"--learners must be names separated by commas, got {learners!r}")
-    if stop is None:
+    if sequential:
+        _compare_sequentially(source, mdp, given, episodes, {**settings, "batch": batch, "level": level}, out)
+    elif stop is None:
         _compare_regret(source, mdp, given, episodes, settings, out)
     else:
         _compare_stopping(source, mdp, given, episodes, stop, settings, out)
@@ -85,7 +123,6 @@ def _compare_regret(
 ) -> None:
     from rich.table import Table
 
-    from entropic_bpi import plots
     from entropic_bpi.compare import compare_regret, confidence, playable
 
     new_folder(out, (REGRET, PLOT))
@@ -93,13 +130,10 @@ def _compare_regret(
     with progress_bar() as bar:
         task = bar.add_task("runs", total=len(set(learners)) * settings["seeds"])
         runs = compare_regret(mdp, learners, episodes=episodes, **settings, done=lambda _: bar.advance(task))
-    write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), _curves(runs))
-    title = f"{source}, β = {settings['beta']:g}, scale {settings['scale']:g}: mean and range of {_seeds(settings['seeds'])}"
-    plots.save(plots.regret(runs, title=title), out / PLOT)
+    _write_regret(runs, f"{_setting(source, settings)}: mean and range of {_seeds(settings['seeds'])}", out)
 
     console = terminal()
-    setting = f"{episodes:,} episodes, beta {settings['beta']:g}, scale {settings['scale']:g}"
-    console.print(f"{source}: {setting}, {_seeds(settings['seeds'])}")
+    console.print(f"{_question(source, episodes, settings)}, {_seeds(settings['seeds'])}")
     table = Table("learner", "regret", "95% interval", "seconds a run", box=None, pad_edge=False)
     final = {learner: confidence([run.regret[-1] for run in each]) for learner, each in runs.items()}
     for learner, (mean, half) in sorted(final.items(), key=lambda item: float(item[1][0])):
@@ -112,6 +146,63 @@ def _compare_regret(
     console.print(table)
     console.print()
     console.print(f"written  {out}: {REGRET}, {PLOT}")
+
+
+def _compare_sequentially(
+    source: str, mdp: FiniteMDP, given: list[str] | None, episodes: int, settings: dict[str, Any], out: Path
+) -> None:
+    from rich.table import Table
+
+    from entropic_bpi.compare import compare_sequentially, playable
+
+    new_folder(out, (REGRET, PLOT, VERDICTS))
+    learners = given or playable(settings["beta"])
+    with progress_bar() as bar:
+        task = bar.add_task("runs at most", total=len(set(learners)) * settings["seeds"])
+        runs, verdicts = compare_sequentially(
+            mdp, learners, episodes=episodes, **settings, done=lambda _: bar.advance(task)
+        )
+    _write_regret(runs, f"{_setting(source, settings)}: mean and range of the runs", out)
+    rows = [(*verdict.pair, verdict.runs, verdict.p_value, verdict.lower or "") for verdict in verdicts]
+    write_csv(out / VERDICTS, ("first", "second", "runs", "p_value", "lower"), rows)
+
+    console = terminal()
+    console.print(f"{_question(source, episodes, settings)}, told apart at level {settings['level']:g}")
+    table = Table("learner", "runs", "mean regret", "seconds a run", box=None, pad_edge=False)
+    final = {learner: _mean([run.regret[-1] for run in each]) for learner, each in runs.items()}
+    for learner in sorted(final, key=lambda name: final[name]):
+        seconds = _mean([run.seconds for run in runs[learner]])
+        table.add_row(learner, str(len(runs[learner])), f"{final[learner]:.6g}", f"{seconds:.3g}")
+    console.print(table)
+    console.print()
+    pairs = Table("pair", "runs of each", "p-value", box=None, pad_edge=False)
+    for verdict in sorted(verdicts, key=lambda verdict: (verdict.lower is None, verdict.runs, verdict.p_value)):
+        pairs.add_row(_relation(verdict), str(verdict.runs), f"{verdict.p_value:.2g}")
+    console.print(pairs)
+    console.print()
+    console.print(f"written  {out}: {REGRET}, {PLOT}, {VERDICTS}")
+
+
+def _relation(verdict: Verdict) -> str:
+    if verdict.lower is None:
+        return f"{verdict.pair[0]} and {verdict.pair[1]}: not told apart"
+    other = verdict.pair[verdict.pair[0] == verdict.lower]
+    return f"{verdict.lower} < {other}"
+
+
+def _write_regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> None:
+    from entropic_bpi import plots
+
+    write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), _curves(runs))
+    plots.save(plots.regret(runs, title=title), out / PLOT)
+
+
+def _setting(source: str, settings: Mapping[str, Any]) -> str:
+    return f"{source}, β = {settings['beta']:g}, scale {settings['scale']:g}"
+
+
+def _question(source: str, episodes: int, settings: Mapping[str, Any]) -> str:
+    return f"{source}: {episodes:,} episodes, beta {settings['beta']:g}, scale {settings['scale']:g}"
 
 
 def _compare_stopping(
@@ -174,9 +265,9 @@ def _stopping_row(each: Sequence[Stop]) -> list[str]:
 
 def _curves(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, int, int, float]]:
     return [
-        (learner, seed, int(episodes), float(regret))
+        (learner, one.settings["seed"], int(episodes), float(regret))
         for learner, each in runs.items()
-        for seed, one in enumerate(each)
+        for one in each
         for episodes, regret in zip(one.grid, one.regret, strict=True)
     ]
 

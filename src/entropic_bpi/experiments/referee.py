@@ -6,7 +6,7 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi.certificate import Certificate
-from entropic_bpi.events import EVENTS, CountEvent, expected_visits
+from entropic_bpi.events import EVENTS, CountEvent, RewardEvent, expected_visits
 from entropic_bpi.loop import Loop
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.planning import evaluate, solve
@@ -20,7 +20,11 @@ _ROUNDING = 1e-9
 
 
 class Referee:
-    """Give :meth:`watch` to the loop; ``failed`` then names the events that failed at one of the plans."""
+    """Give :meth:`watch` to the loop; ``failed`` then names the events that failed at one of the plans.
+
+    Of an environment with random rewards, ``mdp`` is the model that is worth the same; see
+    :class:`~entropic_bpi.events.RewardEvent`.
+    """
 
     def __init__(self, mdp: FiniteMDP, loop: Loop) -> None:
         assert loop.settings.replan != EVERY, "after every episode, not every plan would be seen"
@@ -28,6 +32,9 @@ class Referee:
         self.events = {name: EVENTS[name] for name in methods.find(loop.settings.method).events}
         if loop.problem.stationary:
             self.events.pop("E_cnt", None)  # there is none for pooled counts
+        if loop.problem.random_rewards:
+            self.events.pop("E_bet", None)  # which is about known rewards
+            self.events["E_rew"] = RewardEvent
         self.failed: set[str] = set()
         self._expected = np.zeros(loop.problem.n_rows)
         self._playing: tuple[int, np.ndarray, np.ndarray] | None = None

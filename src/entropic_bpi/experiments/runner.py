@@ -16,14 +16,13 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from entropic_bpi._checks import check_flag, check_integer, check_list, check_path
 from entropic_bpi._text import shown
-from entropic_bpi._workers import compute, processors
+from entropic_bpi._workers import after_importing, compute, import_modules, processors
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.experiments._progress import SweepProgress
 from entropic_bpi.experiments.kinds import KINDS
@@ -81,7 +80,7 @@ def run(
     """
     specs = list({spec.hash: spec for spec in _check_specs(specs)}.values())
     folder, resume = check_path("folder", folder), check_flag("resume", resume)
-    _import(check_list("imports", imports))
+    import_modules(imports)
     carry_out = _workers(workers, scheduler, imports)
     with Store(folder) as store:
         if not resume and store.known() & {spec.hash for spec in specs}:
@@ -138,29 +137,13 @@ def _described(error: BaseException) -> str:
 def _workers(
     workers: int | None, scheduler: str | None, imports: Sequence[str]
 ) -> Callable[[list[RunSpec], Callable[[RunSpec], None]], Finished]:
-    on_worker = partial(_import_and_execute, list(imports))
+    on_worker = after_importing(imports, execute)
     if scheduler is not None:
         if workers is not None:
             raise InvalidProblemError("give workers or scheduler, not both")
         return lambda specs, started: _on_cluster(on_worker, specs, scheduler)
     count = processors() if workers is None else check_integer("workers", workers, at_least=0)
     return lambda specs, started: compute(on_worker, specs, count, died=_died, started=started)
-
-
-def _import_and_execute(imports: Sequence[str], spec: RunSpec) -> Outcome:
-    """A run on a worker, which may have started just now."""
-    _import(imports)
-    return execute(spec)
-
-
-def _import(names: Sequence[str]) -> None:
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidProblemError(f"imports must be names of modules, got {shown(name)}")
-        try:
-            import_module(name)
-        except (ImportError, TypeError, ValueError) as error:  # not found, relative, or empty
-            raise InvalidProblemError(f"imports: {error}") from None
 
 
 def _died(exit_code: int) -> Outcome:

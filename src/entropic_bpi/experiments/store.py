@@ -1,16 +1,17 @@
-"""Where results live: one DuckDB file, written by one driver, a run at a time and all or nothing.
+"""Where results live: one DuckDB file, written by one driver, all of a run or nothing.
 
 Tables: ``runs`` has a row per run, ``curves`` what it did over time, ``timings`` how long it took. The first two hold
 nothing that depends on the machine or on the order in which runs finished, so two complete sweeps have equal tables.
-The file appears under its name only when it is a valid store, and a commit is on disk before the next run is recorded:
-whatever kills the driver, the file opens again with every run that was recorded.
+The file appears under its name only when it is a valid store. Runs are written as they are recorded; quick ones wait
+for each other and share a transaction, which takes longer than they did. Whatever kills the driver, the file opens again
+with every run that was written, and those that still waited took less than :data:`AT_RISK_SECONDS` all together.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +32,7 @@ __all__ = ["FILE_NAME", "Outcome", "Results", "Store", "StoreError", "export", "
 
 FILE_NAME = "results.duckdb"
 FORMAT, FORMAT_VERSION = "entropic-bpi results", "2"
+AT_RISK_SECONDS = 1.0
 
 # Outcomes of a run, in the order of the columns of ``runs``; those that do not apply are NULL.
 OUTCOMES = {
@@ -109,6 +111,7 @@ class Store:
                 _check_content(connection, self.path)
             with _translated("open", self.path):
                 self.connection = duckdb.connect(str(self.path))
+            self._waiting: dict[str, tuple[RunSpec, Outcome]] = {}
             self._known = self._hashes("SELECT hash FROM runs")
             self._lock = lock.pop_all()
 
@@ -117,8 +120,8 @@ class Store:
 
     def __exit__(self, *error: object) -> None:
         try:
-            with self._lock, _translated("close", self.path):
-                self.connection.close()
+            with self._lock, _translated("close", self.path), self.connection:
+                self.save()
         except StoreError:
             if error[0] is None:
                 raise
@@ -129,45 +132,79 @@ class Store:
 
     def known(self) -> set[str]:
         """Hashes of all runs that are recorded."""
-        return set(self._known)
+        return self._known | set(self._waiting)
 
     def _hashes(self, query: str) -> set[str]:
+        self.save()
         with _translated("read", self.path):
             return {row[0] for row in self.connection.execute(query).fetchall()}
 
     def record(self, spec: RunSpec, outcome: Outcome) -> None:
-        """Write a run, in place of what was known of it; all of it or nothing."""
-        row = {
-            "hash": spec.hash,
-            "id": spec.id,
-            "instance": spec.instance,
-            "horizon": spec.mdp.horizon,
-            "kind": spec.kind,
-            "algorithm": spec.algorithm,
-            "beta": spec.beta,
-            "seed": spec.seed,
-            "spec": spec.as_json,
-            "model": spec.mdp.content_hash,
-            "versions": versions(),
-            "error": outcome.error,
-            **outcome.columns,
-        }
+        """Keep a run, in place of what was known of it; what took no time to compute may wait to be written."""
+        self._waiting[spec.hash] = spec, outcome
+        at_risk = sum(waiting.seconds for _, waiting in self._waiting.values())
+        if outcome.error is not None or at_risk >= AT_RISK_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Write the runs that wait, in one transaction."""
+        if not self._waiting:
+            return
+        hashes, runs = list(self._waiting), list(self._waiting.values())
+        again = [name for name in hashes if name in self._known]
         with _translated("write", self.path):
             self.connection.begin()
-            for table in ("runs", "curves", "timings") if spec.hash in self._known else ():
-                self.connection.execute(f"DELETE FROM {table} WHERE hash = ?", [spec.hash])
-            marks = ", ".join("?" * len(row))
-            self.connection.execute(
-                f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", [_plain(value) for value in row.values()]
-            )
-            self.connection.execute("INSERT INTO timings VALUES (?, ?)", [spec.hash, outcome.seconds])
-            if outcome.curve:
-                self.connection.register("fresh", dict(outcome.curve))
-                names = ", ".join(outcome.curve)
-                self.connection.execute(f"INSERT INTO curves (hash, {names}) SELECT ?, {names} FROM fresh", [spec.hash])
-                self.connection.unregister("fresh")
+            if again:
+                self.connection.execute("DELETE FROM curves WHERE hash IN (SELECT unnest(?))", [again])
+            self._insert("runs", _columns([_row(spec, outcome) for spec, outcome in runs]))
+            self._insert("timings", _columns([{"hash": spec.hash, "seconds": done.seconds} for spec, done in runs]))
+            for curves in _curves(runs):
+                self._insert("curves", curves)
             self.connection.commit()
-        self._known.add(spec.hash)
+        self._known |= set(hashes)
+        self._waiting = {}
+
+    def _insert(self, table: str, columns: dict[str, np.ndarray]) -> None:
+        names = ", ".join(columns)
+        self.connection.register("fresh", columns)
+        replacing = "" if table == "curves" else "OR REPLACE"  # those of a curve have no key
+        self.connection.execute(f"INSERT {replacing} INTO {table} ({names}) SELECT {names} FROM fresh")
+        self.connection.unregister("fresh")
+
+
+def _row(spec: RunSpec, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "hash": spec.hash,
+        "id": spec.id,
+        "instance": spec.instance,
+        "horizon": spec.mdp.horizon,
+        "kind": spec.kind,
+        "algorithm": spec.algorithm,
+        "beta": spec.beta,
+        "seed": spec.seed,
+        "spec": spec.as_json,
+        "model": spec.mdp.content_hash,
+        "versions": versions(),
+        "error": outcome.error,
+        **dict.fromkeys(OUTCOMES),
+        **{name: _plain(value) for name, value in outcome.columns.items()},
+    }
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+    return {name: np.array([row[name] for row in rows], dtype=object) for name in rows[0]}
+
+
+def _curves(runs: Iterable[tuple[RunSpec, Outcome]]) -> Iterator[dict[str, np.ndarray]]:
+    """The curves of all runs below each other, for each set of columns that curves have."""
+    alike: dict[tuple[str, ...], list[tuple[RunSpec, Outcome]]] = {}
+    for spec, outcome in runs:
+        if outcome.curve:
+            alike.setdefault(tuple(outcome.curve), []).append((spec, outcome))
+    for names, each in alike.items():
+        lengths = [len(outcome.curve["episodes"]) for _, outcome in each]
+        hashes = np.repeat(np.array([spec.hash for spec, _ in each], dtype=object), lengths)
+        yield {"hash": hashes, **{name: np.concatenate([outcome.curve[name] for _, outcome in each]) for name in names}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,17 +272,25 @@ def load(path: str | os.PathLike[str]) -> Results:
 def export(
     path: str | os.PathLike[str], folder: str | os.PathLike[str], formats: Iterable[str] = ("parquet", "csv")
 ) -> list[Path]:
-    """Write the tables of a results file as Parquet and CSV into ``folder``; returns the files."""
+    """Write the tables of a results file into ``folder``; returns the files.
+
+    ``"parquet"`` and ``"csv"`` are all of it, ``"latex"`` a table of means over seeds for each kind of run.
+    """
     path, folder = _file(path), check_path("folder", folder)
-    formats = [check_choice("format", kind, ("parquet", "csv")) for kind in check_list("formats", formats)]
+    formats = [check_choice("format", kind, ("parquet", "csv", "latex")) for kind in check_list("formats", formats)]
+    whole = [kind for kind in formats if kind != "latex"]
     with _readable(path) as connection, _translated("export", path):
         folder.mkdir(parents=True, exist_ok=True)
-        files = [folder / f"{table}.{kind}" for table in _QUERIES for kind in formats]
+        files = [folder / f"{table}.{kind}" for table in _QUERIES for kind in whole]
         for file in files:
             part = file.with_name(f".{file.name}.part")
             quoted = str(part).replace("'", "''")
             connection.execute(f"COPY ({_QUERIES[file.stem]}) TO '{quoted}' (FORMAT {file.suffix[1:]})")
             os.replace(part, file)
+    if "latex" in formats:
+        from entropic_bpi.experiments.latex import write_tables
+
+        files += write_tables(load(path).runs, folder)
     return files
 
 

@@ -2,7 +2,7 @@
 
 .. code-block:: toml
 
-    imports = ["my_learners"]       # optional: modules that the workers import first
+    imports = ["my_learners"]       # optional: modules to import first, from this file's folder or installed
 
     [[runs]]                        # each block is the product of its lists
     instance = "risky-bridge"
@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from entropic_bpi._checks import check_path
+from entropic_bpi._workers import import_modules
+from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.experiments.spec import RunSpec, SweepError, grid
 
 __all__ = ["Sweep", "read_sweep"]
@@ -36,14 +38,14 @@ _MAX_BYTES = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """The runs of a file, and the modules that workers import first."""
+    """The runs of a file, and the modules that are imported before them, here and by every worker."""
 
     runs: list[RunSpec]
     imports: list[str]
 
 
 def read_sweep(path: str | os.PathLike[str]) -> Sweep:
-    """Read and check a sweep; an error says in which line."""
+    """Read and check a sweep; an error says in which line. Modules that it names under ``imports`` are imported."""
     path = check_path("path", path)
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -67,6 +69,10 @@ def _read(content: dict[str, Any], folder: Path) -> Sweep:
     imports = content.get("imports", [])
     if not isinstance(imports, list) or not all(isinstance(name, str) for name in imports):
         raise SweepError("imports must be a list of module names", "imports")
+    try:
+        import_modules(imports, folder)  # before the runs are checked: a learner's name may come from there
+    except InvalidProblemError as error:
+        raise SweepError(str(error), "imports") from None
     blocks = content.get("runs")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
         raise SweepError("a sweep needs at least one block [[runs]]", "runs")

@@ -14,7 +14,7 @@ from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import Problem
-from entropic_bpi.types import Bounds, Plan
+from entropic_bpi.types import Bounds, Claim, Plan
 
 __all__ = ["Method", "check_options", "find", "make", "names", "register"]
 
@@ -24,6 +24,9 @@ _REGISTERED: dict[str, type[Method]] = {}
 
 class Method(Protocol):
     """Bounds from counts, and what to play to make them tighter. It is made as ``kind(problem, seed=…, **options)``.
+
+    What its plans depend on besides the counts and the round, it keeps in an array of floats ``memory``, if anything: a
+    checkpoint saves it.
 
     Attributes
     ----------
@@ -45,7 +48,7 @@ class Method(Protocol):
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next; ``round`` counts how often something was played."""
 
-    def claim(self, counts: Counts, plan: Plan) -> Bounds:
+    def claim(self, counts: Counts, plan: Plan) -> Bounds | Claim:
         """What a certificate states about the candidate of a plan that was made from these counts."""
 
 

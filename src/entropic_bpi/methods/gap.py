@@ -29,9 +29,20 @@ import numpy as np
 from entropic_bpi._compile import inlined, inner
 from entropic_bpi.counts import Ledger
 from entropic_bpi.methods.kl_ball import WHOLE_SIMPLEX, kl_extreme
-from entropic_bpi.methods.kl_records import MAX_SHARED, Box, Deviation, Rules, Scratch
+from entropic_bpi.methods.kl_records import MAX_SHARED, Box, Deviation, Place, Rules, Scratch
+from entropic_bpi.problem import Frame, reward_step
 
-__all__ = ["SAME_TOLERANCE", "deviation_ratio", "row_extreme", "same_ratio", "slot_value"]
+__all__ = [
+    "SAME_TOLERANCE",
+    "action_weight",
+    "deviation_ratio",
+    "keep_largest",
+    "ratio_of",
+    "row_extreme",
+    "same_ratio",
+    "slot_value",
+    "slot_weight",
+]
 
 # Relative precision of the search for `same`, and its length at most; its upper end is kept, so a coarse one is safe.
 SAME_TOLERANCE = 1e-4
@@ -39,6 +50,21 @@ SAME_ITERATIONS = 100
 # Not worth a search: this close to 1 the difference is rounding.
 NEGLIGIBLE = 1e-12
 QUOTIENT_ROUNDING = 1e-15
+
+
+@inlined
+def action_weight(frame: Frame, rules: Rules, place: Place, a: int) -> float:
+    """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
+    if rules.gain.size == 0 or (frame.artificial and place.h == 0):
+        return 1.0
+    return rules.gain[reward_step(frame, rules.gain, place.h), place.s, a]
+
+
+@inlined
+def ratio_of(sign: float, optimistic: float, pessimistic: float) -> float:
+    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing."""
+    top, bottom = (optimistic, pessimistic) if sign > 0 else (pessimistic, optimistic)
+    return top / bottom if bottom > 0.0 and top < np.inf else np.inf
 
 
 @inlined
@@ -158,12 +184,12 @@ def _share_states(ledger: Ledger, deviation: Deviation, elsewhere: int, scratch:
         bottom_tally = 0 if known else _tally_of(ledger, bottom, y)
         if bottom_tally > 0:
             score = min(_tally_of(ledger, top, y) * bottom_n, bottom_tally * top_n)
-            count = _insert(scratch.shared, scratch.scores, count, y, score)
+            count = keep_largest(scratch.shared, scratch.scores, count, y, score)
     return count
 
 
 @inner
-def _insert(shared: np.ndarray, scores: np.ndarray, count: int, y: int, score: float) -> int:
+def keep_largest(shared: np.ndarray, scores: np.ndarray, count: int, y: int, score: float) -> int:
     """Keep the states with the largest scores, of equal ones the lowest; the new count."""
     place = count
     while place > 0 and (score > scores[place - 1] or (score == scores[place - 1] and y < shared[place - 1])):

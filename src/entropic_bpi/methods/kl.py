@@ -29,11 +29,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import prange
 
+from entropic_bpi._checks import check_reach
 from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
-from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.gap import SAME_TOLERANCE, deviation_ratio, row_extreme, same_ratio, slot_value
+from entropic_bpi.methods.gap import (
+    SAME_TOLERANCE,
+    action_weight,
+    deviation_ratio,
+    ratio_of,
+    row_extreme,
+    same_ratio,
+    slot_value,
+)
 from entropic_bpi.methods.kl_ball import TOLERANCE
 from entropic_bpi.methods.kl_records import (
     Box,
@@ -46,15 +54,15 @@ from entropic_bpi.methods.kl_records import (
     Trial,
     new_scratch,
 )
+from entropic_bpi.methods.pairs import occupied_states, pair_ratio
 from entropic_bpi.methods.rates import mixture_radius, reached
 from entropic_bpi.methods.rewards import RewardBounds
-from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, reward_step, row_of
+from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, row_of
 from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
-from entropic_bpi.types import Behaviour, Bounds, Plan
+from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
 
-__all__ = ["KL", "refresh_radii"]
+__all__ = ["KL", "planning_beta", "refresh_radii"]
 
-LARGEST_EXPONENT = 600.0
 SMALLEST_EXPONENT = 1e-5
 # Rounding of one step of the recursion, relative, and of the exponents βr, relative; added on the safe side.
 ROUNDING = 1e-13
@@ -69,6 +77,11 @@ PESSIMISTIC_BEST, SMALLEST_GAP, GIVEN = 0, 1, 2
 FINAL_ROUND = -1
 CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
+# When the pair certificate is computed: after this growth of the episodes, or this close to ε by what is expected of it.
+PAIRS_GROWTH, PAIRS_CLOSE = 1.2, 1.1
+# What a certificate's gap may come from. The pair certificate takes longer to check: it must be better by this share.
+RATIO, PAIRS = "ratio", "pairs"
+WORTH_PAIRS = 1e-3
 
 
 @compiled
@@ -85,14 +98,6 @@ def refresh_radii(rules: Rules, ledger: Ledger) -> None:
 
 
 @inlined
-def _gain(frame: Frame, rules: Rules, place: Place, a: int) -> float:
-    """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
-    if rules.gain.size == 0 or (frame.artificial and place.h == 0):
-        return 1.0
-    return rules.gain[reward_step(frame, rules.gain, place.h), place.s, a]
-
-
-@inlined
 def _backup(
     frame: Frame, rules: Rules, ledger: Ledger, place: Place, a: int, values: np.ndarray, sign: float, scratch: Scratch
 ) -> float:
@@ -106,7 +111,7 @@ def _backup(
     for j in range(size):
         after = values[ledger.successor[begin + j]]
         f[j] = slot_value(rules, ledger, place.h - frame.artificial, begin + j, after, sign > 0)
-    value = _gain(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
+    value = action_weight(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
     return value if abs(value) < np.inf else sign * np.inf
 
 
@@ -127,13 +132,6 @@ def _optimistic_state(
             best, chosen, visits = u, a, n
     optimism.z[h, s] = best
     optimism.policy[h, s] = chosen
-
-
-@inlined
-def _ratio(sign: float, optimistic: float, pessimistic: float) -> float:
-    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing."""
-    top, bottom = (optimistic, pessimistic) if sign > 0 else (pessimistic, optimistic)
-    return top / bottom if bottom > 0.0 and top < np.inf else np.inf
 
 
 @inner
@@ -161,7 +159,7 @@ def _choose_smallest_gap(
         bound = 1.0
         for b in range(actions):
             if b != a:
-                bound = max(bound, _ratio(sign, optimism.u[h, s, b], pessimistic[a]))
+                bound = max(bound, ratio_of(sign, optimism.u[h, s, b], pessimistic[a]))
         if bound < score or chosen < 0:
             row = row_of(frame, h, s, a)
             bound = same_ratio(rules, ledger, row, h - frame.artificial, box, bound, np.inf, scratch)
@@ -235,7 +233,7 @@ def _candidate_state(
     plan.high[h, s] = _box_top(frame, rules, ledger, optimism, plan, place, scratch)
     plan.turn[h, s] = -1
     plan.rho[h, s] = 1.0
-    plain = _ratio(sign, optimism.z[h, s], pessimistic[chosen])
+    plain = ratio_of(sign, optimism.z[h, s], pessimistic[chosen])
     if plain <= 1.0:
         return
     row, step = row_of(frame, h, s, chosen), h - frame.artificial
@@ -250,11 +248,11 @@ def _candidate_state(
                 plan.turn[h, s] = -1
         if a == chosen or (i >= 0 and a == greedy):
             continue
-        limit = _ratio(sign, optimism.u[h, s, a], pessimistic[chosen])
+        limit = ratio_of(sign, optimism.u[h, s, a], pessimistic[chosen])
         if limit <= worst:
             continue
         other = row_of(frame, h, s, a)
-        gain = _gain(frame, rules, place, a) / _gain(frame, rules, place, chosen)
+        gain = action_weight(frame, rules, place, a) / action_weight(frame, rules, place, chosen)
         top, bottom, gain = (other, row, gain) if sign > 0 else (row, other, 1.0 / gain)
         ratio = deviation_ratio(rules, ledger, Deviation(step, top, bottom, gain), box, limit, scratch)
         if not ratio <= worst:
@@ -287,15 +285,32 @@ def _extend(frame: Frame, h: int, values: np.ndarray, largest: bool) -> None:
     values[h, -1] = extreme
 
 
-@inner
-def _claim(frame: Frame, rules: Rules, optimism: Optimism, plan: Candidate) -> tuple[float, float, float]:
+def _claim_of(
+    frame: Frame, rules: Rules, optimism: Optimism, plan: Candidate, ratio: float
+) -> tuple[float, float, float]:
     """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards; infinite: none."""
     pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
-    best, worst, ratio = optimism.z[0, frame.start], plan.z[0, frame.start], plan.rho[0, frame.start]
+    best, worst = optimism.z[0, frame.start], plan.z[0, frame.start]
     upper = math.log(best) / rules.beta + pad if 0.0 < best < np.inf else np.inf
     lower = math.log(worst) / rules.beta - pad if 0.0 < worst < np.inf else -np.inf
     gap = math.log(ratio) / abs(rules.beta) + pad if 1.0 <= ratio < np.inf else np.inf
     return lower, upper, min(gap, upper - lower)
+
+
+def _pairs_due(memory: np.ndarray, episodes: int, gap: float, eps: float) -> bool:
+    """Whether the pair certificate may decide, or was not asked for long; asked again about the same counts, it is.
+
+    ``memory`` has when it was computed last, its gap, and the gap certificate's then: the two fall together.
+    """
+    then, pairs, ratio = memory[0], memory[1], memory[2]
+    if gap <= eps:
+        return False
+    if episodes == then or episodes >= PAIRS_GROWTH * then:
+        return True
+    return pairs < np.inf and gap < np.inf and pairs * (gap / ratio) <= PAIRS_CLOSE * eps
+
+
+_claim, _due = inner(_claim_of), inner(_pairs_due)
 
 
 @inner
@@ -343,7 +358,7 @@ def _plan_all(
             _extend(frame, h, plan.z, rules.sign < 0)
             _extend(frame, h, plan.high, True)
             _extend(frame, h, plan.rho, True)
-        claim = _claim(frame, rules, optimism, plan)
+        claim = _claim(frame, rules, optimism, plan, plan.rho[0, frame.start])
         if claim[2] < gap:
             claimed = kind
             lower, upper, gap = claim
@@ -351,6 +366,19 @@ def _plan_all(
             break
         kind = 1 - kind
     return lower, upper, gap, claimed, kind if reached(gap, rules.eps) else 1 - kind
+
+
+@compiled
+def _value_optimistically(
+    frame: Frame, rules: Rules, ledger: Ledger, policy: np.ndarray, values: np.ndarray, scratch: Scratch
+) -> None:
+    """How good a given policy may be: fill ``values`` ``(steps + 1, S + 1)``, which has 1 after the last step."""
+    for h in range(frame.steps - 1, -1, -1):
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            place = Place(h, frame.states[i])
+            a = min(policy[h, place.s], actions_at(frame, h) - 1)
+            values[h, place.s] = _backup(frame, rules, ledger, place, a, values[h + 1], rules.sign, scratch)
+        _extend(frame, h, values, rules.sign > 0)
 
 
 _plan_large = parallel(_plan_all)
@@ -369,29 +397,44 @@ def _run_every(
     round: int,
     spare: int,
     history: np.ndarray,
-) -> tuple[int, int, int]:
-    """Play an episode, plan, test; once for each row of ``history`` or until the test passes.
+    memory: np.ndarray,
+    episodes: int,
+) -> tuple[int, int, int, int, int]:
+    """Play an episode, plan, test; once for each row of ``history``, or until the test passes or pairs are due.
 
-    Returns the number of episodes played and the transition that was declared impossible, if any.
+    Returns the number of episodes played, which candidate the last claim is about, which one was evaluated last, and the
+    transition that was declared impossible, if any.
     """
     optimism, plans, scratch = sheets
+    claimed = last
     for i in range(len(history)):
         if ledger.end[0] + spare > ledger.successor.size:
-            return i, -1, -1
+            return i, claimed, last, -1, -1
         leading = rules.challenge and (round + i) % 2 == 1
         behaviour = Behaviour(optimism.policy, plans[last].policy, plans[last].turn, leading)
         row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
         if row >= 0:
-            return i, row, successor
-        lower, upper, gap, _, last = _plan_small(frame, rules, ledger, optimism, plans, scratch, round + i + 1)
+            return i, claimed, last, row, successor
+        lower, upper, gap, claimed, last = _plan_small(frame, rules, ledger, optimism, plans, scratch, round + i + 1)
         history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
-        if reached(gap, rules.eps):
-            return i + 1, -1, -1
-    return len(history), -1, -1
+        if reached(gap, rules.eps) or _due(memory, episodes + i + 1, gap, rules.eps):
+            return i + 1, claimed, last, -1, -1
+    return len(history), claimed, last, -1, -1
 
 
 def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidate:
     return Candidate(*(np.ones(shape) for _ in range(3)), *(np.zeros(choices, dtype=np.int64) for _ in range(2)))
+
+
+def planning_beta(problem: Problem) -> float:
+    """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
+    spread = problem.return_spread
+    exponent = abs(problem.beta) * spread
+    check_reach(problem.beta, exponent, "(range of the return)")
+    if exponent >= SMALLEST_EXPONENT:
+        return problem.beta
+    # Without a spread all returns are equal, and so are their values for every β.
+    return math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, problem.beta)
 
 
 class KL:
@@ -413,17 +456,7 @@ class KL:
         self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
         self.origin: object = None
         self.frame = problem.frame
-        spread = problem.return_spread
-        exponent = abs(problem.beta) * spread
-        if exponent > LARGEST_EXPONENT:
-            raise InvalidProblemError(
-                f"|beta| * (range of the return) = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
-                "where the bounds leave double precision"
-            )
-        beta = problem.beta
-        if exponent < SMALLEST_EXPONENT:
-            # Without a spread all returns are equal, and so are their values for every β.
-            beta = math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, beta)
+        spread, beta = problem.return_spread, planning_beta(problem)
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread * spread / 8
         self.rules = self._rules(beta)
@@ -435,35 +468,92 @@ class KL:
         )
         self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
         self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PLACES
+        self.memory = np.array([-1.0, np.inf, np.inf])  # see _pairs_due
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
         lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
+        if _pairs_due(self.memory, counts.episodes, gap, self.rules.eps):
+            (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
         bounds = self._in_reward_units(lower, upper, gap)
         leading = self.challenge and round % 2 == 1
         last = self.plans[self.last]
         behaviour = Behaviour(self.optimism.policy.copy(), last.policy.copy(), last.turn.copy(), leading)
         return Plan(self.plans[kind].policy.copy(), bounds, behaviour)
 
-    def claim(self, counts: Counts, plan: Plan) -> Bounds:
+    def _with_pairs(
+        self, counts: Counts, claim: tuple[float, float, float], kind: int
+    ) -> tuple[tuple[float, float, float], int]:
+        """The claim and its candidate, or those of the pair certificate if its gap is smaller; both candidates are tried."""
+        gap, smallest, occupied = claim[2], np.inf, None
+        for tried in (kind, 1 - kind):
+            if occupied is not None and np.array_equal(*(plan.policy[occupied] for plan in self.plans)):
+                break  # the same policy wherever it can be
+            pairs, occupied = self._pair_claim(self.rules, counts, self.plans[tried])
+            smallest = min(smallest, pairs[2])
+            if pairs[2] < claim[2]:
+                claim, kind = pairs, tried
+            if occupied is None or claim[2] <= self.rules.eps:
+                break
+        self.memory[:] = counts.episodes, smallest, gap
+        return claim, kind
+
+    def _pair_claim(
+        self, rules: Rules, counts: Counts, plan: Candidate
+    ) -> tuple[tuple[float, float, float], np.ndarray | None]:
+        """What the pair certificate claims about a planned candidate, and the states that this is about, if not too many."""
+        ratio, occupied = np.inf, None
+        # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
+        if self.problem.return_range is None:
+            sheets = self.frame, rules, self._ledger(counts), self.optimism, plan
+            occupied = occupied_states(*sheets)
+            ratio = np.inf if occupied is None else pair_ratio(*sheets, occupied)
+        return _claim_of(self.frame, rules, self.optimism, plan, ratio), occupied
+
+    def claim(self, counts: Counts, plan: Plan) -> Claim:
         """The bounds of the candidate with all solvers converged."""
         return self.bounds_of(counts, plan.policy)
 
-    def bounds_of(self, counts: Counts, policy: np.ndarray) -> Bounds:
+    def bounds_of(self, counts: Counts, policy: np.ndarray) -> Claim:
         """What is certified about any policy ``(steps, S)``, with all solvers converged."""
+        rules, bounds = self._given(counts, policy)
+        pairs = self._pair_claim(rules, counts, self.plans[GIVEN % 2])[0]
+        return (
+            self._rounded(pairs, PAIRS) if pairs[2] < bounds[2] * (1.0 - WORTH_PAIRS) else self._rounded(bounds, RATIO)
+        )
+
+    def _rounded(self, claim: tuple[float, float, float], test: str) -> Claim:
+        """In the reward's units, with room for whoever checks it with other, equally careful roundings."""
+        lower, upper, gap = self._in_reward_units(*claim)
+        room = CLAIM_ROUNDING * self.problem.return_spread
+        return Claim(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room), test)
+
+    def _given(self, counts: Counts, policy: np.ndarray) -> tuple[Rules, tuple[float, float, float]]:
+        """Plan for a given policy, with all solvers converged."""
         rules = self.rules._replace(tolerance=CONVERGED, same_tolerance=SAME_CONVERGED)
         self.plans[GIVEN % 2].policy[:] = policy
-        lower, upper, gap = self._in_reward_units(*self._plan(rules, counts, FINAL_ROUND)[:3])
-        # Room for whoever checks it with other, equally careful roundings.
-        room = CLAIM_ROUNDING * self.problem.return_spread
-        return Bounds(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room))
+        return rules, self._plan(rules, counts, FINAL_ROUND)[:3]
+
+    def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
+        """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
+        problem, (rules, bounds) = self.problem, self._given(counts, policy)
+        lower = self._rounded(bounds, RATIO).lower
+        layer = Scratch(*(part[0] for part in new_scratch(rules, problem.n_actions, 1)))
+        values = np.ones((problem.steps + 1, problem.n_states + 1))
+        _value_optimistically(self.frame, rules, self._ledger(counts), policy, values, layer)
+        best = values[0, self.frame.start]
+        if not 0.0 < best < np.inf:
+            return lower, np.inf
+        pad = (ROUNDING * (problem.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
+        upper = self._in_reward_units(0.0, math.log(best) / rules.beta + pad, 0.0).upper
+        return lower, float(upper + CLAIM_ROUNDING * problem.return_spread)
 
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
 
         All of them hold together with the claim.
         """
-        self.bounds_of(counts, policy)
+        self._given(counts, policy)
         problem, frame, beta = self.problem, self.frame, self.rules.beta
         bounds = np.full((2, problem.steps, problem.n_states), np.nan)
         for h in range(problem.steps):
@@ -480,30 +570,41 @@ class KL:
             self.rules.planned[:], self.origin = -1, counts.origin
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
-        ledger = counts.ledger if self.rewards is None else self.rewards.ledger(counts)
-        return plan(self.frame, rules, ledger, self.optimism, self.plans, scratch, round)
+        return plan(self.frame, rules, self._ledger(counts), self.optimism, self.plans, scratch, round)
+
+    def _ledger(self, counts: Counts) -> Ledger:
+        """The ledger of the counts; where rewards are random, with bounds of what they are worth."""
+        return counts.ledger if self.rewards is None else self.rewards.ledger(counts)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
         history = np.empty((episodes, 3))
-        spare = spare_slots(self.problem)
+        spare, played, going = spare_slots(self.problem), 0, True
         counts.reserve(spare)
         sheets = (self.optimism, self.plans, new_scratch(self.rules, self.problem.n_actions, 1))
-        played, row, successor = _run_every(
-            simulator.kernel,
-            simulator.rng,
-            self.frame,
-            self.rules,
-            counts.ledger,
-            sheets,
-            self.last,
-            round,
-            spare,
-            history,
-        )
-        counts.episodes += played
-        if row >= 0:
-            counts.refuse(row, successor)
+        while going:
+            more, kind, self.last, row, successor = _run_every(
+                simulator.kernel,
+                simulator.rng,
+                self.frame,
+                self.rules,
+                counts.ledger,
+                sheets,
+                self.last,
+                round + played,
+                spare,
+                history[played:],
+                self.memory,
+                counts.episodes,
+            )
+            counts.episodes += more
+            played += more
+            if row >= 0:
+                counts.refuse(row, successor)
+            going = more > 0 and _pairs_due(self.memory, counts.episodes, history[played - 1, 2], self.rules.eps)
+            if going:
+                history[played - 1], _ = self._with_pairs(counts, tuple(history[played - 1]), kind)
+                going = played < episodes and not history[played - 1, 2] <= self.rules.eps
         return self._in_reward_units(*history[:played].T)
 
     def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
@@ -532,7 +633,7 @@ class KL:
             bottom=bottom,
             radius=np.where(problem.uncertain, np.inf, 0.0),
             planned=np.full(problem.n_rows, -1),
-            widest=problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else widest,
+            widest=max(widest, problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else 0),
             exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_spread,
             tolerance=TOLERANCE,
             same_tolerance=SAME_TOLERANCE,

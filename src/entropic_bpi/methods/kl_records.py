@@ -9,7 +9,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Box", "Candidate", "Deviation", "Optimism", "Place", "Rules", "Scratch", "Trial", "new_scratch"]
+__all__ = [
+    "Box",
+    "Candidate",
+    "Crowd",
+    "Desk",
+    "Deviation",
+    "Optimism",
+    "Place",
+    "Relations",
+    "Rows",
+    "Rules",
+    "Scratch",
+    "Trial",
+    "new_crowd",
+    "new_desk",
+    "new_rows",
+    "new_scratch",
+]
 
 MAX_SHARED = 3
 
@@ -113,4 +130,121 @@ def new_scratch(rules: Rules, n_actions: int, layers: int) -> Scratch:
         np.empty((layers, n_actions)),
         np.empty((layers, MAX_SHARED), dtype=np.int64),
         np.empty((layers, MAX_SHARED)),
+    )
+
+
+class Relations(NamedTuple):
+    """What the pair certificate knows of the occupied states of one step, in their order; the last is "elsewhere".
+
+    ``position`` ``(S + 1)`` says which one a state is. ``d[x, y]`` bounds Z^π(x)/Z^π(y), ``r[x, y]`` bounds Z*(x)/Z^π(y)
+    for β > 0 and Z^π(x)/Z*(y) for β < 0, and ``rho`` ``(S + 1)`` has the diagonal of ``r`` by state.
+    """
+
+    position: np.ndarray
+    d: np.ndarray
+    r: np.ndarray
+    rho: np.ndarray
+
+
+class Rows(NamedTuple):
+    """What the occupied states of one step may do, written out: ``(rows,)``, ``(rows, slots)`` or ``(rows, successors)``.
+
+    Row ``p * A + a`` is action ``a`` of the state at position ``p``. By slot: ``tally``, and the ends ``low`` and ``high``
+    of e^{βr}. Slots with one and the same successor differ by their rewards: ``number`` says which of the row's
+    ``different`` successors a slot leads to, ``place`` the positions of these at the next step, ``seen`` their visits.
+    """
+
+    sign: float
+    tolerance: float
+    used: np.ndarray
+    visits: np.ndarray
+    radius: np.ndarray
+    tally: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    number: np.ndarray
+    different: np.ndarray
+    place: np.ndarray
+    seen: np.ndarray
+
+
+def new_rows(rules: Rules, rows: int) -> Rows:
+    counts, shape = np.zeros((3, rows), dtype=np.int64), (3, rows, rules.widest)
+    names, numbers = np.empty(shape, dtype=np.int64), np.empty(shape)
+    return Rows(
+        sign=rules.sign,
+        tolerance=rules.tolerance,
+        used=counts[0],
+        visits=counts[1],
+        radius=np.empty(rows),
+        tally=names[0],
+        low=numbers[0],
+        high=numbers[1],
+        number=names[1],
+        different=counts[2],
+        place=names[2],
+        seen=numbers[2],
+    )
+
+
+class Crowd(NamedTuple):
+    """The occupied states of one step, by position: what the gap certificate says of them, and what is contested.
+
+    The candidate's ``action`` there; optimistic ``best``, pessimistic ``worst`` and the ``top`` of the box; by action
+    ``(states, A)``: the optimistic ``backup``, and the ``gain``, how many times better than the candidate's it may be
+    (1: not at all).
+    """
+
+    action: np.ndarray
+    best: np.ndarray
+    worst: np.ndarray
+    top: np.ndarray
+    backup: np.ndarray
+    gain: np.ndarray
+
+
+def new_crowd(occupied: int, n_actions: int) -> Crowd:
+    return Crowd(np.empty(occupied, dtype=np.int64), *np.empty((3, occupied)), *np.empty((2, occupied, n_actions)))
+
+
+class Desk(NamedTuple):
+    """Working memory of the pair certificate.
+
+    ``box`` ``(2, S + 1)`` has the ends of one for the next step. The rest serves one pair of rows. ``known[p]`` is the
+    number of position ``p`` among the base's successors, -1 if it is none. By these numbers: ``low`` and ``high`` of the
+    relative value, ``rank`` among those that get corners (-1: none; ``chosen`` and ``scores`` name them), and what is
+    ``left`` when the common ``mass`` ``(2, ..)`` of both rows is taken away. ``moved`` ``(2, 4, ..)``: for both rules, what
+    the other row's successors are worth, by what goes to successors without corners and to each with. ``f`` ``(2, ..)``
+    are the values of the slots, ``work`` ``(2, ..)`` belongs to the balls.
+    """
+
+    box: np.ndarray
+    known: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    rank: np.ndarray
+    chosen: np.ndarray
+    scores: np.ndarray
+    left: np.ndarray
+    mass: np.ndarray
+    moved: np.ndarray
+    f: np.ndarray
+    work: np.ndarray
+
+
+def new_desk(rules: Rules, n_states: int, occupied: int) -> Desk:
+    widest = rules.widest
+    return Desk(
+        box=np.empty((2, n_states + 1)),
+        known=np.full(occupied + 1, -1),
+        low=np.empty(widest),
+        high=np.empty(widest),
+        rank=np.empty(widest, dtype=np.int64),
+        chosen=np.empty(MAX_SHARED, dtype=np.int64),
+        scores=np.empty(MAX_SHARED),
+        left=np.empty(widest),
+        mass=np.empty((2, widest)),
+        moved=np.empty((2, 1 + MAX_SHARED, widest)),
+        f=np.empty((2, widest)),
+        work=np.empty((2, widest)),
     )

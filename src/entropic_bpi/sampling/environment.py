@@ -3,8 +3,8 @@
 The state is the observation, flattened to an integer, and one more state "end" that absorbs with reward 0: a step that
 terminates leads there. Rewards are unknown until seen. Unless they are declared random they must be determined by state,
 action and next state, up to rounding, with two exceptions that real environments need: an end may come with up to
-:data:`END_REWARDS` different rewards (win, draw, loss), and a step back to the same observation with up to
-:data:`STAY_REWARDS` (a bump into a wall, and a fall back to the start).
+``END_REWARDS`` different rewards (win, draw, loss), and a step back to the same observation with up to
+``STAY_REWARDS`` (a bump into a wall, and a fall back to the start).
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ import numpy as np
 
 from entropic_bpi._checks import check_finite, check_memory
 from entropic_bpi._facts import qualified_name, source_digest
+from entropic_bpi._gymnasium_ids import is_class_in_file, maker_of
+from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
 from entropic_bpi.sampling.declared import declared_rows
+from entropic_bpi.sampling.spaces import END_NAME, MOST_STATES, Finite, Found, finite
 from entropic_bpi.sampling.witness import BEFORE_THE_FIRST, Batch, Visit, Witness
 from entropic_bpi.types import Behaviour, Transitions
 
@@ -37,9 +40,6 @@ __all__ = [
     "open_environment",
 ]
 
-_MAX_STATES = 100_000
-_INTEGERS = (int, np.integer)
-
 _Tables = tuple[list[int], list[int], list[int]]  # of one step: the greedy actions, the lead and the turns
 
 
@@ -47,60 +47,69 @@ class EnvironmentRaised(InvalidProblemError):
     """``reset`` or ``step`` raised an error of its own: what it would have answered is not known."""
 
 
-def open_environment(source: Any, num_envs: int) -> Environment:
-    """Make ``source`` (an env or an id) ready to be played; of an id, ``num_envs`` copies as one vector environment."""
+def open_environment(source: Any, num_envs: int, max_states: int | None = None) -> Environment:
+    """Make ``source`` (an env, a vector env, an id, a class or a factory) ready to be played.
+
+    Of an id, a class or a factory, ``num_envs`` copies as one vector environment.
+    """
     try:
         import gymnasium
     except ImportError as error:  # pragma: no cover - a core dependency
         raise InvalidProblemError(f"gymnasium cannot be imported: {error}") from None
     check_memory(f"{num_envs} copies of an environment", 1000 * num_envs)
-    if isinstance(source, str):
-        name = source.removeprefix("gym:")
-        try:
-            if num_envs > 1:
-                env: Any = gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync")
-            else:
-                env = gymnasium.make(name, disable_env_checker=True)
-            return Environment(env, ours=True)
-        except gymnasium.error.Error as error:
-            raise InvalidProblemError(f"cannot make the environment {name!r}: {error}") from None
-    if isinstance(source, gymnasium.Env):
-        if num_envs != 1:
-            raise InvalidProblemError("num_envs needs an environment id, from which several copies can be made")
-        return Environment(source)
-    raise InvalidProblemError(
-        f"source must be a FiniteMDP, a Gymnasium environment or an environment id, got {type(source).__name__}"
-    )
+    given = isinstance(source, (gymnasium.Env, gymnasium.vector.VectorEnv))
+    if given and num_envs != 1:
+        raise InvalidProblemError(
+            "num_envs needs an environment id, a class or a factory, from which several copies can be made"
+        )
+    env = source if given else _made(source, num_envs)
+    return Environment(env, ours=not given, max_states=max_states)
 
 
-@dataclass(frozen=True)
-class Numbered:
-    """A finite space: the number of each element, -1 for anything else, and the element of each number."""
+def _made(source: Any, num_envs: int) -> Any:
+    """An environment made here, or a vector of copies."""
+    import gymnasium
 
-    size: int
-    index: Callable[[Any], int]
-    element: Callable[[int], Any]
+    if not isinstance(source, str) and not callable(source):
+        raise InvalidProblemError(
+            "source must be a FiniteMDP, a Gymnasium environment, a vector of them, an environment id, a class or a "
+            f"factory; got {type(source).__name__}"
+        )
+    name = source.removeprefix("gym:") if isinstance(source, str) else getattr(source, "__qualname__", repr(source))
+    try:
+        make = maker_of(name, {}) if isinstance(source, str) else source
+        if num_envs == 1:
+            env = make()
+        elif isinstance(source, str) and not is_class_in_file(name):
+            env = gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync")
+        else:
+            env = gymnasium.vector.SyncVectorEnv([make] * num_envs)
+    except EntropicBPIError:
+        raise
+    except Exception as error:  # a factory may raise anything, and so may an environment on being made
+        raise InvalidProblemError(f"cannot make the environment {name!r}: {error}") from error
+    if not isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv)):
+        raise InvalidProblemError(f"{name} made {shown(env)}, expected a Gymnasium environment")
+    return env
 
 
 class Environment:
     """A Gymnasium environment, or a vector of copies, with finitely many observations and actions."""
 
-    def __init__(self, env: Any, *, ours: bool = False) -> None:
-        self.env, self.ours = env, ours
-        self.copies = int(env.num_envs) if hasattr(env, "single_observation_space") else 1
-        observations, actions = env.observation_space, env.action_space
-        if self.copies > 1:
+    def __init__(self, env: Any, *, ours: bool = False, max_states: int | None = None) -> None:
+        from gymnasium.vector import VectorEnv
+
+        if max_states is not None and max_states > MOST_STATES:
+            raise InvalidProblemError(f"max_states must be at most {MOST_STATES}, got {max_states}")
+        self.env, self.ours, self.max_states = env, ours, max_states
+        self.vector = isinstance(env, VectorEnv)
+        self.copies = int(env.num_envs) if self.vector else 1
+        if self.vector:
             _check_autoreset(env)
-            observations, actions = env.single_observation_space, env.single_action_space
-        self.sizes, self.index, element = _flattener(observations)
-        self.n_observations = int(np.prod(self.sizes))
-        self.states = Numbered(self.n_observations, self.index, element)
-        if self.n_observations > _MAX_STATES:
-            raise InvalidProblemError(
-                f"the environment has {self.n_observations} observations, more than {_MAX_STATES}"
-            )
-        self.n_actions, self.first_action = _action_count(actions)
-        self.actions = Numbered(self.n_actions, *_flattener(actions)[1:])
+        observations = env.single_observation_space if self.vector else env.observation_space
+        self.single_action_space = env.single_action_space if self.vector else env.action_space
+        self.states = _listed(observations) if max_states is None else Found(max_states)
+        self.actions = _actions(self.single_action_space)
         spec = env.spec
         self.name = "environment" if spec is None else spec.id
         self.time_limit = None if spec is None else spec.max_episode_steps
@@ -109,6 +118,13 @@ class Environment:
         """Close the environment if it was opened here; one that was handed in stays open."""
         if self.ours:
             self.env.close()
+
+    def batch(self, actions: list[int]) -> Any:
+        """One action for each copy, in the form that a vector of them takes."""
+        from gymnasium.vector.utils import concatenate, create_empty_array
+
+        room: Any = create_empty_array(self.single_action_space, len(actions))
+        return concatenate(self.single_action_space, [self.actions.element(a) for a in actions], room)
 
     def facts(self) -> dict[str, Any]:
         """All that can be seen of the environment's law from outside: its options, its classes and their source."""
@@ -142,23 +158,32 @@ class Environment:
         return_range: tuple[float, float] | None = None,
     ) -> Problem:
         """The identification problem: nothing known but the sizes, the range of the rewards, and what is declared."""
-        labels = [str(place[0]) if len(place) == 1 else str(place) for place in np.ndindex(*self.sizes)]
+        states = self.states
         return Problem.black_box(
-            self.n_observations,
-            self.n_actions,
+            states.size,
+            self.actions.size,
             horizon=horizon,
             reward_range=reward_range,
             beta=beta,
             eps=eps,
             delta=delta,
             stationary=stationary,
-            state_names=(*labels, "end"),
+            state_names=states.names if isinstance(states, Found) else (*states.labels(), END_NAME),
+            action_names=self.actions.labels(),
+            max_states=self.max_states,
             source=f"gymnasium:{self.name}",
             reward_law=reward_law,
-            successors=None if successors is None else declared_rows(self.states, self.actions, successors),
+            successors=None if successors is None else self._declared(successors, reward_law == "fixed"),
             max_successors=max_successors,
             return_range=return_range,
         )
+
+    def _declared(self, successors: Any, repeated: bool) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(self.states, Found):
+            raise InvalidProblemError(
+                "successors needs states that can be listed before they are seen, not max_states: declare max_successors"
+            )
+        return declared_rows(self.states, self.actions, successors, repeated=repeated)
 
 
 class Player:
@@ -193,7 +218,7 @@ class Player:
         for begun in range(0, episodes, copies):
             starts = self._reset(seed)[: episodes - begun]
             seen.starts.update(starts)
-            if copies == 1:
+            if not self.environment.vector:
                 visits, earned = self._walk_alone(starts[0], behaviour.leading, plan)
                 seen.returns[earned] += 1
             else:
@@ -214,7 +239,7 @@ class Player:
         A step of a small environment takes a few microseconds; the general way would take as long again.
         """
         environment, end = self.environment, self.problem.n_states - 1
-        play, first_action = environment.env.step, environment.first_action
+        play, action_of = environment.env.step, environment.actions.element
         last, previous, earned = self.problem.horizon - 1, BEFORE_THE_FIRST, 0.0
         visits = []
         for h, (greedy, lead, turn) in enumerate(plan):
@@ -225,7 +250,7 @@ class Player:
             else:
                 action, leading = turn[state], False
             try:
-                answer = play(action + first_action)
+                answer = play(action_of(action))
             except Exception as error:
                 self._refuse_error("step", error)
             observation, reward, terminated, truncated, _ = answer
@@ -268,25 +293,29 @@ class Player:
     def _step(self, actions: list[int]) -> list[tuple[Any, Any, bool, bool]]:
         """What the copies answer to one action each; copies without a walker repeat the first one's."""
         environment = self.environment
-        played = [action + environment.first_action for action in actions]
-        played += played[:1] * (environment.copies - len(played))
-        answer = self._guard("step", environment.env.step, np.array(played))
+        played = [*actions, *actions[:1] * (environment.copies - len(actions))]
+        answer = self._guard("step", environment.env.step, environment.batch(played))
         observation, rewards, terminated, truncated, _ = answer
         each = zip(self._singles(observation), rewards.tolist(), terminated.tolist(), truncated.tolist(), strict=True)
         return list(each)[: len(actions)]
 
     def _singles(self, observation: Any) -> list[Any]:
-        """The observation of each copy: a batch of tuples comes as a tuple of batches."""
-        if self.environment.copies == 1:
+        """The observation of each copy; of a vector, a batch of tuples comes as a tuple of batches."""
+        if not self.environment.vector:
             return [observation]
-        return list(zip(*observation, strict=True)) if isinstance(observation, tuple) else list(observation)
+        from gymnasium.vector.utils import iterate
+
+        return list(iterate(self.environment.env.observation_space, observation))
 
     def _refuse_truncation(self, steps: int) -> NoReturn:
-        limit = self.environment.time_limit
+        name, limit, horizon = self.environment.name, self.environment.time_limit, self.problem.horizon
+        cause, remedy = "", "let it go on for that long"
+        if limit is not None:
+            cause = f" (its time limit is {limit} steps)"
+            remedy = f"pass gymnasium.make({name!r}, max_episode_steps={horizon}) (-p max_episode_steps={horizon})"
         raise InvalidProblemError(
-            f"{self.environment.name} was truncated after {steps} steps, before the horizon {self.problem.horizon}"
-            + (f" (its time limit is {limit} steps)" if limit else "")
-            + ": choose a smaller horizon or make the environment with a larger max_episode_steps"
+            f"{name} was truncated after {steps} steps, before the horizon {horizon}{cause}, and what would have come is "
+            f"unknown: declare horizon={steps}, or {remedy}"
         )
 
     def _guard(self, what: str, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -301,7 +330,7 @@ class Player:
         raise EnvironmentRaised(f"{self.environment.name}.{what} raised {type(error).__name__}: {error}") from error
 
     def _state(self, observation: Any, what: str) -> int:
-        state = self.environment.index(observation)
+        state = self.environment.states.index(observation)
         if state < 0:
             raise InvalidProblemError(
                 f"{self.environment.name}.{what} returned observation {observation!r}, outside its observation space"
@@ -325,7 +354,12 @@ class Player:
             )
 
     def _refuse_reward(self, reward: Any, state: int, action: int) -> NoReturn:
-        place = f"in state {self.problem.state_names[state]}, action {action}"
+        place = f"in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"
+        if np.ndim(reward) > 0:
+            raise InvalidProblemError(
+                f"{self.environment.name} paid {shown(reward)} {place}: its reward is a vector of {np.size(reward)} "
+                "numbers, wrap it so that it is one number, such as a weighted sum (gymnasium.RewardWrapper)"
+            )
         value = check_finite(f"the reward {place}", reward)
         raise InvalidProblemError(
             f"{self.environment.name} paid reward {value} {place}, "
@@ -405,64 +439,31 @@ def _ancestry(cls: type) -> list[type]:
     return [part for part in cls.__mro__ if part.__module__.split(".")[0] not in sys.stdlib_module_names]
 
 
-def _action_count(space: Any) -> tuple[int, int]:
-    from gymnasium import spaces
-
-    if not isinstance(space, spaces.Discrete):
-        raise InvalidProblemError(f"the action space must be Discrete, got {space}")
-    return int(space.n), int(space.start)
-
-
-def _flattener(space: Any) -> tuple[tuple[int, ...], Callable[[Any], int], Callable[[int], Any]]:
-    """Sizes of the observation's parts, a function to its index in C order, -1 if it is outside the space, and back."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        parts = [(int(space.n), int(space.start))]
-    elif isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        parts = [(int(n), int(start)) for n, start in zip(space.nvec, space.start, strict=True)]
-    elif isinstance(space, spaces.Tuple) and all(isinstance(part, spaces.Discrete) for part in space.spaces):
-        discrete: list[Any] = list(space.spaces)
-        parts = [(int(part.n), int(part.start)) for part in discrete]
-    else:
-        raise InvalidProblemError(
-            f"the observation space must be Discrete, MultiDiscrete or a Tuple of Discrete spaces, got {space}"
-        )
-    sizes = tuple(n for n, _ in parts)
-
-    def index(observation: Any) -> int:
-        flat = 0
-        try:
-            for value, (n, start) in zip(observation, parts, strict=True):
-                place = int(value) - start
-                if place + start != value or not 0 <= place < n:
-                    return -1
-                flat = flat * n + place
-        except (TypeError, ValueError, OverflowError):  # not a number, or not as many as there are parts
-            return -1
-        return flat
-
-    def element(index: int) -> tuple[int, ...]:
-        return tuple(
-            int(place) + start for place, (_, start) in zip(np.unravel_index(index, sizes), parts, strict=True)
-        )
-
-    if len(parts) != 1:
-        return sizes, index, element
-    size, first = parts[0]
-
-    def index_of_one(observation: Any) -> int:
-        if isinstance(observation, _INTEGERS):  # the same without the loop: it is what most environments return
-            place = int(observation) - first
-            return place if 0 <= place < size else -1
-        return index((observation,) if np.ndim(observation) == 0 else observation)
-
-    return sizes, index_of_one, lambda index: first + index
+def _listed(space: Any) -> Finite:
+    """The observations of a space that is small enough to list them."""
+    numbered = finite(space)
+    if numbered is not None and numbered.listable:
+        return numbered
+    size = "is not made of finitely many integers" if numbered is None else f"has {numbered}, too many to list them"
+    raise InvalidProblemError(
+        f"the observation space {shown(space)} {size}: declare max_states=M, at most how many different observations the "
+        "environment really makes; they are then numbered as they are first seen"
+    )
 
 
-def check_black_box(horizon: Any, reward_range: Any) -> None:
-    """Refuse to play an environment without what only an environment needs."""
+def _actions(space: Any) -> Finite:
+    numbered = finite(space)
+    if numbered is not None and numbered.listable:
+        return numbered
+    size = "is not finite" if numbered is None else f"has {numbered}, too many to list them"
+    raise InvalidProblemError(
+        f"the action space {shown(space)} {size}: wrap the environment so that there are few actions"
+    )
+
+
+def check_black_box(horizon: Any, reward_range: Any, what: str = "an environment") -> None:
+    """Refuse to go on without what only an environment or a log needs."""
     if horizon is None:
-        raise InvalidProblemError("an environment needs horizon=: the number of steps that count")
+        raise InvalidProblemError(f"{what} needs horizon=: the number of steps that count")
     if reward_range is None:
-        raise InvalidProblemError("an environment needs reward_range=(low, high), where rewards not seen yet must lie")
+        raise InvalidProblemError(f"{what} needs reward_range=(low, high), where rewards not seen yet must lie")

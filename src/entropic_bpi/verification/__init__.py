@@ -8,7 +8,7 @@ Python, no arrays, no compiled code; a page for each thing, best read in this or
 - ``_assumptions``: what the claim rests on, in words;
 - ``_balance``: that the counts can be those of so many episodes;
 - ``_intervals``: outward rounding;
-- ``_radius``, ``_ball``, ``_ratio``, ``_kl``: the bounds of the KL method;
+- ``_radius``, ``_payments``, ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
 - ``_scale``, ``_bernstein``: those of the Bernstein method;
 - ``_bounds``: whether they cover the claim.
 

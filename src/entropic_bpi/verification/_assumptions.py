@@ -18,14 +18,14 @@ def _assumptions(claim: Claim) -> list[str]:
     """The words that every certificate of such a problem has."""
     low, high = claim.reward_range
     sentences = [
-        "episodes are independent runs of one finite Markov decision process, and "
-        + ("no other was discarded" if claim.errors else "none was discarded"),
+        *_origin(claim),
         f"transitions {'are the same at every' if claim.stationary else 'may differ from step to'} step",
         {
             "unknown": "any state may follow any state and action",
             "model": "the possible next states are those of the model (their probabilities are not used)",
             "mask": "the possible next states are those of the declared mask",
         }[claim.successors],
+        *_of_states(claim),
         *_limits(claim),
         _of_rewards(claim),
         "the start is random; its distribution is learned as an artificial first step"
@@ -61,6 +61,13 @@ def _assumptions(claim: Claim) -> list[str]:
     return sentences
 
 
+def _of_states(claim: Claim) -> list[str]:
+    if claim.max_states is None:
+        return []
+    bound = f"there are at most {claim.max_states} different observations"
+    return [f"{bound}; a state is one of them, numbered as it was first seen"]
+
+
 def _tested(tests: dict[str, float]) -> str:
     tested = {
         "stationary": "that transitions are the same at every step",
@@ -72,6 +79,26 @@ def _tested(tests: dict[str, float]) -> str:
         f"most {TEST_LEVEL:g}, from {REJECTED_FROM:.3g} on. Their returns alone show a value of at least "
         f"{tests['returns']:.3g}"
     )
+
+
+def _origin(claim: Claim) -> list[str]:
+    """Where the episodes come from."""
+    if claim.log is None:
+        others = "no other was discarded" if claim.errors else "none was discarded"
+        return ["episodes are independent runs of one finite Markov decision process, and " + others]
+    sentences = [
+        "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
+        "is missing because of what it led to",
+        "there are no other states and actions than those that are named",
+    ]
+    if claim.log.unused > 0:
+        sentences.append(
+            f"{claim.log.unused} episodes were cut before their last next state was told, and not because of where it "
+            "led: that step is not used"
+        )
+    if claim.log.excluded is not None:
+        sentences.append(f"left out on request, and not because of what happened in them: {claim.log.excluded}")
+    return sentences
 
 
 def _of_rewards(claim: Claim) -> str:

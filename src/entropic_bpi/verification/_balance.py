@@ -16,6 +16,9 @@ def unbalanced(claim: Claim) -> list[str]:
     Per step the answer is complete: counts that leave each state as often as they enter it are a flow from step to step,
     and a flow falls apart into episodes. Of counts that are pooled over steps, conditions are checked that all episodes of
     so many steps satisfy; see :class:`_Pooled`.
+
+    The episodes of a log may stop anywhere, and pooled ones may be longer than the horizon: then a state may be entered
+    more often than it is left, and time is that of the longest episode.
     """
     n, starts, moves = claim.n_states, _starts(claim), _moves(claim)
     problems, into, begun = [], starts, sum(starts)
@@ -29,7 +32,8 @@ def unbalanced(claim: Claim) -> list[str]:
         elif h == 0 and claim.start is not None:
             begun = sum(departures)
         for s in range(n - claim.black_box):  # the end is never left
-            if departures[s] > into[s] or (departures[s] < into[s] and not claim.stationary):
+            may_stop = claim.stationary or claim.log is not None
+            if departures[s] > into[s] or (departures[s] < into[s] and not may_stop):
                 where = f"state {s}" if claim.stationary else f"state {s} at step {h}"
                 problems.append(f"counts do not balance: {into[s]} visits into {where}, {departures[s]} out of it")
         into = arrivals
@@ -75,7 +79,8 @@ class _Pooled:
 
     def __init__(self, claim: Claim, starts: list[int], moves: Moves) -> None:
         end = claim.n_states - 1 if claim.black_box else claim.n_states
-        self.starts, self.horizon = starts[:end], claim.horizon
+        self.starts, self.horizon = starts[:end], claim.horizon if claim.log is None else claim.log.longest
+        self.may_stop = claim.log is not None
         self.moves = {move: count for move, count in moves.items() if move[1] != end}
         self.endings = {move[0]: count for move, count in moves.items() if move[1] == end}
         self.departures = [self.endings.get(s, 0) for s in range(end)]
@@ -85,7 +90,8 @@ class _Pooled:
     def problems(self) -> list[str]:
         farther = ([d >= least for d in self.distances] for least in sorted(set(self.distances)))
         families = [range(len(self.starts)), self.groups, *farther]
-        return [problem for family in families for problem in self._crowded(family)] + self._cut_short()
+        crowded = [problem for family in families for problem in self._crowded(family)]
+        return crowded if self.may_stop else crowded + self._cut_short()
 
     @cached_property
     def distances(self) -> list[int]:

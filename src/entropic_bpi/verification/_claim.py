@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
 from entropic_bpi.verification._payments import check_fixed, check_random
 from entropic_bpi.verification._problem import Problem
-from entropic_bpi.verification._slots import check_slots
+from entropic_bpi.verification._slots import check_names, check_slots
 
 Paid = tuple[float, float]  # the ends of what a reward is known to lie between
 
@@ -27,6 +27,16 @@ class Outcome(NamedTuple):
     slot: int | None
     paid: dict[Paid, int]
     times: int
+
+
+class Log:
+    """What is known of the log that the counts come from, or began with."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.longest = an_integer("circumstances.log.longest", given["longest"], 1)
+        self.unused = an_integer("circumstances.log.unused", given["unused"], 0)
+        excluded = given["excluded"]
+        self.excluded = None if excluded is None else a_string("circumstances.log.excluded", excluded)
 
 
 class Claim(Problem):
@@ -47,9 +57,13 @@ class Claim(Problem):
         ]
         self._read_counts(an_object("counts", content["counts"]))
         self._read_circumstances(an_object("circumstances", content["circumstances"]))
+        if self.black_box and self.log is None:
+            check_names(self)
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
+        tests = ("ratio", "pairs") if self.method == "kl" else (None,)
+        self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
         self.assumptions = content["assumptions"]
 
     def _read_counts(self, given: dict[str, Any]) -> None:
@@ -150,6 +164,9 @@ class Claim(Problem):
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("circumstances.announcement", digest)):
             raise Rejected(f"circumstances.announcement must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
         self.tests = None if given["tests"] is None else self._read_tests(an_object("tests", given["tests"]))
+        self.log = None if given["log"] is None else Log(an_object("circumstances.log", given["log"]))
+        if self.log is not None and not (self.black_box and self.method == "kl"):
+            raise Rejected("only the KL method certifies from a log, with rewards that are learned")
 
     def _read_tests(self, given: dict[str, Any]) -> dict[str, float]:
         """The logarithms of two e-values and a value. Whether they are true cannot be seen from the counts."""
@@ -173,19 +190,21 @@ class Claim(Problem):
     def _listed(self, row: int) -> list[Outcome]:
         """What is declared and what was seen of a row.
 
-        One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome.
+        One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
+        and takes one of the places where its state is listed.
         """
         payments = self._paid_by(row)
+        states = [y for y, _ in self.seen.get(row, {})]
         listed = []
         for slot in self.row_slots[row]:
             y = self.slot_successor[slot]
-            if self.black_box and not self.random_rewards:
-                # What was seen has a reward of its own; another one may be possible.
-                if len(payments.get(y, {})) < self.reward_kinds(row, y):
-                    listed.append(Outcome(y, slot, {}, 0))
-            else:
+            if not self.black_box or self.random_rewards:
                 paid = payments.pop(y, {})
                 listed.append(Outcome(y, slot, paid, sum(paid.values())))
+            elif y in states:
+                states.remove(y)
+            else:
+                listed.append(Outcome(y, slot, {}, 0))
         for y, paid in payments.items():
             kinds = [paid] if self.random_rewards else [{reward: count} for reward, count in paid.items()]
             listed += [Outcome(y, None, kind, sum(kind.values())) for kind in kinds]

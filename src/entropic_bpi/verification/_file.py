@@ -19,13 +19,23 @@ _KEYS = {
     ),
     "problem": (
         ("n_states", "n_actions", "horizon", "start", "beta", "eps", "delta", "stationary", "successors", "rewards")
-        + ("slots", "state_names", "action_names", "source", "reward_law", "max_successors", "return_range")
+        + (
+            "slots",
+            "state_names",
+            "action_names",
+            "source",
+            "reward_law",
+            "max_successors",
+            "return_range",
+            "max_states",
+        )
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "circumstances": ("batches", "ignored", "errors", "announcement", "tests"),
+    "circumstances": ("batches", "ignored", "errors", "announcement", "tests", "log"),
     "tests": ("stationary", "memoryless", "returns"),
+    "circumstances.log": ("longest", "unused", "excluded"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
-    "claim": ("lower", "upper", "gap", "reached"),
+    "claim": ("lower", "upper", "gap", "reached", "test"),
 }
 
 

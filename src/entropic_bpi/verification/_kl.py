@@ -10,6 +10,7 @@ from entropic_bpi.verification._bounds import Bounds
 from entropic_bpi.verification._claim import Claim, Outcome, Paid
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, power, toward, up
+from entropic_bpi.verification._pairs import PairCertificate, Step
 from entropic_bpi.verification._payments import between, worth
 from entropic_bpi.verification._radius import mixture_radius
 from entropic_bpi.verification._ratio import Sheet, other_action, same_action
@@ -86,7 +87,7 @@ class _KL:
         for row in rows:
             slot = claim.row_slots[row][0]
             if claim.random_rewards and claim.slot_low[0][slot] < claim.slot_high[0][slot]:
-                laws += 1 if claim.reward_law == "random-pair" else claim.possible[row]
+                laws += 1 if claim.reward_law == "random-pair" else claim.most(row)
         return laws
 
     def ball(self, h: int, s: int, a: int) -> Ball:
@@ -143,22 +144,38 @@ class _KL:
     def bounds(self) -> tuple[float, float, float]:
         """Bounds on the policy's value and the optimum less H times the smallest reward, and on the gap."""
         claim, later = self.claim, Sheet(self.claim.n_states, self.sign)
+        steps = [Step(later, {})]
         for h in reversed(range(claim.steps)):
             now = Sheet(claim.n_states, self.sign)
-            for s in claim.reachable[h]:
-                self._fill(now, later, h, s)
+            backups = {s: self._fill(now, later, h, s) for s in claim.reachable[h]}
             now.close(claim.reachable[h])
             later = now
-            if not claim.stationary:
-                self.balls.clear()  # rows of this step, which no other step has
+            if claim.test == "pairs":
+                steps.insert(0, Step(now, backups))
+            self._forget_rows()
         s, beta = claim.start or 0, Interval.of(self.beta)
         optimum = Interval.of(later.optimum[s]).log() / beta
         policy = Interval.of(later.policy[s]).log() / beta
-        ratio = Interval.of(later.ratio[s]).log() / abs(self.beta)
-        return policy.low, optimum.high, ratio.high
+        ratio = self._pairs(steps) if claim.test == "pairs" else later.ratio[s]
+        return policy.low, optimum.high, (Interval.of(ratio).log() / abs(self.beta)).high
 
-    def _fill(self, now: Sheet, later: Sheet, h: int, s: int) -> None:
-        """The bounds of one state at planned step ``h``."""
+    def _forget_rows(self) -> None:
+        """Rows of a step that no other step has."""
+        if not self.claim.stationary:
+            self.balls.clear()
+
+    def _pairs(self, steps: list[Step]) -> float:
+        """The ratio in the first state, by the pair certificate."""
+        if self.claim.return_range is not None:
+            raise Rejected("the pair certificate does not hold together with a range of returns")
+        pairs = PairCertificate(self.claim, self.sign, steps)
+        for h in reversed(range(self.claim.steps)):
+            pairs.go_back(h, self.ball, self.gain)
+            self._forget_rows()
+        return pairs.ratio
+
+    def _fill(self, now: Sheet, later: Sheet, h: int, s: int) -> list[float]:
+        """The bounds of one state at planned step ``h``, and the optimistic ones of its actions."""
         sign, actions, chosen = self.sign, self.claim.actions(h), self.claim.action(h, s)
         best = max if sign > 0 else min
         optimistic = [self.backup(h, s, a, later.optimum, sign) for a in actions]
@@ -176,6 +193,7 @@ class _KL:
             if a != chosen and (first := self._ratio(optimistic[a], policy)) > worst:
                 worst = max(worst, self._deviation(later, h, s, a, chosen, first))
         now.ratio[s] = max(1.0, min(plain, worst))
+        return optimistic
 
     def _deviation(self, later: Sheet, h: int, s: int, a: int, chosen: int, limit: float) -> float:
         """The ratio where ``a`` is optimal, or ``limit`` if that is smaller."""

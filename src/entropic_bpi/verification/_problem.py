@@ -35,6 +35,9 @@ class Problem:
         self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask"))
         self.state_names = _different_names("state_names", given["state_names"], self.n_states)
         self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
+        self.max_states = given["max_states"]
+        if self.max_states is not None:
+            an_integer("max_states", self.max_states, 1)
         a_string("source", given["source"])
         self.reward_law = one_of("reward_law", given["reward_law"], ("fixed", "random", "random-pair"))
         self.rewards: list[list[list[float]]] | None = None
@@ -116,9 +119,14 @@ class Problem:
         return min(self.max_successors, self.possible[row])
 
     def reward_kinds(self, row: int, y: int) -> int:
-        """How many different rewards an environment may pay on the way from a row to state ``y``."""
+        """How many different rewards an environment may pay on the way from a row to state ``y``.
+
+        Where successors are declared, as many as the state is listed times.
+        """
         if not self.black_box or self.random_rewards or self.is_start(row):
             return 1
+        if self.successors != "unknown":
+            return sum(self.slot_successor[j] == y for j in self.row_slots[row])
         return END_REWARDS if y == self.n_states - 1 else STAY_REWARDS if y == self.state_of(row) else 1
 
     def row(self, h: int, s: int, a: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Iterable
 from itertools import product
 
 from entropic_bpi.verification._file import Rejected
@@ -14,6 +14,8 @@ def check_slots(problem: Problem) -> None:
     if problem.black_box:
         _check_black_box(problem)
         return
+    if problem.max_states is not None:
+        raise Rejected("max_states must be null: all states of a model are known")
     if problem.random_rewards:
         raise Rejected("only an environment has random rewards")
     if problem.slot_low != problem.slot_high:
@@ -43,7 +45,8 @@ def _check_black_box(problem: Problem) -> None:
 
     Three slots serve all rows: anything not seen yet, the end that stays the end and pays nothing, and a start not
     seen yet, which pays nothing either, written as the smallest reward. Behind them are the declared successors, row by row
-    in order, each with the whole range of rewards; where counts are not pooled, all steps share them.
+    in order, each with the whole range of rewards, and as often as several are possible; where counts are not pooled, all
+    steps share them.
     """
     end, (low, high) = problem.n_states - 1, problem.declared_range
     if not low <= high:
@@ -54,23 +57,29 @@ def _check_black_box(problem: Problem) -> None:
         size = len(problem.row_slots[row]) if declared else 0
         rows.append(range(behind, behind + size) if declared else range(1))
         behind += size
+    rows += [range(1, 2)] * problem.n_actions
     sound = (
         problem.random_start
         and problem.slot_successor[:3] == [end + 1, end, end + 1]
         and problem.slot_low == [[low, 0.0, nothing] + [low] * (behind - 3)]
         and problem.slot_high == [[high, 0.0, nothing] + [high] * (behind - 3)]
-        and problem.row_slots[:-1]
-        == (rows + [range(1, 2)] * problem.n_actions) * (1 if problem.stationary else problem.horizon)
-        and problem.row_slots[-1] == range(2, 3)
+        and problem.row_slots == rows * (1 if problem.stationary else problem.horizon) + [range(2, 3)]
         and problem.possible == [_possible(problem, row) for row in range(problem.n_rows)]
     )
     if not sound:
         raise Rejected(
             "slots are inconsistent: an environment has one range of rewards, and goes where it is declared to"
         )
-    if problem.state_names != _observations(problem.state_names) or problem.action_names != _numbered(
-        problem.n_actions
-    ):
+
+
+def check_names(problem: Problem) -> None:
+    """Whether the states and actions of an environment are named after its observations and actions."""
+    *observations, last = problem.state_names
+    if problem.max_states is None:
+        named = _in_order(observations)
+    else:
+        named = problem.max_states == problem.n_states - 1 and _found_in_order(observations)
+    if last != "end" or not named or not _in_order(problem.action_names):
         raise Rejected("state_names and action_names of an environment must be its observations and actions in order")
 
 
@@ -81,24 +90,33 @@ def _possible(problem: Problem, row: int) -> int:
         return end
     if problem.state_of(row) == end:
         return 1
-    following = [problem.slot_successor[j] for j in problem.row_slots[row]]
     if problem.successors == "unknown":
-        following = list(range(problem.n_states))
-    if following != sorted(set(following)) or following[-1] > end:
-        return 0
-    return sum(problem.reward_kinds(row, y) for y in following)
+        return sum(problem.reward_kinds(row, y) for y in range(problem.n_states))
+    following = [problem.slot_successor[j] for j in problem.row_slots[row]]
+    if problem.random_rewards:  # a state has one place, whatever its rewards
+        following = following if len(set(following)) == len(following) else [end + 1]
+    return len(following) if following == sorted(following) and following[-1] <= end else 0
 
 
-def _numbered(n: int) -> list[str]:
-    return [str(i) for i in range(n)]
+def _found_in_order(names: list[str]) -> bool:
+    """Whether these are observations of any kind as they were found, and after them numbers for those that were not."""
+    found = [name for name in names if not name.startswith("#")]
+    return names == found + [f"#{i}" for i in range(len(found), len(names))] and "".join(found).isprintable()
 
 
-def _observations(names: list[str]) -> list[str]:
-    """The names of an environment's states: observations in order, single numbers or tuples of them, and the end."""
-    last = re.findall("[0-9]+", names[-2]) if len(names) > 1 else []
-    sizes = [int(number) + 1 for number in last]
-    if math.prod(sizes) != len(names) - 1:
-        return []
-    if len(sizes) == 1:
-        return [*_numbered(sizes[0]), "end"]
-    return [*map(str, product(*map(range, sizes))), "end"]
+def _in_order(names: list[str]) -> bool:
+    """Whether these are the elements of a finite space in order: one text, some of whose numbers run through ranges."""
+    if not names or not all(name.isprintable() for name in names):
+        return False
+    first, last = (re.split("(-?[0-9]{1,15})", name) for name in (names[0], names[-1]))
+    if len(first) != len(last):
+        return False
+    ranges: list[Iterable[str]] = []
+    size = 1
+    for i, (low, high) in enumerate(zip(first, last, strict=True)):
+        numbers = range(0)
+        if low != high and i % 2 == 1:
+            numbers = range(int(low), int(high) + 1)
+            size *= len(numbers)
+        ranges.append(map(str, numbers) if numbers else [low])
+    return size == len(names) and names == list(map("".join, product(*ranges)))

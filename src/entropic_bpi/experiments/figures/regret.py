@@ -1,4 +1,4 @@
-"""Regret of the learners: Figures 5 to 8 of the paper, all of them at a glance, and one common grid of bonus scales."""
+"""Regret of the learners: Figures 5 to 8 of the paper, and all of them at a glance."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from entropic_bpi.experiments.figures._figure import Plot, Size, Table, column, 
 from entropic_bpi.experiments.spec import RunSpec, grid
 from entropic_bpi.experiments.statistics import summary
 from entropic_bpi.experiments.store import Results
+from entropic_bpi.learners import title
 
-__all__ = ["CHECKED", "ENTRIES", "LEARNERS", "OVERVIEW", "PRINTED", "TUNED", "Verdict", "at", "verdicts"]
+__all__ = ["CHECKED", "CLAIMS", "ENTRIES", "LEARNERS", "OVERVIEW", "PRINTED", "Verdict", "at", "verdicts"]
 
 LEARNERS = ("entropic_bpi", "rsvi", "rsq", "rsvi2", "rsq2", "ucb_advantage", "rodi_otp", "rodi_pto", "rovi")
 PRINTED, CHECKED = "entropic_bpi (printed)", "entropic_bpi (verified)"
@@ -26,16 +27,23 @@ ENTRIES: dict[str, dict[str, Any]] = {
 NAMES = {
     PRINTED: "Entropic-BPI, printed bonus",
     CHECKED: "Entropic-BPI, machine-checked bonus",
-    "entropic_bpi": "Entropic-BPI",
-    "rsvi": "RSVI",
-    "rsq": "RSQ",
-    "rsvi2": "RSVI2",
-    "rsq2": "RSQ2",
-    "ucb_advantage": "UCB-Advantage",
-    "rodi_otp": "RODI-OTP",
-    "rodi_pto": "RODI-PTO",
-    "rovi": "ROVI",
+    **{learner: title(learner) for learner in LEARNERS},
 }
+# Colour and dashes. Entropic-BPI alone has the first colour; curves that nearly coincide differ in both.
+LOOKS = {
+    PRINTED: (0, "-"),
+    CHECKED: (0, "--"),
+    "entropic_bpi": (0, "-"),
+    "rsvi": (1, "-"),
+    "rsq": (4, "--"),
+    "rsvi2": (3, "-"),
+    "rsq2": (2, "--"),
+    "ucb_advantage": (5, "-"),
+    "rodi_otp": (2, "-"),
+    "rodi_pto": (4, ":"),
+    "rovi": (6, "-"),
+}
+CLAIMS = AT_THE_END, THROUGHOUT, FLATTEST = "lowest at the end", "lowest throughout", "flattest in the second half"
 HORIZON = 7
 BETAS = (1.0, 2.0, 3.0, 4.0)
 # Of each axis, logarithmic and linear; so many that lines are smooth, so few that the tables can be kept with the docs.
@@ -43,15 +51,11 @@ POINTS = 30
 FIRST_DRAWN, LATE = 10, 300
 # Before, bonuses are clipped and all learners play at random among ties: who is behind, and by how much, is chance.
 SETTLED = 10**4
-SCALES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
-TUNED_BETA, TUNED_EPISODES = 2.0, 10**6
-# Seeds from here on choose the scale; the curves are drawn from the others, so that choosing does not flatter them.
-TUNING_SEED = 1000
 
 
 def at(beta: float) -> Plot:
     """The figure of the paper for one β."""
-    return Plot(partial(_sweep, beta), _table, _draw, partial(_tell, beta))
+    return Plot(partial(_sweep, beta), _table, draw, partial(_tell, beta))
 
 
 def _sweep(beta: float, size: Size) -> list[RunSpec]:
@@ -60,7 +64,7 @@ def _sweep(beta: float, size: Size) -> list[RunSpec]:
 
 
 def _table(results: Results) -> Table:
-    return [row for name in ENTRIES for row in _curve(results, _runs_of(results, name), learner=name)]
+    return [row for name in ENTRIES for row in curve_of(results, _runs_of(results, name), learner=name)]
 
 
 def _runs_of(results: Results, name: str) -> np.ndarray:
@@ -69,7 +73,7 @@ def _runs_of(results: Results, name: str) -> np.ndarray:
     return (results.runs["algorithm"] == entry["learner"]) & (constants == entry.get("constants"))
 
 
-def _curve(results: Results, chosen: np.ndarray, **label: Any) -> Table:
+def curve_of(results: Results, chosen: np.ndarray, **label: Any) -> Table:
     """Regret over time of the chosen runs, which share one grid, at points for a logarithmic and for a linear axis."""
     curves = [results.curve(int(run)) for run in np.flatnonzero(chosen)]
     if not curves:
@@ -81,7 +85,7 @@ def _curve(results: Results, chosen: np.ndarray, **label: Any) -> Table:
     return [{**label, "episodes": int(episodes[i]), **summary(regret[:, i])} for i in points]
 
 
-def _draw(table: Table) -> Any:
+def draw(table: Table) -> Any:
     """The regret on linear axes as in the paper, on logarithmic ones, and per episode, where learners can be told apart."""
     from entropic_bpi.plots import new_figure, plain_numbers, tidy
 
@@ -99,7 +103,7 @@ def _draw(table: Table) -> Any:
         per_episode.fill_between(
             x[late], (low / x)[late], (high / x)[late], color=style["color"], alpha=0.12, linewidth=0
         )
-    linear.set(xlabel="episodes K (millions)", ylabel="cumulative regret (millions of units of reward)")
+    linear.set(xlabel="episodes K (millions)", ylabel="cumulative regret (millions)")
     linear.set(xlim=(0, None), ylim=(0, None))
     total.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="cumulative regret (units of reward)")
     per_episode.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="regret per episode (units of reward)")
@@ -111,13 +115,10 @@ def _draw(table: Table) -> Any:
 
 
 def _style(learner: str) -> dict[str, Any]:
-    """Entropic-BPI in the first colour, its machine-checked form dashed; the others in the remaining ones."""
     from entropic_bpi.plots import COLOURS
 
-    if learner in (PRINTED, CHECKED, "entropic_bpi"):
-        return {"color": COLOURS[0], "ls": "--" if learner == CHECKED else "-", "linewidth": 2.2}
-    round_, i = divmod(LEARNERS.index(learner) - 1, len(COLOURS) - 1)
-    return {"color": COLOURS[1 + i], "ls": ("-", "--")[round_], "linewidth": 1.2}
+    colour, dashes = LOOKS[learner]
+    return {"color": COLOURS[colour], "ls": dashes, "linewidth": 1.2 if colour else 2.2}
 
 
 def ranking(table: Table) -> Table:
@@ -141,7 +142,7 @@ class Verdict(NamedTuple):
 
 
 def verdicts(table: Table, ours: str) -> list[Verdict]:
-    """The claims of the paper about its curve, judged for ``ours`` against the baselines."""
+    """The :data:`CLAIMS` of the paper about its curve, judged for ``ours`` against the baselines."""
     rivals = [name for name in dict.fromkeys(row["learner"] for row in table) if name not in OURS]
     mine, episodes = rows_where(table, learner=ours), column(rows_where(table, learner=ours), "episodes")
     mean = column(mine, "mean")
@@ -160,17 +161,17 @@ def _mean(row: dict[str, Any]) -> float:
 def _lowest_at_the_end(mine: dict[str, Any], rival: dict[str, Any]) -> Verdict:
     ratio = rival["mean"] / mine["mean"]
     return Verdict(
-        f"lowest after {_number(mine['episodes'])} episodes",
+        AT_THE_END,
         ratio >= 1,
         f"its regret is {_number(mine['mean'])}, that of the best baseline, {NAMES[rival['learner']]}, {ratio:.2f} times as "
-        f"much; their intervals are {_apart(mine, rival)}",
+        f"much; their intervals are {apart(mine, rival)}",
     )
 
 
 def _lowest_throughout(episodes: np.ndarray, mean: np.ndarray, best: np.ndarray) -> Verdict:
     behind = mean > best
     if not behind.any():
-        return Verdict("lowest throughout", True, "at every point of the curve")
+        return Verdict(THROUGHOUT, True, "at every point of the curve")
     excess = np.where(episodes >= SETTLED, mean / best - 1, 0.0)
     evidence = (
         "still behind at the end"
@@ -178,8 +179,10 @@ def _lowest_throughout(episodes: np.ndarray, mean: np.ndarray, best: np.ndarray)
         else f"behind for the last time after {_number(episodes[behind][-1])} episodes"
     )
     if excess.max() > 0:
-        evidence += f", by {excess.max():.0%} at most after the first {_number(SETTLED)}, where play is still random"
-    return Verdict("lowest throughout", False, evidence)
+        evidence += (
+            f", by at most {excess.max():.0%} after the first {_number(SETTLED)}, which are played nearly at random"
+        )
+    return Verdict(THROUGHOUT, False, evidence)
 
 
 def _flattest(episodes: np.ndarray, mean: np.ndarray, others: np.ndarray, rivals: list[str]) -> Verdict:
@@ -189,7 +192,7 @@ def _flattest(episodes: np.ndarray, mean: np.ndarray, others: np.ndarray, rivals
     slope, slopes = (mean[-1] - mean[half]) / length, (others[:, -1] - others[:, half]) / length
     flattest = int(np.argmin(slopes))
     return Verdict(
-        "flattest in the second half",
+        FLATTEST,
         bool(slope <= slopes[flattest]),
         f"it loses {slope:.3g} per episode there, the best baseline, {NAMES[rivals[flattest]]}, {slopes[flattest]:.3g}",
     )
@@ -203,19 +206,24 @@ def _tell(beta: float, table: Table) -> str:
         f"(H = {HORIZON}), on linear axes as there, on logarithmic ones, and per episode, for Entropic-BPI played as a "
         "regret learner, with the bonus that the paper prints and with the machine-checked one, and for eight baselines "
         f"with their published constants; mean over {_trials(order[0])} with Student's 95% band per episode. "
-        f"{_order(order)} {_judged(table)}"
+        f"{listed(order)} {_judged(table)}"
     )
 
 
 def _trials(row: dict[str, Any]) -> str:
-    return f"{row['seeds']} trials of {_number(row['episodes'])} episodes"
+    return f"{row['seeds']} trial{'s' * (row['seeds'] > 1)} of {_number(row['episodes'])} episodes"
 
 
-def _order(order: Table) -> str:
-    listed = ", ".join(
+def listed(order: Table) -> str:
+    ends = ", ".join(
         f"{NAMES[row['learner']]} {row['mean']:.4g} [{row['mean_low']:.4g}, {row['mean_high']:.4g}]" for row in order
     )
-    return f"Mean regret at the end, from the lowest, with its interval: {listed}.".replace("e+0", "e")
+    return f"Mean regret at the end, from the lowest, with its interval: {ends}.".replace("e+0", "e")
+
+
+def apart(one: dict[str, Any], other: dict[str, Any]) -> str:
+    gaps = one["mean_low"] - other["mean_high"], other["mean_low"] - one["mean_high"]
+    return "apart" if any(gap > 0 for gap in gaps) else "not apart"  # one trial has no interval: NaN is not apart
 
 
 def _judged(table: Table) -> str:
@@ -239,14 +247,22 @@ def _sweep_overview(size: Size) -> list[RunSpec]:
 
 
 def _table_overview(results: Results) -> Table:
-    return [{"beta": beta, **row} for beta in BETAS for row in _table(results.where(results.runs["beta"] == beta))]
+    """The last point of every curve and, for Entropic-BPI, which claims hold."""
+    table = []
+    for beta in BETAS:
+        curves = _table(results.where(results.runs["beta"] == beta))
+        for last in ranking(curves):
+            name = last["learner"]
+            held = {verdict.claim: verdict.holds for verdict in verdicts(curves, name)} if name in OURS else {}
+            table.append({"beta": beta, **last, **{claim: held.get(claim, "") for claim in CLAIMS}})
+    return table
 
 
 def _draw_overview(table: Table) -> Any:
     """The regret at the end as a multiple of what Entropic-BPI has with the printed bonus."""
     from entropic_bpi.plots import COLOURS, new_figure, plain_numbers, tidy
 
-    figure = new_figure(6.4, 3.6)
+    figure = new_figure(7.0, 3.6)
     axes = figure.subplots()
     ends = {(row["beta"], row["learner"]): row["mean"] for row in table}
     names = [name for name in reversed(ENTRIES) if any(learner == name for _, learner in ends)]
@@ -255,7 +271,7 @@ def _draw_overview(table: Table) -> Any:
         ratios = [ends[beta, name] / ends[beta, PRINTED] for name in shown]
         axes.plot(ratios, [names.index(name) for name in shown], marker, color=colour, label=f"β = {beta:g}")
     axes.axvline(1.0, color="black", ls=":")
-    axes.set(xscale="log", xlabel="regret at the end ÷ that of Entropic-BPI with the printed bonus")
+    axes.set(xscale="log", xlabel="regret at the end (1 is Entropic-BPI, printed bonus)")
     axes.set_yticks(range(len(names)), [NAMES[name] for name in names])
     plain_numbers(axes.xaxis)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize="small")
@@ -270,71 +286,16 @@ def _tell_overview(table: Table) -> str:
         f"that of Entropic-BPI with the bonus that the paper prints, mean over {_trials(last)}. The paper says that "
         "Entropic-BPI has the lowest trajectory over all values of β, and the flattest."
     )
-    tables = {beta: rows_where(table, beta=beta) for beta in dict.fromkeys(column(table, "beta"))}
     for name, words in OURS.items():
-        text += f" With {words}: {'; '.join(map(str, _at_every_beta(tables, name)))}."
+        rows = rows_where(table, learner=name)
+        text += f" With {words}: {'; '.join(str(_at_every_beta(rows, claim)) for claim in CLAIMS)}."
     return text
 
 
-def _at_every_beta(tables: dict[float, Table], name: str) -> list[Verdict]:
-    found = {beta: verdicts(table, name) for beta, table in tables.items()}
-    joined = []
-    for each in zip(*found.values(), strict=True):
-        holds = [f"{beta:g}" for beta, verdict in zip(found, each, strict=True) if verdict.holds]
-        where = f"it is at β = {', '.join(holds)}" if holds else "it is at no β"
-        joined.append(Verdict(f"{each[0].claim} at every β", len(holds) == len(found), where))
-    return joined
+def _at_every_beta(rows: Table, claim: str) -> Verdict:
+    holds = [f"{row['beta']:g}" for row in rows if row[claim]]
+    where = f"it is at β = {', '.join(holds)}" if holds else "it is at no β"
+    return Verdict(f"{claim} at every β", len(holds) == len(BETAS), where)
 
 
 OVERVIEW = Plot(_sweep_overview, _table_overview, _draw_overview, _tell_overview)
-
-
-# -- one common grid of scales ---------------------------------------------------------------------------------------
-
-
-def _sweep_tuned(size: Size) -> list[RunSpec]:
-    episodes = min(size.episodes, TUNED_EPISODES)
-    tuning = range(TUNING_SEED, TUNING_SEED + max(2, size.seeds // 3))
-    seeds = [*range(size.seeds), *tuning]
-    return grid(horizon=HORIZON, beta=TUNED_BETA, learner=LEARNERS, episodes=episodes, scale=SCALES, seeds=seeds)
-
-
-def _table_tuned(results: Results) -> Table:
-    runs = results.runs
-    scales = np.array([json.loads(spec)["options"]["scale"] for spec in runs["spec"]])
-    tuning = runs["seed"] >= TUNING_SEED
-    table = []
-    for learner in LEARNERS:
-        mine = runs["algorithm"] == learner
-        tried = sorted(set(scales[mine & tuning]), reverse=True)
-        if tried:
-            best = min(tried, key=lambda scale: runs["regret"][mine & tuning & (scales == scale)].mean())
-            table += _curve(results, mine & ~tuning & (scales == best), learner=learner, scale=float(best))
-    return table
-
-
-def _tell_tuned(table: Table) -> str:
-    order = ranking(table)
-    chosen = ", ".join(f"{NAMES[row['learner']]} {row['scale']:g}" for row in order)
-    edge = [NAMES[row["learner"]] for row in order if row["scale"] == min(SCALES)]
-    beyond = (
-        f" For {', '.join(edge)} it is the smallest of the grid, so a still smaller one might do better."
-        if edge
-        else ""
-    )
-    return (
-        f"Cumulative regret at β = {TUNED_BETA:g} on the risky bridge (H = {HORIZON}), each learner with the bonus scale "
-        f"that gave it the lowest regret after {order[0]['episodes']} episodes, out of one grid common to all (1 to "
-        f"{min(SCALES):g}). Scales were chosen on seeds of their own; the curves are means over {order[0]['seeds']} other "
-        f"seeds with Student's 95% band. A scale below 1 gives up the published guarantees. Chosen: {chosen}.{beyond} "
-        f"{_order(order)} The lowest is {NAMES[order[0]['learner']]}; its interval and that of the next one, "
-        f"{NAMES[order[1]['learner']]}, are {_apart(order[0], order[1])}."
-    )
-
-
-def _apart(one: dict[str, Any], other: dict[str, Any]) -> str:
-    overlap = max(one["mean_low"], other["mean_low"]) <= min(one["mean_high"], other["mean_high"])
-    return "not apart" if overlap else "apart"
-
-
-TUNED = Plot(_sweep_tuned, _table_tuned, _draw, _tell_tuned)

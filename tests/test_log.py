@@ -1,0 +1,357 @@
+"""Logs: what is read, what is refused, and what the counts are."""
+
+import csv
+import math
+import tempfile
+from collections import Counter
+from types import SimpleNamespace
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import entropic_bpi as eb
+from entropic_bpi.errors import InvalidProblemError
+from tests.reference.logs import ROLES, behaviour_value, counted, play, table
+
+N_STATES = 4
+RNG = np.random.default_rng(1)
+MODEL = eb.FiniteMDP(RNG.dirichlet(np.ones(N_STATES), (N_STATES, 2)), RNG.random((N_STATES, 2)), horizon=5)
+LINES = play(MODEL, 60, RNG, ends=(3,), cut=0.1)
+
+
+def write_csv(path, lines, names=tuple(ROLES)):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(lines)
+    return path
+
+
+def seen_by(log, horizon=None):
+    outcomes = log.outcomes(horizon)
+    keys = zip(*(array.tolist() for array in outcomes[:5]), strict=True)
+    return Counter(dict(zip(keys, outcomes.times.tolist(), strict=True)))
+
+
+def read(data, **options):
+    return eb.Log.read(data, **{**ROLES, **options})
+
+
+def pooled(seen):
+    total = Counter()
+    for (_, *transition), times in seen.items():
+        total[0, *transition] += times
+    return total
+
+
+# -- where logs come from ------------------------------------------------------------------------------------------
+
+
+def from_csv(folder):
+    return write_csv(folder / "log.csv", LINES)
+
+
+def from_parquet(folder):
+    path = folder / "it's a log.parquet"
+    duckdb.from_query(f"FROM '{from_csv(folder)}'").write_parquet(str(path))
+    return path
+
+
+def from_query(folder):
+    return f"SELECT * FROM '{from_csv(folder)}' WHERE true"
+
+
+def from_relation(folder):
+    connection = duckdb.connect()
+    connection.execute(f"CREATE TABLE lines AS FROM '{from_csv(folder)}'")
+    return connection.sql("SELECT * FROM lines")
+
+
+def from_pandas(folder):
+    return pytest.importorskip("pandas").DataFrame(table(LINES))
+
+
+def from_polars(folder):
+    pytest.importorskip("pyarrow")
+    return pytest.importorskip("polars").DataFrame(table(LINES))
+
+
+def from_arrow(folder):
+    return pytest.importorskip("pyarrow").table(table(LINES))
+
+
+def from_arrays(folder):
+    return table(LINES)
+
+
+SOURCES = [from_csv, from_parquet, from_query, from_relation, from_pandas, from_polars, from_arrow, from_arrays]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_source_gives_the_same_counts(source, tmp_path):
+    log = read(source(tmp_path), states=range(N_STATES))
+    assert seen_by(log) == pooled(counted(LINES, 5, N_STATES))
+    assert seen_by(log, 5) == counted(LINES, 5, N_STATES)
+    assert log.starts().tolist() == [sum(line[1] == 0 and line[2] == s for line in LINES) for s in range(N_STATES)]
+    assert (log.episodes, log.lines, log.longest) == (60, len(LINES), 5)
+    assert (log.states, log.actions, log.unused) == ((0, 1, 2, 3), (0, 1), 0)
+
+
+@pytest.mark.parametrize("horizon", [1, 3, 5, 9])
+def test_without_next_states_the_next_line_tells(horizon):
+    log = read(table(LINES), next_state=None, truncated=True, states=range(N_STATES))
+    expected = counted(LINES, horizon, N_STATES, next_states=False)
+    assert seen_by(log, horizon) == expected
+    assert log.unused == sum(line[7] or (line[1] == 4 and not line[6]) for line in LINES)
+
+
+def test_the_order_of_the_lines_does_not_matter(tmp_path):
+    shuffled = [LINES[i] for i in np.random.default_rng(1).permutation(len(LINES))]
+    log = read(write_csv(tmp_path / "shuffled.csv", shuffled), states=range(N_STATES))
+    assert seen_by(log, 5) == counted(LINES, 5, N_STATES)
+
+
+def test_labels_may_be_of_any_type(tmp_path):
+    times = np.array(["2024-01-01", "2024-02-01"], dtype="datetime64[s]")
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"e": ["x", "x", "y"], "t": [0, 1, 0], "r": [0.0, 1.0, 0.5], "over": [False, True, True]})
+    frame["place"] = [(1, 2), (1, 3), (1, 2)]
+    frame["when"] = times[[0, 1, 0]]
+    roles = {"episode": "e", "step": "t", "reward": "r", "terminated": "over"}
+    log = eb.Log.read(frame, state="place", action="when", **roles)
+    assert log.states == ((1, 2), (1, 3))
+    assert [str(action)[:10] for action in log.actions] == ["2024-01-01", "2024-02-01"]
+    assert seen_by(log) == {(0, 0, 0, 1, 0.0): 1, (0, 1, 1, 2, 1.0): 1, (0, 0, 0, 2, 0.5): 1}
+
+
+@pytest.mark.parametrize(
+    ("written", "labels"),
+    [(["10", "9", "2"], (2, 9, 10)), (["007", "7", "1"], ("007", "1", "7")), (["b", "a", "1.0"], ("1.0", "a", "b"))],
+)
+def test_labels_of_a_csv_file_are_numbers_only_if_all_of_them_are_written_so(written, labels, tmp_path):
+    lines = [(e, 0, s, 0, 0.0, None, True, False) for e, s in enumerate(written)]
+    assert read(write_csv(tmp_path / "log.csv", lines)).states == labels
+
+
+def test_a_next_state_may_be_missing_where_the_episode_is_over():
+    """In a frame such a column is one of floating-point numbers with NaN."""
+    columns = table(LINES)
+    columns["next_state"] = np.where(columns["terminated"], np.nan, columns["next_state"])
+    log = read(columns, states=range(N_STATES))
+    assert log.states == (0, 1, 2, 3)
+    assert seen_by(log, 5) == counted(LINES, 5, N_STATES)
+
+
+def test_what_follows_a_termination_is_not_a_state():
+    lines = [(0, 0, "shore", "row", 1.0, "beyond", True, False)]
+    assert read(table(lines)).states == ("shore",)
+
+
+def test_declared_labels_are_numbered_in_their_order():
+    log = read(table(LINES), states=[3, 2, 1, 0, 17], actions=[1, 0])
+    assert log.states == (3, 2, 1, 0, 17)
+    mirrored = Counter(
+        {(h, 3 - s, 1 - a, 5 if y == 4 else 3 - y, r): n for (h, s, a, y, r), n in counted(LINES, 5, 4).items()}
+    )
+    assert seen_by(log, 5) == mirrored
+
+
+def test_excluded_episodes_are_left_out_and_named():
+    log = read(table(LINES), states=range(N_STATES), exclude="episode < 10 AND step = 0")
+    assert seen_by(log, 5) == counted([line for line in LINES if line[0] >= 10], 5, N_STATES)
+    assert log.excluded == "10 episodes with episode < 10 AND step = 0"
+    assert log.episodes == 50
+
+
+@pytest.mark.parametrize("beta", [-2.0, 0.0, 1e-12, 0.7])
+@pytest.mark.parametrize("horizon", [2, 5])
+def test_the_value_of_the_behaviour_is_that_of_the_whole_episodes(beta, horizon):
+    log = read(table(LINES))
+    assert log.value(beta, horizon) == pytest.approx(behaviour_value(LINES, beta, horizon), abs=1e-9)
+
+
+def test_a_log_without_whole_episodes_has_no_value():
+    assert math.isnan(read(table([(0, 0, 0, 0, 0.0, 1, False, True)])).value(1.0, 5))
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+GOOD = [
+    (0, 0, "a", "x", 0.0, "b", False, False),
+    (0, 1, "b", "x", 1.0, "c", True, False),
+    (1, 0, "a", "y", 0.0, "a", False, False),
+    (1, 1, "a", "x", 0.0, "b", False, True),
+]
+
+
+def broken(line, column, value):
+    lines = [list(each) for each in GOOD]
+    lines[line - 1][list(ROLES).index(column)] = value
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (broken(2, "state", ""), "line 2 of log.csv: state is missing"),
+        (broken(3, "action", ""), "line 3 of log.csv: action is missing"),
+        (broken(1, "reward", ""), "line 1 of log.csv: reward is missing"),
+        (broken(1, "reward", "much"), "line 1 of log.csv: reward is 'much', not a finite number"),
+        (broken(4, "reward", "inf"), "line 4 of log.csv: reward is 'inf', not a finite number"),
+        (broken(4, "episode", ""), "line 4 of log.csv: episode is missing"),
+        (broken(2, "step", "one"), "line 2 of log.csv: step is 'one', not an integer"),
+        (broken(2, "step", 1.5), "line 2 of log.csv: step is '1.5', not an integer"),
+        (broken(2, "step", 0), "line 2 of log.csv, episode '0': step 0 where step 1 should be"),
+        (broken(2, "step", 7), "line 2 of log.csv, episode '0': step 7 where step 1 should be"),
+        (broken(1, "step", -1), "line 1 of log.csv, episode '0': step -1 where step 0 should be"),
+        (broken(3, "next_state", "b"), "line 3 of log.csv, episode '1': next_state is 'b', but the episode goes on in"),
+        (broken(4, "terminated", "maybe"), "line 4 of log.csv: terminated is 'maybe', neither true nor false"),
+        (broken(1, "terminated", True), "line 1 of log.csv, episode '0': it goes on although it terminated"),
+        (broken(3, "truncated", True), "line 3 of log.csv, episode '1': it goes on although it terminated or was"),
+        (
+            GOOD[:3] + [(1, 1, "a", "x", 0.0, "", False, False)],
+            "line 4 of log.csv, episode '1': it stops after step 1, and nothing tells how",
+        ),
+        (broken(3, "state", "d"), "line 3 of log.csv: state is 'd', not among the declared states"),
+        (broken(4, "next_state", "d"), "line 4 of log.csv: next_state is 'd', not among the declared states"),
+        (broken(4, "action", "z"), "line 4 of log.csv: action is 'z', not among the declared actions"),
+        ([], "log.csv has no episodes"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_line(lines, message, tmp_path):
+    path = write_csv(tmp_path / "log.csv", lines)
+    with pytest.raises(InvalidProblemError) as error:
+        read(path, states=["a", "b", "c"], actions=["x", "y"])
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"state": "place"}, "state='place' is not a column of log.csv, which has episode, step"),
+        ({"state": 3}, "state=3 is not a column"),
+        ({"truncated": True, "terminated": True}, "terminated=True is not a column"),
+        ({"states": []}, "states must list at least one label"),
+        ({"states": ["a", None]}, "states must list at least one label, and not None"),
+        ({"states": "abc"}, "states must be a list"),
+        ({"states": ["a", "b", "a"]}, "states lists 'a' twice"),
+        ({"states": [object()]}, "cannot be read as a log"),
+        ({"exclude": "no such column > 3"}, "cannot be read as a log"),
+    ],
+)
+def test_wrong_arguments_are_named(options, message, tmp_path):
+    with pytest.raises(InvalidProblemError, match=message):
+        read(write_csv(tmp_path / "log.csv", GOOD), **options)
+
+
+@pytest.mark.parametrize(
+    "data", [3, None, object(), [1, 2], "SELECT no FROM nothing", "nowhere.csv", "nowhere.parquet"]
+)
+def test_what_is_no_table_is_refused(data):
+    with pytest.raises(InvalidProblemError, match="cannot be read as a log"):
+        read(data)
+
+
+def test_an_episode_that_was_cut_must_be_said_to_be(tmp_path):
+    path = write_csv(tmp_path / "log.csv", GOOD)
+    with pytest.raises(InvalidProblemError, match=r"line 4 .* it stops after step 1, and nothing tells how"):
+        read(path, next_state=None, truncated=None)
+    log = read(path, next_state=None, truncated=True)
+    assert (log.unused, log.states) == (1, ("a", "b"))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_no_file_makes_it_crash(data, tmp_path_factory):
+    """A good file with some bytes changed, or any bytes: it is read, or refused with an error of ours."""
+    path = tmp_path_factory.mktemp("fuzz") / "log.csv"
+    content = bytearray(write_csv(path, GOOD).read_bytes())
+    if data.draw(st.booleans()):
+        for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=6)):
+            content[place] = data.draw(st.sampled_from(b"0123456789,\"'\n\r\x00\xff -+eE.abxyTtrue;|\\\t"))
+    else:
+        content = bytearray(data.draw(st.binary(max_size=200)))
+    path.write_bytes(content)
+    try:
+        log = read(path)
+    except InvalidProblemError:
+        return
+    assert log.episodes >= 1
+    assert sum(seen_by(log).values()) == log.lines - log.unused
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_no_parquet_file_makes_it_crash(data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("fuzz") / "log.parquet"
+    line = "SELECT * FROM (VALUES (0, 0, 'a', 'x', 0.0, 'b', true, false))"
+    duckdb.from_query(f"{line} t({', '.join(ROLES)})").write_parquet(str(path))
+    content = bytearray(path.read_bytes())
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=6)):
+        content[place] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        assert read(path).episodes == 1
+    except InvalidProblemError:
+        return
+
+
+@pytest.mark.slow
+def test_ten_million_lines_take_less_than_a_minute(tmp_path):
+    import time
+
+    lines, horizon = 10_000_000, 20
+    path = tmp_path / "log.csv"
+    duckdb.execute(
+        f"COPY (SELECT range // {horizon} AS episode, range % {horizon} AS step, 'state ' || hash(range) % 100 AS state, "
+        f"hash(range + 7) % 4 AS action, (hash(range + 7) % 4)::DOUBLE AS reward, range % {horizon} = {horizon - 1} AS "
+        f"terminated FROM range({lines})) TO '{path}'"
+    )
+    names = {name: name for name in ("episode", "step", "state", "action", "reward", "terminated")}
+    began = time.perf_counter()
+    log = eb.Log.read(path, **names)
+    seen = log.outcomes()
+    seconds = time.perf_counter() - began
+    print(f"{lines} lines in {seconds:.1f} s")
+    assert (log.lines, seen.times.sum()) == (lines, lines)
+    assert seconds < 60
+
+
+# -- Minari --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_a_minari_data_set_is_a_log_in_the_numbering_of_its_environment(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    pytest.importorskip("jax", reason="Minari needs it to record")
+    import gymnasium
+    import minari.data_collector.data_collector as collector
+
+    # Minari leaves its folders to the garbage collector, which warns.
+    folders = SimpleNamespace(TemporaryDirectory=lambda dir: SimpleNamespace(name=tempfile.mkdtemp(dir=dir)))
+    monkeypatch.setattr(collector, "tempfile", folders)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env = minari.DataCollector(gymnasium.make("FrozenLake-v1", max_episode_steps=6))
+    env.action_space.seed(0)
+    lines = []
+    for episode in range(30):
+        state, _ = env.reset(seed=episode)
+        for step in range(6):
+            action = int(env.action_space.sample())
+            following, reward, terminated, truncated, _ = env.step(action)
+            lines.append((episode, step, int(state), action, float(reward), int(following), terminated, truncated))
+            state = following
+            if terminated or truncated:
+                break
+    about = {"algorithm_name": "random", "code_permalink": "none", "author": "us", "author_email": "us@here"}
+    dataset = env.create_dataset("frozen/random-v0", **about)
+    for name in (dataset, "frozen/random-v0"):
+        log = eb.Log.from_minari(name)
+        assert (log.states, log.actions, log.episodes) == (tuple(range(16)), tuple(range(4)), 30)
+        assert seen_by(log, 6) == counted(lines, 6, 16)
+    env.close()
+    with pytest.raises(InvalidProblemError, match="is not a Minari data set"):
+        eb.Log.from_minari("frozen/nothing-v0")
