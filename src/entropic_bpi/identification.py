@@ -127,7 +127,8 @@ def identify(
         narrower than what the rewards allow. An episode outside ends the run with an error.
     data : Log, optional
         Start from this log of the same environment, whose states and actions are labelled by observations and actions, and
-        play on. Its episodes count as played. Needs ``method="kl"``, whose certificate holds whoever made the decisions.
+        play on. Its episodes count as played; steps beyond the horizon are not used. Needs ``method="kl"``, whose
+        certificate holds whoever made the decisions.
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     seed : int, optional
@@ -301,9 +302,11 @@ def _begun(loop: Loop, log: Log) -> Loop:
         if -1 in numbers[-1]:
             label, kind = labels[numbers[-1].index(-1)], "an observation" if what == "state" else "an action"
             raise InvalidProblemError(f"the log's {what} {shown(label)} is not {kind} of {loop.source.name}")
-    loop.counts = log.counts(loop.problem, *numbers)
-    longest = max(log.longest, loop.problem.horizon)
-    loop.circumstances = loop.circumstances._replace(log=Logged(longest, log.unused, log.excluded))
+    projection = log.project(loop.problem, (numbers[0], numbers[1]))
+    loop.counts = projection.counts()
+    assert loop.sampler.witness is not None
+    loop.sampler.witness.add(projection.batch())
+    loop.circumstances = loop.circumstances._replace(log=Logged(*projection.facts()))
     return loop
 
 
