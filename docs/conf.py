@@ -21,20 +21,30 @@ version = release = __version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "myst_parser",
     "numpydoc",
+    "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "cli_reference",
+    "maths",
 ]
 exclude_patterns = ["_build", "data", "examples", "**/sg_execution_times.rst", "sg_execution_times.rst"]
 templates_path = ["_templates"]
+nitpicky = True
 
 html_theme = "furo"
 html_title = f"entropic-bpi {release}"
 html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
+html_theme_options = {
+    "footer_icons": [
+        {"name": "The paper (PMLR 336)", "url": "https://proceedings.mlr.press/v336/essakine26a.html", "html": "paper"},
+    ],
+}
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
+from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem import Problem
+from entropic_bpi.types import Transitions
 from tests.reference.kl import ball_max_mpmath, mixture_radius_mpmath
 from tests.reference.logs import ROLES, play, table
 
@@ -192,9 +195,10 @@ def test_policies_are_compared_and_every_interval_is_true(uniform, beta):
 def test_the_upper_end_of_an_interval_agrees_with_a_plain_recursion(beta):
     """Backwards over the steps, with the extreme mean over each ball in 50 digits."""
     mdp = eb.FiniteMDP(KERNEL, REWARDS, horizon=3, start=0)
-    run = eb.identify(mdp, beta=beta, eps=0.01, delta=0.1, stationary=True, max_episodes=200, seed=0)
-    seen = np.zeros((6, 3), dtype=int)
-    np.add.at(seen, run.certificate.transitions[:2], run.certificate.transitions.times)
+    seen = np.array([[40, 3, 0], [5, 9, 4], [0, 0, 0], [0, 12, 8], [0, 0, 6], [0, 0, 1]])
+    rows, successors = np.nonzero(seen)
+    problem = Problem.from_mdp(mdp, beta=beta, eps=0.01, delta=0.1, stationary=True)
+    counts = Counts.of(problem, Transitions(rows, successors, seen[rows, successors]), 30)
     sign, policy, at_risk = np.sign(beta), np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0]]), 6
     values = np.ones(3)
     for h in reversed(range(3)):
@@ -208,7 +212,7 @@ def test_the_upper_end_of_an_interval_agrees_with_a_plain_recursion(beta):
             x = (np.log(at_risk / 0.1) + float(mixture_radius_mpmath(tally.tolist(), 3))) / n
             now.append(gain * sign * float(ball_max_mpmath(tally.tolist(), (sign * values).tolist(), x)))
         values = np.array(now)
-    (_, upper), *_ = eb.certify(run, beta=beta, policies={"given": policy}).intervals.values()
+    (_, upper), *_ = eb.certify(counts, beta=beta, policies={"given": policy}).intervals.values()
     assert upper == pytest.approx(np.log(values[0]) / beta, abs=1e-6)
     assert upper >= np.log(values[0]) / beta - 1e-12
 
@@ -237,19 +241,47 @@ def test_wrong_declarations_are_named(uniform, options, message):
 
 def test_declarations_of_a_log_are_for_logs(uniform):
     claim = eb.certify(uniform, beta=1.0, **DECLARED)
-    with pytest.raises(InvalidProblemError, match="horizon is for a log"):
+    with pytest.raises(InvalidProblemError, match="horizon is declared for a log"):
         eb.certify(claim, beta=1.0, horizon=4)
 
 
 def test_a_reward_that_changes_is_named_with_its_line():
     lines = play(MODEL, 20, np.random.default_rng(8), ends=(2,))
-    again = next(i for i in range(len(lines) - 1, 0, -1) if lines[i][2:4] + lines[i][5:6] in [x[2:4] + x[5:6] for x in lines[:i]] and not lines[i][6] and lines[i][2] != lines[i][5])  # fmt: skip
+    moves = [(line[2], line[3], line[5]) for line in lines]
+    again = max(i for i, (s, _, y) in enumerate(moves) if s != y != 2 and moves[i] in moves[:i])
     lines[again] = (*lines[again][:4], 0.77, *lines[again][5:])
     with pytest.raises(
         InvalidProblemError, match=rf"line {again + 1} of dict: the reward of .* changed: now 0.77.*random"
     ):
         eb.certify(read(lines), beta=1.0, **DECLARED)
     assert is_true(eb.certify(read(lines), beta=1.0, rewards="random", **DECLARED))
+
+
+def test_declared_successors_narrow_the_claim(uniform):
+    declared = {(0, 0): [0, 1], (0, 1): [0, 1, eb.END], (1, 0): [0, 1], (1, 1): [1, eb.END]}
+    wide, narrow = (eb.certify(uniform, beta=-1.0, successors=known, **DECLARED) for known in (None, declared))
+    assert narrow.gap < wide.gap
+    assert is_true(narrow)
+    assert eb.verify(narrow).ok
+
+
+@pytest.mark.parametrize(
+    ("declared", "wrong", "message"),
+    [
+        (
+            {"successors": lambda s, a: [0, 1]},
+            lambda line: line[6],
+            "the declared successors are wrong: state .* 'end'",
+        ),
+        ({"return_range": (0.0, 1.5)}, None, r"its episode earned .*, outside the declared return_range \(0.0, 1.5\)"),
+        ({"max_successors": 1}, None, "max_successors=1 is wrong"),
+    ],
+)
+def test_what_contradicts_a_declaration_is_named_with_its_line(uniform, declared, wrong, message):
+    lines = play(MODEL, 60, np.random.default_rng(9), ends=(2,))
+    number = r"\d+" if wrong is None else str(next(i for i, line in enumerate(lines, 1) if wrong(line)))
+    with pytest.raises(InvalidProblemError, match=rf"line {number} of dict: {message}"):
+        eb.certify(read(lines), beta=-1.0, **{**DECLARED, **declared})
 
 
 def test_a_state_may_be_called_end():
@@ -302,6 +334,81 @@ def test_a_forged_log_is_found_out(uniform, stationary, change, tmp_path):
     claim = eb.certify(uniform, beta=1.0, stationary=stationary, **DECLARED)
     assert eb.verify(claim).ok
     assert not forged(claim, tmp_path, change).ok
+
+
+# -- playing on ----------------------------------------------------------------------------------------------------
+
+
+class Corridor(gymnasium.Env):
+    """Five places in a row, numbered from 10; action 1 moves on with probability 0.8, and the last place ends it."""
+
+    observation_space = gymnasium.spaces.Discrete(5, start=10)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 10
+        return self.place, {}
+
+    def step(self, action):
+        self.place = min(14, self.place + int(action == 1 and self.np_random.random() < 0.8))
+        return self.place, float(self.place == 14), self.place == 14, False, {}
+
+
+PLAY = {"beta": -1.0, "delta": 0.1, "horizon": 6, "reward_range": (0.0, 1.0)}
+
+
+def corridor_log(episodes, seed=0):
+    env, rng = Recorder(Corridor()), np.random.default_rng(seed)
+    for _ in range(episodes):
+        env.reset(seed=int(rng.integers(2**31)))
+        for _ in range(6):
+            if env.step(int(rng.integers(2)))[2]:
+                break
+    return env.lines
+
+
+@pytest.mark.parametrize("stationary", [True, False])
+def test_a_run_may_start_from_a_log(stationary, tmp_path):
+    lines = corridor_log(200)
+    log = read(lines, states=None)  # it has only the places that it saw, in its own order
+    run = eb.identify(Corridor(), data=log, eps=0.3, seed=0, max_episodes=260, stationary=stationary, **PLAY)
+    claim = run.certificate
+    assert claim.episodes > 200
+    assert claim.circumstances.log == (6, 0, None)
+    assert eb.verify(claim).ok
+    alone = eb.identify(Corridor(), data=log, eps=50.0, seed=0, stationary=stationary, **PLAY).certificate
+    assert alone.episodes == 200
+    direct = eb.certify(read(lines, states=range(10, 15)), policy=alone.policy, stationary=stationary, **PLAY)
+    assert (alone.lower, alone.upper, alone.gap) == (direct.lower, direct.upper, direct.gap)
+
+
+def test_a_run_from_a_log_goes_on_from_its_checkpoint_with_that_log_only(tmp_path):
+    log, other = read(corridor_log(50), states=None), read(corridor_log(50, seed=1), states=None)
+    options = {"eps": 0.01, "seed": 0, **PLAY}
+    whole = eb.identify(Corridor(), data=log, max_episodes=90, **options)
+    path = tmp_path / "run.bin"
+    eb.identify(Corridor(), data=log, max_episodes=70, checkpoint=path, **options)
+    with pytest.raises(InvalidProblemError, match="data was"):
+        eb.identify(Corridor(), data=other, max_episodes=90, checkpoint=path, **options)
+    resumed = eb.identify(Corridor(), data=log, max_episodes=90, checkpoint=path, **options)
+    assert resumed.certificate.gap == whole.certificate.gap
+    np.testing.assert_array_equal(resumed.history["gap"], whole.history["gap"])
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (MODEL, {}, "data is for environments"),
+        (Corridor(), {**PLAY, "method": "bernstein"}, "Use method='kl'"),
+        (Corridor(), PLAY, "the log's state 0 is not an observation of"),
+        (Corridor(), {**PLAY, "data": 3}, "data must be a Log, got int"),
+    ],
+)
+def test_a_log_must_fit_the_environment(uniform, source, options, message):
+    given = {"beta": -1.0, "delta": 0.1, "eps": 0.5, "data": uniform, **options}
+    with pytest.raises(InvalidProblemError, match=message):
+        eb.identify(source, **given)
 
 
 # -- the guarantee -------------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["risky-bridge", "--beta", "-2", "--eps", "0.1", "--delta", "0.2", "--method", "bernstein"],
         *["--constants", "sharp", "--stationary", "--successors", tmp_path / "mask.npy", "--replan", "0.5"],
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
-        *["--accept-errors", "--announce", "run.json"],
+        *["--accept-errors", "--announce", "run.json", "--max-successors", "2", "--return-range", "-1", "3"],
     )
     assert given.pop("successors").shape == (8, 2, 8)
     assert given == {
@@ -149,6 +149,8 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "method": "bernstein",
         "constants": "sharp",
         "stationary": True,
+        "max_successors": 2,
+        "return_range": (-1.0, 3.0),
         "replan": 0.5,
         "sampling": "optimistic",
         "max_episodes": 7,
@@ -347,6 +349,8 @@ def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(
         ("--successors broken.npy", "broken.npy is not a readable .npy file"),
         ("--successors floats.npy", "successors must be a boolean mask of shape (S, A, S) = (8, 2, 8)"),
         ("--max-episodes 0", "max_episodes must be at least 1, got 0"),
+        ("--max-successors 0", "max_successors must be at least 1, got 0"),
+        ("--return-range 0 1", "return_range is for environments"),
         ("--seed -1", "seed must be at least 0, got -1"),
         ("--reward-range 0 1", "--reward-range is for gym: sources without --param"),
         ("--resume", "--resume needs --out"),
@@ -362,6 +366,20 @@ def test_every_bad_input_is_one_line_and_exit_code_2(words, message, tmp_path, m
     assert result.exit_code == 2
     assert message in result.output
     assert result.output.count("\n") == 1
+
+
+def test_printed_constants_are_used_or_refused_with_the_reason(tmp_path):
+    goal = ["--beta", "1", "--eps", "0.5", "--delta", "0.1", "--method", "bernstein", "--constants", "printed"]
+    done = invoke("risky-bridge", *goal, "--max-episodes", "5", "--json")
+    assert done.exit_code == 1  # the budget is spent
+    assert json.loads(done.output)["constants"] == "printed"
+    n_states = 209  # 13 steps allow 208
+    model = eb.FiniteMDP(np.full((n_states, 1, n_states), 1 / n_states), np.zeros((n_states, 1)), horizon=13)
+    model.save(tmp_path / "wide.npz")
+    refused = invoke(tmp_path / "wide.npz", *goal)
+    assert refused.exit_code == 2
+    assert "S <= 16H/(H - 12): with H = 13 steps for at most 208 states, got 209" in refused.output
+    assert refused.output.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["identify", "spectrum", "compare"])
@@ -381,3 +399,57 @@ def test_the_help_names_every_method_and_every_choice_of_its_options():
     for name in methods.names():
         for choice in (name, *(choice for choices in methods.find(name).options.values() for choice in choices)):
             assert choice in shown
+
+
+# -- environments ------------------------------------------------------------------------------------------------------
+
+
+BOX = ["--horizon", "3", "--beta", "-1", "--eps", "0.5", "--delta", "0.1", "--seed", "1", "--max-episodes", "40"]
+
+
+def test_a_black_box_takes_the_options_of_its_environment():
+    lake = json.loads(
+        invoke("gym:FrozenLake-v1", "-p", "is_slippery=false", *BOX, "--reward-range", 0, 1, "--json").output
+    )
+    made = gymnasium.make("FrozenLake-v1", is_slippery=False)
+    goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1, "seed": 1, "max_episodes": 40}
+    expected = eb.identify(made, horizon=3, reward_range=(0, 1), **goal)
+    assert (lake["lower"], lake["upper"]) == (expected.certificate.lower, expected.certificate.upper)
+    longer = [*BOX, "--reward-range", 0, 1, "--max-states", 17, "--num-envs", 2]
+    assert invoke("gym:FrozenLake-v1", "-p", "max_episode_steps=3", *longer).exit_code == 1
+
+
+def test_an_environment_in_a_file_is_played(tmp_path):
+    source = tmp_path / "coin.py"
+    source.write_text(
+        "import gymnasium\n"
+        "class Coin(gymnasium.Env):\n"
+        "    observation_space, action_space = gymnasium.spaces.Text(5), gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return 'up', {}\n"
+        "    def step(self, action):\n"
+        "        return 'up', float(action), False, False, {}\n"
+    )
+    result = invoke(f"{source}:Coin", *BOX, "--reward-range", 0, 1, "--max-states", 1, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.output)["policy"][0]["state"] == "'up'"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gym:Blackjack-v1", *BOX], "--reward-range LOW HIGH"),
+        (["risky-bridge", *BOX, "--reward-range", 0, 1], "--reward-range is for environments"),
+        (["gym:FrozenLake-v1", *BOX, "--max-states", 3], "with reward_range="),
+        (
+            ["gym:FrozenLake-v1", *BOX, "-p", "colour=red", "--reward-range", 0, 1],
+            "cannot make the environment 'FrozenLake-v1'",
+        ),
+        (["nobody", *BOX], "gym:package:ENV_ID or file.py:Class"),
+    ],
+)
+def test_what_an_environment_needs_is_named(words, message):
+    result = invoke(*words)
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert message in result.output

@@ -59,7 +59,9 @@ def transitions_of(problem, episodes):
     return Transitions(rows, successors, np.array([seen[outcome] for outcome in listed]), known, known)
 
 
-def played_model(rng, *, stationary, successors, next_state_rewards=False, random_start=False, episodes=60, beta=1.0):
+def played_model(
+    rng, *, stationary, successors, next_state_rewards=False, random_start=False, episodes=60, beta=1.0, few=None
+):
     """A random model of 4 states, of which the last follows nothing, played at random."""
     kernel = np.zeros((4, 2, 4))
     kernel[..., :3] = rng.dirichlet(np.full(3, 0.7), (4, 2))
@@ -76,6 +78,7 @@ def played_model(rng, *, stationary, successors, next_state_rewards=False, rando
         delta=0.1,
         stationary=stationary,
         successors=mask if successors == "mask" else successors,
+        max_successors=few,
     )
     played = []
     for _ in range(episodes):
@@ -89,7 +92,11 @@ def played_model(rng, *, stationary, successors, next_state_rewards=False, rando
     return Honest(problem, played)
 
 
-def played_environment(rng, *, stationary, episodes=400, beta=-1.0, reward_law="fixed"):
+# What may follow each of four observations and two actions in the corridor below; 4 is the end.
+AHEAD = np.arange(0, 17, 2), np.array([y for s in range(4) for y in (s, 4, s, s + 1 + (s == 2))])
+
+
+def played_environment(rng, *, stationary, episodes=400, beta=-1.0, reward_law="fixed", **declared):
     """Three of four observations are ever seen, as in a corridor with a good and a bad end.
 
     Where rewards are random, a few values are drawn; otherwise no more is drawn than before.
@@ -106,6 +113,7 @@ def played_environment(rng, *, stationary, episodes=400, beta=-1.0, reward_law="
         state_names=("0", "1", "2", "3", "end"),
         source="gymnasium:corridor",
         reward_law=reward_law,
+        **declared,
     )
     played = []
     for _ in range(episodes):
@@ -142,6 +150,13 @@ def honest():
         "random": played_environment(rng, stationary=True, reward_law="random"),
         "random, per step": played_environment(rng, stationary=False, beta=0.8, reward_law="random"),
         "random pair": played_environment(rng, stationary=True, beta=0.5, reward_law="random-pair"),
+        "pooled, few": played_model(rng, stationary=True, successors=None, beta=-1.0, few=3),
+        "environment, declared": played_environment(
+            rng, stationary=True, successors=AHEAD, max_successors=2, return_range=(0.0, 2.0)
+        ),
+        "environment per step, declared": played_environment(
+            rng, stationary=False, beta=1.0, max_successors=2, return_range=(0.0, 2.0)
+        ),
     }
 
 
@@ -286,6 +301,23 @@ FORGERIES = {
     "fewer possible": ("environment", put("problem", "slots", "possible", 0, 4), "slots are inconsistent"),
     "bad endings hidden": ("environment", bad_endings_hidden, "counts after the end"),
     "a step after the end": ("environment per step", add_count(8 + 10, 4, 1, 0.0), "counts after the end"),
+    "fewer outcomes": ("environment, declared", put("problem", "max_successors", 1), "more than the declared 1"),
+    "fewer successors": ("pooled, few", put("problem", "max_successors", 2), "more than the declared 2"),
+    "no outcome": ("environment, declared", put("problem", "max_successors", 0), "must be an integer from 1"),
+    "half an outcome": ("environment, declared", put("problem", "max_successors", 1.5), "must be an integer from 1"),
+    "few, not told": ("per step", put("problem", "max_successors", 4), "the assumptions are not"),
+    "returns, not told": ("environment", put("problem", "return_range", [0.0, 9.0]), "the assumptions are not"),
+    "returns of a model": ("per step", put("problem", "return_range", [0.0, 9.0]), "of an environment"),
+    "returns upside down": ("environment, declared", put("problem", "return_range", [2.0, 0.0]), "must be a range"),
+    "one return": ("environment, declared", put("problem", "return_range", [2.0]), "must be a list of length 2"),
+    "returns too small": ("environment, declared", put("problem", "return_range", [0.0, 0.9]), "no episode with it"),
+    "returns too large": ("environment, declared", put("problem", "return_range", [1.9, 2.0]), "mean return"),
+    "a successor forgotten": ("environment, declared", put("problem", "slots", "successor", 4, 0), "outside the decl"),
+    "a successor for free": ("environment, declared", put("problem", "slots", "successor", 4, 5), "inconsistent"),
+    "successors in disorder": ("environment, declared", put("problem", "slots", "successor", 5, 3), "inconsistent"),
+    "successors of another row": ("environment, declared", put("problem", "slots", "begin", 0, 5), "inconsistent"),
+    "another successor": ("environment, declared", put("problem", "slots", "successor", 6, 2), "outside the declared"),
+    "a reward as known": ("environment, declared", put("problem", "slots", "low", 0, 4, 0.5), "inconsistent"),
     "visits that nothing leads to": ("environment", add_count(6, 3, 1, 0.5), "1 moves in state 3"),
     "a model with random rewards": ("per step", put("problem", "reward_law", "random"), "only an environment"),
     "a law that is none": ("random", put("problem", "reward_law", "unknown"), "reward_law must be one of"),
@@ -505,7 +537,9 @@ def declaration_changed(content, rng):
         3: ("successors", str(rng.choice(["unknown", "model", "mask"]))),
         4: ("horizon", problem["horizon"] + int(rng.choice([-1, 1]))),
         5: ("stationary", not problem["stationary"]),
-    }[int(rng.integers(6))]
+        6: ("max_successors", [None, 1, 2, 3][int(rng.integers(4))]),
+        7: ("return_range", [None, [0.0, 1.5], [0.2, 2.0], [0.0, 4.0]][int(rng.integers(4))]),
+    }[int(rng.integers(8))]
     problem[name] = value
 
 

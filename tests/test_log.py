@@ -2,7 +2,9 @@
 
 import csv
 import math
+import tempfile
 from collections import Counter
+from types import SimpleNamespace
 
 import duckdb
 import numpy as np
@@ -316,3 +318,40 @@ def test_ten_million_lines_take_less_than_a_minute(tmp_path):
     print(f"{lines} lines in {seconds:.1f} s")
     assert (log.lines, seen.times.sum()) == (lines, lines)
     assert seconds < 60
+
+
+# -- Minari --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_a_minari_data_set_is_a_log_in_the_numbering_of_its_environment(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    pytest.importorskip("jax", reason="Minari needs it to record")
+    import gymnasium
+    import minari.data_collector.data_collector as collector
+
+    # Minari leaves its folders to the garbage collector, which warns.
+    folders = SimpleNamespace(TemporaryDirectory=lambda dir: SimpleNamespace(name=tempfile.mkdtemp(dir=dir)))
+    monkeypatch.setattr(collector, "tempfile", folders)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env = minari.DataCollector(gymnasium.make("FrozenLake-v1", max_episode_steps=6))
+    env.action_space.seed(0)
+    lines = []
+    for episode in range(30):
+        state, _ = env.reset(seed=episode)
+        for step in range(6):
+            action = int(env.action_space.sample())
+            following, reward, terminated, truncated, _ = env.step(action)
+            lines.append((episode, step, int(state), action, float(reward), int(following), terminated, truncated))
+            state = following
+            if terminated or truncated:
+                break
+    about = {"algorithm_name": "random", "code_permalink": "none", "author": "us", "author_email": "us@here"}
+    dataset = env.create_dataset("frozen/random-v0", **about)
+    for name in (dataset, "frozen/random-v0"):
+        log = eb.Log.from_minari(name)
+        assert (log.states, log.actions, log.episodes) == (tuple(range(16)), tuple(range(4)), 30)
+        assert seen_by(log, 6) == counted(lines, 6, 16)
+    env.close()
+    with pytest.raises(InvalidProblemError, match="is not a Minari data set"):
+        eb.Log.from_minari("frozen/nothing-v0")

@@ -663,3 +663,67 @@ def test_every_error_of_the_library_is_one_family_and_a_value_error():
     for error in (eb.InvalidModelError, eb.InvalidProblemError, eb.CertificateError):
         assert issubclass(error, eb.EntropicBPIError)
         assert issubclass(error, ValueError)
+
+
+# -- arrays as others have them ----------------------------------------------------------------------------------------
+
+
+def test_rounding_below_zero_is_put_right():
+    third = 1 / 3
+    transitions = np.array([[[third, third, 1 - 2 * third]], [[1 + 5.6e-17, -5.6e-17, 0]], [[0, 1 + 1e-10, -1e-10]]])
+    mdp = FiniteMDP(transitions, np.zeros((3, 1)), horizon=2, start=[-1e-17, 0.5, 0.5])
+    assert mdp.transitions.min() == 0.0
+    assert mdp.transitions.sum(axis=2) == pytest.approx(1.0, abs=1e-15)
+    assert mdp.start.tolist() == [0.0, 0.5, 0.5]
+    matrices = [sparse.csr_array(transitions[:, 0])]
+    assert FiniteMDP(matrices, np.zeros((3, 1)), horizon=2, start=mdp.start) == mdp
+    for wrong in (-2e-9, -0.1, np.nan):
+        transitions[1, 0] = [1 - wrong, wrong, 0]
+        with pytest.raises(
+            InvalidModelError, match=r"transitions\[s=1, a=0\] holds .*, expected probabilities of at least 0"
+        ):
+            FiniteMDP(transitions, np.zeros((3, 1)), horizon=2)
+
+
+def test_probabilities_in_single_precision_are_put_right():
+    rng = np.random.default_rng(1)
+    double = rng.dirichlet(np.ones(50), (50, 2))
+    single = double.astype(np.float32)
+    assert abs(single.sum(axis=2, dtype=float) - 1).max() > 1e-9
+    rewards = np.zeros((50, 2))
+    for transitions, start in [
+        (single, np.full(50, 0.02, np.float32)),
+        ([sparse.csr_array(single[:, a]) for a in range(2)], 0),
+    ]:
+        mdp = FiniteMDP(transitions, rewards, horizon=2, start=start)
+        rows = mdp.rows
+        assert np.add.reduceat(rows.probabilities, rows.indptr[:-1]) == pytest.approx(1.0, abs=1e-14)
+        assert rows.probabilities == pytest.approx(double.ravel(), rel=1e-6)
+    single[3, 1, 0] += 1e-4
+    with pytest.raises(InvalidModelError, match=r"transitions\[s=3, a=1\] sums to"):
+        FiniteMDP(single, rewards, horizon=2)
+    with pytest.raises(InvalidModelError, match="sums to"):
+        FiniteMDP(double + 1e-9, rewards, horizon=2)
+
+
+@pytest.mark.parametrize(("n_states", "n_actions"), [(3, 2), (2, 2), (2, 3)])
+@pytest.mark.parametrize("steps", [(), (4,)])
+def test_arrays_that_begin_with_the_action_are_read_when_told_so(n_states, n_actions, steps):
+    rng = np.random.default_rng(2)
+    kernel = rng.dirichlet(np.ones(n_states), (*steps, n_states, n_actions))
+    for shape in ((n_states, n_actions), (n_states, n_actions, n_states), (4, n_states, n_actions, n_states)):
+        rewards = rng.random(shape)
+        begins_with_action = np.swapaxes(rewards, -3, -2) if len(shape) > 2 else rewards
+        straight = FiniteMDP(kernel, rewards, horizon=4)
+        assert FiniteMDP(np.swapaxes(kernel, -3, -2), begins_with_action, horizon=4, order="ass") == straight
+
+
+def test_the_order_of_axes_that_can_be_told_is_told():
+    kernel = np.full((2, 3, 3), 1 / 3)
+    with pytest.raises(InvalidModelError, match=r"shape \(S, A, S\) .*got \(2, 3, 3\): .*pass order='ass'"):
+        FiniteMDP(kernel, np.zeros((3, 2)), horizon=2)
+    assert FiniteMDP(kernel, np.zeros((3, 2)), horizon=2, order="ass").n_actions == 2
+    with pytest.raises(InvalidModelError, match=r"shape \(A, S, S\) .*got \(3, 2, 3\)"):
+        FiniteMDP(np.swapaxes(kernel, 0, 1), np.zeros((3, 2)), horizon=2, order="ass")
+    with pytest.raises(InvalidModelError, match="order must be 'sas' or 'ass', got 'as'"):
+        FiniteMDP(kernel, np.zeros((3, 2)), horizon=2, order="as")

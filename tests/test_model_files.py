@@ -274,3 +274,37 @@ def test_mutated_files_are_refused_or_valid(tmp_path):
 @pytest.mark.slow
 def test_thousands_of_mutated_files_are_refused_or_valid(tmp_path):
     assert load_mutated(tmp_path, 24_000, seed=1) > 15_000
+
+
+# -- files that other programs write ---------------------------------------------------------------------------------
+
+
+COIN = {
+    "format": "entropic-bpi model",
+    "version": 1,
+    "horizon": 2,
+    "transitions": [[[0.5, 0.5]], [[0.0, 1.0]]],
+    "rewards": [[0.0], [1.0]],
+}
+
+
+def test_a_model_needs_no_more_than_the_documented_keys(tmp_path):
+    path = tmp_path / "coin.json"
+    path.write_text(json.dumps(COIN))
+    expected = FiniteMDP(COIN["transitions"], COIN["rewards"], horizon=2)
+    assert FiniteMDP.load(path) == expected
+    np.savez(tmp_path / "coin.npz", **COIN)
+    assert FiniteMDP.load(tmp_path / "coin.npz") == expected
+    sparse = {key: COIN[key] for key in ("format", "version", "horizon", "rewards")}
+    sparse |= {"sizes": [2, 1], "indptr": [0, 2, 3], "indices": [0, 1, 1], "probabilities": [0.5, 0.5, 1.0]}
+    path.write_text(json.dumps(sparse))
+    assert FiniteMDP.load(path) == expected
+
+
+@pytest.mark.parametrize("missing", ["format", "horizon", "transitions", "rewards"])
+def test_what_a_file_lacks_is_named_with_all_keys(missing, tmp_path):
+    path = tmp_path / "coin.json"
+    path.write_text(json.dumps({key: value for key, value in COIN.items() if key != missing}))
+    reason = "not a model saved by entropic-bpi" if missing == "format" else f"lacks {missing}"
+    with pytest.raises(InvalidModelError, match=rf"{reason}: a model file has the keys format .* horizon, transitions"):
+        FiniteMDP.load(path)

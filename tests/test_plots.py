@@ -54,6 +54,25 @@ def test_the_spectrum_marks_each_change_of_policy_between_its_levels(result):
     assert len(figure.legends[0].get_texts()) == 3
 
 
+def test_twelve_learners_can_be_told_apart_and_have_the_names_of_their_papers():
+    grid = np.array([1, 10])
+    runs = {
+        name: [eb.Run(name, grid, np.array([1.0, 2.0 + i]), 0, np.zeros((1, 1), dtype=int), 0.0)]
+        for i, name in enumerate(eb.learners.names()[:12])
+    }
+    figure = plots.regret(runs)
+    assert len({(line.get_color(), line.get_linestyle()) for line in figure.axes[0].get_lines()}) == 12
+    assert {"UCB-Advantage", "RSVI2", "ROVI"} <= {text.get_text() for text in figure.legends[0].get_texts()}
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.55, 0.9), (0.1, 0.2), (1.0, 1000.0)])
+def test_a_short_logarithmic_axis_has_two_numbers(low, high):
+    axes = plots.new_figure(3, 3).subplots()
+    axes.set(yscale="log", ylim=(low, high))
+    plots.plain_numbers(axes.yaxis)
+    assert sum(low <= tick <= high for tick in axes.yaxis.get_majorticklocs()) >= 2
+
+
 def test_regret_is_log_log_with_a_legend_beside_the_curves(tmp_path):
     mdp = eb.instances.garnet(3, 2, 2, horizon=3, seed=0)
     runs = {
@@ -64,7 +83,7 @@ def test_regret_is_log_log_with_a_legend_beside_the_curves(tmp_path):
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert labels(axes) == ("episodes", "regret (units of reward)")
     for name, line in zip(runs, axes.get_lines(), strict=True):
-        assert line.get_label() == name
+        assert line.get_label() == eb.learners.title(name)
         assert line.get_ydata() == pytest.approx(np.mean([run.regret for run in runs[name]], axis=0))
     plots.save(figure, tmp_path / "regret.png")
     assert figure.legends[0].get_window_extent().x0 > axes.get_window_extent().x1

@@ -60,6 +60,7 @@ IDENTIFY = {"beta": -1.0, "eps": 0.9, "delta": 0.2, "max_episodes": 3, "seed": 1
 OPTIONS = {
     "method": "kl", "constants": None, "horizon": None, "stationary": None, "successors": None, "replan": None,
     "sampling": None, "reward_range": None, "ties": "random", "checkpoint": None, "num_envs": 1,
+    "max_successors": None, "return_range": None,
 }  # fmt: skip
 LAKE = {"source": "FrozenLake-v1", "horizon": 3, "reward_range": (0, 1)}
 LEARN = {"mdp": BRIDGE, "beta": 1.0, "delta": 0.1, "seed": 1, "scale": 1.0, "ties": "random"}

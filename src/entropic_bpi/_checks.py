@@ -27,12 +27,14 @@ __all__ = [
     "check_positive",
     "check_probability",
     "check_range",
+    "check_reach",
     "check_seed",
     "machine_memory",
 ]
 
 _LARGEST_INTEGER = 2**63 - 1
 _LARGEST_EXPONENT = 1e300
+LARGEST_REACH = 600.0
 
 
 def check_finite(name: str, value: Any) -> float:
@@ -99,6 +101,16 @@ def check_exponent(beta: float, reach: float) -> None:
     """Refuse a ``beta`` whose product with values as large as ``reach`` leaves the range of doubles."""
     if not abs(beta) * reach <= _LARGEST_EXPONENT:
         raise InvalidProblemError(f"|beta| times {reach:g} must be at most {_LARGEST_EXPONENT:g}, got beta = {beta:g}")
+
+
+def check_reach(beta: float, exponent: float, what: str) -> None:
+    """Refuse a ``beta`` that makes an exponent too large for a method's bounds."""
+    if exponent > LARGEST_REACH:
+        usable = 0.999 * LARGEST_REACH * abs(beta) / exponent  # so that what is printed, rounded, can be used
+        raise InvalidProblemError(
+            f"|beta| * {what} = {exponent:.4g} exceeds {LARGEST_REACH:g}, where the bounds leave double precision: the "
+            f"largest usable |beta| is {usable:.4g}"
+        )
 
 
 def check_flag(name: str, value: Any) -> bool:

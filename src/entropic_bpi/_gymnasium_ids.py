@@ -1,4 +1,4 @@
-"""The environments that Gymnasium knows by name once this package is imported.
+"""Environments by name: what Gymnasium knows, ours among it once this package is imported, and classes in files.
 
 Gymnasium takes a while to import, so it is not imported here: if it is there already the names are registered at
 once, otherwise as soon as somebody imports it.
@@ -6,12 +6,17 @@ once, otherwise as soon as somebody imports it.
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
-__all__ = ["register", "register_when_imported"]
+from entropic_bpi.errors import InvalidProblemError
+
+__all__ = ["is_class_in_file", "maker_of", "register", "register_when_imported"]
 
 _HOME = "entropic_bpi.gymnasium_env"
 _IDS = {
@@ -54,3 +59,44 @@ def register_when_imported() -> None:
         register()
     else:
         sys.meta_path.insert(0, _WaitForGymnasium())
+
+
+def is_class_in_file(name: str) -> bool:
+    """Whether the name is like ``folder/file.py:Class``."""
+    return re.fullmatch(r".+\.py:\w+", name) is not None
+
+
+def maker_of(name: str, options: dict[str, Any]) -> Callable[[], Any]:
+    """What makes an environment with these options: of an id, also one like ``package:Env-v0``, or a class in a file."""
+    import gymnasium
+
+    known = is_class_in_file(name)
+    make = _in_file(*name.rsplit(":", 1)) if known else gymnasium.make
+
+    def made() -> Any:
+        return make(**options) if known else make(name, **{"disable_env_checker": True, **options})
+
+    made.__qualname__ = name
+    return made
+
+
+def _in_file(path: str, name: str) -> Any:
+    """The class, or any function that makes an environment, in a file of Python."""
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidProblemError(f"no such file: {file}")
+    # Under a name of its own, so that its source can be found and no other module is replaced.
+    spec = spec_from_file_location(f"_environments_in_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    sys.path.insert(0, str(file.parent))  # for what it imports from beside it
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InvalidProblemError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(file.parent))
+    if not callable(getattr(module, name, None)):
+        raise InvalidProblemError(f"{file} has no class or function {name}")
+    return getattr(module, name)

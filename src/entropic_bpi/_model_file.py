@@ -1,7 +1,8 @@
 """Model files, ``.npz`` or ``.json`` for small models: one schema for both, and safe to read whoever wrote them.
 
-A file is a set of named fields. Only those of the schema are read, and nothing is unpacked before its size is known: a file
-unpacks to at most its own size, or to ``_SMALL``. Larger models are therefore not compressed.
+The schema is in the guide "Bring your own MDP", for other programs that write models. A file is a set of named fields.
+Only those of the schema are read, and nothing is unpacked before its size is known: a file unpacks to at most its own
+size, or to ``_SMALL``. Larger models are therefore not compressed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ _FIELDS: dict[str, tuple[str, tuple[int, ...]]] = {
 }
 _KNOWN = ("format", "version", *_FIELDS)
 _ROWS = ("indptr", "indices", "probabilities")
-_ALWAYS = ("horizon", "start", "sizes")
+_SCHEMA = (
+    f"a model file has the keys format ({_FORMAT!r}), version ({_VERSION}), horizon, transitions and rewards; of a sparse "
+    "model, sizes, indptr, indices, probabilities and rewards or entry_rewards; and, if wanted, start, state_names and "
+    "action_names"
+)
 
 
 def write_fields(path: Path, fields: dict[str, Any]) -> None:
@@ -82,7 +87,7 @@ def read_fields(path: Path) -> dict[str, Any]:
     try:
         held = _read_npz(path) if path.suffix == ".npz" else _read_json(path)
         if held.pop("format", None) != _FORMAT:
-            raise InvalidModelError("not a model saved by entropic-bpi")
+            raise InvalidModelError(f"not a model saved by entropic-bpi: {_SCHEMA}")
         version = held.pop("version", None)
         if version != _VERSION:
             raise InvalidModelError(f"model version {shown(version)}, this library reads version {_VERSION}")
@@ -91,11 +96,12 @@ def read_fields(path: Path) -> dict[str, Any]:
         raise InvalidModelError(f"{path}: {error}") from None
     except Exception as error:  # a foreign or torn file can provoke anything
         raise InvalidModelError(f"{path} is not a readable {path.suffix} file: {error}") from None
-    needed = (*_ALWAYS, *(_ROWS if "indptr" in fields else ("transitions",)))
+    paid = "entry_rewards" if "entry_rewards" in fields else "rewards"
+    needed = ("horizon", *(("sizes", *_ROWS) if "indptr" in fields else ("transitions",)), paid)
     missing = [name for name in needed if name not in fields]
     if missing:
-        raise InvalidModelError(f"{path} lacks {', '.join(missing)}")
-    return fields
+        raise InvalidModelError(f"{path} lacks {', '.join(missing)}: {_SCHEMA}")
+    return {"start": 0, **fields}
 
 
 # -- npz -------------------------------------------------------------------------------------------------------------

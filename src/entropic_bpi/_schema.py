@@ -7,6 +7,7 @@ of any certificate, wherever it comes from. The verifier has checks of its own, 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -142,7 +143,7 @@ def check_problem(problem: Problem) -> None:
     available = len(slots.successor)
     _check_indices("slots.begin", slots.begin, rows, 0, available)
     _check_indices("slots.used", slots.used, rows, 1, available)
-    _check_indices("slots.possible", slots.possible, rows, 1, n + END_REWARDS + STAY_REWARDS)
+    _check_indices("slots.possible", slots.possible, rows, 1, max(available, n + END_REWARDS + STAY_REWARDS))
     if (slots.begin + slots.used > available).any():
         raise CertificateError(f"slots.begin and slots.used lead beyond the {available} slots")
     steps = (0,) if problem.rewards is not None else (1, problem.horizon)
@@ -183,6 +184,8 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int)
         if not inside.all() or (slot == 1).any():  # the slot of the end
             raise CertificateError("counts must pay rewards in their range, and there are none after the end")
         _check_widths(problem, rewards, upper)
+    if problem.return_range is not None and episodes:
+        _check_returns(problem, transitions, episodes)
 
 
 def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> None:
@@ -195,6 +198,18 @@ def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> N
         sound = upper - rewards <= problem.same_reward
     if not sound.all():
         raise CertificateError("counts.upper must be counts.rewards, or differ by rounding or by a cell of the range")
+
+
+def _check_returns(problem: Problem, transitions: Transitions, episodes: int) -> None:
+    """Whether episodes with returns in the declared range can have paid what was seen."""
+    (low, high), (least, most) = problem.reward_range, problem.widened_return_range
+    played, others = transitions.rows < problem.n_rows - 1, problem.horizon - 1
+    times, rewards, upper = (array[played] for array in (transitions.times, transitions.rewards, transitions.upper))
+    possible = bool((rewards + others * low <= most).all() and (upper + others * high >= least).all())
+    if not possible or not (
+        math.fsum(times * rewards) <= episodes * most and math.fsum(times * upper) >= episodes * least
+    ):
+        raise CertificateError(f"counts pay what no episodes with returns in return_range = {problem.return_range} do")
 
 
 def _check_indices(name: str, values: np.ndarray, length: int, least: int, most: int) -> None:
@@ -245,7 +260,7 @@ def _listed_successors(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None
     listed = problem.slots.successor[3:]
     if len(listed) != indptr[-1] or (listed == problem.n_states).any():
         return None
-    ascends = np.diff(listed) > 0
+    ascends = np.diff(listed) >= (1 if problem.random_rewards else 0)
     ascends[indptr[1:-1] - 1] = True  # from one pair to the next
     return (indptr, listed) if ascends.all() else None
 

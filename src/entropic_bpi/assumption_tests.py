@@ -53,9 +53,9 @@ def examine(witness: Witness, upper: float) -> Evidence:
 def earned(witness: Witness) -> float:
     """A lower bound of V* from the returns alone, true for all numbers of episodes at once with probability 1 - LEVEL."""
     problem, n = witness.problem, int(witness.returns.sum())
-    low, high = witness.edges[0], witness.edges[0] + problem.return_range
+    low, high = witness.lowest, witness.highest
     if n == 0:
-        return float(low)
+        return low
     radius = (math.log(1 / LEVEL) + 0.5 * math.log(math.pi) + math.lgamma(n + 1) - math.lgamma(n + 0.5)) / n
     kept = np.flatnonzero(witness.returns)
     kept = kept if kept[0] == 0 else np.append(0, kept)  # what was not seen may have been the worst

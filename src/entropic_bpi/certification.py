@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._checks import check_choice, check_finite, check_flag, check_policy, check_positive, check_probability
+from entropic_bpi._checks import check_finite, check_policy, check_positive, check_probability
 from entropic_bpi._text import shown
 from entropic_bpi.certificate import Certificate, Circumstances, Logged
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.log import Log
 from entropic_bpi.methods.kl import KL
-from entropic_bpi.problem import REWARD_LAWS, Problem
-from entropic_bpi.sampling.environment import check_black_box
-from entropic_bpi.settings import CHECKS
+from entropic_bpi.problem import Problem
+from entropic_bpi.settings import Settings
 from entropic_bpi.types import Claim, Transitions
 
 __all__ = ["Comparison", "certify"]
@@ -78,6 +77,9 @@ def certify(
     reward_range: tuple[float, float] | None = None,
     stationary: bool | None = None,
     rewards: str | None = None,
+    successors: Any = None,
+    max_successors: int | None = None,
+    return_range: tuple[float, float] | None = None,
 ) -> Any:
     r"""Certify from data that was already collected: another risk level, a given policy, or somebody else's log.
 
@@ -101,15 +103,11 @@ def certify(
         their names), as a mapping or as a function. Default: the best candidate that the data has.
     policies : mapping of names to policies, optional
         Compare these instead.
-    horizon : int
-        For a log: the number of steps that count.
-    reward_range : (float, float)
-        For a log: where rewards must lie; one that was not seen may be anything in it.
-    stationary : bool, optional
-        For a log: whether transitions are the same at every step, so that all steps count together. Default: True.
-    rewards : {"fixed", "random", "random-pair"}, optional
-        For a log: whether rewards are determined by state, action and next state (default), have a law that depends on
-        these, or one that depends on state and action alone.
+    horizon, reward_range, stationary, rewards, successors, max_successors, return_range
+        For a log, what is declared about it, as :func:`entropic_bpi.identify` takes it for an environment: the number of
+        steps that count and the range of the rewards, which are required; whether transitions are the same at every step
+        (default: True); and the law of the rewards, the possible next states, their number and the range of the return,
+        where more is known. States and actions are the log's labels. What contradicts a declaration is named by its line.
 
     Returns
     -------
@@ -127,16 +125,19 @@ def certify(
     >>> both.order
     (('found', 'always 0'),)
     """
-    goal = {
-        "beta": check_finite("beta", beta),
-        "eps": None if eps is None else check_positive("eps", eps),
-        "delta": None if delta is None else check_probability("delta", delta),
+    declared = {
+        "horizon": horizon,
+        "reward_range": reward_range,
+        "stationary": stationary,
+        "rewards": rewards,
+        "successors": successors,
+        "max_successors": max_successors,
+        "return_range": return_range,
     }
-    declared = {"horizon": horizon, "reward_range": reward_range, "stationary": stationary, "rewards": rewards}
     if isinstance(source, Log):
-        evidence = _logged(source, goal, declared)
+        evidence = _logged(source, beta, eps, delta, declared)
     else:
-        evidence = _collected(source, goal, declared)
+        evidence = _collected(source, beta, eps, delta, declared)
     method, counts = KL(evidence.problem), Counts.of(evidence.problem, evidence.transitions, evidence.episodes)
     if policies is None:
         if policy is None:
@@ -173,12 +174,11 @@ def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Claim, *, name
     )
 
 
-def _collected(source: Any, goal: dict[str, float | None], declared: dict[str, Any]) -> _Evidence:
+def _collected(source: Any, beta: float, eps: float | None, delta: float | None, declared: dict[str, Any]) -> _Evidence:
     """What a run has collected."""
-    given: dict[str, Any] = {name: value for name, value in goal.items() if value is not None}
     for name, value in declared.items():
         if value is not None:
-            raise InvalidProblemError(f"{name} is for a log; that of {type(source).__name__} was fixed by its run")
+            raise InvalidProblemError(f"{name} is declared for a log; that of {type(source).__name__} is its run's")
     circumstances = Circumstances()
     if isinstance(source, Counts):
         problem, transitions, episodes = source.problem, source.transitions(), source.episodes
@@ -190,42 +190,38 @@ def _collected(source: Any, goal: dict[str, float | None], declared: dict[str, A
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
         circumstances = certificate.circumstances._replace(ignored=())
-    if problem.random_rewards and given["beta"] != problem.beta:
+    beta = check_finite("beta", beta)
+    if problem.random_rewards and beta != problem.beta:
         raise InvalidProblemError(
-            f"random rewards were learned for beta = {problem.beta:g} and cannot be certified for beta = {given['beta']:g}: "
+            f"random rewards were learned for beta = {problem.beta:g} and cannot be certified for beta = {beta:g}: "
             "how much a random reward is worth depends on beta, and delta was spent on that one before the first episode"
         )
-    problem = replace(problem, **given)
+    problem = replace(
+        problem,
+        beta=beta,
+        eps=problem.eps if eps is None else check_positive("eps", eps),
+        delta=problem.delta if delta is None else check_probability("delta", delta),
+    )
     return _Evidence(problem, transitions, episodes, circumstances, problem.state_names, problem.action_names)
 
 
-def _logged(log: Log, goal: dict[str, float | None], declared: dict[str, Any]) -> _Evidence:
+def _logged(log: Log, beta: float, eps: float | None, delta: float | None, declared: dict[str, Any]) -> _Evidence:
     """What a log has collected, under what is declared about it."""
-    if goal["delta"] is None:
+    if delta is None:
         raise InvalidProblemError("a log needs delta=: the probability with which the claim may fail")
-    check_black_box(declared["horizon"], declared["reward_range"], what="a log")
-    horizon, reward_range = (CHECKS[name](name, declared[name]) for name in ("horizon", "reward_range"))
-    log.refuse_rewards_outside(*reward_range)
-    pooled = declared["stationary"]
-    names = tuple(map(str, log.states))
-    end = "end"
-    while end in names:
-        end = f"({end})"
-    problem = Problem.black_box(
-        len(names),
-        len(log.actions),
-        horizon=horizon,
-        reward_range=reward_range,
-        beta=goal["beta"] or 0.0,
-        eps=goal["eps"] or sys.float_info.min,  # so small that no candidate ends the search for a better one
-        delta=goal["delta"],
-        stationary=True if pooled is None else check_flag("stationary", pooled),
-        reward_law=check_choice("rewards", declared["rewards"] or "fixed", REWARD_LAWS),
-        state_names=(*names, end),
-        action_names=tuple(map(str, log.actions)),
-        source=f"log:{log.name}",
+    # Without an ε, one so small that no candidate ends the search for a better one.
+    settings = Settings.of(beta=beta, eps=sys.float_info.min if eps is None else eps, delta=delta, **declared)
+    problem = log.problem(
+        **settings.goal._asdict(),
+        horizon=settings.horizon,
+        reward_range=settings.reward_range,
+        stationary=settings.stationary is not False,
+        reward_law=settings.rewards,
+        successors=settings.successors,
+        max_successors=settings.max_successors,
+        return_range=settings.return_range,
     )
-    transitions = log.counts(problem, range(len(names)), range(len(log.actions))).transitions()
+    transitions = log.counts(problem).transitions()
     circumstances = Circumstances(log=Logged(log.longest, log.unused, log.excluded))
     return _Evidence(problem, transitions, log.episodes, circumstances, log.states, log.actions)
 

@@ -105,34 +105,34 @@ def _record_outcome(
 ) -> int:
     """The same where the reward, from ``low`` to ``high``, is part of what was seen.
 
-    ``kinds`` different ones are possible for this successor; two that are no more than ``same`` apart do not differ.
+    ``kinds`` different ones are possible for this successor if any state may follow; two that are no more than ``same``
+    apart do not differ. A row that lists what may follow lists a state once for each of its rewards: a reward that is seen
+    takes one of its slots.
     """
     if ledger.visits[row] == 0 and not _move(ledger, row, max(4, ledger.used[row])):
         return _FULL
-    open_ended = ledger.successor[ledger.begin[row]] == n_states
-    found, declared = 0, -1
+    found, slot = 0, -1
     for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
         if ledger.successor[j] == successor:
             least, most = min(ledger.low[0, j], low), max(ledger.high[0, j], high)
-            if ledger.tally[j] == 0:
-                declared = j
-            elif most - least <= same:
+            if ledger.tally[j] > 0 and most - least <= same:
                 ledger.low[0, j], ledger.high[0, j] = least, most
                 return _add(ledger, row, j, times)
-            else:
+            if ledger.tally[j] > 0:
                 found += 1
-    if found == kinds:
-        return _CONTRADICTED
-    if declared < 0 and not open_ended:
-        return _FORBIDDEN
-    slot = declared
-    if declared < 0 or kinds > 1:  # another reward may come: what was not seen yet keeps its slot
+            elif slot < 0:
+                slot = j
+    if ledger.successor[ledger.begin[row]] == n_states:
+        if found == kinds:
+            return _CONTRADICTED
         if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
             return _FULL
         slot = ledger.begin[row] + ledger.used[row]
         ledger.used[row] += 1
         ledger.successor[slot] = successor
         ledger.tally[slot] = 0
+    elif slot < 0:
+        return _CONTRADICTED if found > 0 and ledger.used[row] != ledger.most[row] else _FORBIDDEN
     ledger.low[0, slot], ledger.high[0, slot] = low, high
     return _add(ledger, row, slot, times)
 
@@ -296,7 +296,8 @@ class Counts:
             raise InvalidProblemError(
                 f"the reward of {problem.place(row)} to state {problem.state_names[successor]!r} changed: "
                 f"now {transitions.rewards[first]}, but with rewards='fixed' it must be determined by state, action and "
-                "next state; rewards='random' (--rewards random) learns the law of a random one "
+                f"next state{' (or declare the successor once for each reward)' * (problem.successors != 'unknown')}; "
+                "rewards='random' (--rewards random) learns the law of a random one "
                 f"(after {self.episodes} episodes, which are kept)"
             )
         self.episodes += episodes

@@ -26,11 +26,13 @@ from entropic_bpi import methods
 from entropic_bpi._checks import check_path
 from entropic_bpi._interrupts import deferred_interrupt
 from entropic_bpi._progress import Progress
+from entropic_bpi._text import shown
 from entropic_bpi.announcement import announce as announce_run
 from entropic_bpi.announcement import check_announced
-from entropic_bpi.certificate import Circumstances
+from entropic_bpi.certificate import Circumstances, Logged
 from entropic_bpi.checkpoint import Checkpoint, State
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.log import Log
 from entropic_bpi.loop import Identification, Loop
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.problem import Problem
@@ -60,6 +62,7 @@ def identify(
     reward_range: tuple[float, float] | None = None,
     rewards: str = "fixed",
     return_range: tuple[float, float] | None = None,
+    data: Log | None = None,
     max_episodes: int | None = None,
     seed: int | None = None,
     ties: str = "random",
@@ -97,8 +100,8 @@ def identify(
         Which next states are possible: unknown, read from the model's support, or declared. For a model a mask
         ``(S, A, S)``. For an environment a mask ``(S, A, S + 1)`` whose last column is the end of the episode, a dict
         ``{(state, action): [next state, …]}``, or a function ``(state, action)`` that returns the next states: elements of
-        the environment's spaces, and :data:`entropic_bpi.END` for the end. A transition to anything else ends the run
-        with an error.
+        the environment's spaces, and :data:`entropic_bpi.END` for the end. What may come with several rewards is listed
+        once for each: ``[END, END, END]`` if one may win, draw or lose. Anything else ends the run with an error.
     max_successors : int, optional
         Declare that every state and action has at most so many outcomes, unknown which; 1 for a deterministic model or
         environment. In an environment the reward is part of the outcome: an ending with another reward is another one.
@@ -118,6 +121,9 @@ def identify(
     return_range : (float, float), optional
         Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
         narrower than what the rewards allow. An episode outside ends the run with an error.
+    data : Log, optional
+        Start from this log of the same environment, whose states and actions are labelled by observations and actions, and
+        play on. Its episodes count as played. Needs ``method="kl"``, whose certificate holds whoever made the decisions.
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     seed : int, optional
@@ -167,8 +173,8 @@ def identify(
     settings = Settings.of(
         beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon, stationary=stationary,
         successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
-        reward_range=reward_range, rewards=rewards, return_range=return_range, max_episodes=max_episodes, seed=seed,
-        ties=ties, num_envs=num_envs, max_states=max_states,
+        reward_range=reward_range, rewards=rewards, return_range=return_range, data=data, max_episodes=max_episodes,
+        seed=seed, ties=ties, num_envs=num_envs, max_states=max_states,
     )  # fmt: skip
     loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
@@ -225,19 +231,24 @@ def start(source: Any, settings: Settings) -> Loop:
     if not isinstance(source, FiniteMDP):
         check_black_box(settings.horizon, settings.reward_range)
         opened = open_environment(source, settings.num_envs, settings.max_states)
-        return Loop(opened, _black_box(opened, settings), settings, seed, circumstances)
+        loop = Loop(opened, _black_box(opened, settings), settings, seed, circumstances)
+        return loop if settings.data is None else _begun(loop, settings.data)
     problem, ignored = _problem_of(source, settings)
     return Loop(source, problem, settings, seed, circumstances._replace(ignored=ignored))
 
 
 def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str, ...]]:
     """The problem of a model, and which declarations the method does not use."""
+    if settings.data is not None:
+        raise InvalidProblemError("data is for environments, whose rewards are learned; a FiniteMDP's are known")
     if settings.horizon is not None and settings.horizon != mdp.horizon:
         raise InvalidProblemError(f"horizon is {settings.horizon}, but the model's is {mdp.horizon}")
     if settings.reward_range is not None:
         raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
     if settings.max_states is not None:
-        raise InvalidProblemError("max_states is for environments with unknown states; a FiniteMDP's are known")
+        raise InvalidProblemError(
+            "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
+        )
     if settings.rewards != "fixed":
         raise InvalidProblemError(
             f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"
@@ -267,6 +278,23 @@ def _black_box(environment: Environment, settings: Settings) -> Problem:
     declared: dict[str, Any] = {name: getattr(settings, name) for name in names}
     pooled = settings.stationary is not False
     return environment.problem(stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict())
+
+
+def _begun(loop: Loop, log: Log) -> Loop:
+    """The loop with the counts of a log to begin with."""
+    numbers = []
+    for what, labels, space in (
+        ("state", log.states, loop.source.states),
+        ("action", log.actions, loop.source.actions),
+    ):
+        numbers.append([space.index(label) for label in labels])
+        if -1 in numbers[-1]:
+            label, kind = labels[numbers[-1].index(-1)], "an observation" if what == "state" else "an action"
+            raise InvalidProblemError(f"the log's {what} {shown(label)} is not {kind} of {loop.source.name}")
+    loop.counts = log.counts(loop.problem, *numbers)
+    longest = max(log.longest, loop.problem.horizon)
+    loop.circumstances = loop.circumstances._replace(log=Logged(longest, log.unused, log.excluded))
+    return loop
 
 
 def _fresh_seed() -> int:

@@ -35,6 +35,9 @@ from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import Problem
+from entropic_bpi.sampling.declared import declared_rows
+from entropic_bpi.sampling.environment import check_black_box
+from entropic_bpi.sampling.spaces import Finite, finite
 from entropic_bpi.types import Transitions
 
 __all__ = ["Log", "Outcomes"]
@@ -50,6 +53,9 @@ _EXPECTED = {
     "action": "not among the declared actions",
 }
 _ENDS = "terminated=, truncated= (a column, or True for all that did not terminate) or next_state="
+# Of one episode: its return, and whether it is known.
+_EARNED = "fsum(reward) FILTER (step < {horizon})"
+_WHOLE = "count(*) >= {horizon} OR bool_or(successor = {end})"
 
 
 class Outcomes(NamedTuple):
@@ -175,6 +181,28 @@ class Log:
             raise InvalidProblemError(f"{reading.name} cannot be read as a log: {_first_line(error)}") from None
         return cls(reading.connection, numbered_states, numbered_actions, excluded=reading.excluded, name=reading.name)
 
+    @classmethod
+    def from_minari(cls, dataset: Any) -> Log:
+        """The log of a Minari data set, given by its name or as a ``MinariDataset``; needs ``entropic-bpi[minari]``.
+
+        States and actions are those of the data set's spaces, which must be finite, in the numbering of the environment.
+        """
+        try:
+            import minari
+        except ImportError:
+            raise InvalidProblemError("from_minari needs Minari: pip install 'entropic-bpi[minari]'") from None
+        try:
+            data = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
+            spaces = _listed(data.observation_space), _listed(data.action_space)
+            columns = _columns_of(data.iterate_episodes(), *spaces)
+        except (FileNotFoundError, AttributeError) as error:
+            raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
+        roles = {name: name for name in columns}
+        log = cls.read(columns, **roles, states=range(spaces[0].size), actions=range(spaces[1].size))
+        log.states, log.actions = (tuple(map(space.element, range(space.size))) for space in spaces)
+        log.name = str(data.id)
+        return log
+
     def __repr__(self) -> str:
         return (
             f"Log({self.episodes} episodes, {self.lines} lines, {len(self.states)} states, {len(self.actions)} actions)"
@@ -210,10 +238,46 @@ class Log:
             )
         )
 
-    def counts(self, problem: Problem, states: Iterable[int], actions: Iterable[int]) -> Counts:
-        """What the log saw of ``problem``, a black box; ``states`` and ``actions`` are the numbers of its labels there."""
+    def problem(
+        self,
+        *,
+        horizon: int | None,
+        reward_range: tuple[float, float] | None,
+        successors: Any = None,
+        reward_law: str = "fixed",
+        **declared: Any,
+    ) -> Problem:
+        """The problem that the log is about, a black box: its labels, and what is declared as for an environment."""
+        check_black_box(horizon, reward_range, "a log")
+        assert horizon is not None
+        assert reward_range is not None
+        names, end = tuple(map(str, self.states)), "end"
+        while end in names:
+            end = f"({end})"
+        if successors is not None:
+            states, actions = _numbered(self.states), _numbered(self.actions)
+            successors = declared_rows(states, actions, successors, repeated=reward_law == "fixed")
+        return Problem.black_box(
+            len(names),
+            len(self.actions),
+            horizon=horizon,
+            reward_range=reward_range,
+            successors=successors,
+            reward_law=reward_law,
+            state_names=(*names, end),
+            action_names=tuple(map(str, self.actions)),
+            source=f"log:{self.name}",
+            **declared,
+        )
+
+    def counts(
+        self, problem: Problem, states: Iterable[int] | None = None, actions: Iterable[int] | None = None
+    ) -> Counts:
+        """What the log saw of ``problem``, a black box whose numbers of the log's labels are given, or as in the log."""
+        self._refuse_amounts(problem)
         seen = self.outcomes(None if problem.stationary else problem.horizon)
-        state, action = np.append(np.array([*states]), problem.n_states - 1), np.array([*actions])
+        state = np.array([*(range(len(self.states)) if states is None else states), problem.n_states - 1])
+        action = np.array([*(range(len(self.actions)) if actions is None else actions)])
         rows = (seen.step * problem.n_states + state[seen.state]) * problem.n_actions + action[seen.action]
         order = np.argsort(seen.line)
         moves = Transitions(*(column[order] for column in (rows, state[seen.successor], seen.times, seen.reward)))
@@ -245,21 +309,32 @@ class Log:
                 wrong, contradiction = middle, earlier
         raise InvalidProblemError(f"line {line[wrong - 1]} of {self.name}: {contradiction}")
 
-    def refuse_rewards_outside(self, low: float, high: float) -> None:
-        """Name the first line whose reward is not in the declared range."""
-        outside = f"NOT reward BETWEEN {low!r} AND {high!r}"
-        for line, reward in self._fetch(f"SELECT line, reward FROM log WHERE {outside} ORDER BY line LIMIT 1"):
+    def _refuse_amounts(self, problem: Problem) -> None:
+        """Name the first line whose reward, or with which the return, is not in the declared range."""
+        low, high = problem.declared_range
+        outside = f"SELECT line, reward FROM log WHERE NOT reward BETWEEN {low!r} AND {high!r} ORDER BY line LIMIT 1"
+        for line, reward in self._fetch(outside):
             raise InvalidProblemError(
                 f"line {line} of {self.name}: reward {reward} is outside the declared reward_range ({low}, {high})"
+            )
+        if problem.return_range is None:
+            return
+        low, high = problem.widened_return_range
+        whole = f"SELECT max(line) AS line, {_EARNED} AS earned FROM log GROUP BY episode HAVING {_WHOLE}"
+        query = (
+            f"SELECT line, earned FROM ({whole}) WHERE NOT earned BETWEEN {low!r} AND {high!r} ORDER BY line LIMIT 1"
+        )
+        for line, earned in self._fetch(query.format(horizon=problem.horizon, end=len(self.states))):
+            raise InvalidProblemError(
+                f"line {line} of {self.name}: its episode earned {earned:g}, outside the declared return_range "
+                f"{problem.return_range}"
             )
 
     def returns(self, horizon: int) -> np.ndarray:
         """The returns of the episodes that are whole: that terminated, or have at least ``horizon`` steps."""
         horizon = check_integer("horizon", horizon)
-        (returns,) = self._arrays(
-            f"SELECT coalesce(fsum(reward) FILTER (step < {horizon:d}), 0.0) FROM log GROUP BY episode "
-            f"HAVING count(*) >= {horizon:d} OR bool_or(successor = {len(self.states)}) ORDER BY min(line)"
-        )
+        query = f"SELECT {_EARNED} FROM log GROUP BY episode HAVING {_WHOLE} ORDER BY min(line)"
+        (returns,) = self._arrays(query.format(horizon=horizon, end=len(self.states)))
         return returns
 
     def value(self, beta: float, horizon: int) -> float:
@@ -465,6 +540,47 @@ class _Reading:
             raise InvalidProblemError(f"line {line} of {self.name}, episode {shown(episode)}: {message.format(*found)}")
 
 
+def _listed(space: Any) -> Finite:
+    """A space of a data set, whose elements can be listed."""
+    numbered = finite(space)
+    if numbered is None or not numbered.listable:
+        raise InvalidProblemError(f"the space {shown(space)} of the data set is not finite, or too large to list it")
+    return numbered
+
+
+def _columns_of(episodes: Iterable[Any], states: Finite, actions: Finite) -> dict[str, np.ndarray]:
+    """The steps of Minari's episodes; an episode has one observation more than steps."""
+    columns: dict[str, list[np.ndarray]] = {}
+    for number, episode in enumerate(episodes):
+        steps = len(episode.rewards)
+        observed, done = _numbers_of(states, episode.observations), _numbers_of(actions, episode.actions)
+        if not steps or len(observed) != steps + 1 or min(observed.min(), done.min()) < 0:
+            raise InvalidProblemError(
+                f"episode {number} of the data set is empty, or has observations or actions outside its spaces"
+            )
+        parts = {
+            "episode": np.full(steps, number),
+            "step": np.arange(steps),
+            "state": observed[:-1],
+            "action": done,
+            "reward": episode.rewards,
+            "next_state": observed[1:],
+            "terminated": episode.terminations,
+            "truncated": episode.truncations,
+        }
+        for name, part in parts.items():
+            columns.setdefault(name, []).append(np.asarray(part))
+    if not columns:
+        raise InvalidProblemError("the data set has no episodes")
+    return {name: np.concatenate(parts) for name, parts in columns.items()}
+
+
+def _numbers_of(space: Finite, elements: Any) -> np.ndarray:
+    """The numbers of elements of a space; those of a tuple come as a tuple of arrays."""
+    each = zip(*elements, strict=True) if isinstance(elements, tuple) else elements
+    return np.array([space.index(element) for element in each], dtype=np.int64)
+
+
 def _contradiction(problem: Problem, moves: Transitions) -> str | None:
     """Why these transitions cannot be counted; None if they can."""
     try:
@@ -472,6 +588,19 @@ def _contradiction(problem: Problem, moves: Transitions) -> str | None:
     except InvalidProblemError as error:
         return str(error).partition(" (after ")[0]
     return None
+
+
+def _numbered(labels: tuple[Any, ...]) -> Finite:
+    """Labels as the elements of a space."""
+    numbers = {label: i for i, label in enumerate(labels)}
+
+    def index(label: Any) -> int:
+        try:
+            return numbers.get(_hashable(label), -1)
+        except TypeError:
+            return -1
+
+    return Finite(len(labels), 1, index, labels.__getitem__)
 
 
 def _quoted(column: str) -> str:

@@ -70,7 +70,8 @@ class FiniteMDP:
     ----------
     transitions
         ``(S, A, S)`` (the same at every step) or ``(H, S, A, S)``; or, for large models, a sequence of ``A``
-        SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or :class:`Rows`.
+        SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or :class:`Rows`. Arrays that begin with
+        the action need ``order="ass"``; with as many actions as states nobody could tell them apart.
     rewards
         ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. With sparse transitions,
         next-state rewards may also be a sequence of ``A`` sparse ``(S, S)`` matrices, or ``H`` such sequences (absent
@@ -81,12 +82,15 @@ class FiniteMDP:
         The first state, or a distribution over states.
     state_names, action_names
         Optional names, one per state or action, all different.
+    order : {"sas", "ass"}
+        Order of the axes of transitions, and of rewards that depend on the next state, given as arrays: ``(S, A, S)`` or
+        ``(A, S, S)``, in both cases after the step if there is one.
 
     Raises
     ------
     InvalidModelError
-        If anything is inconsistent; the message says where. Rows whose sum is off by at most 1e-9 are
-        renormalised silently.
+        If anything is inconsistent; the message says where. Probabilities below 0 and sums off 1 by at most 1e-9, or by
+        the rounding of single precision if they are given in it, are put right silently.
 
     Examples
     --------
@@ -111,7 +115,10 @@ class FiniteMDP:
         start: Any = 0,
         state_names: Sequence[str] | None = None,
         action_names: Sequence[str] | None = None,
+        order: str = "sas",
     ) -> None:
+        if order not in ("sas", "ass"):
+            raise InvalidModelError(f"order must be 'sas' or 'ass', got {shown(order)}")
         if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
             raise InvalidModelError(f"horizon must be an integer of at least 1, got {shown(horizon)}")
         if horizon >= 2**63:
@@ -120,6 +127,8 @@ class FiniteMDP:
         self._kernel: np.ndarray | None = None
         self._sparse_rows: Rows | None = None
         self._rewards: np.ndarray | None = None
+        if order == "ass" and not isinstance(transitions, Rows) and not _is_sparse_sequence(transitions):
+            transitions, rewards = _state_first(transitions, rewards)
         if isinstance(transitions, Rows):
             self._read_rows(transitions, rewards)
         elif _is_sparse_sequence(transitions):
@@ -137,13 +146,16 @@ class FiniteMDP:
         kernel = _as_floats("transitions", transitions)
         shape = kernel.shape
         if kernel.ndim not in (3, 4) or 0 in shape or shape[-1] != shape[-3]:
+            swapped = kernel.ndim in (3, 4) and shape[-1] == shape[-2]
             raise InvalidModelError(
                 f"transitions must have shape (S, A, S) or (H, S, A, S) with S, A of at least 1, got {shape}"
+                + (": if they begin with the action, pass order='ass'" if swapped else "")
             )
         has_step_axis = kernel.ndim == 4
         kernel = kernel if has_step_axis else kernel[None]
         self._set_sizes(len(kernel), *shape[-3:-1], has_step_axis=has_step_axis)
-        self._normalise(kernel.reshape(-1), np.arange(0, kernel.size + 1, self._n_states))
+        indptr = np.arange(0, kernel.size + 1, self._n_states)
+        self._normalise(kernel.reshape(-1), indptr, _tolerance(np.asarray(transitions).dtype))
         self._kernel = _frozen(kernel)
 
     def _read_sparse(self, transitions: Any) -> None:
@@ -153,7 +165,8 @@ class FiniteMDP:
         if n_states == 0:
             raise InvalidModelError("transitions must be sparse (S, S) matrices with S of at least 1, got S = 0")
         self._set_sizes(len(matrices), n_states, n_actions, has_step_axis=per_step)
-        self._set_rows(Rows(*_interleave(matrices, n_states, n_actions, "transitions")), copy=False)
+        coarse = max(_tolerance(matrix.dtype) for step in matrices for matrix in step if sparse.issparse(matrix))
+        self._set_rows(Rows(*_interleave(matrices, n_states, n_actions, "transitions")), coarse, copy=False)
 
     def _read_rows(self, rows: Rows, rewards: Any) -> None:
         """Take compressed rows as they are; the number of states and actions follows from the rewards."""
@@ -168,7 +181,7 @@ class FiniteMDP:
         if pairs <= 0 or n_rows not in (pairs, pairs * self._horizon):
             raise InvalidModelError(f"{n_rows} rows do not fit {n_states} states and {n_actions} actions")
         self._set_sizes(n_rows // pairs, n_states, n_actions, has_step_axis=n_rows != pairs)
-        self._set_rows(rows, copy=True)
+        self._set_rows(rows, _tolerance(np.asarray(rows.probabilities).dtype), copy=True)
 
     @staticmethod
     def _sizes_of_rows(rewards: Any) -> tuple[int, int]:
@@ -182,7 +195,7 @@ class FiniteMDP:
         self._n_states, self._n_actions = n_states, n_actions
         self._stationary = steps == 1
 
-    def _set_rows(self, rows: Rows, *, copy: bool) -> None:
+    def _set_rows(self, rows: Rows, tolerance: float, *, copy: bool) -> None:
         indptr = _as_integers("indptr", rows.indptr).astype(np.int64, order="C", copy=copy)
         indices = _as_integers("indices", rows.indices)
         probabilities = _as_floats("probabilities", rows.probabilities, copy=copy)
@@ -206,7 +219,7 @@ class FiniteMDP:
         if disordered is not None:
             place = self._place(_row_of(disordered, indptr))
             raise InvalidModelError(f"{place}: next states must be increasing, without repeats")
-        self._normalise(probabilities, indptr)
+        self._normalise(probabilities, indptr, tolerance)
         rewards = None
         if rows.rewards is not None:
             rewards = np.atleast_2d(_as_floats("row rewards", rows.rewards))
@@ -222,22 +235,24 @@ class FiniteMDP:
         frozen_rewards = None if rewards is None else _frozen(rewards)
         self._sparse_rows = Rows(_frozen(indptr), _frozen(indices), _frozen(probabilities), frozen_rewards)
 
-    def _normalise(self, values: np.ndarray, indptr: np.ndarray) -> None:
+    def _normalise(self, values: np.ndarray, indptr: np.ndarray, tolerance: float) -> None:
         """Make the rows delimited by ``indptr`` sum to 1 in place, or raise at the first bad entry or sum.
 
         The exact sum decides, so that dense and sparse forms of a model agree to the last bit.
         """
-        bad = _first(len(values), lambda piece: ~((values[piece] >= 0) & (values[piece] < np.inf)))
+        bad = _first(len(values), lambda piece: ~((values[piece] >= -tolerance) & (values[piece] < np.inf)))
         if bad is not None:
             place = self._place(_row_of(bad, indptr))
             raise InvalidModelError(f"{place} holds {values[bad]}, expected probabilities of at least 0")
+        for piece in _pieces(len(values)):
+            np.maximum(values[piece], 0.0, out=values[piece])
         for rows in _pieces(len(indptr) - 1):
             starts = indptr[rows]
             with np.errstate(over="ignore"):
                 sums = np.add.reduceat(values[starts[0] : indptr[rows.stop]], starts - starts[0])
             off = np.abs(sums - 1)
-            if off.max() > SUM_TOLERANCE:
-                worst = int(np.argmax(off > SUM_TOLERANCE))
+            if off.max() > tolerance:
+                worst = int(np.argmax(off > tolerance))
                 raise InvalidModelError(f"{self._place(rows.start + worst)} sums to {sums[worst]:.10g}, expected 1")
             for row in rows.start + np.flatnonzero(off > _SUM_ROUNDING / 2):
                 entries = values[indptr[row] : indptr[row + 1]]
@@ -354,10 +369,13 @@ class FiniteMDP:
                 f"start must be a state or a distribution over the {self._n_states} states, "
                 f"got shape {distribution.shape}"
             )
-        if not np.isfinite(distribution).all() or (distribution < 0).any():
-            state = int(np.argmax(~np.isfinite(distribution) | (distribution < 0)))
+        tolerance = _tolerance(np.asarray(start).dtype)
+        bad = ~((distribution >= -tolerance) & (distribution < np.inf))
+        if bad.any():
+            state = int(np.argmax(bad))
             raise InvalidModelError(f"start[{state}] is {distribution[state]}, expected a probability of at least 0")
-        if abs(distribution.sum() - 1) > SUM_TOLERANCE:
+        distribution = np.maximum(distribution, 0.0)
+        if abs(distribution.sum() - 1) > tolerance:
             raise InvalidModelError(f"start sums to {distribution.sum():.10g}, expected 1")
         return _frozen(distribution / distribution.sum())
 
@@ -548,7 +566,7 @@ class FiniteMDP:
             mdp = cls._from_fields(fields)
         except InvalidModelError as error:
             raise InvalidModelError(f"{path}: {error}") from None
-        if fields["sizes"].tolist() != [mdp.n_states, mdp.n_actions]:
+        if "sizes" in fields and fields["sizes"].tolist() != [mdp.n_states, mdp.n_actions]:
             raise InvalidModelError(f"{path}: sizes are {fields['sizes'].tolist()}, but the arrays are of {mdp!r}")
         return mdp
 
@@ -592,6 +610,18 @@ def _is_sparse_sequence(value: Any) -> bool:
     return bool(sparse.issparse(first))
 
 
+def _state_first(transitions: Any, rewards: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Arrays ``(..., A, S, S)`` as ``(..., S, A, S)``; rewards of another shape do not depend on the next state."""
+    kernel, paid = _checked("transitions", transitions, *_REALS), _checked("rewards", rewards, *_REALS)
+    if kernel.ndim < 3 or kernel.shape[-1] != kernel.shape[-2]:
+        raise InvalidModelError(
+            f"transitions must have shape (A, S, S) or (H, A, S, S) with order='ass', got {kernel.shape}"
+        )
+    if paid.shape[-3:] == kernel.shape[-3:]:
+        paid = np.swapaxes(paid, -3, -2)
+    return np.swapaxes(kernel, -3, -2), paid
+
+
 _REALS = ("biuf", "real numbers")
 _INTEGERS = ("iu", "integers")
 
@@ -618,6 +648,12 @@ def _checked(name: str, value: Any, kinds: str, content: str) -> np.ndarray:
     if array.dtype.kind not in kinds:
         raise InvalidModelError(f"{name} must be an array of {content}, got dtype {array.dtype}")
     return array
+
+
+def _tolerance(dtype: np.dtype) -> float:
+    """How far probabilities of this type may be off."""
+    rounding = 8 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+    return max(SUM_TOLERANCE, rounding)
 
 
 def _pieces(size: int) -> Iterator[slice]:

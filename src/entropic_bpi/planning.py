@@ -33,7 +33,7 @@ from scipy import optimize
 from entropic_bpi import _entropic
 from entropic_bpi._checks import check_finite, check_integer, check_memory, check_policy
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.mdp import FiniteMDP, Rows, check_model
+from entropic_bpi.mdp import SUM_TOLERANCE, FiniteMDP, Rows, check_model
 
 __all__ = [
     "Evaluation",
@@ -134,19 +134,31 @@ def solve(mdp: FiniteMDP, beta: float) -> Solution:
 
 
 def evaluate(mdp: FiniteMDP, policy: Any, beta: float) -> Evaluation:
-    """Entropic risk of the return under a policy ``(H, S)``; positive ``beta`` is risk-seeking.
+    """Entropic risk of the return under a policy; positive ``beta`` is risk-seeking.
+
+    A policy is an integer array ``(H, S)``, or ``(S,)`` that does the same at every step; or, to choose at random, an array
+    ``(H, S, A)`` of probabilities.
 
     Examples
     --------
     >>> import entropic_bpi as eb, numpy as np
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> always_safe = np.zeros((7, 8), dtype=int)
+    >>> always_safe = np.zeros(8, dtype=int)
     >>> eb.evaluate(bridge, always_safe, beta=-1.0).value
     1.0
+    >>> by_lot = np.full((7, 8, bridge.n_actions), 1 / bridge.n_actions)
+    >>> bool(eb.evaluate(bridge, by_lot, beta=-1.0).value < 1.0)
+    True
     """
     mdp, beta = check_model(mdp), check_finite("beta", beta)
-    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
+    shape = _shape_of(policy)
+    if len(shape) == 3:
+        _evaluate_mixed(mdp, beta, values, _check_mixed(policy, (mdp.horizon, mdp.n_states, mdp.n_actions)))
+        return Evaluation(values, _start_risk(mdp, values[0], beta))
+    if shape == (mdp.n_states,):
+        policy = np.broadcast_to(policy, (mdp.horizon, mdp.n_states))
+    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     is_tiny = mdp.n_states * mdp.n_actions <= _FEW_PAIRS  # whatever its form, so that both give the same bits
     if not (is_tiny and _plan_in_one_call(mdp, beta, values, policy, improve=False)):
         _evaluate_by_steps(mdp, beta, values, policy)
@@ -193,6 +205,38 @@ def _evaluate_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: 
         values[h] = _risk_of_rows(mdp, h, values[h + 1], beta, states * mdp.n_actions + policy[h])
         if not mdp.next_state_rewards:
             values[h] += mdp.step_rewards(h)[states, policy[h]]
+
+
+def _shape_of(policy: Any) -> tuple[int, ...]:
+    try:
+        return np.shape(policy)
+    except ValueError:  # lists of different lengths, which the check of a policy refuses
+        return ()
+
+
+def _check_mixed(policy: Any, shape: tuple[int, int, int]) -> np.ndarray:
+    """Return a policy that chooses at random as an array ``(H, S, A)`` of probabilities whose rows sum to 1."""
+    array = np.asarray(policy)
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        raise InvalidProblemError(
+            f"a policy of probabilities must have shape (horizon, states, actions) = {shape}, "
+            f"got dtype {array.dtype}, shape {array.shape}"
+        )
+    sums = array.sum(axis=2, dtype=float)
+    bad = ~((array >= 0).all(axis=2) & (np.abs(sums - 1) <= SUM_TOLERANCE))
+    if bad.any():
+        h, s = np.argwhere(bad)[0]
+        raise InvalidProblemError(f"policy[h={h}, s={s}] = {array[h, s]} are not probabilities that sum to 1")
+    return np.asarray(array / sums[:, :, None])
+
+
+def _evaluate_mixed(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
+    """The choice of an action is one more lottery in front of each step."""
+    for h in reversed(range(mdp.horizon)):
+        q_values = _step_q_values(mdp, h, values[h + 1], beta)
+        for s, chances in enumerate(policy[h]):
+            chosen = np.flatnonzero(chances)
+            values[h, s] = _entropic.lottery_risk(chances[chosen], q_values[s, chosen], beta)
 
 
 def _step_q_values(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
@@ -315,15 +359,24 @@ def max_return(mdp: FiniteMDP) -> float:
     >>> eb.max_return(eb.instances.risky_bridge(horizon=7))
     5.0
     """
-    best = np.zeros(check_model(mdp).n_states)
+    return _extreme_return(check_model(mdp), np.maximum)
+
+
+def min_return(mdp: FiniteMDP) -> float:
+    """The smallest return that some policy can have with positive probability."""
+    return _extreme_return(mdp, np.minimum)
+
+
+def _extreme_return(mdp: FiniteMDP, extreme: np.ufunc) -> float:
+    values = np.zeros(mdp.n_states)
     for h in reversed(range(mdp.horizon)):
         rows = mdp.step_rows(h)
-        entries = best[rows.indices] if rows.rewards is None else best[rows.indices] + rows.rewards
-        top = np.maximum.reduceat(entries, rows.indptr[:-1]).reshape(mdp.n_states, mdp.n_actions)
+        entries = values[rows.indices] if rows.rewards is None else values[rows.indices] + rows.rewards
+        following = extreme.reduceat(entries, rows.indptr[:-1]).reshape(mdp.n_states, mdp.n_actions)
         if rows.rewards is None:
-            top = top + mdp.step_rewards(h)
-        best = top.max(axis=1)
-    return float(best[mdp.start_distribution > 0].max())
+            following = following + mdp.step_rewards(h)
+        values = extreme.reduce(following, axis=1)
+    return float(extreme.reduce(values[mdp.start_distribution > 0]))
 
 
 # -- the law of the return -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from entropic_bpi._files import write_atomically
 from entropic_bpi._text import drawable
@@ -16,13 +16,26 @@ from entropic_bpi._text import drawable
 if TYPE_CHECKING:
     from entropic_bpi.certificate import Certificate
     from entropic_bpi.learners import Run
+    from entropic_bpi.shortfall import Missing
 
-__all__ = ["COLOURS", "grid", "interval", "new_figure", "plain_numbers", "regret", "save", "spectrum", "tidy"]
+__all__ = [
+    "COLOURS",
+    "grid",
+    "interval",
+    "missing",
+    "new_figure",
+    "plain_numbers",
+    "regret",
+    "save",
+    "spectrum",
+    "tidy",
+]
 
 #: Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_DASHES = ("-", "--", ":")
+_DASHES = ("-", "--", ":", "-.")
 _DPI = 200
+_MOST_STATES = 30
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -38,8 +51,25 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def tidy(axes: Any) -> None:
+    """Less ink; and numbers on logarithmic axes that are too short for two powers of ten."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log" and _ticks_in_view(axis, axis.get_major_locator()) < 2:
+            axis.set_major_locator(_short_locator(axis))
+            axis.set_major_formatter(LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(np.inf, np.inf)))
+            axis.set_minor_formatter(NullFormatter())
+
+
+def _ticks_in_view(axis: Any, locator: Any) -> int:
+    low, high = axis.get_view_interval()
+    return sum(low <= tick <= high for tick in locator.tick_values(low, high))
+
+
+def _short_locator(axis: Any) -> Any:
+    """1, 2, 5, 10, … and, where even of these there are not two, any numbers."""
+    usual = LogLocator(subs=(1, 2, 5))
+    return usual if _ticks_in_view(axis, usual) >= 2 else MaxNLocator(4)
 
 
 def short(value: float, digits: int = 3) -> str:
@@ -49,7 +79,7 @@ def short(value: float, digits: int = 3) -> str:
 
 def plain_numbers(axis: Any) -> None:
     """0.2 rather than 2 × 10⁻¹ on a short logarithmic axis."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_locator(_short_locator(axis))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -126,6 +156,40 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     return figure
 
 
+def missing(lacking: Missing) -> Figure:
+    """What a certificate lacks, by state and action: how much the gap falls with twice the visits, and how many are needed.
+
+    Counts of several steps are added up; the most helpful states come first, no more than fit the page.
+    """
+    falls: dict[tuple[str, str], float] = {}
+    visits: dict[tuple[str, str], list[int]] = {}
+    for row in lacking.rows:
+        place = ("first states", "new episodes") if row.state is None or row.action is None else (row.state, row.action)
+        falls[place] = falls.get(place, 0.0) + row.fall
+        visits.setdefault(place, [0, 0])
+        visits[place] = [visits[place][0] + row.visits, visits[place][1] + row.needed]
+    states = list(dict.fromkeys(state for state, _ in sorted(falls, key=lambda place: -falls[place])))[:_MOST_STATES]
+    actions = sorted({action for state, action in falls if state in states})
+    table = np.array([[falls.get((state, action), np.nan) for action in actions] for state in states])
+    figure = new_figure(1.6 + 0.9 * len(actions), 1.2 + 0.35 * len(states))
+    axes = figure.subplots()
+    image = axes.imshow(table, cmap="Oranges", aspect="auto", vmin=0.0)
+    for (i, j), fall in np.ndenumerate(table):
+        if np.isfinite(fall):
+            now, needed = visits[states[i], actions[j]]
+            words = f"{now}" if needed <= now else f"{now} → {needed}"
+            dark = fall > 0.6 * np.nanmax(table) > 0
+            axes.text(j, i, words, ha="center", va="center", fontsize=5, color="white" if dark else "black")
+    axes.set_xticks(range(len(actions)), [drawable(action) for action in actions], fontsize="small")
+    axes.set_yticks(range(len(states)), [drawable(state) for state in states], fontsize="small")
+    axes.set(xlabel="action", ylabel="state")
+    axes.set_title(
+        f"Visits now → needed for a gap of {short(lacking.target)} (now {short(lacking.gap)})", fontsize=7, wrap=True
+    )
+    figure.colorbar(image, label="fall of the gap with twice the visits")
+    return figure
+
+
 def spectrum(claims: Sequence[Certificate], policies: Sequence[int]) -> Figure:
     """The certified band of the best value over β, with the places where the certified policy changes.
 
@@ -159,16 +223,19 @@ def regret(runs: Mapping[str, Sequence[Run]], *, title: str = "") -> Figure:
     """Mean regret of each learner over its seeds, and a band from the smallest to the largest.
 
     On a logarithmic axis the range over the seeds reads better than an interval for the mean, which may reach below 0.
+    Lines differ in colour and dashes, so that up to 28 of them can be told apart, in print without colours four.
     """
+    from entropic_bpi.learners import title as name_of
+
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
     floor = np.inf
     for i, (learner, each) in enumerate(runs.items()):
-        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": _DASHES[i // len(COLOURS) % len(_DASHES)]}
+        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": _DASHES[i % len(_DASHES)]}
         grid = each[0].grid
         curves = np.array([run.regret for run in each])
         mean = curves.mean(axis=0)
-        axes.plot(grid, mean, label=drawable(learner), linewidth=1.4, **style)
+        axes.plot(grid, mean, label=drawable(name_of(learner)), linewidth=1.4, **style)
         axes.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15, linewidth=0)
         floor = min(floor, mean[mean > 0].min(initial=np.inf))
     axes.set(xscale="log", yscale="log", xlabel="episodes", ylabel="regret (units of reward)")

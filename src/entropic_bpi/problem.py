@@ -327,7 +327,7 @@ class Problem:
     def reward_laws_at_risk(self) -> int:
         """How many laws of rewards are learned: those of every step that can be reached, the last one included.
 
-        Fixed before any data.
+        What never happens has none, so a row has no more than it may have outcomes. Fixed before any data.
         """
         slots, concerned = self.slots, np.zeros(self.n_rows, dtype=bool)
         if not self.random_rewards:
@@ -336,7 +336,8 @@ class Problem:
             states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
             concerned[self.rows_at(h, states)] = True
         concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
-        return int(concerned.sum() if self.reward_law == "random-pair" else slots.possible[concerned].sum())
+        laws = 1 if self.reward_law == "random-pair" else np.where(self.most > 0, self.most, slots.possible)
+        return int((concerned * laws).sum())
 
     @classmethod
     def black_box(
@@ -362,7 +363,8 @@ class Problem:
         """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
 
         Rewards are unknown in ``reward_range`` until seen, and the start is learned. Every state may follow any other
-        unless ``successors`` are declared: compressed rows ``(indptr, indices)`` over the pairs (s, a), in order.
+        unless ``successors`` are declared: compressed rows ``(indptr, indices)`` over the pairs (s, a), in order, with each
+        state as often as it may come with different rewards.
         """
         n_states = n_observations + 1
         _check_plan_fits(horizon, n_states, n_actions)
@@ -467,11 +469,8 @@ def _black_box_rows(
         begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
         possible = np.full(pairs, n_observations - 1 + ends + stays)
     else:
-        indptr, listed = successors
-        begin, used = 3 + indptr[:-1], np.diff(indptr)
-        back = listed == np.repeat(np.arange(pairs) // n_actions, used)
-        rewards = np.where(listed == n_observations, ends, np.where(back, stays, 1))
-        possible = np.add.reduceat(rewards, indptr[:-1])
+        begin, used = 3 + successors[0][:-1], np.diff(successors[0])
+        possible = used
     end = np.ones(n_actions, dtype=np.int64)
     return np.append(begin, end), np.append(used, end), np.append(possible, end)
 

@@ -19,6 +19,7 @@ from entropic_bpi._checks import (
 )
 from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.log import Log
 from entropic_bpi.problem import REWARD_LAWS
 from entropic_bpi.types import Goal
 
@@ -49,6 +50,12 @@ def check_rewards(name: str, rewards: Any) -> str:
     return check_choice(name, rewards, REWARD_LAWS)
 
 
+def check_log(name: str, data: Any) -> Log:
+    if not isinstance(data, Log):
+        raise InvalidProblemError(f"{name} must be a Log, got {type(data).__name__}")
+    return data
+
+
 def check_method(name: str, method: Any) -> str:
     return check_choice(name, method, methods.names())
 
@@ -69,6 +76,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "ties": check_ties,
     "num_envs": check_integer,
     "max_states": check_integer,
+    "data": check_log,
     "rewards": check_rewards,
 }
 """For each argument that can be judged alone: ``check(name, value)`` returns it in its final form or raises."""
@@ -97,6 +105,8 @@ class Settings:
     reward_range, return_range : (float, float) or None
     rewards : str
         The law of the rewards, one of :data:`entropic_bpi.problem.REWARD_LAWS`.
+    data : Log or None
+        Where the counts begin.
     num_envs : int
     max_states : int or None
     max_episodes : int or None
@@ -116,6 +126,7 @@ class Settings:
     reward_range: tuple[float, float] | None = None
     rewards: str = "fixed"
     return_range: tuple[float, float] | None = None
+    data: Log | None = None
     num_envs: int = 1
     max_states: int | None = None
     max_episodes: int | None = None

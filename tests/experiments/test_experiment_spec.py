@@ -163,6 +163,35 @@ def test_a_sweep_imports_from_its_folder_before_it_checks_the_names_of_learners(
         read_sweep(path)
 
 
+@pytest.mark.parametrize(
+    ("entry", "line", "words"),
+    [
+        ("", 2, "missing a required argument: 'n_states'; .* parameters of the instance belong into params"),
+        ("n_states = 5", 7, "unknown option 'n_states': .* parameters of the instance belong into params"),
+        (
+            "params = { n_states = 5 }",
+            7,
+            "missing a required argument: 'n_actions'; .* belong into params, its horizon",
+        ),
+    ],
+)
+def test_an_instance_without_its_parameters_is_told_where_they_belong(tmp_path, entry, line, words):
+    block = f'[[runs]]\ninstance = "garnet"\nhorizon = 3\nmethod = "kl"\nbeta = 1.0\nseeds = 1\n{entry}\n'
+    (tmp_path / "mine.toml").write_text(block)
+    with pytest.raises(SweepError, match=words) as caught:
+        read_sweep(tmp_path / "mine.toml")
+    assert f"line {line}:" in str(caught.value)
+
+
+def test_parameters_of_an_instance_are_axes_too(tmp_path):
+    params = "params = { n_states = [4, 5], n_actions = 2, branching = 2, seed = [0, 1, 2] }"
+    block = f'[[runs]]\ninstance = "garnet"\nhorizon = 3\nmethod = "kl"\nbeta = 1.0\nseeds = 2\n{params}\n'
+    (tmp_path / "mine.toml").write_text(block)
+    runs = read_sweep(tmp_path / "mine.toml").runs
+    assert len(runs) == 2 * 3 * 2
+    assert {run.mdp.n_states for run in runs} == {4, 5}
+
+
 def test_an_error_in_the_last_line_of_a_long_file_is_found_at_once(tmp_path):
     block = '[[runs]]\nmethod = "kl"\nhorizon = 2\nbeta = 1.0\nseeds = 1\n'
     (tmp_path / "long.toml").write_text(1200 * block + block.replace("seeds = 1", "seeds = 0"))

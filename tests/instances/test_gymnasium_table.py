@@ -342,3 +342,69 @@ def test_an_environment_that_was_passed_stays_open_and_untouched():
 def test_the_library_does_not_need_gymnasium_until_asked():
     code = "import sys, entropic_bpi as eb; eb.from_gymnasium; print('gymnasium' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+# -- environments by name ----------------------------------------------------------------------------------------------
+
+
+OWN = """
+import gymnasium
+from beside import SIZE
+
+class Line(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(SIZE)
+    action_space = gymnasium.spaces.Discrete(2)
+    initial_state_distrib = [1.0, 0.0]
+
+    def __init__(self, pay=1.0):
+        self.P = {s: {a: [(1.0, a, pay * a, False), (-5.6e-17, 0, 0.0, False)] for a in range(2)} for s in range(2)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = 0
+        return 0, {}
+
+    def step(self, action):
+        (_, self.state, reward, terminated), _ = self.P[self.state][action]
+        return self.state, reward, terminated, False, {}
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "beside.py").write_text("SIZE = 2")
+    (tmp_path / "own.py").write_text(OWN)
+    return tmp_path / "own.py"
+
+
+def test_a_class_in_a_file_is_read_and_played(own):
+    name = f"{own}:Line"
+    model = eb.from_gymnasium(name, horizon=3, pay=2.0)
+    assert eb.solve(model, 1.0).value == 6.0
+    for source, copies in ((name, 1), (f"gym:{name}", 1), (name, 2)):
+        goal = {"beta": 1.0, "eps": 0.5, "delta": 0.1, "seed": 1}
+        played = eb.identify(source, horizon=3, reward_range=(0, 1), **goal, num_envs=copies, max_episodes=5)
+        assert played.episodes == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.py:Line", "no such file"),
+        ("own.py:Circle", "no class or function Circle"),
+        ("bad.py:Line", "bad.py cannot be run: SyntaxError"),
+    ],
+)
+def test_a_class_that_is_not_there_is_named(name, message, own):
+    (own.parent / "bad.py").write_text("class:")
+    with pytest.raises(eb.InvalidProblemError, match=message):
+        eb.identify(str(own.parent / name), horizon=3, reward_range=(0, 1), beta=1.0, eps=0.5, delta=0.1)
+    with pytest.raises(eb.InvalidModelError, match=message):
+        eb.from_gymnasium(str(own.parent / name), horizon=3)
+
+
+def test_an_environment_without_a_table_can_be_played_and_the_message_says_how():
+    with pytest.raises(
+        eb.InvalidModelError, match=r"no transition table .*reward_range=\(low, high\) \(--reward-range"
+    ):
+        eb.from_gymnasium("Blackjack-v1", horizon=3)

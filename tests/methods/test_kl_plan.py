@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from reference import kl as reference
-from reference.kl_attack import Shape, attack_plan, draw
+from reference.kl_attack import Shape, attack_plan, draw, draw_paid
 
 import entropic_bpi as eb
 from entropic_bpi import problem as problem_module
@@ -53,6 +53,38 @@ def test_the_pessimistic_candidate_has_the_best_pessimistic_value():
         for h, s in each_place(t):
             values = t.sign * np.log(exact.backups[h, s, : t.actions[h]])
             assert values[exact.policy[h, s]] >= values.max() - 1e-4 * max(1.0, np.ptp(values))
+
+
+def attack_paid(seeds, law, excess=0.0):
+    """The smallest slack of all cases; ``excess`` is taken from the logarithm of the reward's confidence."""
+    smallest = np.inf
+    for seed in seeds:
+        case = draw_paid(np.random.default_rng([seed, 41]), law)
+        method = KL(case.problem)
+        method.rewards.terms = method.rewards.terms._replace(log_union=method.rewards.terms.log_union - excess)
+        method.plan(case.counts, 0)
+        for kind in (0, 1):
+            smallest = min(smallest, attack_plan(case, method, kind, seed).min())
+    return smallest
+
+
+@pytest.mark.parametrize("law", ["random", "random-pair"])
+def test_no_kernel_in_the_balls_and_no_rewards_within_their_bounds_contradict_the_plan(law):
+    """The adversary also moves what each reward is worth to the ends of its interval."""
+    assert attack_paid(range(120), law) >= -ROUNDING
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", ["random", "random-pair"])
+def test_no_kernel_and_no_rewards_contradict_the_plan_in_many_cases(law):
+    smallest = attack_paid(range(1000, 6000), law)
+    print(f"{law}: smallest slack {smallest:.3g}")
+    assert smallest >= -ROUNDING
+
+
+@pytest.mark.parametrize("law", ["random", "random-pair"])
+def test_bounds_on_rewards_that_are_a_little_too_tight_are_found_out(law):
+    assert attack_paid(range(40), law, excess=0.5) < -1e-4
 
 
 def attack_many(seeds, shape, starts=6):
@@ -350,3 +382,17 @@ def test_a_forbidden_successor_is_named_and_nothing_learned_is_lost():
         mask[bridge.start, action, rows.indices[rows.indptr[row]]] = False
     with pytest.raises(InvalidProblemError, match=r"went to state .* declared impossible .* kept"):
         eb.identify(bridge, beta=1.0, eps=0.1, delta=0.1, successors=mask, seed=0)
+
+
+@pytest.mark.parametrize("method", ["kl", "bernstein"])
+def test_the_largest_beta_that_can_be_used_is_named(method):
+    bridge = eb.instances.risky_bridge(horizon=7)
+    for beta in (-1e4, 777.0):
+        with pytest.raises(
+            eb.InvalidProblemError, match=r"exceeds 600, .*largest usable \|beta\| is [0-9.]+$"
+        ) as refused:
+            eb.identify(bridge, beta=beta, eps=0.1, delta=0.1, method=method)
+        usable = float(str(refused.value).split()[-1])
+        assert eb.identify(bridge, beta=np.sign(beta) * usable, eps=0.1, delta=0.1, method=method, max_episodes=1)
+        with pytest.raises(eb.InvalidProblemError, match="exceeds 600"):
+            eb.identify(bridge, beta=np.sign(beta) * usable * 1.002, eps=0.1, delta=0.1, method=method, max_episodes=1)

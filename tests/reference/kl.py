@@ -158,6 +158,26 @@ def support_radius(tally, k, most) -> np.ndarray:
     return -np.log((np.exp(-mixture_radius(tally, k)) + np.exp(evidence + share - fit)) / 2)
 
 
+# -- random rewards ---------------------------------------------------------------------------------------------
+
+
+def betting_regret(n) -> float:
+    return 0.5 * np.log(np.pi) + gammaln(n + 1) - gammaln(n + 0.5)
+
+
+def certainty_interval(values, times, low, high, beta, log_union) -> tuple[float, float]:
+    """Bounds on (1/β) log E e^{βR} from values of R on [low, high]."""
+    n = np.sum(times)
+    if n == 0:
+        return low, high
+    shares = np.append(np.asarray(times) / n, [0.0, 0.0])
+    worth = np.exp(beta * (np.append(values, [low, high]) - low))
+    row = np.ones(len(worth), dtype=bool), (log_union + betting_regret(n)) / n, np.empty(len(worth))
+    ends = -ball_max(shares, -worth, *row), ball_max(shares, worth, *row)
+    least, most = sorted(low + np.log(end) / beta for end in ends)
+    return least, most
+
+
 # -- what a plan starts from -----------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from entropic_bpi.counts import Counts
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from entropic_bpi.types import Transitions
-from reference.kl import Tables, ball_max, mixture_radius, support_radius
+from reference.kl import Tables, ball_max, certainty_interval, mixture_radius, support_radius
 
 BETAS = (0.1, 0.5, 1.0, 2.5, 5.0)
 VISITS = (0, 1, 3, 10, 30, 100, 1000, 20000)
@@ -124,6 +124,47 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     return Case(problem, counts, tables, 0 if random_start else int(start))
 
 
+def draw_paid(rng: np.random.Generator, law: str) -> Case:
+    """A random case of an environment with random rewards, each known from the values that it was seen to take."""
+    n, A, H = int(rng.integers(1, 4)), 2, int(rng.integers(1, 4))
+    S, stationary = n + 1, bool(rng.integers(2))
+    beta, delta = float(rng.choice([-1, 1]) * rng.choice(BETAS)), float(rng.choice([0.05, 0.5, 0.9]))
+    low, high = sorted(rng.uniform(-1, 1.5, 2).round(2).tolist())
+    problem = Problem.black_box(
+        n, A, horizon=H, reward_range=(low, high), beta=beta, eps=1e-300, delta=delta, stationary=stationary,
+        state_names=(*map(str, range(n)), "end"), source="", reward_law=law,
+    )  # fmt: skip
+    allowed = np.ones((H, S, A, S), dtype=bool)
+    allowed[:, n] = np.arange(S) == n
+    start_allowed = np.arange(S) < n
+    laws = n * A * (1 if stationary else H) * (1 if law == "random-pair" else S)
+    log_union = math.log(4 * laws / delta)
+    tally = np.zeros((problem.n_rows, S), dtype=np.int64)
+    worth = np.zeros((2, problem.n_rows, S))  # the ends of what each reward is worth; 0 after the end
+    seen = []
+    for row in range(problem.n_rows - 1):
+        if row // A % S == n:
+            continue
+        tally[row] = _tally(rng, np.ones(S, dtype=bool), None, VISITS)
+        values = rng.choice([low, high, *rng.uniform(low, high, 3)], size=(S, 3))
+        split = np.array([rng.multinomial(count, rng.dirichlet(np.ones(3))) for count in tally[row]])
+        for y in range(S):
+            mine = (values, split) if law == "random-pair" else (values[y], split[y])
+            worth[:, row, y] = certainty_interval(mine[0].ravel(), mine[1].ravel(), low, high, beta, log_union)
+        seen += [(row, y, split[y, k], values[y, k]) for y, k in np.argwhere(split)]
+    tally[-1] = _tally(rng, start_allowed, None, VISITS)
+    seen += [(problem.n_rows - 1, y, tally[-1, y], problem.reward_range[0]) for y in np.flatnonzero(tally[-1])]
+    counts = Counts(problem)
+    if seen:
+        rows, successors, times, rewards = (np.array(part) for part in zip(*seen, strict=True))
+        counts.add(Transitions(rows, successors, times, rewards.astype(float)), int(tally[-1].sum()))
+    steps = 1 if stationary else H
+    ends = [np.broadcast_to(end[:-1].reshape(steps, S, A, S), (H, S, A, S)) for end in worth]
+    shift = problem.reward_range[0]
+    tables = _tables(beta, delta / 2, H, stationary, allowed, start_allowed, tally, *ends, True, None, None, shift)
+    return Case(problem, counts, tables, 0)
+
+
 def _tally(rng, allowed, most, visits) -> np.ndarray:
     if most is not None:
         allowed = allowed & np.isin(np.arange(len(allowed)), rng.permutation(np.flatnonzero(allowed))[:most])
@@ -150,7 +191,9 @@ def _with_intervals(problem: Problem, low: np.ndarray) -> Problem:
     return dataclasses.replace(problem, slots=slots._replace(low=new, high=high))
 
 
-def _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most) -> Tables:
+def _tables(
+    beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most, shift=None
+) -> Tables:
     """Write the problem out, step by step, with the number of rows that need a ball counted by hand."""
     S, A = allowed.shape[1:3]
     first = int(start_allowed is not None)
@@ -158,7 +201,8 @@ def _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high
     wide = np.zeros((T, S, A, S), dtype=bool)
     counts = np.zeros((T, S, A, S))
     e = np.ones((2, T, S, A, S))
-    shift = min(low[h, s, a, y] for h, s, a, y in np.ndindex(low.shape) if allowed[h, s, a, y] or not next_state)
+    if shift is None:
+        shift = min(low[h, s, a, y] for h, s, a, y in np.ndindex(low.shape) if allowed[h, s, a, y] or not next_state)
     wide[first:] = allowed
     per_step = np.stack([tally[: S * A].reshape(S, A, S)] * H) if stationary else tally[: H * S * A].reshape(H, S, A, S)
     counts[first:] = per_step

@@ -1,5 +1,6 @@
 """Environments with spaces of every kind, with observations of any kind, and however they are handed over."""
 
+import hashlib
 import json
 
 import gymnasium
@@ -10,7 +11,6 @@ from gymnasium.wrappers import TimeAwareObservation
 
 import entropic_bpi as eb
 from entropic_bpi.sampling.environment import Environment, open_environment
-from tests.test_forgeries import saved
 
 BASICS = {"horizon": 3, "reward_range": (0.0, 1.0), "beta": -1.0, "eps": 0.3, "delta": 0.1, "seed": 3}
 
@@ -191,6 +191,23 @@ def test_what_cannot_be_listed_is_named_with_its_size_and_the_way_out():
             eb.identify(Disguise(spaces.Discrete(3), int, space), **BASICS)
     with pytest.raises(eb.InvalidProblemError, match="max_states is for environments"):
         eb.identify(eb.instances.risky_bridge(), beta=1.0, eps=0.1, delta=0.1, max_states=3)
+
+
+def test_found_states_may_have_a_bound_on_their_successors_but_no_names_in_advance(plain):
+    walk = Disguise(*ANY["text"])
+    limited = eb.identify(walk, **BASICS, max_states=3, max_successors=2)
+    assert limited.episodes < plain.episodes
+    assert eb.verify(limited.certificate).ok
+    with pytest.raises(eb.InvalidProblemError, match="declare max_successors"):
+        eb.identify(walk, **BASICS, max_states=3, successors=lambda s, a: [s])
+
+
+def saved(content, folder):
+    """A certificate file with this content, whole and with the right digest."""
+    path = folder / "claim.json"
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**content, "digest": digest}))
+    return path
 
 
 # -- what the verifier takes for names of found states ---------------------------------------------------------------

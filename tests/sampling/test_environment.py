@@ -374,7 +374,7 @@ def test_an_error_of_our_own_passes_and_any_other_is_named_with_its_cause(what):
         ({"reward_range": None}, "needs reward_range"),
         ({"reward_range": (1, 0)}, "low <= high"),
         ({"reward_range": 3}, "pair of numbers"),
-        ({"successors": "model"}, "black box"),
+        ({"successors": "model"}, "declared by a function"),
         ({"num_envs": 2}, "environment id"),
         ({"method": "bernstein"}, "next state"),
     ],

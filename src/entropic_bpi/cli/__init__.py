@@ -5,14 +5,27 @@ Modules that take time to import are imported inside the commands, so that ``--h
 
 from __future__ import annotations
 
-from entropic_bpi.cli import bounds, compare, experiments, identify, solve, spectrum, validate, verify
+from entropic_bpi.cli import bounds, certify, compare, experiments, identify, solve, spectrum, validate, verify
 from entropic_bpi.cli._app import app, main
 
-__all__ = ["app", "bounds", "compare", "experiments", "identify", "main", "solve", "spectrum", "validate", "verify"]
+__all__ = [
+    "app",
+    "bounds",
+    "certify",
+    "compare",
+    "experiments",
+    "identify",
+    "main",
+    "solve",
+    "spectrum",
+    "validate",
+    "verify",
+]
 
 app.command("instances")(solve.instances)
 app.command("solve")(solve.solve)
 app.command("identify")(identify.identify)
+app.command("certify")(certify.certify)
 app.command("spectrum")(spectrum.spectrum)
 app.command("compare")(compare.compare)
 app.command("verify")(verify.verify)

@@ -22,7 +22,8 @@ __all__ = [
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        help="An instance (risky-bridge), a saved model (model.npz, model.json), or gym:ENV_ID (gym:FrozenLake-v1).",
+        help="An instance (risky-bridge), a saved model (model.npz, model.json), a Gymnasium environment "
+        "(gym:FrozenLake-v1; gym:package:Env-v0 imports the package first), or one of your own (file.py:Class).",
         show_default=False,
     ),
 ]
@@ -31,7 +32,7 @@ BetaOption = Annotated[
     typer.Option(help="Risk parameter: positive seeks risk, negative avoids it, 0 is the mean.", show_default=False),
 ]
 HorizonOption = Annotated[
-    int | None, typer.Option(help="Number of steps; required for gym: sources.", show_default=False)
+    int | None, typer.Option(help="Number of steps; required for environments.", show_default=False)
 ]
 ParamOption = Annotated[
     list[str] | None,

@@ -111,9 +111,17 @@ def export(
     results: Annotated[Path, typer.Argument(help="A results.duckdb, or its folder.", show_default=False)],
     out: OutOption,
     format: Annotated[list[str] | None, typer.Option(help="parquet or csv; repeat it for both. Default: both.")] = None,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="LaTeX tables of means over seeds instead, or besides.")
+    ] = False,
 ) -> None:
-    """Write results as Parquet and CSV: the tables runs, curves and timings."""
+    """Write results as Parquet and CSV: the tables runs, curves and timings.
+
+    With --latex a table for a paper, KIND.tex for each kind of run: a row for each setting, with mean and 95% interval over
+    the seeds. It is for the package booktabs. Without --format, it is then all that is written.
+    """
     from entropic_bpi import experiments
 
-    for path in experiments.export(results, out, format or ("parquet", "csv")):
+    wanted = [*(format or (() if latex else ("parquet", "csv"))), *(["latex"] if latex else ())]
+    for path in experiments.export(results, out, wanted):
         print(printable(str(path)))

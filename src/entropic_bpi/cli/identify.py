@@ -46,7 +46,7 @@ def identify(
     stationary: Annotated[
         bool | None,
         typer.Option(
-            help="Assume the same transitions at every step. Default: yes for gym: sources, otherwise no.",
+            help="Assume the same transitions at every step. Default: yes for environments, otherwise no.",
             show_default=False,
         ),
     ] = None,
@@ -54,7 +54,14 @@ def identify(
         str | None,
         typer.Option(
             metavar="model|FILE.npy",
-            help="Assume known which next states are possible: those of the model, or of a boolean array (S, A, S).",
+            help="Assume known which next states are possible: those of the model, or of a boolean array (S, A, S); of an "
+            "environment that is played (S, A, S + 1), the last column for the end.",
+        ),
+    ] = None,
+    max_successors: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K", help="Assume that every action has at most K outcomes in every state; 1: deterministic."
         ),
     ] = None,
     replan: Annotated[
@@ -69,9 +76,23 @@ def identify(
         tuple[float, float] | None,
         typer.Option(
             metavar="LOW HIGH",
-            help="Play a gym: source as a black box, whose rewards lie in this range and are learned, too.",
+            help="Play an environment as a black box, whose rewards lie in this range and are learned, too.",
         ),
     ] = None,
+    max_states: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a black box: how many different observations there can be, of whatever kind; found on the way."
+        ),
+    ] = None,
+    return_range: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="LOW HIGH", help="Of a black box: assume that the return of every episode lies here."),
+    ] = None,
+    num_envs: Annotated[
+        int,
+        typer.Option(help="Of a black box: copies that are stepped together; one alone is faster if steps are quick."),
+    ] = 1,
     rewards: Annotated[
         str,
         typer.Option(
@@ -112,6 +133,8 @@ def identify(
 
         entropic-bpi identify gym:FrozenLake-v1 --horizon 12 --beta -1 --eps 0.3 --delta 0.1 --reward-range 0 1
 
+        entropic-bpi identify warehouse.py:Robot -p size=4 --horizon 9 --beta -1 --eps 1 --delta 0.1 --reward-range -1 5
+
         entropic-bpi identify risky-bridge --beta 0.5 --eps 0.2 --delta 0.1 --method bernstein --constants sharp
 
         entropic-bpi identify model.npz --beta 2 --eps 0.1 --delta 0.1 --max-episodes 100000 --seed 1 --json
@@ -127,6 +150,7 @@ def identify(
     certified); 2 bad input.
     """
     import entropic_bpi as eb
+    from entropic_bpi.instances.sources import is_environment
 
     model, given = _open_source(source, horizon, param, reward_range)
     options: dict[str, Any] = {
@@ -136,11 +160,15 @@ def identify(
         "delta": delta,
         "method": method,
         "constants": constants,
-        "stationary": source.startswith("gym:") if stationary is None else stationary,
+        "stationary": is_environment(source) if stationary is None else stationary,
         "successors": _read_successors(successors),
+        "max_successors": max_successors,
+        "return_range": return_range,
         "replan": _read_replan(replan),
         "sampling": sampling,
         "rewards": rewards,
+        "max_states": max_states,
+        "num_envs": num_envs,
         "max_episodes": max_episodes,
         "seed": seed,
         "ties": ties,
@@ -174,13 +202,18 @@ def _open_source(
     source: str, horizon: int | None, param: list[str] | None, reward_range: tuple[float, float] | None
 ) -> tuple[Any, dict[str, Any]]:
     """The model to simulate, or the environment to play; and what ``identify`` must be told about it."""
-    if reward_range is None:
-        from entropic_bpi.instances.sources import model_of
+    from entropic_bpi._gymnasium_ids import maker_of
+    from entropic_bpi.instances.sources import is_environment, model_of
 
-        return model_of(source, horizon, parse_params(param)), {}
-    if not source.startswith("gym:") or param:
-        raise InvalidProblemError("--reward-range is for gym: sources without --param, which are then black boxes")
-    return source, {"horizon": horizon, "reward_range": reward_range}
+    options = parse_params(param)
+    if reward_range is None:
+        return model_of(source, horizon, options), {}
+    if not is_environment(source):
+        raise InvalidProblemError(
+            "--reward-range is for environments (gym:ENV_ID, file.py:Class), which are then played"
+        )
+    environment = maker_of(source.removeprefix("gym:"), options) if options else source
+    return environment, {"horizon": horizon, "reward_range": reward_range}
 
 
 def _read_successors(text: str | None) -> Any:

@@ -64,7 +64,7 @@ class SweepError(InvalidProblemError):
 
 @dataclass(frozen=True, eq=False)
 class RunSpec:
-    """One run on one model; :mod:`entropic_bpi.experiments.kinds` says what each kind does.
+    """One run on one model; ``entropic_bpi.experiments.kinds`` says what each kind does.
 
     Attributes
     ----------
@@ -153,7 +153,8 @@ def grid(
     horizon : int or list, optional
         Steps of the model; a saved model has its own.
     params : dict, optional
-        Further parameters of the instance.
+        Further parameters of the instance, each one value or a list: ``params={"n_states": [5, 10], "n_actions": 2,
+        "branching": 2, "seed": 0}`` for ``instance="garnet"``.
     folder : path
         Where a relative path of a saved model starts.
     options
@@ -255,11 +256,14 @@ _OPTION_CHECKS = {
 }
 
 
+_OF_THE_INSTANCE = "; parameters of the instance belong into params"
+
+
 def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> Any:
     known = _IDENTIFY_OPTIONS if kind == "identify" else _LEARNER_OPTIONS
     if name not in known:
         if kind == "identify":
-            raise SweepError(f"unknown option {name!r}: expected one of {', '.join(known)}", name)
+            raise SweepError(f"unknown option {name!r}: expected one of {', '.join(known)}{_OF_THE_INSTANCE}", name)
         _check_learner_parameter(algorithms, name)
         return value
     if name in ("constants", "sampling"):
@@ -276,7 +280,8 @@ def _check_learner_parameter(algorithms: list[str], name: str) -> None:
     for algorithm in algorithms:
         own = list(inspect.signature(find(algorithm)).parameters)[1:]
         if name not in own:
-            raise SweepError(f"unknown option {name!r}: {algorithm} takes {', '.join([*_LEARNER_OPTIONS, *own])}", name)
+            known = ", ".join([*_LEARNER_OPTIONS, *own])
+            raise SweepError(f"unknown option {name!r}: {algorithm} takes {known}{_OF_THE_INSTANCE}", name)
 
 
 # -- models ----------------------------------------------------------------------------------------------------------
@@ -298,9 +303,10 @@ def _build(instance: str, horizon: int | None, params: dict[str, Any], folder: P
     try:
         return model_of(instance, horizon, params, folder)
     except EntropicBPIError as error:
-        raise SweepError(
-            str(error), "params" if params else "horizon" if "horizon" in str(error) else "instance"
-        ) from None
+        incomplete = "; it takes " in str(error)  # a list of parameters, in which the horizon may be too
+        key = "params" if params else "horizon" if "horizon" in str(error) and not incomplete else "instance"
+        hint = f"{_OF_THE_INSTANCE}, its horizon beside it" if incomplete else ""
+        raise SweepError(f"{error}{hint}", key) from None
 
 
 # -- ids -------------------------------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ class Store:
     def _insert(self, table: str, columns: dict[str, np.ndarray]) -> None:
         names = ", ".join(columns)
         self.connection.register("fresh", columns)
-        replacing = "" if table == "curves" else "OR REPLACE"  # it has no key
+        replacing = "" if table == "curves" else "OR REPLACE"  # those of a curve have no key
         self.connection.execute(f"INSERT {replacing} INTO {table} ({names}) SELECT {names} FROM fresh")
         self.connection.unregister("fresh")
 
@@ -272,17 +272,25 @@ def load(path: str | os.PathLike[str]) -> Results:
 def export(
     path: str | os.PathLike[str], folder: str | os.PathLike[str], formats: Iterable[str] = ("parquet", "csv")
 ) -> list[Path]:
-    """Write the tables of a results file as Parquet and CSV into ``folder``; returns the files."""
+    """Write the tables of a results file into ``folder``; returns the files.
+
+    ``"parquet"`` and ``"csv"`` are all of it, ``"latex"`` a table of means over seeds for each kind of run.
+    """
     path, folder = _file(path), check_path("folder", folder)
-    formats = [check_choice("format", kind, ("parquet", "csv")) for kind in check_list("formats", formats)]
+    formats = [check_choice("format", kind, ("parquet", "csv", "latex")) for kind in check_list("formats", formats)]
+    whole = [kind for kind in formats if kind != "latex"]
     with _readable(path) as connection, _translated("export", path):
         folder.mkdir(parents=True, exist_ok=True)
-        files = [folder / f"{table}.{kind}" for table in _QUERIES for kind in formats]
+        files = [folder / f"{table}.{kind}" for table in _QUERIES for kind in whole]
         for file in files:
             part = file.with_name(f".{file.name}.part")
             quoted = str(part).replace("'", "''")
             connection.execute(f"COPY ({_QUERIES[file.stem]}) TO '{quoted}' (FORMAT {file.suffix[1:]})")
             os.replace(part, file)
+    if "latex" in formats:
+        from entropic_bpi.experiments.latex import write_tables
+
+        files += write_tables(load(path).runs, folder)
     return files
 
 

@@ -199,7 +199,7 @@ def validate(
     cases : list of Case, optional
         The models; by default nine small ones of every kind, with β = 1 and β = -1.
     rules : list of str, optional
-        Names in :data:`~entropic_bpi.experiments.rules.RULES`; by default all that apply to a model.
+        Names in ``entropic_bpi.experiments.rules.RULES``; by default all that apply to a model.
     quick : bool
         24 runs per cell instead of 1100.
     runs : int, optional

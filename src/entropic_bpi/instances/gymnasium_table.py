@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi._checks import check_integer
+from entropic_bpi._gymnasium_ids import maker_of
 from entropic_bpi._text import shown
-from entropic_bpi.errors import InvalidModelError
-from entropic_bpi.mdp import FiniteMDP, Rows
+from entropic_bpi.errors import InvalidModelError, InvalidProblemError
+from entropic_bpi.mdp import SUM_TOLERANCE, FiniteMDP, Rows
 
 __all__ = ["from_gymnasium"]
 
@@ -46,7 +47,8 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
     Parameters
     ----------
     env_or_id
-        An environment, which is only read, or an id for ``gymnasium.make``.
+        An environment, which is only read, an id for ``gymnasium.make`` (``"package:Env-v0"`` imports the package first),
+        or ``"file.py:Class"``.
     horizon : int
         Number of steps, at least 1.
     start : optional
@@ -101,7 +103,9 @@ def _opened(env_or_id: Any, make_kwargs: dict[str, Any]) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # an outdated id either works or fails below
-            env = gymnasium.make(env_or_id, **make_kwargs)
+            env = maker_of(env_or_id, make_kwargs)()
+    except InvalidProblemError as error:
+        raise InvalidModelError(str(error)) from None
     except Exception as error:  # environments may raise anything on options that they do not like
         raise InvalidModelError(f"gymnasium cannot make {env_or_id!r}: {type(error).__name__}: {error}") from error
     try:
@@ -117,7 +121,8 @@ def _check_table_is_all(env: Any, label: str) -> None:
     if not hasattr(env.unwrapped, "P"):
         raise InvalidModelError(
             f"{label} publishes no transition table (env.unwrapped.P), so its model cannot be read; "
-            "FrozenLake, CliffWalking and Taxi do"
+            "FrozenLake, CliffWalking and Taxi do. It can be played as a black box: identify with reward_range=(low, high) "
+            "(--reward-range LOW HIGH)"
         )
     if getattr(env.unwrapped, "fickle_passenger", False):
         raise InvalidModelError(f"{label} with fickle_passenger=True: its table leaves the passenger's whims out")
@@ -149,7 +154,7 @@ def _read_row(table: Any, state: int, action: int, n_states: int) -> dict[_Place
         raise InvalidModelError(f"{place} must list (probability, next state, reward, terminated)") from None
     law: dict[int, dict[float, float]] = {}  # next state → reward → probability
     for probability, successor, reward, terminated in outcomes:
-        if not (probability >= 0 and math.isfinite(reward) and 0 <= successor < n_states):
+        if not (probability >= -SUM_TOLERANCE and math.isfinite(reward) and 0 <= successor < n_states):
             raise InvalidModelError(
                 f"{place} holds {(probability, successor, reward, terminated)}: not a valid outcome"
             )

@@ -125,11 +125,11 @@ def hard_instance(
     Parameters
     ----------
     n_states, n_actions, horizon : int
-        At least 6 states, 2 actions and 3d steps, where d is the depth of the tree (:func:`hard_shape`).
+        At least 6 states, 2 actions and 3d steps, where d is the depth of the tree (``hard_shape``).
     beta : float
         Risk parameter that the instance is built for, not 0: positive is risk-seeking, negative risk-averse.
     eps : float
-        Accuracy that the instance is built for; at most :func:`largest_eps` (condition A).
+        Accuracy that the instance is built for; at most ``largest_eps`` (condition A).
     special : tuple of int, optional
         ``None`` gives :math:`M_0`. A triple ``(exit_step, leaf, action)`` gives :math:`M_u`: leave the waiting state
         at step ``exit_step`` (0-based, below ``HardShape.exits``), walk to the state ``leaf`` (one of the states from

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from entropic_bpi import instances
+from entropic_bpi._gymnasium_ids import is_class_in_file
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 
-__all__ = ["MODEL_FILES", "model_of"]
+__all__ = ["MODEL_FILES", "is_environment", "model_of"]
 
 MODEL_FILES = (".npz", ".json")
 
@@ -18,7 +19,7 @@ MODEL_FILES = (".npz", ".json")
 def model_of(
     source: str, horizon: int | None = None, params: Mapping[str, Any] | None = None, folder: str | Path = "."
 ) -> FiniteMDP:
-    """``risky-bridge``, ``model.npz`` (relative to ``folder``) or ``gym:ENV_ID``, with its parameters.
+    """``risky-bridge``, ``model.npz`` (relative to ``folder``), ``gym:ENV_ID`` or ``file.py:Class``, with its parameters.
 
     Examples
     --------
@@ -33,14 +34,19 @@ def model_of(
         if "horizon" in given:
             raise InvalidProblemError("the horizon is given twice, once among the parameters")
         given["horizon"] = horizon
-    if source.startswith("gym:"):
+    if is_environment(source):
         return _tabular(source.removeprefix("gym:"), given)
     if source.replace("_", "-") not in instances.names():
         raise InvalidProblemError(
             f"unknown source {source!r}: expected an instance ({', '.join(instances.names())}), "
-            "a saved model (.npz or .json) or gym:ENV_ID"
+            "a saved model (.npz or .json), gym:ENV_ID, gym:package:ENV_ID or file.py:Class"
         )
     return instances._build(source, given)
+
+
+def is_environment(source: str) -> bool:
+    """Whether the word means a Gymnasium environment."""
+    return source.startswith("gym:") or is_class_in_file(source)
 
 
 def _saved(path: Path, horizon: int | None, params: Mapping[str, Any]) -> FiniteMDP:
@@ -54,7 +60,7 @@ def _saved(path: Path, horizon: int | None, params: Mapping[str, Any]) -> Finite
 
 def _tabular(env_id: str, params: dict[str, Any]) -> FiniteMDP:
     if "horizon" not in params:
-        raise InvalidProblemError(f"gym:{env_id} needs a horizon: the number of steps of an episode")
+        raise InvalidProblemError(f"{env_id} needs a horizon: the number of steps of an episode")
     if "env_or_id" in params:
         raise InvalidProblemError("env_or_id is the part after gym:, not a parameter")
     return instances.from_gymnasium(env_id, **params)

@@ -18,7 +18,7 @@ from entropic_bpi.learners.game import Game, Play, new_game
 from entropic_bpi.learners.kernels import action
 from entropic_bpi.mdp import FiniteMDP
 
-__all__ = ["Run", "names", "register", "run"]
+__all__ = ["Run", "names", "register", "run", "title"]
 
 Learner = Callable[..., Play]
 
@@ -35,6 +35,20 @@ _FAMILY = {
     "bpi_ucbvi": "bpi_ucbvi",
     "kl_bpi": "kl_bpi",
     "generative": "generative",
+}
+_TITLE = {
+    "entropic_bpi": "Entropic-BPI",
+    "rsvi": "RSVI",
+    "rsq": "RSQ",
+    "rsvi2": "RSVI2",
+    "rsq2": "RSQ2",
+    "ucb_advantage": "UCB-Advantage",
+    "rodi_otp": "RODI-OTP",
+    "rodi_pto": "RODI-PTO",
+    "rovi": "ROVI",
+    "bpi_ucbvi": "BPI-UCBVI",
+    "kl_bpi": "KL-BPI",
+    "generative": "generative model",
 }
 _REGISTERED: dict[str, Learner] = {}
 
@@ -76,7 +90,7 @@ class Run:
 
 
 def names() -> list[str]:
-    """Names of the learners that :func:`run` accepts.
+    """Names of the learners that :func:`entropic_bpi.run` accepts.
 
     Examples
     --------
@@ -87,8 +101,20 @@ def names() -> list[str]:
     return [*_FAMILY, *_REGISTERED]
 
 
+def title(name: str) -> str:
+    """How papers write the name of a learner; your own are called as you registered them.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.learners.title("ucb_advantage"), eb.learners.title("mine")
+    ('UCB-Advantage', 'mine')
+    """
+    return _TITLE.get(name, name)
+
+
 def register(name: str, learner: Learner) -> None:
-    """Make ``learner`` available to :func:`run` as ``name``; see the page "Write your own learner"."""
+    """Make ``learner`` available to :func:`entropic_bpi.run` as ``name``; see the page "Write your own learner"."""
     if not isinstance(name, str) or not callable(learner):
         raise InvalidProblemError(f"register takes a name and a function, got {shown(name)} and {shown(learner)}")
     if name in _FAMILY:
@@ -133,7 +159,7 @@ def run(
     delta
         Failure probability of the learner's bonus.
     seed
-        Anything that :func:`numpy.random.default_rng` takes. The same seed gives the same run.
+        Anything that ``numpy.random.default_rng`` takes. The same seed gives the same run.
     scale
         Multiplies the bonus or the radius of every learner alike; 1 is the published constant.
     ties

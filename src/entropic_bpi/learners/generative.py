@@ -9,7 +9,7 @@ for the empirical model,
 
 and the regret is that of playing it. Nothing has to be explored. With
 :math:`n \ge 2\log(4HSA/\delta)\,\big(\sum_{h=1}^{H}\tfrac{e^{|\beta|(H-h)}-1}{|\beta|}\big)^2/\varepsilon^2` samples
-the policy is ε-optimal with probability :math:`1-\delta` (:func:`sample_size`).
+the policy is ε-optimal with probability :math:`1-\delta` (``sample_size``).
 
 References
 ----------

@@ -18,7 +18,7 @@ Which learners can stop:
 - ``entropic_bpi kl_bpi``: :func:`entropic_bpi.identify` is their stopping form.
 - ``rsq rsq2 ucb_advantage``: none. A Q-table mixes values of many past policies. A twin bounds V* from below, but the
   greedy policy of the twin need not attain that bound, so there is no policy to certify.
-- ``generative``: the number of samples is known in advance, :func:`entropic_bpi.learners.generative.sample_size`.
+- ``generative``: the number of samples is known in advance, ``entropic_bpi.learners.generative.sample_size``.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from entropic_bpi._checks import check_reach
 from entropic_bpi._compile import compiled, helper, inlined
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
@@ -47,7 +48,6 @@ from entropic_bpi.types import Behaviour, Bounds, Plan
 
 __all__ = ["Bernstein"]
 
-LARGEST_EXPONENT = 600.0
 # Below this |β|H the sharp form carries (Z - 1)/|β|, whose digits Z itself would lose.
 SMALL_EXPONENT = 1.0
 # Below this |β| nothing differs from β = 0, and quotients by β would leave the range of doubles.
@@ -329,11 +329,7 @@ class Bernstein:
         if abs(self.beta) < ZERO_BETA:
             self.beta = 0.0
         exponent = abs(self.beta) * problem.steps
-        if exponent > LARGEST_EXPONENT:
-            raise InvalidProblemError(
-                f"|beta| * horizon * reward range = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
-                "where the bounds leave double precision"
-            )
+        check_reach(problem.beta, exponent, "horizon * reward range")
         if constants != "sharp" and self.beta == 0:
             raise InvalidProblemError(f"constants={constants!r} needs beta != 0; constants='sharp' covers beta = 0")
         if constants == "printed":

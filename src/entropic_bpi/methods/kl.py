@@ -31,10 +31,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import prange
 
+from entropic_bpi._checks import check_reach
 from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
-from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.gap import (
     SAME_TOLERANCE,
     action_weight,
@@ -65,7 +65,6 @@ from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
 
 __all__ = ["KL", "planning_beta", "refresh_radii"]
 
-LARGEST_EXPONENT = 600.0
 SMALLEST_EXPONENT = 1e-5
 # Rounding of one step of the recursion, relative, and of the exponents βr, relative; added on the safe side.
 ROUNDING = 1e-13
@@ -433,11 +432,7 @@ def planning_beta(problem: Problem) -> float:
     """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
     spread = problem.return_spread
     exponent = abs(problem.beta) * spread
-    if exponent > LARGEST_EXPONENT:
-        raise InvalidProblemError(
-            f"|beta| * (range of the return) = {exponent:.4g} exceeds {LARGEST_EXPONENT:g}, "
-            "where the bounds leave double precision"
-        )
+    check_reach(problem.beta, exponent, "(range of the return)")
     if exponent >= SMALLEST_EXPONENT:
         return problem.beta
     # Without a spread all returns are equal, and so are their values for every β.
@@ -640,7 +635,7 @@ class KL:
             bottom=bottom,
             radius=np.where(problem.uncertain, np.inf, 0.0),
             planned=np.full(problem.n_rows, -1),
-            widest=problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else widest,
+            widest=max(widest, problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else 0),
             exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_spread,
             tolerance=TOLERANCE,
             same_tolerance=SAME_TOLERANCE,

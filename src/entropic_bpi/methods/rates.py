@@ -12,7 +12,7 @@ The exact mixture radius: for i.i.d. draws on :math:`k` possible values with cou
 
 By Ville's inequality :math:`n\,\mathrm{KL}(\hat p_n,p) \le \log(1/\delta') + R_a(N)` for all :math:`n` with
 probability at least :math:`1-\delta'`. Averaging the martingales over the priors :math:`a\in\{1/k^2, 1/k, 1/2, 1\}`
-gives :func:`mixture_radius`, which adapts to sparse supports.
+gives ``mixture_radius``, which adapts to sparse supports.
 
 If at most :math:`m` of the :math:`k` values are possible, nobody knows which, another martingale mixes over all subsets of
 :math:`m` values with weight :math:`1/\binom km` and a Dirichlet prior :math:`(\tfrac12,\dots,\tfrac12)` on each. When

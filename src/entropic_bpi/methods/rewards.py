@@ -36,9 +36,12 @@ __all__ = ["RewardBounds"]
 
 # The bounds are few and used often: the solver goes to its end.
 CONVERGED = 1e-9
-# Relative errors of e^{βr} - 1 and of the certainty equivalent, always taken on the safe side.
-VALUE_ROUNDING = 4e-15
+# Relative errors, always taken on the safe side: of a mean of e^{βr}, with room for whoever checks it with other roundings,
+# and of an exponent or a reward.
+VALUE_ROUNDING = 4e-14
 ULPS = 1e-15
+# Of |β| times the range of a reward: below, e^{βr} - 1 is computed.
+SMALL_EXPONENT = 1.0
 
 
 class _Terms(NamedTuple):
@@ -58,22 +61,32 @@ class _Work(NamedTuple):
 
 
 @inner
+def _power(exponent: float, small: bool) -> float:
+    """e^x, or e^x - 1 where that would lose the digits that matter."""
+    return math.expm1(exponent) if small else math.exp(exponent)
+
+
+@inner
 def _reward_end(terms: _Terms, seen: np.ndarray, low: float, high: float, n: int, end: int, work: _Work) -> float:
     """A bound on the certainty equivalent from above (``end`` 1) or below (-1); ``work.tally`` has the tallies of ``seen``.
 
-    Values are carried as Y - 1, which keeps its digits for small β.
+    Anything that is not a number ends as the end of the range.
     """
     size, beta = seen.size, terms.beta
     origin, sign = (high, float(end)) if beta > 0 else (low, -float(end))
+    exponent = abs(beta) * (high - low)
+    small = exponent < SMALL_EXPONENT
     for i in range(size):
-        work.values[i] = math.expm1(beta * (seen[i] - origin))
-    work.values[size], work.values[size + 1] = math.expm1(beta * (low - origin)), math.expm1(beta * (high - origin))
+        work.values[i] = _power(beta * (seen[i] - origin), small)
+    work.values[size], work.values[size + 1] = (
+        _power(beta * (low - origin), small),
+        _power(beta * (high - origin), small),
+    )
     work.tally[size] = work.tally[size + 1] = 0
     x = (terms.log_union + betting_regret(float(n))) / n
     mean = kl_extreme(work.tally, work.values, size + 2, n, x, sign, CONVERGED, work.scratch)
-    mean += sign * VALUE_ROUNDING * abs(mean)
-    # A mean of Y that is not known to be positive, or not known at all, says nothing.
-    reward = origin + math.log1p(mean) / beta if mean > -1.0 else end * np.inf
+    mean += sign * (VALUE_ROUNDING + ULPS * exponent) * abs(mean)
+    reward = origin + (math.log1p(mean) if small else math.log(mean)) / beta
     reward += end * ULPS * (abs(origin) + abs(reward))
     if end > 0:
         return reward if reward < high else high
@@ -101,7 +114,7 @@ def _interval(
 def _refresh(
     terms: _Terms, ledger: Ledger, payments: Payments, low: np.ndarray, high: np.ndarray, known: np.ndarray, work: _Work
 ) -> None:
-    """Recompute the bounds of the slots that were visited since the last time, when they had ``known`` visits.
+    """Recompute the bounds of the slots that are not what they were the last time: ``known`` has successor and visits.
 
     The slots of a row that was never visited are shared with others and stay as they were declared.
     """
@@ -110,18 +123,18 @@ def _refresh(
         if ledger.visits[row] == 0:
             continue
         if terms.shared:
-            if known[begin] == ledger.visits[row]:
+            if known[1, begin] == ledger.visits[row]:
                 continue
             first, last = payments.begin[row], payments.begin[row] + payments.used[row]
             least, most = _interval(terms, payments, first, last, ledger.low[0, begin], ledger.high[0, begin], work)
             for slot in range(begin, end):
                 low[0, slot], high[0, slot] = least, most
-            known[begin] = ledger.visits[row]
+            known[1, begin] = ledger.visits[row]
             continue
         for slot in range(begin, end):
-            if known[slot] != ledger.tally[slot]:
-                known[slot] = ledger.tally[slot]
-                y = ledger.successor[slot]
+            y = ledger.successor[slot]
+            if known[0, slot] != y or known[1, slot] != ledger.tally[slot]:
+                known[0, slot], known[1, slot] = y, ledger.tally[slot]
                 first, last = first_entry(payments, row, y, -np.inf), first_entry(payments, row, y + 1, -np.inf)
                 low[0, slot], high[0, slot] = _interval(
                     terms, payments, first, last, ledger.low[0, slot], ledger.high[0, slot], work
@@ -144,12 +157,12 @@ class RewardBounds:
         ledger, payments = counts.ledger, counts.payments
         if counts.origin is not self.origin:
             self.origin = counts.origin
-            self.low, self.high, self.known = ledger.low[:, :0], ledger.high[:, :0], np.empty(0, dtype=np.int64)
-        known, more = self.known.size, ledger.tally.size
+            self.low, self.high, self.known = ledger.low[:, :0], ledger.high[:, :0], np.empty((2, 0), dtype=np.int64)
+        known, more = self.known.shape[1], ledger.tally.size
         if known < more:
             self.low = np.append(self.low, ledger.low[:, known:], axis=1)
             self.high = np.append(self.high, ledger.high[:, known:], axis=1)
-            self.known = np.append(self.known, np.full(more - known, -1))
+            self.known = np.append(self.known, np.full((2, more - known), -1), axis=1)
         size = int(payments.used.max()) + 2
         work = _Work(np.empty(size, dtype=np.int64), np.empty(size), np.empty((2, size)))
         _refresh(self.terms, ledger, payments, self.low, self.high, self.known, work)

@@ -1,7 +1,7 @@
 """Which next states of an environment are declared possible: by a function, a table or a mask.
 
 In functions and tables, states and actions are what they are in the environment: elements of its spaces. :data:`END` stands
-for the end of the episode.
+for the end of the episode. Whatever is listed comes with one reward; if several are possible, it is listed so many times.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from entropic_bpi.types import END
 __all__ = ["declared_rows"]
 
 
-def declared_rows(states: Finite, actions: Finite, successors: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Declared successors as compressed rows ``(indptr, indices)`` over the pairs (s, a); the last state is the end."""
+def declared_rows(states: Finite, actions: Finite, successors: Any, *, repeated: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Declared successors as compressed rows ``(indptr, indices)`` over the pairs (s, a); the last state is the end.
+
+    ``repeated``: a state that is listed twice may come with two rewards; otherwise it counts once.
+    """
     if isinstance(successors, Mapping):
         following = _look_up(states, actions, successors)
     elif callable(successors):
@@ -30,7 +33,8 @@ def declared_rows(states: Finite, actions: Finite, successors: Any) -> tuple[np.
     rows: list[list[int]] = []
     for s in map(states.element, range(states.size)):
         for a in map(actions.element, range(actions.size)):
-            rows.append(_numbered(states, following(s, a), f"the successors of state {shown(s)}, action {shown(a)}"))
+            found = _numbered(states, following(s, a), f"the successors of state {shown(s)}, action {shown(a)}")
+            rows.append(sorted(found if repeated else set(found)))
     return np.cumsum([0, *map(len, rows)]), np.array([y for row in rows for y in row], dtype=np.int64)
 
 
@@ -73,18 +77,18 @@ def _ask(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _numbered(states: Finite, following: Any, where: str) -> list[int]:
-    """The numbers of the states that may follow, in order."""
+    """The numbers of the states that may follow."""
     if isinstance(following, (str, bytes)) or not isinstance(following, Iterable):
         raise InvalidProblemError(f"{where} must be a list of states, got {shown(following)}")
-    found = set()
+    found = []
     for y in following:
         number = states.size if y is END else states.index(y)
         if number < 0:
             raise InvalidProblemError(f"{where} must be elements of the observation space or END, got {shown(y)}")
-        found.add(number)
+        found.append(number)
     if not found:
         raise InvalidProblemError(f"{where} are none: name what may follow, END for the end of the episode")
-    return sorted(found)
+    return found
 
 
 def _rows_of_mask(states: Finite, actions: Finite, given: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -3,8 +3,8 @@
 The state is the observation, flattened to an integer, and one more state "end" that absorbs with reward 0: a step that
 terminates leads there. Rewards are unknown until seen. Unless they are declared random they must be determined by state,
 action and next state, up to rounding, with two exceptions that real environments need: an end may come with up to
-:data:`END_REWARDS` different rewards (win, draw, loss), and a step back to the same observation with up to
-:data:`STAY_REWARDS` (a bump into a wall, and a fall back to the start).
+``END_REWARDS`` different rewards (win, draw, loss), and a step back to the same observation with up to
+``STAY_REWARDS`` (a bump into a wall, and a fall back to the start).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from entropic_bpi._checks import check_finite, check_memory
 from entropic_bpi._facts import qualified_name, source_digest
+from entropic_bpi._gymnasium_ids import is_class_in_file, maker_of
 from entropic_bpi._text import shown
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
@@ -76,12 +77,13 @@ def _made(source: Any, num_envs: int) -> Any:
         )
     name = source.removeprefix("gym:") if isinstance(source, str) else getattr(source, "__qualname__", repr(source))
     try:
-        if not isinstance(source, str):
-            env = source() if num_envs == 1 else gymnasium.vector.SyncVectorEnv([source] * num_envs)
-        elif num_envs > 1:
+        make = maker_of(name, {}) if isinstance(source, str) else source
+        if num_envs == 1:
+            env = make()
+        elif isinstance(source, str) and not is_class_in_file(name):
             env = gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync")
         else:
-            env = gymnasium.make(name, disable_env_checker=True)
+            env = gymnasium.vector.SyncVectorEnv([make] * num_envs)
     except EntropicBPIError:
         raise
     except Exception as error:  # a factory may raise anything, and so may an environment on being made
@@ -171,17 +173,17 @@ class Environment:
             max_states=self.max_states,
             source=f"gymnasium:{self.name}",
             reward_law=reward_law,
-            successors=None if successors is None else self._declared(successors),
+            successors=None if successors is None else self._declared(successors, reward_law == "fixed"),
             max_successors=max_successors,
             return_range=return_range,
         )
 
-    def _declared(self, successors: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _declared(self, successors: Any, repeated: bool) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(self.states, Found):
             raise InvalidProblemError(
                 "successors needs states that can be listed before they are seen, not max_states: declare max_successors"
             )
-        return declared_rows(self.states, self.actions, successors)
+        return declared_rows(self.states, self.actions, successors, repeated=repeated)
 
 
 class Player:
@@ -217,14 +219,16 @@ class Player:
             starts = self._reset(seed)[: episodes - begun]
             seen.starts.update(starts)
             if not self.environment.vector:
-                visits, paid = self._walk_alone(starts[0], behaviour.leading, plan)
-                seen.returns[paid] += 1
+                visits, earned = self._walk_alone(starts[0], behaviour.leading, plan)
+                seen.returns[earned] += 1
             else:
                 walkers = [_Walker(state, behaviour.leading) for state in starts]
                 visits = self._walk_together(walkers, plan)
-                seen.returns.update(walker.paid for walker in walkers)
+                seen.returns.update(walker.earned for walker in walkers)
             seen.visits.update(visits)
             seed = None
+        for earned in seen.returns:
+            self._check_return(earned)
         into.add(_transitions(seen, self.problem), episodes)
         assert self.witness is not None
         self.witness.add(seen)
@@ -236,7 +240,7 @@ class Player:
         """
         environment, end = self.environment, self.problem.n_states - 1
         play, action_of = environment.env.step, environment.actions.element
-        last, previous, total = self.problem.horizon - 1, BEFORE_THE_FIRST, 0.0
+        last, previous, earned = self.problem.horizon - 1, BEFORE_THE_FIRST, 0.0
         visits = []
         for h, (greedy, lead, turn) in enumerate(plan):
             if not leading:
@@ -253,14 +257,13 @@ class Player:
             following = end if terminated else self._state(observation, "step")
             paid = self._reward(reward, state, action)
             visits.append((h, state, action, following, paid, previous))
-            total += paid
+            earned += paid
             if terminated:
                 break
             if truncated and h < last:
                 self._refuse_truncation(h + 1)
             previous, state = state, following
-        self._check_return(total)
-        return visits, total
+        return visits, earned
 
     def _walk_together(self, walkers: list[_Walker], plan: list[_Tables]) -> list[Visit]:
         """One episode of each walker, step by step together; one that has ended waits for the others."""
@@ -280,8 +283,6 @@ class Player:
                     self._refuse_truncation(h + 1)
             if all(walker.done for walker in walkers):
                 break
-        for walker in walkers:
-            self._check_return(walker.paid)
         return visits
 
     def _reset(self, seed: int | None) -> list[int]:
@@ -374,7 +375,7 @@ class _Walker:
     leading: bool
     previous: int = BEFORE_THE_FIRST
     action: int = 0
-    paid: float = 0.0
+    earned: float = 0.0
     done: bool = False
 
     def choose(self, greedy: list[int], lead: list[int], turn: list[int]) -> None:
@@ -385,7 +386,7 @@ class _Walker:
 
     def arrive(self, state: int, paid: float, done: bool) -> None:
         self.previous, self.state, self.done = self.state, state, done
-        self.paid += paid
+        self.earned += paid
 
 
 def _transitions(seen: Batch, problem: Problem) -> Transitions:

@@ -1,6 +1,6 @@
 r"""Episodes of a simulated :class:`~entropic_bpi.mdp.FiniteMDP`, one at a time or many at once.
 
-The behaviour to play is a :class:`Behaviour`: follow ``lead`` until the first place where ``turn`` names an action, play
+The behaviour to play is a ``Behaviour``: follow ``lead`` until the first place where ``turn`` names an action, play
 it, and follow ``greedy`` from there on; or follow ``greedy`` from the start. The only memory is that one bit.
 
 **Many at once.** The visitors of a state at a step go to their next states independently, so the numbers that go to

@@ -60,6 +60,8 @@ class Witness:
         Visits of the pooled rows by step; None where counts are not pooled, and nothing is assumed.
     by_previous : OneLaw
         Visits of the rows by previous state.
+    lowest, highest : float
+        The range of the return.
     returns : int array
         Episodes by the cell of their return; cell ``i`` begins at ``edges[i]``.
     """
@@ -71,8 +73,11 @@ class Witness:
         rows = len(possible) // problem.n_states * (problem.n_states - 1)
         self.by_step = OneLaw(possible, rows) if problem.stationary else None
         self.by_previous = OneLaw(possible, rows, MOST_GROUPS)
-        low, high = problem.reward_range
-        self.edges = np.linspace(low * problem.horizon, high * problem.horizon, CELLS + 1)[:-1]
+        low, high = (reward * problem.horizon for reward in problem.reward_range)
+        if problem.return_range is not None:
+            low, high = problem.widened_return_range
+        self.lowest, self.highest = low, high
+        self.edges = np.linspace(low, high, CELLS + 1)[:-1]
         self.returns = np.zeros(CELLS, dtype=np.int64)
         self.rewards: dict[tuple[int, int], list[float]] = {}
 

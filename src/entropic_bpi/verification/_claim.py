@@ -190,19 +190,21 @@ class Claim(Problem):
     def _listed(self, row: int) -> list[Outcome]:
         """What is declared and what was seen of a row.
 
-        One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome.
+        One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
+        and takes one of the places where its state is listed.
         """
         payments = self._paid_by(row)
+        states = [y for y, _ in self.seen.get(row, {})]
         listed = []
         for slot in self.row_slots[row]:
             y = self.slot_successor[slot]
-            if self.black_box and not self.random_rewards:
-                # What was seen has a reward of its own; another one may be possible.
-                if len(payments.get(y, {})) < self.reward_kinds(row, y):
-                    listed.append(Outcome(y, slot, {}, 0))
-            else:
+            if not self.black_box or self.random_rewards:
                 paid = payments.pop(y, {})
                 listed.append(Outcome(y, slot, paid, sum(paid.values())))
+            elif y in states:
+                states.remove(y)
+            else:
+                listed.append(Outcome(y, slot, {}, 0))
         for y, paid in payments.items():
             kinds = [paid] if self.random_rewards else [{reward: count} for reward, count in paid.items()]
             listed += [Outcome(y, None, kind, sum(kind.values())) for kind in kinds]

@@ -87,7 +87,7 @@ class _KL:
         for row in rows:
             slot = claim.row_slots[row][0]
             if claim.random_rewards and claim.slot_low[0][slot] < claim.slot_high[0][slot]:
-                laws += 1 if claim.reward_law == "random-pair" else claim.possible[row]
+                laws += 1 if claim.reward_law == "random-pair" else claim.most(row)
         return laws
 
     def ball(self, h: int, s: int, a: int) -> Ball:

@@ -119,9 +119,14 @@ class Problem:
         return min(self.max_successors, self.possible[row])
 
     def reward_kinds(self, row: int, y: int) -> int:
-        """How many different rewards an environment may pay on the way from a row to state ``y``."""
+        """How many different rewards an environment may pay on the way from a row to state ``y``.
+
+        Where successors are declared, as many as the state is listed times.
+        """
         if not self.black_box or self.random_rewards or self.is_start(row):
             return 1
+        if self.successors != "unknown":
+            return sum(self.slot_successor[j] == y for j in self.row_slots[row])
         return END_REWARDS if y == self.n_states - 1 else STAY_REWARDS if y == self.state_of(row) else 1
 
     def row(self, h: int, s: int, a: int) -> int:

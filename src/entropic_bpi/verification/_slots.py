@@ -45,7 +45,8 @@ def _check_black_box(problem: Problem) -> None:
 
     Three slots serve all rows: anything not seen yet, the end that stays the end and pays nothing, and a start not
     seen yet, which pays nothing either, written as the smallest reward. Behind them are the declared successors, row by row
-    in order, each with the whole range of rewards; where counts are not pooled, all steps share them.
+    in order, each with the whole range of rewards, and as often as several are possible; where counts are not pooled, all
+    steps share them.
     """
     end, (low, high) = problem.n_states - 1, problem.declared_range
     if not low <= high:
@@ -56,14 +57,13 @@ def _check_black_box(problem: Problem) -> None:
         size = len(problem.row_slots[row]) if declared else 0
         rows.append(range(behind, behind + size) if declared else range(1))
         behind += size
+    rows += [range(1, 2)] * problem.n_actions
     sound = (
         problem.random_start
         and problem.slot_successor[:3] == [end + 1, end, end + 1]
         and problem.slot_low == [[low, 0.0, nothing] + [low] * (behind - 3)]
         and problem.slot_high == [[high, 0.0, nothing] + [high] * (behind - 3)]
-        and problem.row_slots[:-1]
-        == (rows + [range(1, 2)] * problem.n_actions) * (1 if problem.stationary else problem.horizon)
-        and problem.row_slots[-1] == range(2, 3)
+        and problem.row_slots == rows * (1 if problem.stationary else problem.horizon) + [range(2, 3)]
         and problem.possible == [_possible(problem, row) for row in range(problem.n_rows)]
     )
     if not sound:
@@ -90,12 +90,12 @@ def _possible(problem: Problem, row: int) -> int:
         return end
     if problem.state_of(row) == end:
         return 1
-    following = [problem.slot_successor[j] for j in problem.row_slots[row]]
     if problem.successors == "unknown":
-        following = list(range(problem.n_states))
-    if following != sorted(set(following)) or following[-1] > end:
-        return 0
-    return sum(problem.reward_kinds(row, y) for y in following)
+        return sum(problem.reward_kinds(row, y) for y in range(problem.n_states))
+    following = [problem.slot_successor[j] for j in problem.row_slots[row]]
+    if problem.random_rewards:  # a state has one place, whatever its rewards
+        following = following if len(set(following)) == len(following) else [end + 1]
+    return len(following) if following == sorted(following) and following[-1] <= end else 0
 
 
 def _found_in_order(names: list[str]) -> bool:

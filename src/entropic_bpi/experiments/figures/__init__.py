@@ -11,11 +11,11 @@ import os
 from collections.abc import Mapping, Sequence
 
 from entropic_bpi._checks import check_choice, check_flag, check_list, check_path
-from entropic_bpi.experiments.figures import chi2, interval, regret, stopping, tightness
-from entropic_bpi.experiments.figures._figure import FULL, QUICK, Plot, save
+from entropic_bpi.experiments.figures import chi2, interval, regret, stopping, tightness, tuned
+from entropic_bpi.experiments.figures._figure import FULL, QUICK, Plot, read_table, save
 from entropic_bpi.experiments.runner import run
 
-__all__ = ["FIGURES", "PAPER", "Plot", "reproduce"]
+__all__ = ["FIGURES", "PAPER", "Plot", "read_table", "reproduce"]
 
 FIGURES: Mapping[str, Plot] = {
     "fig3": stopping.FIG3,
@@ -28,7 +28,7 @@ FIGURES: Mapping[str, Plot] = {
     "certify": stopping.CERTIFY,
     "interval": interval.INTERVAL,
     "chi2": chi2.CHI2,
-    "tuned": regret.TUNED,
+    "tuned": tuned.TUNED,
     "tight": tightness.TIGHT,
     "factors": tightness.FACTORS_OFF,
 }
@@ -54,7 +54,7 @@ def reproduce(
     Parameters
     ----------
     names : list of str
-        Of :data:`FIGURES`; none means those of the paper.
+        Of ``FIGURES``; none means those of the paper.
     quick : bool
         10⁵ episodes, 3 seeds and coarser grids instead of 10⁷ and 15.
     seeds : int, optional

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +18,19 @@ from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.experiments.spec import RunSpec
 from entropic_bpi.experiments.store import Results
 
-__all__ = ["FULL", "QUICK", "Plot", "Size", "Table", "column", "rows_where", "save", "save_drawing", "write_table"]
+__all__ = [
+    "FULL",
+    "QUICK",
+    "Plot",
+    "Size",
+    "Table",
+    "column",
+    "read_table",
+    "rows_where",
+    "save",
+    "save_drawing",
+    "write_table",
+]
 
 Table = list[dict[str, Any]]
 """Rows of a figure's data; all have the same keys."""
@@ -70,9 +84,12 @@ def save(plot: Plot, name: str, results: Results, size: Size, folder: Path) -> s
 
 
 def save_drawing(figure: Any, folder: Path, name: str) -> None:
-    """Write a figure as PNG and PDF, the same bytes each time."""
-    for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
-        write_atomically(folder / f"{name}.{kind}", partial(figure.savefig, format=kind, metadata=metadata))
+    """Write a figure as PNG and PDF, the same bytes each time; journals refuse the fonts of type 3 that are the default."""
+    from matplotlib import rc_context
+
+    with rc_context({"pdf.fonttype": 42}):
+        for kind, metadata in (("png", None), ("pdf", {"CreationDate": None})):
+            write_atomically(folder / f"{name}.{kind}", partial(figure.savefig, format=kind, metadata=metadata))
 
 
 def column(table: Table, name: str) -> np.ndarray:
@@ -86,3 +103,20 @@ def rows_where(table: Table, **wanted: Any) -> Table:
 def write_table(path: Path, table: Table) -> None:
     columns = list(table[0])
     write_csv(path, columns, ([row[name] for name in columns] for row in table))
+
+
+def read_table(path: str | os.PathLike[str]) -> Table:
+    """The table that :func:`reproduce` saved as CSV, from which the drawing and the paragraph of a figure follow."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _value(text: str) -> Any:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,4 +1,4 @@
-"""Regret of the learners: Figures 5 to 8 of the paper, all of them at a glance, and one common grid of bonus scales."""
+"""Regret of the learners: Figures 5 to 8 of the paper, and all of them at a glance."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from entropic_bpi.experiments.figures._figure import Plot, Size, Table, column, 
 from entropic_bpi.experiments.spec import RunSpec, grid
 from entropic_bpi.experiments.statistics import summary
 from entropic_bpi.experiments.store import Results
+from entropic_bpi.learners import title
 
-__all__ = ["CHECKED", "CLAIMS", "ENTRIES", "LEARNERS", "OVERVIEW", "PRINTED", "TUNED", "Verdict", "at", "verdicts"]
+__all__ = ["CHECKED", "CLAIMS", "ENTRIES", "LEARNERS", "OVERVIEW", "PRINTED", "Verdict", "at", "verdicts"]
 
 LEARNERS = ("entropic_bpi", "rsvi", "rsq", "rsvi2", "rsq2", "ucb_advantage", "rodi_otp", "rodi_pto", "rovi")
 PRINTED, CHECKED = "entropic_bpi (printed)", "entropic_bpi (verified)"
@@ -26,15 +27,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
 NAMES = {
     PRINTED: "Entropic-BPI, printed bonus",
     CHECKED: "Entropic-BPI, machine-checked bonus",
-    "entropic_bpi": "Entropic-BPI",
-    "rsvi": "RSVI",
-    "rsq": "RSQ",
-    "rsvi2": "RSVI2",
-    "rsq2": "RSQ2",
-    "ucb_advantage": "UCB-Advantage",
-    "rodi_otp": "RODI-OTP",
-    "rodi_pto": "RODI-PTO",
-    "rovi": "ROVI",
+    **{learner: title(learner) for learner in LEARNERS},
 }
 # Colour and dashes. Entropic-BPI alone has the first colour; curves that nearly coincide differ in both.
 LOOKS = {
@@ -58,15 +51,11 @@ POINTS = 30
 FIRST_DRAWN, LATE = 10, 300
 # Before, bonuses are clipped and all learners play at random among ties: who is behind, and by how much, is chance.
 SETTLED = 10**4
-SCALES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
-TUNED_BETA, TUNED_EPISODES = 2.0, 10**6
-# Seeds from here on choose the scale; the curves are drawn from the others, so that choosing does not flatter them.
-TUNING_SEED = 1000
 
 
 def at(beta: float) -> Plot:
     """The figure of the paper for one β."""
-    return Plot(partial(_sweep, beta), _table, _draw, partial(_tell, beta))
+    return Plot(partial(_sweep, beta), _table, draw, partial(_tell, beta))
 
 
 def _sweep(beta: float, size: Size) -> list[RunSpec]:
@@ -75,7 +64,7 @@ def _sweep(beta: float, size: Size) -> list[RunSpec]:
 
 
 def _table(results: Results) -> Table:
-    return [row for name in ENTRIES for row in _curve(results, _runs_of(results, name), learner=name)]
+    return [row for name in ENTRIES for row in curve_of(results, _runs_of(results, name), learner=name)]
 
 
 def _runs_of(results: Results, name: str) -> np.ndarray:
@@ -84,7 +73,7 @@ def _runs_of(results: Results, name: str) -> np.ndarray:
     return (results.runs["algorithm"] == entry["learner"]) & (constants == entry.get("constants"))
 
 
-def _curve(results: Results, chosen: np.ndarray, **label: Any) -> Table:
+def curve_of(results: Results, chosen: np.ndarray, **label: Any) -> Table:
     """Regret over time of the chosen runs, which share one grid, at points for a logarithmic and for a linear axis."""
     curves = [results.curve(int(run)) for run in np.flatnonzero(chosen)]
     if not curves:
@@ -96,7 +85,7 @@ def _curve(results: Results, chosen: np.ndarray, **label: Any) -> Table:
     return [{**label, "episodes": int(episodes[i]), **summary(regret[:, i])} for i in points]
 
 
-def _draw(table: Table) -> Any:
+def draw(table: Table) -> Any:
     """The regret on linear axes as in the paper, on logarithmic ones, and per episode, where learners can be told apart."""
     from entropic_bpi.plots import new_figure, plain_numbers, tidy
 
@@ -175,7 +164,7 @@ def _lowest_at_the_end(mine: dict[str, Any], rival: dict[str, Any]) -> Verdict:
         AT_THE_END,
         ratio >= 1,
         f"its regret is {_number(mine['mean'])}, that of the best baseline, {NAMES[rival['learner']]}, {ratio:.2f} times as "
-        f"much; their intervals are {_apart(mine, rival)}",
+        f"much; their intervals are {apart(mine, rival)}",
     )
 
 
@@ -191,7 +180,7 @@ def _lowest_throughout(episodes: np.ndarray, mean: np.ndarray, best: np.ndarray)
     )
     if excess.max() > 0:
         evidence += (
-            f", by at most {excess.max():.0%} (the first {_number(SETTLED)}, played nearly at random, left aside)"
+            f", by at most {excess.max():.0%} after the first {_number(SETTLED)}, which are played nearly at random"
         )
     return Verdict(THROUGHOUT, False, evidence)
 
@@ -217,7 +206,7 @@ def _tell(beta: float, table: Table) -> str:
         f"(H = {HORIZON}), on linear axes as there, on logarithmic ones, and per episode, for Entropic-BPI played as a "
         "regret learner, with the bonus that the paper prints and with the machine-checked one, and for eight baselines "
         f"with their published constants; mean over {_trials(order[0])} with Student's 95% band per episode. "
-        f"{_order(order)} {_judged(table)}"
+        f"{listed(order)} {_judged(table)}"
     )
 
 
@@ -225,11 +214,16 @@ def _trials(row: dict[str, Any]) -> str:
     return f"{row['seeds']} trial{'s' * (row['seeds'] > 1)} of {_number(row['episodes'])} episodes"
 
 
-def _order(order: Table) -> str:
-    listed = ", ".join(
+def listed(order: Table) -> str:
+    ends = ", ".join(
         f"{NAMES[row['learner']]} {row['mean']:.4g} [{row['mean_low']:.4g}, {row['mean_high']:.4g}]" for row in order
     )
-    return f"Mean regret at the end, from the lowest, with its interval: {listed}.".replace("e+0", "e")
+    return f"Mean regret at the end, from the lowest, with its interval: {ends}.".replace("e+0", "e")
+
+
+def apart(one: dict[str, Any], other: dict[str, Any]) -> str:
+    gaps = one["mean_low"] - other["mean_high"], other["mean_low"] - one["mean_high"]
+    return "apart" if any(gap > 0 for gap in gaps) else "not apart"  # one trial has no interval: NaN is not apart
 
 
 def _judged(table: Table) -> str:
@@ -305,54 +299,3 @@ def _at_every_beta(rows: Table, claim: str) -> Verdict:
 
 
 OVERVIEW = Plot(_sweep_overview, _table_overview, _draw_overview, _tell_overview)
-
-
-# -- one common grid of scales ---------------------------------------------------------------------------------------
-
-
-def _sweep_tuned(size: Size) -> list[RunSpec]:
-    episodes = min(size.episodes, TUNED_EPISODES)
-    tuning = range(TUNING_SEED, TUNING_SEED + max(2, size.seeds // 3))
-    seeds = [*range(size.seeds), *tuning]
-    return grid(horizon=HORIZON, beta=TUNED_BETA, learner=LEARNERS, episodes=episodes, scale=SCALES, seeds=seeds)
-
-
-def _table_tuned(results: Results) -> Table:
-    runs = results.runs
-    scales = np.array([json.loads(spec)["options"]["scale"] for spec in runs["spec"]])
-    tuning = runs["seed"] >= TUNING_SEED
-    table = []
-    for learner in LEARNERS:
-        mine = runs["algorithm"] == learner
-        tried = sorted(set(scales[mine & tuning]), reverse=True)
-        if tried:
-            best = min(tried, key=lambda scale: runs["regret"][mine & tuning & (scales == scale)].mean())
-            table += _curve(results, mine & ~tuning & (scales == best), learner=learner, scale=float(best))
-    return table
-
-
-def _tell_tuned(table: Table) -> str:
-    order = ranking(table)
-    chosen = ", ".join(f"{NAMES[row['learner']]} {row['scale']:g}" for row in order)
-    edge = [NAMES[row["learner"]] for row in order if row["scale"] == min(SCALES)]
-    beyond = (
-        f" For {', '.join(edge)} it is the smallest of the grid, so a still smaller one might do better."
-        if edge
-        else ""
-    )
-    return (
-        f"Cumulative regret at β = {TUNED_BETA:g} on the risky bridge (H = {HORIZON}), each learner with the bonus scale "
-        f"that gave it the lowest regret after {order[0]['episodes']} episodes, out of one grid common to all (1 to "
-        f"{min(SCALES):g}). Scales were chosen on seeds of their own; the curves are means over {order[0]['seeds']} other "
-        f"seeds with Student's 95% band. A scale below 1 gives up the published guarantees. Chosen: {chosen}.{beyond} "
-        f"{_order(order)} The lowest is {NAMES[order[0]['learner']]}; its interval and that of the next one, "
-        f"{NAMES[order[1]['learner']]}, are {_apart(order[0], order[1])}."
-    )
-
-
-def _apart(one: dict[str, Any], other: dict[str, Any]) -> str:
-    gaps = one["mean_low"] - other["mean_high"], other["mean_low"] - one["mean_high"]
-    return "apart" if any(gap > 0 for gap in gaps) else "not apart"  # one trial has no interval: NaN is not apart
-
-
-TUNED = Plot(_sweep_tuned, _table_tuned, _draw, _tell_tuned)

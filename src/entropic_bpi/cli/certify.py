@@ -1,0 +1,243 @@
+"""``certify``: a certificate from a log of somebody else's decisions."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from entropic_bpi._files import write_csv
+from entropic_bpi._text import printable
+from entropic_bpi.cli._app import CLAIM_FAILED
+from entropic_bpi.cli._show import attitude, certified_choices, new_folder, show_policy, terminal
+from entropic_bpi.cli._sources import BetaOption, JsonOption
+from entropic_bpi.errors import InvalidProblemError
+
+if TYPE_CHECKING:
+    from entropic_bpi.certificate import Certificate
+    from entropic_bpi.log import Log
+    from entropic_bpi.shortfall import Missing
+
+CERTIFICATE, TABLE, PLOT = "certificate.json", "missing.csv", "missing.png"
+_SHOWN_ROWS = 10
+
+
+def _column(text: str) -> Any:
+    return typer.Option(metavar="COLUMN", help=text, show_default=False)
+
+
+def certify(
+    log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV or Parquet file, or a query in DuckDB's SQL.")],
+    episode: Annotated[str, _column("Which episode a line belongs to.")],
+    step: Annotated[str, _column("Its step there: 0, 1, 2, ...")],
+    state: Annotated[str, _column("The state before the step.")],
+    action: Annotated[str, _column("What was done.")],
+    reward: Annotated[str, _column("What it paid.")],
+    beta: BetaOption,
+    delta: Annotated[float, typer.Option(help="Probability with which the claim may fail.")],
+    horizon: Annotated[int, typer.Option(help="Number of steps that count.")],
+    reward_range: Annotated[
+        tuple[float, float], typer.Option(metavar="LOW HIGH", help="Where all rewards lie, seen or not.")
+    ],
+    next_state: Annotated[str | None, _column("The state after the step. Default: that of the next line.")] = None,
+    terminated: Annotated[str | None, _column("Whether the episode ended by itself with this step.")] = None,
+    truncated: Annotated[str | None, _column("Whether the episode was cut after this step.")] = None,
+    all_truncated: Annotated[
+        bool, typer.Option("--all-truncated", help="Every episode that did not terminate was cut.")
+    ] = False,
+    states: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="All states that may occur. Default: those of the log.")
+    ] = None,
+    actions: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="All actions that may occur. Default: those of the log.")
+    ] = None,
+    exclude: Annotated[
+        str | None, typer.Option(metavar="CONDITION", help="Leave out episodes with such a line (SQL).")
+    ] = None,
+    eps: Annotated[
+        float | None, typer.Option(help="The gap that is asked for. Default: whatever the log certifies.")
+    ] = None,
+    stationary: Annotated[bool, typer.Option(help="Assume the same transitions at every step.")] = True,
+    rewards: Annotated[str, typer.Option(help="The law of a reward: fixed, random or random-pair.")] = "fixed",
+    max_successors: Annotated[
+        int | None, typer.Option(help="Assume at most so many outcomes of each state and action.")
+    ] = None,
+    return_range: Annotated[
+        tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Assume that all returns lie in this range.")
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Certify this policy: columns state and action (.csv), an object (.json), or .npy."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for certificate and what is missing.")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Certify a policy from a log of somebody else's decisions, and say what the log lacks.
+
+    The claim holds however the decisions were made, if each depended on the past alone and nothing was left out for what it
+    led to. What else is assumed is printed.
+
+    Examples:
+
+        entropic-bpi certify log.csv --episode id --step t --state place --action move --reward paid --terminated over
+        --beta -1 --delta 0.05 --horizon 20 --reward-range 0 1 --out run
+
+        entropic-bpi verify run/certificate.json
+
+    Writes certificate.json, missing.csv and missing.png: which visits would make the claim tighter.
+
+    Exit codes: 0 certified; 1 the gap is larger than --eps; 2 bad input, with the line of the log that is at fault.
+    """
+    import entropic_bpi as eb
+    from entropic_bpi import plots
+
+    if out is not None:
+        new_folder(out, (CERTIFICATE, TABLE, PLOT))
+    data = eb.Log.read(
+        log,
+        episode=episode,
+        step=step,
+        state=state,
+        action=action,
+        reward=reward,
+        next_state=next_state,
+        terminated=terminated,
+        truncated=True if all_truncated else truncated,
+        states=_labels(states),
+        actions=_labels(actions),
+        exclude=exclude,
+    )
+    claim = eb.certify(
+        data,
+        beta=beta,
+        eps=eps,
+        delta=delta,
+        policy=None if policy is None else _read_policy(policy),
+        horizon=horizon,
+        reward_range=reward_range,
+        stationary=stationary,
+        rewards=rewards,
+        max_successors=max_successors,
+        return_range=return_range,
+    )
+    lacking = eb.missing(claim)
+    if out is not None:
+        claim.save(out / CERTIFICATE)
+        write_csv(out / TABLE, lacking.rows[0]._fields if lacking.rows else (), lacking.rows)
+        plots.save(plots.missing(lacking), out / PLOT)
+    if as_json:
+        print(json.dumps(_as_json(data, claim, lacking), indent=2))
+    else:
+        _show(data, claim, lacking, given=policy is not None, wanted=eps is not None)
+        if out is not None:
+            print(f"\nwritten  {printable(str(out))}: {CERTIFICATE}, {TABLE}, {PLOT}")
+    return 0 if claim.reached else CLAIM_FAILED
+
+
+def _labels(text: str | None) -> list[Any] | None:
+    """Labels separated by commas, integers if all of them are."""
+    if text is None:
+        return None
+    labels = [label.strip() for label in text.split(",")]
+    numbers = [int(label) for label in labels if label.removeprefix("-").isdecimal()]
+    return numbers if [str(number) for number in numbers] == labels else labels
+
+
+def _read_policy(path: Path) -> Any:
+    """A policy file: an array ``(H, S)``, or the action for each state."""
+    import numpy as np
+
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":
+            table = json.loads(text)
+        else:
+            table = {line["state"]: line["action"] for line in csv.DictReader(text.splitlines())}
+    except FileNotFoundError:
+        raise InvalidProblemError(f"no such file: {path}") from None
+    except KeyError as error:
+        raise InvalidProblemError(f"--policy: {path} has no column {error}; it needs state and action") from None
+    except (ValueError, EOFError, csv.Error) as error:
+        raise InvalidProblemError(f"--policy: {path} cannot be read: {error}") from None
+    if not isinstance(table, dict):
+        raise InvalidProblemError(f"--policy: {path} must hold an object with the action for each state")
+    return table
+
+
+def _as_json(log: Log, claim: Certificate, lacking: Missing) -> dict[str, Any]:
+    behaviour = log.value(claim.beta, claim.problem.horizon)
+    return {
+        "beta": claim.beta,
+        "eps": claim.eps,
+        "delta": claim.delta,
+        "certified": claim.reached,
+        "lower": claim.lower,
+        "upper": claim.upper,
+        "gap": claim.gap,
+        "episodes": claim.episodes,
+        "behaviour": None if behaviour != behaviour else behaviour,
+        "assumptions": list(claim.assumptions),
+        "policy": [choice._asdict() for choice in certified_choices(claim)],
+        "missing": [row._asdict() for row in lacking.rows],
+        "suggestions": lacking.suggestions,
+    }
+
+
+def _show(log: Log, claim: Certificate, lacking: Missing, *, given: bool, wanted: bool) -> None:
+    from rich.table import Table
+
+    console, surely = terminal(), f"with probability at least {1 - claim.delta:g}"
+    problem, behaviour = claim.problem, log.value(claim.beta, claim.problem.horizon)
+    facts = Table.grid("name", "value", padding=(0, 2))
+    facts.add_row(
+        "log",
+        f"{log.name}: {log.episodes:,} episodes, {log.lines:,} lines, {len(log.states)} states, {len(log.actions)} actions",
+    )
+    facts.add_row("beta", f"{claim.beta:g} ({attitude(claim.beta)}), horizon {problem.horizon}")
+    facts.add_row("interval", f"{claim.lower:.6g} <= value of the policy <= best value <= {claim.upper:.6g}, {surely}")
+    facts.add_row("gap", f"best value - value of the policy <= {claim.gap:.6g}")
+    if wanted:
+        verdict = "is" if claim.reached else "is NOT"
+        facts.add_row("asked for", f"a gap of {claim.eps:g}, which {verdict} certified")
+    if behaviour == behaviour:
+        facts.add_row("behaviour", f"the log's own decisions earned about {behaviour:.6g} (an estimate, not a bound)")
+    for i, assumption in enumerate(claim.assumptions):
+        facts.add_row("" if i else "assumed", assumption)
+    console.print(facts)
+    console.print()
+    console.print(
+        f"The {'given ' if given else ''}policy on the states that it was seen to reach (steps count from 0):"
+    )
+    show_policy(console, certified_choices(claim))
+    console.print()
+    console.print("What is missing: visits that would make the gap smaller.")
+    show_missing(console, lacking)
+
+
+def show_missing(console: Any, lacking: Missing) -> None:
+    from rich.table import Table
+
+    table = Table("steps", "state", "action", "visits", "gap falls if doubled by", "needed", box=None, pad_edge=False)
+    for row in lacking.rows[:_SHOWN_ROWS]:
+        table.add_row(
+            "all" if row.step is None else f"{row.step}",
+            row.state or "(first states)",
+            row.action or "",
+            f"{row.visits}",
+            f"{row.fall:.3g}",
+            f"{row.needed}",
+        )
+    console.print(table)
+    if lacking.suggestions:
+        console.print(f"For a gap of about {lacking.target:.3g}:")
+    else:
+        console.print(f"More of the same is not enough for a gap of {lacking.target:.3g}: something was never seen.")
+    for words in lacking.suggestions[:_SHOWN_ROWS]:
+        console.print(f"  {words}")
