@@ -16,7 +16,9 @@ all that the induction needs.
 (min for :math:`\beta<0`), pessimistic :math:`U^p` the other way round. :math:`Z^o=\mathrm{best}_a U^o` bounds the optimum,
 :math:`Z^p=U^p(\hat\pi)` bounds the candidate :math:`\hat\pi`. The gap between them is bounded by
 :mod:`entropic_bpi.methods.gap`. Two candidates are tried: the policy with the best pessimistic value, and the one that
-minimises the gap bound state by state. Stop when :math:`\log\rho_1(s_1)\le|\beta|\varepsilon` for either.
+minimises the gap bound state by state. Stop when :math:`\log\rho_1(s_1)\le|\beta|\varepsilon` for either. Now and then,
+and when it may decide, a second test is tried, which takes longer and is often far sharper
+(:mod:`entropic_bpi.methods.pairs`).
 
 **Play.** Alternate between the policy greedy for :math:`Z^o` and the challenger: follow the candidate to the first place
 where another action might be better, play that action, and go on greedily.
@@ -443,7 +445,7 @@ def planning_beta(problem: Problem) -> float:
 
 
 class KL:
-    """Bounds from KL balls with the gap certificate; see the module's docstring.
+    """Bounds from KL balls with the gap and the pair certificate; see the module's docstring.
 
     Parameters
     ----------
