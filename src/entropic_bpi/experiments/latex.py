@@ -18,7 +18,7 @@ from entropic_bpi.experiments.statistics import summary
 from entropic_bpi.learners import title
 
 if TYPE_CHECKING:
-    from entropic_bpi.experiments.store import Results
+    pass
 
 __all__ = ["write_tables"]
 
