@@ -37,6 +37,11 @@ html_title = f"entropic-bpi {release}"
 html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
+html_theme_options = {
+    "footer_icons": [
+        {"name": "The paper (PMLR 336)", "url": "https://proceedings.mlr.press/v336/essakine26a.html", "html": "paper"},
+    ],
+}
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

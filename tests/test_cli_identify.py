@@ -457,3 +457,17 @@ def test_what_an_environment_needs_is_named(words, message):
     result = invoke(*words)
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
     assert message in result.output
+
+
+def test_random_rewards_are_declared_on_the_command_line():
+    lake = ["gym:FrozenLake-v1", "--beta", "-1", "--eps", "0.1", "--delta", "0.1", "--horizon", "3", "--seed", "1"]
+    played = invoke(*lake, "--reward-range", 0, 1, "--rewards", "random-pair", "--max-episodes", 5, "--json")
+    assert played.exit_code == 1
+    assert any("random, independent from visit to visit" in words for words in json.loads(played.stdout)["assumptions"])
+    for words, message in [
+        ([*lake, "--rewards", "random"], "rewards='random' is for environments"),
+        ([*lake, "--reward-range", 0, 1, "--rewards", "noisy"], "rewards must be one of fixed, random, random-pair"),
+    ]:
+        refused = invoke(*words)
+        assert refused.exit_code == 2
+        assert message in refused.stderr

@@ -31,7 +31,8 @@ def write_csv(path, lines, names=tuple(ROLES)):
 
 
 def seen_by(log, horizon=None):
-    outcomes = log.outcomes(horizon)
+    """Pooled over all steps or, with a horizon, at each step before it."""
+    outcomes = log.outcomes(pooled=horizon is None, horizon=horizon, last_ends=horizon is not None)
     keys = zip(*(array.tolist() for array in outcomes[:5]), strict=True)
     return Counter(dict(zip(keys, outcomes.times.tolist(), strict=True)))
 
@@ -348,8 +349,8 @@ def test_a_minari_data_set_is_a_log_in_the_numbering_of_its_environment(tmp_path
                 break
     about = {"algorithm_name": "random", "code_permalink": "none", "author": "us", "author_email": "us@here"}
     dataset = env.create_dataset("frozen/random-v0", **about)
-    for name in (dataset, "frozen/random-v0"):
-        log = eb.Log.from_minari(name)
+    for source in (dataset, "frozen/random-v0"):
+        log = eb.Log.from_minari(source)
         assert (log.states, log.actions, log.episodes) == (tuple(range(16)), tuple(range(4)), 30)
         assert seen_by(log, 6) == counted(lines, 6, 16)
     env.close()

@@ -81,7 +81,7 @@ def drawn(formula: str, *, display: bool) -> tuple[str, str | None]:
 def _put(writer: Any, node: Any, display: bool) -> None:
     picture, error = drawn(_aligned(node.astext()), display=display)
     if error:
-        _logger.warning("maths: %s in %s", error, node.astext(), location=node, type="maths")
+        _logger.warning("maths: %s (in: %s)", error, node.astext(), location=node, type="maths")
     writer.body.append(f'<div class="math">{picture}</div>' if display else picture)
     raise nodes.SkipNode
 

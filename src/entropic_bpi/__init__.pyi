@@ -1,4 +1,5 @@
 # Every public name and where it lives: read by type checkers, and by __init__.py when a name is first used.
+from . import compare as compare
 from . import events as events
 from . import experiments as experiments
 from . import instances as instances
@@ -13,6 +14,9 @@ from .errors import CertificateError as CertificateError
 from .errors import EntropicBPIError as EntropicBPIError
 from .errors import InvalidModelError as InvalidModelError
 from .errors import InvalidProblemError as InvalidProblemError
+from .evar import EVaR as EVaR
+from .evar import EVaRSolution as EVaRSolution
+from .evar import solve_evar as solve_evar
 from .gymnasium_env import as_gymnasium as as_gymnasium
 from .identification import identify as identify
 from .instances.gymnasium_table import from_gymnasium as from_gymnasium

@@ -359,15 +359,24 @@ def max_return(mdp: FiniteMDP) -> float:
     >>> eb.max_return(eb.instances.risky_bridge(horizon=7))
     5.0
     """
-    best = np.zeros(check_model(mdp).n_states)
+    return _extreme_return(check_model(mdp), np.maximum)
+
+
+def min_return(mdp: FiniteMDP) -> float:
+    """The smallest return that some policy can have with positive probability."""
+    return _extreme_return(mdp, np.minimum)
+
+
+def _extreme_return(mdp: FiniteMDP, extreme: np.ufunc) -> float:
+    values = np.zeros(mdp.n_states)
     for h in reversed(range(mdp.horizon)):
         rows = mdp.step_rows(h)
-        entries = best[rows.indices] if rows.rewards is None else best[rows.indices] + rows.rewards
-        top = np.maximum.reduceat(entries, rows.indptr[:-1]).reshape(mdp.n_states, mdp.n_actions)
+        entries = values[rows.indices] if rows.rewards is None else values[rows.indices] + rows.rewards
+        following = extreme.reduceat(entries, rows.indptr[:-1]).reshape(mdp.n_states, mdp.n_actions)
         if rows.rewards is None:
-            top = top + mdp.step_rewards(h)
-        best = top.max(axis=1)
-    return float(best[mdp.start_distribution > 0].max())
+            following = following + mdp.step_rewards(h)
+        values = extreme.reduce(following, axis=1)
+    return float(extreme.reduce(values[mdp.start_distribution > 0]))
 
 
 # -- the law of the return -----------------------------------------------------------------------------------

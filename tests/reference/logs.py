@@ -45,19 +45,25 @@ def table(lines):
 def counted(lines, horizon, n_states, next_states=True):
     """How often each ``(step, state, action, successor, reward)`` was seen at the steps before ``horizon``.
 
-    ``n_states`` is the end. Without next states, the next line of the episode has them, and what comes after the horizon
-    counts as the end.
+    ``n_states`` is the end. Without next states, the next line of the episode has them. If one is not known at the last
+    step, all count as the end there.
     """
     following = {(line[0], line[1]): line[2] for line in lines}
-    seen = Counter()
+    seen, untold = Counter(), False
     for episode, h, s, a, r, y, over, _ in lines:
         if over:
             y = n_states
         elif not next_states:
-            y = following.get((episode, h + 1), n_states if h == horizon - 1 else None)
-        if h < horizon and y is not None:
+            y = following.get((episode, h + 1))
+        untold |= h == horizon - 1 and y is None
+        if h < horizon and (y is not None or h == horizon - 1):
             seen[h, s, a, y, r] += 1
-    return seen
+    if not untold:
+        return seen
+    merged = Counter()
+    for (h, s, a, y, r), times in seen.items():
+        merged[h, s, a, n_states if h == horizon - 1 else y, r] += times
+    return merged
 
 
 def behaviour_value(lines, beta, horizon):

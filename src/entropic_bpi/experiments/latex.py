@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from entropic_bpi._files import write_text_atomically
 from entropic_bpi.experiments.statistics import summary
-from entropic_bpi.experiments.store import Results
 from entropic_bpi.learners import title
+
+if TYPE_CHECKING:
+    from entropic_bpi.experiments.store import Results
 
 __all__ = ["write_tables"]
 
@@ -35,18 +37,15 @@ _NAMES = {"beta": r"$\beta$", "horizon": "$H$", "eps": r"$\varepsilon$", "delta"
 Setting = dict[str, Any]
 
 
-def write_tables(results: Results, folder: Path) -> list[Path]:
+def write_tables(runs: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
     """Write ``KIND.tex`` for each kind of run that there is; runs that failed are left out."""
-    files = []
-    for kind in dict.fromkeys(results.runs["kind"]):
-        chosen = (results.runs["kind"] == kind) & np.array(
-            [error is None for error in results.runs["error"]], dtype=bool
-        )
+    files, succeeded = [], np.array([error is None for error in runs["error"]], dtype=bool)
+    for kind in dict.fromkeys(runs["kind"]):
+        chosen = (runs["kind"] == kind) & succeeded
         if chosen.any():
             files.append(folder / f"{kind}.tex")
-            write_text_atomically(
-                files[-1], _document(results.where(chosen).runs, *_MEASURE.get(kind, _MEASURE["identify"]))
-            )
+            measured = {name: column[chosen] for name, column in runs.items()}
+            write_text_atomically(files[-1], _document(measured, *_MEASURE.get(kind, _MEASURE["identify"])))
     return files
 
 

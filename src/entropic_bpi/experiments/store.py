@@ -290,7 +290,7 @@ def export(
     if "latex" in formats:
         from entropic_bpi.experiments.latex import write_tables
 
-        files += write_tables(load(path), folder)
+        files += write_tables(load(path).runs, folder)
     return files
 
 

@@ -4,8 +4,8 @@ A finite space is ``Discrete``, ``MultiDiscrete``, ``MultiBinary``, a ``Box`` of
 finite spaces. Its elements are made of integers, each with a range of its own; read as the digits of one number (mixed
 radix, the last one turning fastest), they are the element's index.
 
-Any other observation can be a state too, if a bound on how many there are is declared: :class:`Found` numbers them as they
-are first seen. What identifies an observation, then and in the certificate, is its :func:`label`.
+Any other observation can be a state too, if a bound on how many there are is declared: ``Found`` numbers them as they
+are first seen. What identifies an observation, then and in the certificate, is its ``label``.
 """
 
 from __future__ import annotations
