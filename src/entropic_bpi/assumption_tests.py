@@ -100,9 +100,7 @@ def _arrival(problem: Problem, previous: int) -> str:
 
 
 def _odds(test: OneLaw) -> str:
-    return (
-        f"If they were, such a difference would come up in fewer than 1 run of {math.exp(min(test.log_e(), 300)):.3g}"
-    )
+    return f"By chance such a difference comes up in at most 1 run of {math.exp(min(test.log_e(), 300)):.3g}"
 
 
 def _not_possible(earned: float, upper: float) -> str:
