@@ -285,6 +285,33 @@ def test_what_contradicts_a_declaration_is_named_with_its_line(uniform, declared
         eb.certify(read(lines), beta=-1.0, **{**DECLARED, **declared})
 
 
+def test_states_that_nobody_saw_widen_the_claim(uniform):
+    closed, open_ended = (eb.certify(uniform, beta=-1.0, max_states=most, **DECLARED) for most in (None, 4))
+    assert open_ended.gap > closed.gap
+    assert open_ended.problem.state_names == ("0", "1", "#2", "#3", "end")
+    assert "there are no other actions than those that are named" in open_ended.assumptions
+    assert eb.verify(open_ended).ok
+    given = eb.certify(uniform, beta=-1.0, max_states=4, policy=np.array([[0, 1]] * 3), **DECLARED)
+    assert given.policy.shape == (3, 5)
+    with pytest.raises(InvalidProblemError, match="max_states must be between 2"):
+        eb.certify(uniform, beta=-1.0, max_states=1, **DECLARED)
+
+
+def test_a_log_of_two_seasons_is_found_out():
+    """Even steps and odd steps have different laws: pooled, that is rejected, and step by step it is certified."""
+    kernel = np.stack([KERNEL, KERNEL[:, ::-1], KERNEL])
+    seasons = eb.FiniteMDP(kernel, REWARDS, horizon=3, start=[0.7, 0.3, 0.0])
+    log = read(play(seasons, 2000, np.random.default_rng(10), ends=(2,)))
+    with pytest.raises(
+        InvalidProblemError, match=r"not the same at every step: .* the log are kept, and counted step by"
+    ):
+        eb.certify(log, beta=-1.0, **DECLARED)
+    claim = eb.certify(log, beta=-1.0, stationary=False, **DECLARED)
+    assert is_true(claim, seasons)
+    assert claim.circumstances.tests is not None
+    assert eb.verify(claim).ok
+
+
 def test_a_state_may_be_called_end():
     lines = [(0, 0, "end", "a", 0.0, "x", False, False), (0, 1, "x", "a", 1.0, "y", True, False)]
     claim = eb.certify(read(lines, states=None, actions=None), beta=1.0, **DECLARED)

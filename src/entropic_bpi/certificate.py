@@ -486,7 +486,7 @@ def _assumptions_of(problem: Problem, transitions: Transitions, circumstances: C
         "mask": "the possible next states are those of the declared mask",
     }
     return (
-        *_origin_of(circumstances),
+        *_origin_of(problem, circumstances),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
         *_state_assumption(problem),
@@ -505,7 +505,7 @@ def _state_assumption(problem: Problem) -> tuple[str, ...]:
     return (f"{bound}; a state is one of them, numbered as it was first seen",)
 
 
-def _origin_of(circumstances: Circumstances) -> tuple[str, ...]:
+def _origin_of(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:
     """Where the episodes come from."""
     log = circumstances.log
     if log is None:
@@ -514,7 +514,7 @@ def _origin_of(circumstances: Circumstances) -> tuple[str, ...]:
     origin = [
         "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
         "is missing because of what it led to",
-        "there are no other states and actions than those that are named",
+        f"there are no other {'states and ' if problem.max_states is None else ''}actions than those that are named",
     ]
     if log.unused:
         origin.append(

@@ -245,8 +245,12 @@ def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
         policy = _by_label(_table(policy), evidence)
     elif callable(policy):
         policy = _by_label(policy, evidence)
-    elif problem.black_box_rewards and np.shape(policy) == (problem.horizon, problem.n_states - 1):
-        policy = np.column_stack([policy, np.zeros(problem.horizon, dtype=np.int64)])  # nothing is done after the end
+    elif problem.black_box_rewards and np.shape(policy) in (
+        (problem.horizon, problem.n_states - 1),
+        (problem.horizon, len(evidence.states)),
+    ):
+        # Nothing is done after the end, and anything in a state that nobody saw.
+        policy = np.pad(policy, ((0, 0), (0, problem.n_states - np.shape(policy)[1])))
     checked = check_policy(policy, problem.horizon, problem.n_states, problem.n_actions)
     return np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
 

@@ -68,6 +68,9 @@ def certify(
     return_range: Annotated[
         tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Assume that all returns lie in this range.")
     ] = None,
+    max_states: Annotated[
+        int | None, typer.Option(help="Assume at most so many states, those of the log included.")
+    ] = None,
     policy: Annotated[
         Path | None,
         typer.Option(
@@ -124,6 +127,7 @@ def certify(
         rewards=rewards,
         max_successors=max_successors,
         return_range=return_range,
+        max_states=max_states,
     )
     lacking = eb.missing(claim)
     if out is not None:

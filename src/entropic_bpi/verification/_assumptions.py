@@ -89,7 +89,7 @@ def _origin(claim: Claim) -> list[str]:
     sentences = [
         "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
         "is missing because of what it led to",
-        "there are no other states and actions than those that are named",
+        f"there are no other {'actions' if claim.max_states else 'states and actions'} than those that are named",
     ]
     if claim.log.unused > 0:
         sentences.append(
