@@ -247,7 +247,7 @@ def mutate_header(rng, header, arrays):
 
 
 def mutate_number(rng, header, arrays):
-    name = pick(rng, [name for name in arrays if arrays[name]])
+    name = pick(rng, [name for name in arrays if arrays[name] and module._ARRAYS[name].itemsize > 1])
     kind = "<i8" if name == "history" or module._ARRAYS[name] == np.dtype("<i8") else "<f8"
     numbers = np.frombuffer(arrays[name], kind).copy()
     index = int(rng.integers(len(numbers)))

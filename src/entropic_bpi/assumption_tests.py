@@ -76,7 +76,7 @@ def _not_stationary(problem: Problem, test: OneLaw) -> str:
     places = [f"{problem.place(row)} (most of all at step {step})" for row, step in test.suspects(_MOST_SUSPECTS)]
     return (
         f"transitions are not the same at every step: look at {'; '.join(places)}. {_odds(test)}. Give stationary=False "
-        "(--no-stationary): with the same checkpoint it goes on with the episodes that were played, counted step by step"
+        "(--no-stationary): the episodes of the checkpoint or the log are kept, and counted step by step"
     )
 
 

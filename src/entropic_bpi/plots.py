@@ -198,21 +198,23 @@ def _reached(certificate: Certificate) -> np.ndarray:
 def missing(lacking: Missing) -> Figure:
     """What a certificate lacks, by state and action: how much the gap falls with twice the visits, and how many are needed.
 
-    Counts of several steps are added up; the most helpful states come first, no more than fit the page.
+    Several steps are added up; the most helpful states come first, no more than fit the page.
     """
     falls: dict[tuple[str, str], float] = {}
     visits: dict[tuple[str, str], list[int]] = {}
     for row in lacking.rows:
-        place = ("first states", "new episodes") if row.state is None or row.action is None else (row.state, row.action)
+        if row.state is None or row.action is None:
+            continue
+        place = row.state, row.action
         falls[place] = falls.get(place, 0.0) + row.fall
         visits.setdefault(place, [0, 0])
         visits[place] = [visits[place][0] + row.visits, visits[place][1] + row.needed]
     states = list(dict.fromkeys(state for state, _ in sorted(falls, key=lambda place: -falls[place])))[:_MOST_STATES]
     actions = sorted({action for state, action in falls if state in states})
     table = np.array([[falls.get((state, action), np.nan) for action in actions] for state in states])
-    figure = new_figure(1.6 + 0.9 * len(actions), 1.2 + 0.35 * len(states))
+    figure = new_figure(max(3.4, 1.6 + 0.9 * len(actions)), max(2.4, 1.2 + 0.35 * len(states)))
     axes = figure.subplots()
-    image = axes.imshow(table, cmap="Oranges", aspect="auto", vmin=0.0)
+    image = axes.imshow(table.reshape(len(states), len(actions)), cmap="Oranges", aspect="auto", vmin=0.0)
     for (i, j), fall in np.ndenumerate(table):
         if np.isfinite(fall):
             now, needed = visits[states[i], actions[j]]
@@ -225,7 +227,7 @@ def missing(lacking: Missing) -> Figure:
     axes.set_title(
         f"Visits now → needed for a gap of {short(lacking.target)} (now {short(lacking.gap)})", fontsize=7, wrap=True
     )
-    figure.colorbar(image, label="fall of the gap with twice the visits")
+    figure.colorbar(image).set_label("fall of the gap with twice the visits", fontsize="small")
     return figure
 
 
