@@ -182,9 +182,6 @@ def pair_bound(sign, top: Row, bottom: Row, value, d, slip=None, enumerated=ENUM
                     values.append(sum(part * value[i, j] * seen_from_other[j] for j, part in row.items()))
                 elif slip == "table transposed":
                     values.append(sum(part * seen_from_other[j] / value[i, j] for j, part in row.items()))
-                elif slip == "divided by the average":
-                    mean = sum(part * value[j, i] for j, part in row.items())
-                    values.append(sum(part * seen_from_other[j] for j, part in row.items()) / mean)
                 else:
                     values.append(sum(part * seen_from_other[j] / value[j, i] for j, part in row.items()))
             of_other, of_base = c_other * np.array(values), c_base * np.array([u[j] for j in base.states])
@@ -249,7 +246,7 @@ def pair_certificate(
                 ref = max(share, key=share.get)
                 from_ref, to_ref = now_d[ref, y].copy(), now_d[y, ref].copy()
                 from_ref[y == ref] = to_ref[y == ref] = 1.0
-                divide = by_slot if sg < 0 and slip != "weights not divided by rho" else np.ones(len(y))
+                divide = by_slot if sg < 0 or slip == "weights divided by rho" else np.ones(len(y))
                 own[s] = min(own[s], same(mine, by_slot, 1 / from_ref / divide, to_ref / divide))
             for a in range(t.actions[h]):
                 first = _ratio(sg, u_opt[h, s, a], z_pess[h, s])

@@ -7,11 +7,18 @@ step where what follows can depend on the next state. The event is about transit
 it holds for every β, every ε, every policy and every known reward at once. Where rewards are random it gets half of δ, and
 the other half is for their laws, at the one β of the problem (``entropic_bpi.methods.rewards``).
 
+**Declared returns.** From a state where somebody can be after h steps, the return lies between :math:`R_{low}-h\cdot high`
+and :math:`R_{high}-h\cdot low`, by the Markov property, so :math:`e^{\beta r}Z_{h+1}` is cut at these ends wherever it is
+used (:func:`entropic_bpi.methods.gap.slot_value`). The bounds then hold for the states where somebody can be, which is
+all that the induction needs.
+
 **Plan.** Backwards over the steps, with max and min over the balls: optimistic :math:`U^o=e^{\beta r}\max qZ^o`
 (min for :math:`\beta<0`), pessimistic :math:`U^p` the other way round. :math:`Z^o=\mathrm{best}_a U^o` bounds the optimum,
 :math:`Z^p=U^p(\hat\pi)` bounds the candidate :math:`\hat\pi`. The gap between them is bounded by
 :mod:`entropic_bpi.methods.gap`. Two candidates are tried: the policy with the best pessimistic value, and the one that
-minimises the gap bound state by state. Stop when :math:`\log\rho_1(s_1)\le|\beta|\varepsilon` for either.
+minimises the gap bound state by state. Stop when :math:`\log\rho_1(s_1)\le|\beta|\varepsilon` for either. Now and then,
+and when it may decide, a second test is tried, which takes longer and is often far sharper
+(:mod:`entropic_bpi.methods.pairs`).
 
 **Play.** Alternate between the policy greedy for :math:`Z^o` and the challenger: follow the candidate to the first place
 where another action might be better, play that action, and go on greedily.
@@ -79,6 +86,8 @@ CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 # When the pair certificate is computed: after this growth of the episodes, or this close to ε by what is expected of it.
 PAIRS_GROWTH, PAIRS_CLOSE = 1.2, 1.1
+# How much larger, relatively, its gap may become when solvers converge: they may move mass in another way.
+PAIRS_ROOM = 1e-4
 # What a certificate's gap may come from. The pair certificate takes longer to check: it must be better by this share.
 RATIO, PAIRS = "ratio", "pairs"
 WORTH_PAIRS = 1e-3
@@ -438,7 +447,7 @@ def planning_beta(problem: Problem) -> float:
 
 
 class KL:
-    """Bounds from KL balls with the gap certificate; see the module's docstring.
+    """Bounds from KL balls with the gap and the pair certificate; see the module's docstring.
 
     Parameters
     ----------
@@ -489,10 +498,11 @@ class KL:
         for tried in (kind, 1 - kind):
             if occupied is not None and np.array_equal(*(plan.policy[occupied] for plan in self.plans)):
                 break  # the same policy wherever it can be
-            pairs, occupied = self._pair_claim(self.rules, counts, self.plans[tried])
-            smallest = min(smallest, pairs[2])
-            if pairs[2] < claim[2]:
-                claim, kind = pairs, tried
+            (lower, upper, apart), occupied = self._pair_claim(self.rules, counts, self.plans[tried])
+            apart *= 1.0 + PAIRS_ROOM
+            smallest = min(smallest, apart)
+            if apart < claim[2]:
+                claim, kind = (lower, upper, apart), tried
             if occupied is None or claim[2] <= self.rules.eps:
                 break
         self.memory[:] = counts.episodes, smallest, gap
@@ -551,7 +561,7 @@ class KL:
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
 
-        All of them hold together with the claim.
+        All of them hold together with the claim; where returns are declared, for the states where somebody can be.
         """
         self._given(counts, policy)
         problem, frame, beta = self.problem, self.frame, self.rules.beta

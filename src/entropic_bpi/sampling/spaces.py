@@ -162,7 +162,7 @@ def _part_of(space: Any) -> _Part | None:
 
 def _one(element: Any) -> Iterable[Any]:
     """A single number, which some environments put into an array or a tuple."""
-    return (element,) if np.ndim(element) == 0 else element
+    return (element,) if isinstance(element, _INTEGERS) or np.ndim(element) == 0 else element
 
 
 def _array_of(space: Any, low: np.ndarray, high: np.ndarray) -> _Part:

@@ -1,0 +1,149 @@
+"""The pair certificate as the second test of a run: when it is tried, what a certificate says of it, and resuming."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import entropic_bpi as eb
+from entropic_bpi.methods import pairs
+from entropic_bpi.methods.kl import KL, _pairs_due
+from entropic_bpi.problem import Problem
+
+RIVER = eb.instances.river_swim(5, horizon=8)
+GOAL = {"beta": -1.0, "eps": 0.3, "delta": 0.1, "stationary": True, "successors": "model", "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return eb.identify(RIVER, **GOAL)
+
+
+@pytest.fixture
+def without_pairs(monkeypatch):
+    monkeypatch.setattr(pairs, "MOST_PAIRS", 0)
+
+
+def same(one, other) -> bool:
+    """Whether two runs are the same, to the last bit."""
+    mine, theirs = one.certificate, other.certificate
+    return (
+        one.episodes == other.episodes
+        and np.array_equal(one.policy, other.policy)
+        and np.array_equal(one.history, other.history)
+        and (mine.lower, mine.upper, mine.gap, mine.test) == (theirs.lower, theirs.upper, theirs.gap, theirs.test)
+    )
+
+
+def test_it_is_due_at_first_after_a_fifth_more_episodes_and_when_it_is_expected_to_pass():
+    memory = np.array([-1.0, np.inf, np.inf])
+    assert _pairs_due(memory, 0, 5.0, 0.1)
+    memory[:] = 100, 0.4, 2.0
+    assert not _pairs_due(memory, 119, 2.0, 0.1)
+    assert _pairs_due(memory, 120, 2.0, 0.1)
+    assert not _pairs_due(memory, 101, 0.6, 0.1)  # 0.4 * 0.6 / 2 is above 0.11
+    assert _pairs_due(memory, 101, 0.5, 0.1)
+    assert _pairs_due(memory, 100, 2.0, 0.1)  # asked again about the same counts it says the same
+    assert not _pairs_due(memory, 120, 0.1, 0.1)  # the gap certificate has decided
+    memory[:] = 100, np.inf, np.inf  # too many pairs
+    assert not _pairs_due(memory, 119, np.inf, 0.1)
+    assert _pairs_due(memory, 120, np.inf, 0.1)
+
+
+def test_a_run_stops_far_earlier_and_keeps_its_promise(result, monkeypatch):
+    assert result.stopped
+    assert result.certificate.test == "pairs"
+    assert result.certificate.reached
+    gap = eb.solve(RIVER, -1.0).value - eb.evaluate(RIVER, result.policy, -1.0).value
+    assert gap <= result.certificate.gap <= GOAL["eps"]
+    monkeypatch.setattr(pairs, "MOST_PAIRS", 0)
+    assert eb.identify(RIVER, **GOAL).episodes > 2 * result.episodes
+
+
+def test_with_too_many_pairs_it_stays_off(without_pairs):
+    limited = eb.identify(RIVER, **GOAL, max_episodes=60)
+    assert not limited.stopped
+    assert limited.certificate.test == "ratio"
+    assert eb.verify(limited.certificate).ok
+
+
+def test_the_limit_counts_pairs_of_successors_of_occupied_states(monkeypatch):
+    problem = Problem.from_mdp(RIVER, beta=-1.0, eps=0.3, delta=0.1, stationary=True, successors="model")
+    method, counts = KL(problem), eb.counts.Counts(problem)
+    method.plan(counts, 0)
+    sheets = method.frame, method.rules, counts.ledger, method.optimism, method.plans[0]
+    occupied = pairs.occupied_states(*sheets)
+    slots = np.where(method.plans[0].policy == 0, problem.slots.used[::2], problem.slots.used[1::2])
+    needed = int(((slots * occupied).sum(axis=1) ** 2).sum())
+    monkeypatch.setattr(pairs, "MOST_PAIRS", needed - 1)
+    assert pairs.occupied_states(*sheets) is None
+    monkeypatch.setattr(pairs, "MOST_PAIRS", needed)
+    assert pairs.occupied_states(*sheets) is not None
+
+
+def test_the_certificate_says_which_test_passed_and_is_verified_by_that_one(result, tmp_path):
+    path = tmp_path / "certificate.json"
+    result.certificate.save(path)
+    assert json.loads(path.read_text())["claim"]["test"] == "pairs"
+    assert eb.Certificate.load(path).test == "pairs"
+    checked = eb.verify(path)
+    assert checked.ok
+    assert checked.gap <= result.certificate.gap <= checked.gap * (1 + 1e-8) + 1e-9
+    # The gap certificate does not imply it.
+    other = eb.verify(dataclasses.replace(result.certificate, test="ratio"))
+    assert not other.ok
+    assert other.gap > 2 * result.certificate.gap
+    # Neither do pairs imply less than what they do.
+    smaller = dataclasses.replace(result.certificate, gap=result.certificate.gap * (1 - 1e-6))
+    assert not eb.verify(smaller).ok
+
+
+@pytest.mark.parametrize("test", ["other", None, 1])
+def test_another_test_is_refused(result, test):
+    forged = dataclasses.replace(result.certificate, test=test)
+    assert "claim.test" in eb.verify(forged).problems[0]
+
+
+def test_the_claim_about_a_given_policy_is_the_smaller_of_both(result):
+    method = KL(result.certificate.problem)
+    claim = method.bounds_of(result.certificate.counts, result.policy)
+    assert claim.test == "pairs"
+    assert claim.gap == result.certificate.gap
+    ratio = method._rounded(method._given(result.certificate.counts, result.policy)[1], "ratio")
+    assert claim.gap < ratio.gap
+
+
+def test_certify_uses_it(result):
+    other = eb.certify(result, beta=-0.8)
+    assert other.test == "pairs"
+    assert eb.verify(other).ok
+
+
+@pytest.mark.parametrize("options", [{}, {"replan": "every"}, {"eps": 0.05}])
+def test_a_resumed_run_repeats_the_uninterrupted_one(options, tmp_path):
+    whole = eb.identify(RIVER, **{**GOAL, **options})
+    assert whole.certificate.test == "pairs"
+    for part in (1, whole.episodes // 2, whole.episodes - 1):
+        path = tmp_path / f"{part}.checkpoint"
+        eb.identify(RIVER, **{**GOAL, **options}, checkpoint=path, max_episodes=part)
+        resumed = eb.identify(RIVER, **{**GOAL, **options}, checkpoint=path)
+        assert same(whole, resumed), part
+
+
+def test_planning_after_every_episode_tests_pairs_on_the_way():
+    every = eb.identify(RIVER, **GOAL, replan="every")
+    assert every.certificate.test == "pairs"
+    assert eb.verify(every.certificate).ok
+    # The plans are those that single calls make.
+    problem = every.certificate.problem
+    assert every.history["gap"][-1] <= problem.eps
+    assert (every.history["gap"][:-1] > problem.eps).all()
+
+
+def test_a_declared_range_of_returns_turns_it_off():
+    environment = {"horizon": 4, "reward_range": (0, 1), "max_episodes": 60, "beta": 1.0, "eps": 0.05, "delta": 0.1}
+    declared = eb.identify("FrozenLake-v1", **environment, return_range=(0, 1), seed=1)
+    assert declared.certificate.test == "ratio"
+    forged = dataclasses.replace(declared.certificate, test="pairs")
+    assert "range of returns" in eb.verify(forged).problems[0]
