@@ -58,8 +58,11 @@ def test_a_choice_at_random_is_one_more_lottery(drawn, beta, seed):
     with mp.workdps(50):
         growth = [mpf(1)] * mdp.n_states if beta else [mpf(0)] * mdp.n_states
         for h in reversed(range(mdp.horizon)):
-            growth = [sum((float(p) * _after(mdp, h, s, a, growth, beta) for a, p in enumerate(policy[h, s])), mpf(0))
-                      for s in range(mdp.n_states)]  # fmt: skip
+            growth = [
+                sum((mpf(float(p)) * _after(mdp, h, s, a, growth, beta) for a, p in enumerate(chances)), mpf(0))
+                / sum(map(mpf, chances.tolist()), mpf(0))
+                for s, chances in enumerate(policy[h])
+            ]
         start = sum((float(p) * g for p, g in zip(mdp.start_distribution, growth, strict=True)), mpf(0))
         expected = float(mp.log(start) / mpf(beta) if beta else start)
     assert eb.evaluate(mdp, policy, beta).value == pytest.approx(expected, rel=1e-9, abs=1e-9)
