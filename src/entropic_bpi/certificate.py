@@ -52,7 +52,7 @@ class Logged(NamedTuple):
     longest : int
         Steps of the longest episode.
     unused : int
-        Transitions at the end of an episode whose next state is not told.
+        Lines of the last step that are not used, because the state after it is not told of all of them.
     excluded : str or None
         What was left out on request.
     """
@@ -518,8 +518,8 @@ def _origin_of(circumstances: Circumstances) -> tuple[str, ...]:
     ]
     if log.unused:
         origin.append(
-            f"{log.unused} episodes were cut before their last next state was told, and not because of where it led: that "
-            "step is not used"
+            f"episodes that did not end were cut after {log.longest} steps, whatever happened; that step is not used, "
+            "because the log does not tell where it led"
         )
     if log.excluded is not None:
         origin.append(f"left out on request, and not because of what happened in them: {log.excluded}")

@@ -7,9 +7,12 @@ missing for what it led to.
 A log is a table with one line for each step of each episode. What becomes of its ends:
 
 - a step that *terminated* leads to the absorbing state "end", which pays nothing;
-- an episode that was *truncated* contributes the transitions that it has. If its last next state is not told, that
-  transition is not used;
+- an episode that was *truncated* contributes the transitions that it has;
 - first states are draws of the random start.
+
+Without a column of next states, that of a line is the state of the next one, and where episodes were cut nobody tells it. Of
+such a step only the endings would be known, which is a selection by outcome: it is not used at all, not even where it is
+known. So episodes may be cut without a next state at one step alone, the last one of the longest, as a time limit does.
 
 Ten million lines are a matter of seconds, because they stay in DuckDB: labels become numbers, and lines become counts,
 before Python sees them.
@@ -61,7 +64,7 @@ _EXPECTED = {
 _ENDS = "terminated=, truncated= or next_state= (truncated=True, --all-truncated: all that did not terminate were cut)"
 # Of one episode: its return, and whether it is known.
 _EARNED = "fsum(reward) FILTER (step < {horizon})"
-_WHOLE = "count(*) >= {horizon} OR bool_or(successor = {end})"
+_WHOLE = "count(*) >= {horizon} OR bool_or(terminated)"
 
 
 class Outcomes(NamedTuple):
@@ -91,7 +94,7 @@ class Log:
     longest : int
         Steps of the longest episode.
     unused : int
-        Transitions at the end of an episode whose next state is not told.
+        Lines of the last step, if the state after it is not told of all of them: they are not used.
     excluded : str or None
         What was left out on request.
     name : str
@@ -144,7 +147,8 @@ class Log:
             The column with the state after the step. Without it, it is the state of the episode's next line.
         terminated, truncated : str, optional
             Columns that are true where an episode ended by itself, and where it was cut. ``truncated=True``: every
-            episode that did not terminate was cut. An episode whose end is not told in one of these ways is an error.
+            episode that did not terminate was cut. An episode whose end is not told in one of these ways is an error, and
+            so is one that was cut earlier than others in a log without ``next_state``: see the module.
         states, actions : iterable, optional
             All labels that may occur, in the order in which they are numbered. Without them it is assumed that there are
             no others than those of the log.
@@ -228,8 +232,7 @@ class Log:
     def outcomes(self, *, pooled: bool, horizon: int | None = None, last_ends: bool = False) -> Outcomes:
         """Every transition seen and how often, at each step or ``pooled`` over them; with a horizon, before it.
 
-        ``last_ends``: what follows the last step does not matter. If it is not told of all transitions there, all of them
-        count as ends: those that are told must not be told apart from the others.
+        ``last_ends``: what follows the last step does not matter, and where it is not told the step counts as an end.
         """
         where, successor = self._used(horizon, last_ends)
         key = f"{'0' if pooled else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
@@ -240,9 +243,7 @@ class Log:
         """Which lines are used, and their successors, in SQL."""
         successor = "successor"
         if last_ends:
-            last = f"step = {horizon} - 1"
-            untold = f"EXISTS (FROM log WHERE {last} AND successor IS NULL)"
-            successor = f"CASE WHEN {last} AND {untold} THEN {len(self.states)} ELSE successor END"
+            successor = f"coalesce(successor, CASE WHEN step = {horizon} - 1 THEN {len(self.states)} END)"
         return f"{successor} IS NOT NULL AND step < {self.longest if horizon is None else horizon}", successor
 
     def problem(
@@ -320,7 +321,7 @@ class Log:
         query = (
             f"SELECT line, earned FROM ({whole}) WHERE NOT earned BETWEEN {low!r} AND {high!r} ORDER BY line LIMIT 1"
         )
-        for line, earned in self._fetch(query.format(horizon=problem.horizon, end=len(self.states))):
+        for line, earned in self._fetch(query.format(horizon=problem.horizon)):
             raise InvalidProblemError(
                 f"line {line} of {self.name}: its episode earned {earned:g}, outside the declared return_range "
                 f"{problem.return_range}"
@@ -330,7 +331,7 @@ class Log:
         """The returns of the episodes that are whole: that terminated, or have at least ``horizon`` steps."""
         horizon = check_integer("horizon", horizon)
         query = f"SELECT {_EARNED} FROM log GROUP BY episode HAVING {_WHOLE} ORDER BY min(line)"
-        (returns,) = self._arrays(query.format(horizon=horizon, end=len(self.states)))
+        (returns,) = self._arrays(query.format(horizon=horizon))
         return returns
 
     def value(self, beta: float, horizon: int) -> float:
@@ -406,7 +407,7 @@ class Projection:
         visits = zip(*(column.tolist() for column in (step, *columns)), strict=True)
         least = f"CASE WHEN {_WHOLE} THEN 0 ELSE {problem.reward_range[0]!r} * ({{horizon}} - count(*)) END"
         query = f"SELECT {_EARNED} + {least} FROM log GROUP BY episode"
-        (returns,) = log._arrays(query.format(horizon=problem.horizon, end=len(log.states)))
+        (returns,) = log._arrays(query.format(horizon=problem.horizon))
         values, often = np.unique(returns, return_counts=True)
         return Batch(
             Counter(dict(enumerate(log.starts().tolist()))),
@@ -598,10 +599,18 @@ class _Reading:
                 "step",
                 f"it stops after step {{}}, and nothing tells how: say so with {_ENDS}",
             )
-        successor = "CASE WHEN terminated THEN (SELECT count(*) FROM states) ELSE coalesce(next_state, following) END"
-        self._create(
-            "log", f"SELECT line, episode, step, state, action, reward, previous, {successor} AS successor FROM walked"
+        self._refuse(
+            "following IS NULL AND next_state IS NULL AND NOT terminated AND "
+            + ("true" if "next_state" in self.kinds else "step < (SELECT max(step) FROM walked)"),
+            "step",
+            "it was cut after step {}, and the state after that is missing: of such steps only the endings would be known. "
+            "Give next_state= for them, or exclude= if there is a reason that has nothing to do with what happened",
         )
+        successor = "CASE WHEN terminated THEN (SELECT count(*) FROM states) ELSE coalesce(next_state, following) END"
+        if "next_state" not in self.kinds and (cut or "truncated" in self.kinds):
+            successor = f"CASE WHEN step < (SELECT max(step) FROM walked) THEN {successor} END"
+        columns = "line, episode, step, state, action, reward, previous, terminated"
+        self._create("log", f"SELECT {columns}, {successor} AS successor FROM walked")
         for table in ("taken", "walked"):
             self.connection.execute(f"DROP TABLE {table}")
 

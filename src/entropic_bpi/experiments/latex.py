@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from entropic_bpi._files import write_text_atomically
 from entropic_bpi.experiments.statistics import summary
 from entropic_bpi.learners import title
-
-if TYPE_CHECKING:
-    from entropic_bpi.experiments.store import Results
 
 __all__ = ["write_tables"]
 

@@ -93,8 +93,8 @@ def _origin(claim: Claim) -> list[str]:
     ]
     if claim.log.unused > 0:
         sentences.append(
-            f"{claim.log.unused} episodes were cut before their last next state was told, and not because of where it "
-            "led: that step is not used"
+            f"episodes that did not end were cut after {claim.log.longest} steps, whatever happened; that step is not used, "
+            "because the log does not tell where it led"
         )
     if claim.log.excluded is not None:
         sentences.append(f"left out on request, and not because of what happened in them: {claim.log.excluded}")
