@@ -40,8 +40,8 @@ def test_returns_that_no_policy_can_earn_are_found_out():
 
 
 def test_the_same_episodes_go_on_step_by_step_and_are_certified_truly(tmp_path):
-    path, recorder = tmp_path / "run", Recorder(SeasonalInventory())
-    pooled = {**SEASON, "checkpoint": path, "seed": 2}
+    path, recorder = tmp_path / "run", Recorder(SeasonalInventory(6))
+    pooled = {**SEASON, "horizon": 6, "eps": 5.0, "checkpoint": path, "seed": 2}
     for _ in range(2):  # taken up again, it is refused again
         with pytest.raises(eb.InvalidProblemError, match="not the same at every step") as caught:
             eb.identify(recorder, **pooled)
@@ -59,11 +59,11 @@ def test_the_same_episodes_go_on_step_by_step_and_are_certified_truly(tmp_path):
             where = (place // problem.n_states, place % problem.n_states, row % problem.n_actions, successor)
             counted[where] = counted.get(where, 0) + times
     assert counted == recorder.seen
-    model = seasonal_model()
+    model = seasonal_model(6)
     optimum = eb.solve(model, -0.2).value
     value = eb.evaluate(model, result.policy[:, :-1], -0.2).value
     assert claim.lower <= value <= optimum <= claim.upper
-    assert optimum - value <= claim.gap <= 2.0
+    assert optimum - value <= claim.gap <= 5.0
 
 
 def test_a_checkpoint_of_pooled_counts_is_another_run_where_more_than_that_differs(tmp_path):
@@ -76,7 +76,7 @@ def test_a_checkpoint_of_pooled_counts_is_another_run_where_more_than_that_diffe
 def test_a_resumed_run_has_the_evidence_of_an_uninterrupted_one(tmp_path):
     options = {**GAP, "horizon": 6, "seed": 4}
     whole = eb.identify("FrozenLake-v1", **options, max_episodes=500)
-    half = int(whole.history["episodes"][150])
+    half = int(whole.history["episodes"][len(whole.history) // 2])
     eb.identify("FrozenLake-v1", **options, max_episodes=half, checkpoint=tmp_path / "run")
     resumed = eb.identify("FrozenLake-v1", **options, max_episodes=500, checkpoint=tmp_path / "run")
     assert resumed.certificate.circumstances.tests == whole.certificate.circumstances.tests

@@ -109,7 +109,8 @@ def test_without_next_states_less_is_known_but_nothing_is_wrong(stationary):
     assert all(is_true(claim) for claim in claims)
     assert all(eb.verify(claim).ok for claim in claims)
     assert unknown.unused > 0
-    assert any("were cut before their last next state was told" in words for words in claims[1].assumptions)
+    cut = "episodes that did not end were cut after 3 steps, whatever happened; that step is not used, because the log"
+    assert any(words.startswith(cut) for words in claims[1].assumptions) == stationary
     if not stationary:  # what follows the last step does not matter
         assert claims[1].gap == pytest.approx(claims[0].gap, abs=0.1)
 

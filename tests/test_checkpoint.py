@@ -206,7 +206,7 @@ CHANGES = {
     "delta was 0.1, is 0.2": {"delta": 0.2},
     "seed was 11, is 12": {"seed": 12},
     'method was "kl", is "bernstein"': {"method": "bernstein"},
-    "replan was 0.01, is 0.02": {"replan": 0.02},
+    "replan was null, is 0.02": {"replan": 0.02},
     'sampling was "challenger", is "optimistic"': {"sampling": "optimistic"},
     'ties was "random", is "lowest"': {"ties": "lowest"},
     "stationary was false, is true": {"stationary": True},

@@ -161,6 +161,27 @@ def test_rewards_outside_the_declared_range_are_refused(reward, tmp_path):
         run("black box", path, 40)
 
 
+@pytest.mark.parametrize(
+    ("name", "index", "value", "message"),
+    [
+        ("by_step_rows", 0, 68, "by_step is out of range"),
+        ("by_step_groups", 0, 3, "by_step is out of range"),
+        ("by_step_times", 0, 10**6, "by_step does not agree with the counts"),
+        ("by_previous_groups", 0, -2, "by_previous is out of range"),
+        ("by_previous_times", 0, 1 << 62, "by_previous is out of range"),
+        ("by_previous_rewards", 0, math.nan, "by_previous is out of range"),
+        ("returns", 5, 1, "returns are not those of 20 episodes"),
+        ("returns", 5, -1, "returns are not those of 20 episodes"),
+    ],
+)
+def test_what_was_seen_beside_the_counts_is_checked(name, index, value, message, tmp_path):
+    path = tmp_path / "run.ckpt"
+    run("black box", path, 20)
+    path.write_bytes(with_number(name, index, value)(*taken_apart(path.read_bytes())))
+    with pytest.raises(eb.InvalidProblemError, match=message):
+        run("black box", path, 40)
+
+
 def test_reading_takes_a_few_times_the_size_of_the_file(tmp_path):
     path, times = tmp_path / "run.ckpt", 2_000_000
     run("kl", path, 20)

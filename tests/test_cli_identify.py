@@ -140,6 +140,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["--constants", "sharp", "--stationary", "--successors", tmp_path / "mask.npy", "--replan", "0.5"],
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
         *["--accept-errors", "--announce", "run.json", "--max-successors", "2", "--return-range", "-1", "3"],
+        *["--rewards", "random", "--max-states", "4", "--num-envs", "2"],
     )
     assert given.pop("successors").shape == (8, 2, 8)
     assert given == {
@@ -151,6 +152,9 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "stationary": True,
         "max_successors": 2,
         "return_range": (-1.0, 3.0),
+        "rewards": "random",
+        "max_states": 4,
+        "num_envs": 2,
         "replan": 0.5,
         "sampling": "optimistic",
         "max_episodes": 7,
@@ -352,7 +356,7 @@ def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(
         ("--max-successors 0", "max_successors must be at least 1, got 0"),
         ("--return-range 0 1", "return_range is for environments"),
         ("--seed -1", "seed must be at least 0, got -1"),
-        ("--reward-range 0 1", "--reward-range is for gym: sources without --param"),
+        ("--reward-range 0 1", "--reward-range is for environments"),
         ("--resume", "--resume needs --out"),
         ("--out broken.npy", "--out: broken.npy is not a folder"),
         ("--out broken.npy/run", "--out: broken.npy/run is not a folder"),
@@ -453,3 +457,17 @@ def test_what_an_environment_needs_is_named(words, message):
     result = invoke(*words)
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
     assert message in result.output
+
+
+def test_random_rewards_are_declared_on_the_command_line():
+    lake = ["gym:FrozenLake-v1", "--beta", "-1", "--eps", "0.1", "--delta", "0.1", "--horizon", "3", "--seed", "1"]
+    played = invoke(*lake, "--reward-range", 0, 1, "--rewards", "random-pair", "--max-episodes", 5, "--json")
+    assert played.exit_code == 1
+    assert any("random, independent from visit to visit" in words for words in json.loads(played.stdout)["assumptions"])
+    for words, message in [
+        ([*lake, "--rewards", "random"], "rewards='random' is for environments"),
+        ([*lake, "--reward-range", 0, 1, "--rewards", "noisy"], "rewards must be one of fixed, random, random-pair"),
+    ]:
+        refused = invoke(*words)
+        assert refused.exit_code == 2
+        assert message in refused.stderr

@@ -311,7 +311,11 @@ FORGERIES = {
     "returns upside down": ("environment, declared", put("problem", "return_range", [2.0, 0.0]), "must be a range"),
     "one return": ("environment, declared", put("problem", "return_range", [2.0]), "must be a list of length 2"),
     "returns too small": ("environment, declared", put("problem", "return_range", [0.0, 0.9]), "no episode with it"),
-    "returns too large": ("environment, declared", put("problem", "return_range", [1.9, 2.0]), "mean return"),
+    "returns too large": (
+        "environment, declared",
+        put("problem", "return_range", [1.9, 2.0]),
+        "below the declared range",
+    ),
     "a successor forgotten": ("environment, declared", put("problem", "slots", "successor", 4, 0), "outside the decl"),
     "a successor for free": ("environment, declared", put("problem", "slots", "successor", 4, 5), "inconsistent"),
     "successors in disorder": ("environment, declared", put("problem", "slots", "successor", 5, 3), "inconsistent"),

@@ -31,7 +31,8 @@ def write_csv(path, lines, names=tuple(ROLES)):
 
 
 def seen_by(log, horizon=None):
-    outcomes = log.outcomes(horizon)
+    """Pooled over all steps or, with a horizon, at each step before it."""
+    outcomes = log.outcomes(pooled=horizon is None, horizon=horizon, last_ends=horizon is not None)
     keys = zip(*(array.tolist() for array in outcomes[:5]), strict=True)
     return Counter(dict(zip(keys, outcomes.times.tolist(), strict=True)))
 
@@ -102,10 +103,32 @@ def test_every_source_gives_the_same_counts(source, tmp_path):
 
 @pytest.mark.parametrize("horizon", [1, 3, 5, 9])
 def test_without_next_states_the_next_line_tells(horizon):
-    log = read(table(LINES), next_state=None, truncated=True, states=range(N_STATES))
-    expected = counted(LINES, horizon, N_STATES, next_states=False)
-    assert seen_by(log, horizon) == expected
-    assert log.unused == sum(line[7] or (line[1] == 4 and not line[6]) for line in LINES)
+    lines = play(MODEL, 60, np.random.default_rng(2), ends=(3,))
+    log = read(table(lines), next_state=None, truncated=True, states=range(N_STATES))
+    assert seen_by(log, horizon) == counted(lines, horizon, N_STATES, next_states=False)
+    assert log.unused == sum(line[1] == 4 for line in lines)
+
+
+def test_a_step_of_which_only_the_endings_are_told_is_not_used():
+    """Of the last step before a time limit it is known if it ended, and nothing else: that is a selection by outcome."""
+    lines = play(MODEL, 60, np.random.default_rng(2), ends=(3,))
+    ended = [line for line in lines if line[1] == 4 and line[6]]
+    log = read(table(lines), next_state=None, truncated=True, states=range(N_STATES))
+    assert ended
+    assert seen_by(log) == pooled(counted([line for line in lines if line[1] < 4], 5, N_STATES))
+    assert np.array_equal(np.sort(log.returns(5)), np.sort(read(table(lines)).returns(5)))
+
+
+@pytest.mark.parametrize("told", [None, "next_state"])
+def test_an_episode_that_was_cut_before_the_others_must_tell_where_it_went(told):
+    columns = table(LINES)
+    cut = np.flatnonzero(columns["truncated"] & (columns["step"] < 4))
+    columns["next_state"] = np.where(columns["truncated"], np.nan, columns["next_state"])
+    line = 1 + int(cut[0] if told is None else np.flatnonzero(columns["truncated"])[0])
+    with pytest.raises(
+        InvalidProblemError, match=rf"line {line} of dict, episode \d+: it was cut after step \d, and the"
+    ):
+        read(columns, next_state=told, truncated=True if told is None else "truncated")
 
 
 def test_the_order_of_the_lines_does_not_matter(tmp_path):
@@ -260,7 +283,7 @@ def test_an_episode_that_was_cut_must_be_said_to_be(tmp_path):
     with pytest.raises(InvalidProblemError, match=r"line 4 .* it stops after step 1, and nothing tells how"):
         read(path, next_state=None, truncated=None)
     log = read(path, next_state=None, truncated=True)
-    assert (log.unused, log.states) == (1, ("a", "b"))
+    assert (log.unused, log.states) == (2, ("a", "b"))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -348,8 +371,8 @@ def test_a_minari_data_set_is_a_log_in_the_numbering_of_its_environment(tmp_path
                 break
     about = {"algorithm_name": "random", "code_permalink": "none", "author": "us", "author_email": "us@here"}
     dataset = env.create_dataset("frozen/random-v0", **about)
-    for name in (dataset, "frozen/random-v0"):
-        log = eb.Log.from_minari(name)
+    for source in (dataset, "frozen/random-v0"):
+        log = eb.Log.from_minari(source)
         assert (log.states, log.actions, log.episodes) == (tuple(range(16)), tuple(range(4)), 30)
         assert seen_by(log, 6) == counted(lines, 6, 16)
     env.close()

@@ -235,7 +235,7 @@ def test_false_certificates_are_no_more_frequent_than_promised():
 
 @pytest.mark.slow
 def test_false_certificates_are_no_more_frequent_than_promised_in_many_runs():
-    total, failed, events = failures(60)
+    total, failed, events = failures(30)
     print(f"{total} runs on {len(NOISY)} environments, {failed} false certificates, {events} with a failed event")
     assert stats.binomtest(failed, total, DELTA, alternative="greater").pvalue > 1e-3
     assert stats.binomtest(events, total, DELTA, alternative="greater").pvalue > 1e-3

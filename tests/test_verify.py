@@ -595,7 +595,7 @@ def test_the_mixture_radius_is_rounded_up_and_loses_no_digits(tallies, unseen):
     k = max(len(tallies) + unseen, 2)
     with mp.workdps(60):
         exact = reference.mixture_radius_mpmath(tallies, k)
-        bound = mpf(mixture_radius(tallies, k))
+        bound = mpf(mixture_radius(tallies, k, k))
         assert exact <= bound <= exact + mpf(2e-12)
 
 

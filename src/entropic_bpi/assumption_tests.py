@@ -76,7 +76,7 @@ def _not_stationary(problem: Problem, test: OneLaw) -> str:
     places = [f"{problem.place(row)} (most of all at step {step})" for row, step in test.suspects(_MOST_SUSPECTS)]
     return (
         f"transitions are not the same at every step: look at {'; '.join(places)}. {_odds(test)}. Give stationary=False "
-        "(--no-stationary): with the same checkpoint it goes on with the episodes that were played, counted step by step"
+        "(--no-stationary): the episodes of the checkpoint or the log are kept, and counted step by step"
     )
 
 
@@ -100,9 +100,7 @@ def _arrival(problem: Problem, previous: int) -> str:
 
 
 def _odds(test: OneLaw) -> str:
-    return (
-        f"If they were, such a difference would come up in fewer than 1 run of {math.exp(min(test.log_e(), 300)):.3g}"
-    )
+    return f"By chance such a difference comes up in at most 1 run of {math.exp(min(test.log_e(), 300)):.3g}"
 
 
 def _not_possible(earned: float, upper: float) -> str:

@@ -52,7 +52,7 @@ class Logged(NamedTuple):
     longest : int
         Steps of the longest episode.
     unused : int
-        Transitions at the end of an episode whose next state is not told.
+        Lines of the last step that are not used, because the state after it is not told of all of them.
     excluded : str or None
         What was left out on request.
     """
@@ -518,8 +518,8 @@ def _origin_of(circumstances: Circumstances) -> tuple[str, ...]:
     ]
     if log.unused:
         origin.append(
-            f"{log.unused} episodes were cut before their last next state was told, and not because of where it led: that "
-            "step is not used"
+            f"episodes that did not end were cut after {log.longest} steps, whatever happened; that step is not used, "
+            "because the log does not tell where it led"
         )
     if log.excluded is not None:
         origin.append(f"left out on request, and not because of what happened in them: {log.excluded}")
@@ -538,17 +538,21 @@ def _reward_assumption(problem: Problem, transitions: Transitions) -> str:
         law = f"random, independent from visit to visit, with one law for each {given}"
         return f"{inside}{law}; the claim is for this beta alone"
     rounded = (transitions.upper > transitions.rewards).any()
-    return (
-        f"{inside}determined by state, action and next state, except that an ending may have {END_REWARDS} different ones "
-        f"and a step back to the same state {STAY_REWARDS}"
-        + (f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them" if rounded else "")
+    exception = (
+        f"that an ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"
+        if problem.successors == "unknown"
+        else "that a next state which is declared several times may have as many"
+    )
+    return f"{inside}determined by state, action and next state, except {exception}" + (
+        f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them" if rounded else ""
     )
 
 
 def _declared_limits(problem: Problem) -> tuple[str, ...]:
     limits = []
     if problem.max_successors is not None:
-        outcome = "outcomes (next state and reward)" if problem.black_box_rewards else "next states"
+        paid = problem.black_box_rewards and not problem.random_rewards
+        outcome = "outcomes (next state and reward)" if paid else "next states"
         limits.append(f"every action in every state has at most {problem.max_successors} different {outcome}")
     if problem.return_range is not None:
         least, most = problem.return_range
@@ -590,7 +594,7 @@ def _tested(evidence: Evidence | None) -> tuple[str, ...]:
         return ()
     e_values = {
         "that transitions are the same at every step": evidence.stationary,
-        "that they do not depend on the previous state": evidence.memoryless,
+        "that transitions do not depend on the previous state": evidence.memoryless,
     }
     tested = [f"{what} (log e-value {value:.3g})" for what, value in e_values.items() if value is not None]
     return (

@@ -12,12 +12,14 @@ import numpy as np
 
 from entropic_bpi._checks import check_finite, check_policy, check_positive, check_probability
 from entropic_bpi._text import shown
+from entropic_bpi.assumption_tests import examine
 from entropic_bpi.certificate import Certificate, Circumstances, Logged
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.log import Log
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
+from entropic_bpi.sampling.witness import Witness
 from entropic_bpi.settings import Settings
 from entropic_bpi.types import Claim, Transitions
 
@@ -55,7 +57,7 @@ class Comparison:
 
 
 class _Evidence(NamedTuple):
-    """Counts of a problem, how they came about, and the labels of its states and actions."""
+    """Counts of a problem, how they came about, the labels of its states and actions, and who saw them come about."""
 
     problem: Problem
     transitions: Transitions
@@ -63,6 +65,7 @@ class _Evidence(NamedTuple):
     circumstances: Circumstances
     states: Sequence[Any]
     actions: Sequence[Any]
+    witness: Witness | None = None
 
 
 def certify(
@@ -80,6 +83,7 @@ def certify(
     successors: Any = None,
     max_successors: int | None = None,
     return_range: tuple[float, float] | None = None,
+    max_states: int | None = None,
 ) -> Any:
     r"""Certify from data that was already collected: another risk level, a given policy, or somebody else's log.
 
@@ -103,11 +107,12 @@ def certify(
         their names), as a mapping or as a function. Default: the best candidate that the data has.
     policies : mapping of names to policies, optional
         Compare these instead.
-    horizon, reward_range, stationary, rewards, successors, max_successors, return_range
+    horizon, reward_range, stationary, rewards, successors, max_successors, return_range, max_states
         For a log, what is declared about it, as :func:`entropic_bpi.identify` takes it for an environment: the number of
         steps that count and the range of the rewards, which are required; whether transitions are the same at every step
-        (default: True); and the law of the rewards, the possible next states, their number and the range of the return,
-        where more is known. States and actions are the log's labels. What contradicts a declaration is named by its line.
+        (default: True); and the law of the rewards, the possible next states, their number, the range of the return, and
+        how many states there are at most, where more is known. States and actions are the log's labels. What contradicts
+        a declaration is named by its line, and the tests of :mod:`entropic_bpi.assumption_tests` are made.
 
     Returns
     -------
@@ -133,6 +138,7 @@ def certify(
         "successors": successors,
         "max_successors": max_successors,
         "return_range": return_range,
+        "max_states": max_states,
     }
     if isinstance(source, Log):
         evidence = _logged(source, beta, eps, delta, declared)
@@ -158,10 +164,12 @@ def certify(
 
 
 def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Claim, *, named: float | None) -> Certificate:
-    problem = evidence.problem
-    if evidence.circumstances.log is not None and named is None:
+    problem, circumstances = evidence.problem, evidence.circumstances
+    if circumstances.log is not None and named is None:
         # Nobody named an ε: the policy is within the certified gap of the best.
         problem = replace(problem, eps=claim.gap if 0 < claim.gap < math.inf else problem.eps)
+    if evidence.witness is not None:
+        circumstances = circumstances._replace(tests=examine(evidence.witness, claim.upper))
     return Certificate(
         policy=planned[int(problem.artificial) :],
         episodes=evidence.episodes,
@@ -170,7 +178,7 @@ def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Claim, *, name
         constants=None,
         problem=problem,
         transitions=evidence.transitions,
-        circumstances=evidence.circumstances,
+        circumstances=circumstances,
     )
 
 
@@ -220,35 +228,37 @@ def _logged(log: Log, beta: float, eps: float | None, delta: float | None, decla
         successors=settings.successors,
         max_successors=settings.max_successors,
         return_range=settings.return_range,
+        max_states=settings.max_states,
     )
-    transitions = log.counts(problem).transitions()
-    circumstances = Circumstances(log=Logged(log.longest, log.unused, log.excluded))
-    return _Evidence(problem, transitions, log.episodes, circumstances, log.states, log.actions)
+    projection = log.project(problem)
+    transitions = projection.counts().transitions()
+    circumstances = Circumstances(log=Logged(*projection.facts()))
+    witness = Witness(problem)
+    witness.add(projection.batch())
+    return _Evidence(problem, transitions, log.episodes, circumstances, log.states, log.actions, witness)
 
 
 def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
     """A policy in any form as actions ``(steps, S)``, the artificial first step of a random start included."""
     problem = evidence.problem
     if isinstance(policy, Mapping):
-        policy = _by_label(policy, lambda label: _find(policy, label), evidence)
+        policy = _by_label(_table(policy), evidence)
     elif callable(policy):
-        policy = _by_label(policy, policy, evidence)
+        policy = _by_label(policy, evidence)
     elif problem.black_box_rewards and np.shape(policy) == (problem.horizon, problem.n_states - 1):
         policy = np.column_stack([policy, np.zeros(problem.horizon, dtype=np.int64)])  # nothing is done after the end
     checked = check_policy(policy, problem.horizon, problem.n_states, problem.n_actions)
     return np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
 
 
-def _by_label(policy: Any, action_of: Callable[[Any], Any], evidence: _Evidence) -> np.ndarray:
+def _by_label(action_of: Callable[[Any], Any], evidence: _Evidence) -> np.ndarray:
     """A policy that says what to do in each state, whatever the step."""
-    problem = evidence.problem
-    numbers: dict[Any, int] = {str(label): a for a, label in enumerate(evidence.actions)}
-    numbers |= {label: a for a, label in enumerate(evidence.actions)}
+    problem, numbers = evidence.problem, _by_name({label: a for a, label in enumerate(evidence.actions)})
     actions = np.zeros(problem.n_states, dtype=np.int64)
     for s, label in enumerate(evidence.states[: problem.n_states - problem.black_box_rewards]):
         chosen = action_of(label)
         try:
-            actions[s] = numbers[chosen]
+            actions[s] = numbers(chosen)
         except (KeyError, TypeError):
             raise InvalidProblemError(
                 f"policy says {shown(chosen)} in state {shown(label)}, which is not an action: there are "
@@ -257,9 +267,19 @@ def _by_label(policy: Any, action_of: Callable[[Any], Any], evidence: _Evidence)
     return np.tile(actions, (problem.horizon, 1))
 
 
-def _find(policy: Mapping[Any, Any], label: Any) -> Any:
-    """The entry of a state, by its label or its name."""
-    for key in (label, str(label)):
-        if key in policy:
-            return policy[key]
-    raise InvalidProblemError(f"policy does not say what to do in state {shown(label)}")
+def _table(policy: Mapping[Any, Any]) -> Callable[[Any], Any]:
+    entries = _by_name(policy)
+
+    def action_of(label: Any) -> Any:
+        try:
+            return entries(label)
+        except KeyError:
+            raise InvalidProblemError(f"policy does not say what to do in state {shown(label)}") from None
+
+    return action_of
+
+
+def _by_name(table: Mapping[Any, Any]) -> Callable[[Any], Any]:
+    """Look up a label as it is, or as it is written: a file may have '1' for 1."""
+    names = {str(key): value for key, value in table.items()}
+    return lambda label: table[label] if label in table else names[str(label)]

@@ -292,7 +292,8 @@ class Counts:
             self.restore(before)
             row, successor = int(transitions.rows[first]), int(transitions.successors[first])
             if code == _FORBIDDEN:
-                self.refuse(row, successor)
+                fixed = problem.black_box_rewards and not problem.random_rewards
+                self.refuse(row, successor, float(transitions.rewards[first]) if fixed else None)
             raise InvalidProblemError(
                 f"the reward of {problem.place(row)} to state {problem.state_names[successor]!r} changed: "
                 f"now {transitions.rewards[first]}, but with rewards='fixed' it must be determined by state, action and "

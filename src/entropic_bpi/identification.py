@@ -9,7 +9,8 @@ r"""The loop: plan, test, play, until the policy is certified.
 Testing times, batch sizes and what is played may depend on the data in any way: all confidence events hold for all sample
 sizes at once. ``replan="every"`` is Algorithm 1 of the paper to the letter; with a ratio :math:`\eta` the loop plays
 :math:`\lceil\eta t\rceil` episodes after the first :math:`t` before it plans again, which costs at most a factor
-:math:`1+\eta` in the grid of testing times. What is *not* proved for such batches is a bound on the number of episodes:
+:math:`1+\eta` in the grid of testing times. By default :math:`\eta` is 1 %, and more where a plan takes longer than the
+episodes that it decides. What is *not* proved for such batches is a bound on the number of episodes:
 a stale policy may revisit an under-sampled pair for a whole batch.
 """
 
@@ -104,10 +105,13 @@ def identify(
         once for each: ``[END, END, END]`` if one may win, draw or lose. Anything else ends the run with an error.
     max_successors : int, optional
         Declare that every state and action has at most so many outcomes, unknown which; 1 for a deterministic model or
-        environment. In an environment the reward is part of the outcome: an ending with another reward is another one.
+        environment. In an environment with fixed rewards these are part of the outcome: an ending with another reward is
+        another one.
         The first state is not concerned: it may still be random. One outcome more ends the run with an error.
     replan : "every" or float, optional
-        Plan and test after every episode, or after t episodes play this fraction of t more; default 0.01.
+        Plan and test after every episode, or after t episodes play this fraction of t more. Default: 0.01 or, for an
+        environment, as many episodes as take about the time of a plan, if those are more (but at most t): a rule from the
+        numbers of states, actions and steps, without a clock. Of an environment that is slow, give 0.01.
     sampling : {"challenger", "optimistic"}, optional
         What ``"kl"`` plays: alternately the optimistic policy and the challenger of the candidate (default), or the
         optimistic policy alone, as the paper's method always does.
@@ -123,7 +127,8 @@ def identify(
         narrower than what the rewards allow. An episode outside ends the run with an error.
     data : Log, optional
         Start from this log of the same environment, whose states and actions are labelled by observations and actions, and
-        play on. Its episodes count as played. Needs ``method="kl"``, whose certificate holds whoever made the decisions.
+        play on. Its episodes count as played; steps beyond the horizon are not used. Needs ``method="kl"``, whose
+        certificate holds whoever made the decisions.
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     seed : int, optional
@@ -163,12 +168,18 @@ def identify(
     >>> bool(true_gap <= result.certificate.gap)
     True
 
-    An environment that is deterministic is known after one visit of each state and action:
+    An environment that is deterministic is known after one visit of each state and action, except for its first state,
+    which may be random. All that is declared is printed with the assumptions:
 
-    >>> declared = {"reward_range": (-100, -1), "return_range": (-1000, -1), "max_successors": 1}
-    >>> cliff = eb.identify("CliffWalking-v1", horizon=15, beta=0.0, eps=1.0, delta=0.1, seed=1, **declared)
-    >>> cliff.stopped, round(cliff.certificate.lower), round(cliff.certificate.upper)
-    (True, -13, -13)
+    >>> import gymnasium
+    >>> lake = gymnasium.make("FrozenLake-v1", is_slippery=False)
+    >>> declared = {"reward_range": (0, 1), "return_range": (0, 1), "max_successors": 1}
+    >>> result = eb.identify(lake, horizon=8, beta=-1.0, eps=0.2, delta=0.1, seed=1, **declared)
+    >>> result.stopped, result.episodes < 500
+    (True, True)
+    >>> print(*result.certificate.assumptions[3:5], sep="\n")
+    every action in every state has at most 1 different outcomes (next state and reward)
+    the return of every episode lies in [0, 1], whatever is played
     """
     settings = Settings.of(
         beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon, stationary=stationary,
@@ -291,9 +302,11 @@ def _begun(loop: Loop, log: Log) -> Loop:
         if -1 in numbers[-1]:
             label, kind = labels[numbers[-1].index(-1)], "an observation" if what == "state" else "an action"
             raise InvalidProblemError(f"the log's {what} {shown(label)} is not {kind} of {loop.source.name}")
-    loop.counts = log.counts(loop.problem, *numbers)
-    longest = max(log.longest, loop.problem.horizon)
-    loop.circumstances = loop.circumstances._replace(log=Logged(longest, log.unused, log.excluded))
+    projection = log.project(loop.problem, (numbers[0], numbers[1]))
+    loop.counts = projection.counts()
+    assert loop.sampler.witness is not None
+    loop.sampler.witness.add(projection.batch())
+    loop.circumstances = loop.circumstances._replace(log=Logged(*projection.facts()))
     return loop
 
 

@@ -7,9 +7,12 @@ missing for what it led to.
 A log is a table with one line for each step of each episode. What becomes of its ends:
 
 - a step that *terminated* leads to the absorbing state "end", which pays nothing;
-- an episode that was *truncated* contributes the transitions that it has. If its last next state is not told, that
-  transition is not used;
+- an episode that was *truncated* contributes the transitions that it has;
 - first states are draws of the random start.
+
+Without a column of next states, that of a line is the state of the next one, and where episodes were cut nobody tells it. Of
+such a step only the endings would be known, which is a selection by outcome: it is not used at all, not even where it is
+known. So episodes may be cut without a next state at one step alone, the last one of the longest, as a time limit does.
 
 Ten million lines are a matter of seconds, because they stay in DuckDB: labels become numbers, and lines become counts,
 before Python sees them.
@@ -21,7 +24,9 @@ import hashlib
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,10 +42,14 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.declared import declared_rows
 from entropic_bpi.sampling.environment import check_black_box
-from entropic_bpi.sampling.spaces import Finite, finite
+from entropic_bpi.sampling.spaces import MOST_STATES, Finite, finite, unseen
+from entropic_bpi.sampling.witness import BEFORE_THE_FIRST, Batch
 from entropic_bpi.types import Transitions
 
-__all__ = ["Log", "Outcomes"]
+__all__ = ["Log", "Outcomes", "Projection"]
+
+Numbers = tuple[Iterable[int], Iterable[int]]
+"""Of the states and the actions of a log, in a problem that has them in another order."""
 
 _QUERY = re.compile(r"\s*(select|from|with)\s", re.IGNORECASE)
 _EXPECTED = {
@@ -52,10 +61,10 @@ _EXPECTED = {
     "next_state": "not among the declared states",
     "action": "not among the declared actions",
 }
-_ENDS = "terminated=, truncated= (a column, or True for all that did not terminate) or next_state="
+_ENDS = "terminated=, truncated= or next_state= (truncated=True, --all-truncated: all that did not terminate were cut)"
 # Of one episode: its return, and whether it is known.
 _EARNED = "fsum(reward) FILTER (step < {horizon})"
-_WHOLE = "count(*) >= {horizon} OR bool_or(successor = {end})"
+_WHOLE = "count(*) >= {horizon} OR bool_or(terminated)"
 
 
 class Outcomes(NamedTuple):
@@ -85,7 +94,7 @@ class Log:
     longest : int
         Steps of the longest episode.
     unused : int
-        Transitions at the end of an episode whose next state is not told.
+        Lines of the last step, if the state after it is not told of all of them: they are not used.
     excluded : str or None
         What was left out on request.
     name : str
@@ -138,7 +147,8 @@ class Log:
             The column with the state after the step. Without it, it is the state of the episode's next line.
         terminated, truncated : str, optional
             Columns that are true where an episode ended by itself, and where it was cut. ``truncated=True``: every
-            episode that did not terminate was cut. An episode whose end is not told in one of these ways is an error.
+            episode that did not terminate was cut. An episode whose end is not told in one of these ways is an error, and
+            so is one that was cut earlier than others in a log without ``next_state``: see the module.
         states, actions : iterable, optional
             All labels that may occur, in the order in which they are numbered. Without them it is assumed that there are
             no others than those of the log.
@@ -199,7 +209,7 @@ class Log:
             raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
         roles = {name: name for name in columns}
         log = cls.read(columns, **roles, states=range(spaces[0].size), actions=range(spaces[1].size))
-        log.states, log.actions = (tuple(map(space.element, range(space.size))) for space in spaces)
+        log.states, log.actions = (tuple(_hashable(space.element(i)) for i in range(space.size)) for space in spaces)
         log.name = str(data.id)
         return log
 
@@ -219,24 +229,22 @@ class Log:
         state, times = self._arrays("SELECT state, count(*) FROM log WHERE step = 0 GROUP BY state")
         return np.bincount(state, times, len(self.states)).astype(np.int64)
 
-    def outcomes(self, horizon: int | None = None) -> Outcomes:
-        """Every transition seen and how often: pooled over all steps or, with a horizon, at each step before it.
+    def outcomes(self, *, pooled: bool, horizon: int | None = None, last_ends: bool = False) -> Outcomes:
+        """Every transition seen and how often, at each step or ``pooled`` over them; with a horizon, before it.
 
-        Without the horizon's own next states (there is no column for them) its last step is an end: what follows does not
-        count.
+        ``last_ends``: what follows the last step does not matter, and where it is not told the step counts as an end.
         """
-        steps, where = ("0", "successor IS NOT NULL") if horizon is None else ("step", f"step < {horizon:d}")
+        where, successor = self._used(horizon, last_ends)
+        key = f"{'0' if pooled else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
+        query = f"SELECT {key}, count(*), min(line) FROM log WHERE {where} GROUP BY ALL ORDER BY 1, 2, 3, 4, 5"
+        return Outcomes(*self._arrays(query))
+
+    def _used(self, horizon: int | None, last_ends: bool) -> tuple[str, str]:
+        """Which lines are used, and their successors, in SQL."""
         successor = "successor"
-        if horizon is not None:
-            last = f"CASE WHEN step = {horizon - 1:d} THEN {len(self.states)} END"
-            successor = f"coalesce(successor, {last})"
-            where += f" AND {successor} IS NOT NULL"
-        key = f"{steps}::BIGINT AS step, state, action, {successor} AS successor, reward"
-        return Outcomes(
-            *self._arrays(
-                f"SELECT {key}, count(*), min(line) FROM log WHERE {where} GROUP BY ALL ORDER BY 1, 2, 3, 4, 5"
-            )
-        )
+        if last_ends:
+            successor = f"coalesce(successor, CASE WHEN step = {horizon} - 1 THEN {len(self.states)} END)"
+        return f"{successor} IS NOT NULL AND step < {self.longest if horizon is None else horizon}", successor
 
     def problem(
         self,
@@ -245,6 +253,7 @@ class Log:
         reward_range: tuple[float, float] | None,
         successors: Any = None,
         reward_law: str = "fixed",
+        max_states: int | None = None,
         **declared: Any,
     ) -> Problem:
         """The problem that the log is about, a black box: its labels, and what is declared as for an environment."""
@@ -254,9 +263,16 @@ class Log:
         names, end = tuple(map(str, self.states)), "end"
         while end in names:
             end = f"({end})"
+        if max_states is not None and not len(names) <= max_states <= MOST_STATES:
+            raise InvalidProblemError(
+                f"max_states must be between {len(names)}, the states of the log, and {MOST_STATES}; got {max_states}"
+            )
+        if max_states is not None and successors is not None:
+            raise InvalidProblemError("successors needs states that are listed (states=), not max_states")
         if successors is not None:
             states, actions = _numbered(self.states), _numbered(self.actions)
             successors = declared_rows(states, actions, successors, repeated=reward_law == "fixed")
+        names += tuple(map(unseen, range(len(names), max_states or 0)))
         return Problem.black_box(
             len(names),
             len(self.actions),
@@ -267,47 +283,28 @@ class Log:
             state_names=(*names, end),
             action_names=tuple(map(str, self.actions)),
             source=f"log:{self.name}",
+            max_states=max_states,
             **declared,
         )
 
-    def counts(
-        self, problem: Problem, states: Iterable[int] | None = None, actions: Iterable[int] | None = None
-    ) -> Counts:
-        """What the log saw of ``problem``, a black box whose numbers of the log's labels are given, or as in the log."""
-        self._refuse_amounts(problem)
-        seen = self.outcomes(None if problem.stationary else problem.horizon)
-        state = np.array([*(range(len(self.states)) if states is None else states), problem.n_states - 1])
-        action = np.array([*(range(len(self.actions)) if actions is None else actions)])
-        rows = (seen.step * problem.n_states + state[seen.state]) * problem.n_actions + action[seen.action]
-        order = np.argsort(seen.line)
-        moves = Transitions(*(column[order] for column in (rows, state[seen.successor], seen.times, seen.reward)))
-        self._refuse_contradiction(problem, moves, seen.line[order])
-        starts = self.starts()
-        first = np.flatnonzero(starts)
-        begun = Transitions(
-            np.full(len(first), problem.n_rows - 1),
-            state[first],
-            starts[first],
-            np.full(len(first), problem.reward_range[0]),
-        )
-        counts = Counts.of(problem, moves, self.episodes)
-        counts.add(begun, 0)
-        return counts
+    def project(self, problem: Problem, numbers: Numbers | None = None) -> Projection:
+        """What the log says about a black box: that of :meth:`problem` or, with ``numbers``, one that is played on.
 
-    def _refuse_contradiction(self, problem: Problem, moves: Transitions, line: np.ndarray) -> None:
-        """Name the first line that contradicts what is declared: by halves, so that any contradiction is found so."""
-        contradiction = _contradiction(problem, moves)
-        if contradiction is None:
-            return
-        fine, wrong = 0, len(line)
-        while wrong - fine > 1:
-            middle = (fine + wrong) // 2
-            earlier = _contradiction(problem, Transitions(*(column[:middle] for column in moves)))
-            if earlier is None:
-                fine = middle
-            else:
-                wrong, contradiction = middle, earlier
-        raise InvalidProblemError(f"line {line[wrong - 1]} of {self.name}: {contradiction}")
+        Played episodes have ``horizon`` steps, whose next states are all seen; those of the log are then cut to that.
+        """
+        self._refuse_amounts(problem)
+        playing = numbers is not None
+        states, actions = numbers or (range(len(self.states)), range(len(self.actions)))
+        projection = Projection(
+            problem,
+            self,
+            state=np.array([*states, problem.n_states - 1, BEFORE_THE_FIRST]),
+            action=np.array([*actions]),
+            horizon=problem.horizon if playing or not problem.stationary else None,
+            last_ends=not (playing or problem.stationary),
+        )
+        projection.refuse_contradiction()
+        return projection
 
     def _refuse_amounts(self, problem: Problem) -> None:
         """Name the first line whose reward, or with which the return, is not in the declared range."""
@@ -324,7 +321,7 @@ class Log:
         query = (
             f"SELECT line, earned FROM ({whole}) WHERE NOT earned BETWEEN {low!r} AND {high!r} ORDER BY line LIMIT 1"
         )
-        for line, earned in self._fetch(query.format(horizon=problem.horizon, end=len(self.states))):
+        for line, earned in self._fetch(query.format(horizon=problem.horizon)):
             raise InvalidProblemError(
                 f"line {line} of {self.name}: its episode earned {earned:g}, outside the declared return_range "
                 f"{problem.return_range}"
@@ -334,7 +331,7 @@ class Log:
         """The returns of the episodes that are whole: that terminated, or have at least ``horizon`` steps."""
         horizon = check_integer("horizon", horizon)
         query = f"SELECT {_EARNED} FROM log GROUP BY episode HAVING {_WHOLE} ORDER BY min(line)"
-        (returns,) = self._arrays(query.format(horizon=horizon, end=len(self.states)))
+        (returns,) = self._arrays(query.format(horizon=horizon))
         return returns
 
     def value(self, beta: float, horizon: int) -> float:
@@ -356,9 +353,90 @@ class Log:
     def content_hash(self) -> str:
         """Digest of the labels and counts: what a run that starts from this log depends on."""
         digest = hashlib.sha256(repr((self.states, self.actions, self.unused, self.excluded)).encode())
-        for array in (self.starts(), *self.outcomes(self.longest)[:-1]):
+        for array in (self.starts(), *self.outcomes(pooled=False)[:-1]):
             digest.update(array.tobytes())
         return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A log as data about a problem, in which its labels have other numbers.
+
+    ``horizon`` and ``last_ends`` say which steps are used, as :meth:`Log.outcomes` takes them.
+    """
+
+    problem: Problem
+    log: Log
+    state: np.ndarray
+    action: np.ndarray
+    horizon: int | None
+    last_ends: bool
+
+    @cached_property
+    def _moves(self) -> tuple[Transitions, np.ndarray]:
+        """The transitions in the order of the lines where each was first seen, and these lines."""
+        problem = self.problem
+        seen = self.log.outcomes(pooled=problem.stationary, horizon=self.horizon, last_ends=self.last_ends)
+        pairs = (seen.step * problem.n_states + self.state[seen.state]) * problem.n_actions + self.action[seen.action]
+        order = np.argsort(seen.line)
+        columns = (pairs, self.state[seen.successor], seen.times, seen.reward)
+        return Transitions(*(column[order] for column in columns)), seen.line[order]
+
+    def counts(self) -> Counts:
+        problem, starts = self.problem, self.log.starts()
+        first = np.flatnonzero(starts)
+        begun = Transitions(
+            np.full(len(first), problem.n_rows - 1),
+            self.state[first],
+            starts[first],
+            np.full(len(first), problem.reward_range[0]),
+        )
+        counts = Counts.of(problem, self._moves[0], self.log.episodes)
+        counts.add(begun, 0)
+        return counts
+
+    def batch(self) -> Batch:
+        """What tests of the assumptions look at. A return that was cut counts as if the rest had paid the least."""
+        log, problem = self.log, self.problem
+        where, successor = log._used(self.horizon, self.last_ends)
+        paid = "0.0" if problem.random_rewards else "reward"
+        key = f"step, state, action, {successor}, {paid}, coalesce(previous, {len(log.states) + 1})"
+        step, *rest, times = log._arrays(f"SELECT {key}, count(*) FROM log WHERE {where} GROUP BY ALL")
+        numbers = (self.state, self.action, self.state, None, self.state)
+        columns = [column if new is None else new[column] for column, new in zip(rest, numbers, strict=True)]
+        visits = zip(*(column.tolist() for column in (step, *columns)), strict=True)
+        least = f"CASE WHEN {_WHOLE} THEN 0 ELSE {problem.reward_range[0]!r} * ({{horizon}} - count(*)) END"
+        query = f"SELECT {_EARNED} + {least} FROM log GROUP BY episode"
+        (returns,) = log._arrays(query.format(horizon=problem.horizon))
+        values, often = np.unique(returns, return_counts=True)
+        return Batch(
+            Counter(dict(enumerate(log.starts().tolist()))),
+            Counter(dict(zip(visits, times.tolist(), strict=True))),
+            Counter(dict(zip(values.tolist(), often.tolist(), strict=True))),
+        )
+
+    def facts(self) -> tuple[int, int, str | None]:
+        """Steps of the longest episode, transitions that are not used, and what was left out: what a claim rests on."""
+        _, successor = self.log._used(self.horizon, self.last_ends)
+        longest = self.log.longest if self.horizon is None else self.horizon
+        unused = f"SELECT count(*) FROM log WHERE step < {longest} AND ({successor}) IS NULL"
+        return longest, self.log._fetch(unused)[0][0], self.log.excluded
+
+    def refuse_contradiction(self) -> None:
+        """Name the first line that contradicts what is declared: by halves, so that any contradiction is found so."""
+        moves, line = self._moves
+        contradiction = _contradiction(self.problem, moves)
+        if contradiction is None:
+            return
+        fine, wrong = 0, len(line)
+        while wrong - fine > 1:
+            middle = (fine + wrong) // 2
+            earlier = _contradiction(self.problem, Transitions(*(column[:middle] for column in moves)))
+            if earlier is None:
+                fine = middle
+            else:
+                wrong, contradiction = middle, earlier
+        raise InvalidProblemError(f"line {line[wrong - 1]} of {self.log.name}: {contradiction}")
 
 
 class _Reading:
@@ -492,7 +570,8 @@ class _Reading:
             "coded AS (SELECT line, episode, step, s.code AS state, a.code AS action, reward, t.code AS next_state, told, "
             "terminated, truncated FROM given LEFT JOIN states s ON given.state = s.label LEFT JOIN actions a "
             "ON given.action = a.label LEFT JOIN states t ON given.next_state = t.label) "
-            f"SELECT *, lead(state) OVER ({steps}) AS following, row_number() OVER ({steps}) - 1 AS place FROM coded",
+            f"SELECT *, lead(state) OVER ({steps}) AS following, lag(state) OVER ({steps}) AS previous, "
+            f"row_number() OVER ({steps}) - 1 AS place FROM coded",
         )
         if not self._fetch("SELECT count(*) FROM walked")[0][0]:
             raise InvalidProblemError(f"{self.name} has no episodes")
@@ -520,8 +599,18 @@ class _Reading:
                 "step",
                 f"it stops after step {{}}, and nothing tells how: say so with {_ENDS}",
             )
+        self._refuse(
+            "following IS NULL AND next_state IS NULL AND NOT terminated AND "
+            + ("true" if "next_state" in self.kinds else "step < (SELECT max(step) FROM walked)"),
+            "step",
+            "it was cut after step {}, and the state after that is missing: of such steps only the endings would be known. "
+            "Give next_state= for them, or exclude= if there is a reason that has nothing to do with what happened",
+        )
         successor = "CASE WHEN terminated THEN (SELECT count(*) FROM states) ELSE coalesce(next_state, following) END"
-        self._create("log", f"SELECT line, episode, step, state, action, reward, {successor} AS successor FROM walked")
+        if "next_state" not in self.kinds and (cut or "truncated" in self.kinds):
+            successor = f"CASE WHEN step < (SELECT max(step) FROM walked) THEN {successor} END"
+        columns = "line, episode, step, state, action, reward, previous, terminated"
+        self._create("log", f"SELECT {columns}, {successor} AS successor FROM walked")
         for table in ("taken", "walked"):
             self.connection.execute(f"DROP TABLE {table}")
 
@@ -614,6 +703,8 @@ def _text(value: str) -> str:
 def _hashable(label: Any) -> Any:
     if isinstance(label, dict):
         label = list(label.values())
+    elif isinstance(label, np.ndarray):
+        label = label.tolist()
     return tuple(map(_hashable, label)) if isinstance(label, list | tuple) else label
 
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ from entropic_bpi.types import Bounds, Plan, Transitions
 
 __all__ = ["Identification", "Loop"]
 
+# Unless something else is asked for, plan again after this fraction of the episodes so far.
+REPLAN = 0.01
+# In the time that an environment takes for a step, a plan passes about so many places (step, state, action).
+PLACES_PER_STEP = 5
 # Episodes that the compiled plan-test-play loop handles before it returns to Python.
 EVERY_CHUNK = 2_000
 _NO_MEMORY = np.empty(0)
@@ -177,9 +182,26 @@ class Loop:
             self.error = message
 
     def _play_batch(self, plan: Plan) -> None:
-        batch = max(1, math.ceil(self.settings.replan * self.counts.episodes))
-        self.sampler.play(plan.behaviour, int(min(batch, self._left())), self.counts, self.round)
+        self.sampler.play(plan.behaviour, int(min(self._batch(), self._left())), self.counts, self.round)
         self.round += 1
+
+    def _batch(self) -> int:
+        """How many episodes to play before the next plan."""
+        replan, played = self.settings.replan, self.counts.episodes
+        if replan is not None:
+            return max(1, math.ceil(replan * played))
+        return max(1, math.ceil(REPLAN * played), min(self.pace, played))
+
+    @cached_property
+    def pace(self) -> int:
+        """How many episodes of an environment take about as long as a plan; simulated ones take no time.
+
+        A rule and no clock, so that a seed repeats a run.
+        """
+        if isinstance(self.sampler, Simulator):
+            return 0
+        places = len(self.problem.frame.states) * self.problem.n_actions
+        return places // (PLACES_PER_STEP * self.problem.horizon)
 
     def _play_chunk(self, plan: Plan) -> None:
         """Plan, test and play after each episode; the same episodes whatever room the counts have left."""

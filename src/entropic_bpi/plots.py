@@ -25,6 +25,7 @@ __all__ = [
     "missing",
     "new_figure",
     "plain_numbers",
+    "policy",
     "regret",
     "save",
     "spectrum",
@@ -156,24 +157,64 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     return figure
 
 
+def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Figure:
+    """What a policy does in each state at each step, where episodes were seen to be able to come.
+
+    Parameters
+    ----------
+    certificate : Certificate
+    actions : sequence of str, optional
+        Names for the legend, for an environment whose actions are numbers.
+    """
+    problem = certificate.problem
+    names, reached = problem.action_names if actions is None else actions, _reached(certificate)
+    states = np.flatnonzero(reached.any(axis=0)).tolist()
+    played = np.where(reached, certificate.policy, -1)[:, states]
+    figure = new_figure(0.45 * problem.horizon + 2.2, 0.3 * len(states) + 1.2)
+    axes = figure.subplots()
+    for a, name in enumerate(names):
+        steps, rows = np.where(np.equal(played, a))
+        axes.scatter(steps, rows, s=120, marker="s", color=COLOURS[a % len(COLOURS)], label=drawable(name))
+    axes.set(xlabel="step", ylabel="state", xticks=range(problem.horizon), xlim=(-0.6, problem.horizon - 0.4))
+    axes.set_yticks(range(len(states)), [drawable(problem.state_names[s]) for s in states])
+    axes.legend(title="action", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _reached(certificate: Certificate) -> np.ndarray:
+    """Which states can be occupied at each step ``(H, S)`` by transitions that were seen, the end of episodes excepted."""
+    problem, transitions = certificate.problem, certificate.transitions
+    reached = np.zeros((problem.steps + 1, problem.n_states), dtype=bool)
+    reached[0, problem.start or 0] = True
+    for h in range(problem.steps):
+        rows = np.isin(transitions.rows, problem.rows_at(h, np.flatnonzero(reached[h])))
+        reached[h + 1, transitions.successors[rows]] = True
+    if problem.black_box_rewards:
+        reached[:, -1] = False
+    return reached[int(problem.artificial) : -1]
+
+
 def missing(lacking: Missing) -> Figure:
     """What a certificate lacks, by state and action: how much the gap falls with twice the visits, and how many are needed.
 
-    Counts of several steps are added up; the most helpful states come first, no more than fit the page.
+    Several steps are added up; the most helpful states come first, no more than fit the page.
     """
     falls: dict[tuple[str, str], float] = {}
     visits: dict[tuple[str, str], list[int]] = {}
     for row in lacking.rows:
-        place = ("first states", "new episodes") if row.state is None or row.action is None else (row.state, row.action)
+        if row.state is None or row.action is None:
+            continue
+        place = row.state, row.action
         falls[place] = falls.get(place, 0.0) + row.fall
         visits.setdefault(place, [0, 0])
         visits[place] = [visits[place][0] + row.visits, visits[place][1] + row.needed]
     states = list(dict.fromkeys(state for state, _ in sorted(falls, key=lambda place: -falls[place])))[:_MOST_STATES]
     actions = sorted({action for state, action in falls if state in states})
     table = np.array([[falls.get((state, action), np.nan) for action in actions] for state in states])
-    figure = new_figure(1.6 + 0.9 * len(actions), 1.2 + 0.35 * len(states))
+    figure = new_figure(max(3.4, 1.6 + 0.9 * len(actions)), max(2.4, 1.2 + 0.35 * len(states)))
     axes = figure.subplots()
-    image = axes.imshow(table, cmap="Oranges", aspect="auto", vmin=0.0)
+    image = axes.imshow(table.reshape(len(states), len(actions)), cmap="Oranges", aspect="auto", vmin=0.0)
     for (i, j), fall in np.ndenumerate(table):
         if np.isfinite(fall):
             now, needed = visits[states[i], actions[j]]
@@ -186,7 +227,7 @@ def missing(lacking: Missing) -> Figure:
     axes.set_title(
         f"Visits now → needed for a gap of {short(lacking.target)} (now {short(lacking.gap)})", fontsize=7, wrap=True
     )
-    figure.colorbar(image, label="fall of the gap with twice the visits")
+    figure.colorbar(image).set_label("fall of the gap with twice the visits", fontsize="small")
     return figure
 
 

@@ -27,7 +27,6 @@ __all__ = ["CHECKS", "EVERY", "Settings"]
 
 EVERY = 0.0
 """The batch ratio of ``replan="every"``."""
-DEFAULT_REPLAN = 0.01
 
 
 def check_replan(name: str, replan: Any) -> float:
@@ -94,8 +93,8 @@ class Settings:
     method : str
     options : dict
         Those of the method.
-    replan : float
-        After t episodes play this fraction of t more before the next plan; 0: one episode.
+    replan : float or None
+        After t episodes play this fraction of t more before the next plan; 0: one episode; None: the loop's pace.
     ties : str
     stationary : bool or None
         None: the source's default.
@@ -117,7 +116,7 @@ class Settings:
     goal: Goal
     method: str
     options: dict[str, str]
-    replan: float = DEFAULT_REPLAN
+    replan: float | None = None
     ties: str = "random"
     stationary: bool | None = None
     successors: Any = None

@@ -13,6 +13,7 @@ All of this is a forecast from what was seen so far. It suggests where to look, 
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -113,7 +114,7 @@ def missing(certificate: Certificate, *, target: float | None = None, rows: int 
     if certificate.method != "kl":
         raise InvalidProblemError(f"missing needs a certificate of method 'kl', got one of {certificate.method!r}")
     if target is None:
-        target = certificate.gap / 2 if certificate.reached else certificate.eps
+        target = max(certificate.gap / 2, sys.float_info.min) if certificate.reached else certificate.eps
     forecast = _Forecast(certificate, check_integer("rows", rows))
     return forecast.plan(check_positive("target", target))
 

@@ -12,6 +12,8 @@ __all__ = ["END", "Behaviour", "Bounds", "Claim", "Evidence", "Goal", "Plan", "T
 
 
 class _Ending(Enum):
+    """Where successors of an environment are declared: the end of the episode may follow."""
+
     END = "END"
 
     def __repr__(self) -> str:
@@ -19,7 +21,6 @@ class _Ending(Enum):
 
 
 END: Final = _Ending.END
-"""Where successors of an environment are declared: the episode may end there."""
 
 
 class Goal(NamedTuple):

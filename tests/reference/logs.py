@@ -45,16 +45,19 @@ def table(lines):
 def counted(lines, horizon, n_states, next_states=True):
     """How often each ``(step, state, action, successor, reward)`` was seen at the steps before ``horizon``.
 
-    ``n_states`` is the end. Without next states, the next line of the episode has them, and what comes after the horizon
-    counts as the end.
+    ``n_states`` is the end. Without next states, the next line of the episode has them, and the last step of the longest
+    episodes is used only if it is the horizon's last one, where all of them count as ends.
     """
     following = {(line[0], line[1]): line[2] for line in lines}
+    last = max(line[1] for line in lines)
     seen = Counter()
     for episode, h, s, a, r, y, over, _ in lines:
         if over:
             y = n_states
         elif not next_states:
-            y = following.get((episode, h + 1), n_states if h == horizon - 1 else None)
+            y = following.get((episode, h + 1))
+        if not next_states and h == last:
+            y = n_states if h == horizon - 1 else None
         if h < horizon and y is not None:
             seen[h, s, a, y, r] += 1
     return seen

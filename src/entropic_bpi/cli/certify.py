@@ -235,7 +235,7 @@ def show_missing(console: Any, lacking: Missing) -> None:
             f"{row.needed}",
         )
     console.print(table)
-    if lacking.suggestions:
+    if lacking.expected <= lacking.target:
         console.print(f"For a gap of about {lacking.target:.3g}:")
     else:
         console.print(f"More of the same is not enough for a gap of {lacking.target:.3g}: something was never seen.")

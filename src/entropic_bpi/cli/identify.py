@@ -68,7 +68,8 @@ def identify(
         str | None,
         typer.Option(
             metavar="every|RATIO",
-            help="Plan and test after every episode, or after t episodes play RATIO*t more first. Default: 0.01.",
+            help="Plan and test after every episode, or after t episodes play RATIO*t more first. Default: 0.01; for an "
+            "environment, more where a plan takes longer than that.",
         ),
     ] = None,
     sampling: Annotated[str | None, typer.Option(help="What kl plays: challenger (the default) or optimistic.")] = None,

@@ -5,7 +5,12 @@ r"""Our method: optimistic and pessimistic planning over exact KL balls, and the
 :math:`P` is the number of such rows: more than one possible successor, reachable under the declared successors, and at a
 step where what follows can depend on the next state. The event is about transitions only, so whatever is concluded from
 it holds for every β, every ε, every policy and every known reward at once. Where rewards are random it gets half of δ, and
-the other half is for their laws, at the one β of the problem (:mod:`entropic_bpi.methods.rewards`).
+the other half is for their laws, at the one β of the problem (``entropic_bpi.methods.rewards``).
+
+**Declared returns.** From a state where somebody can be after h steps, the return lies between :math:`R_{low}-h\cdot high`
+and :math:`R_{high}-h\cdot low`, by the Markov property, so :math:`e^{\beta r}Z_{h+1}` is cut at these ends wherever it is
+used (:func:`entropic_bpi.methods.gap.slot_value`). The bounds then hold for the states where somebody can be, which is
+all that the induction needs.
 
 **Plan.** Backwards over the steps, with max and min over the balls: optimistic :math:`U^o=e^{\beta r}\max qZ^o`
 (min for :math:`\beta<0`), pessimistic :math:`U^p` the other way round. :math:`Z^o=\mathrm{best}_a U^o` bounds the optimum,
@@ -556,7 +561,7 @@ class KL:
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
 
-        All of them hold together with the claim.
+        All of them hold together with the claim; where returns are declared, for the states where somebody can be.
         """
         self._given(counts, policy)
         problem, frame, beta = self.problem, self.frame, self.rules.beta

@@ -24,7 +24,7 @@ radius is
 Half of the weight goes to it, the other half to the four priors. It is a martingale for every :math:`p`: a declaration that
 is wrong costs nothing here.
 
-What a bet that is mixed over the arcsine law can have lost against the best one in hindsight, :func:`betting_regret`:
+What a bet that is mixed over the arcsine law can have lost against the best one in hindsight, ``betting_regret``:
 
 .. math:: c_2(n)=\log\frac{\sqrt\pi\,\Gamma(n+1)}{\Gamma(n+\frac12)}.
 """

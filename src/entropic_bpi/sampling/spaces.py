@@ -4,8 +4,8 @@ A finite space is ``Discrete``, ``MultiDiscrete``, ``MultiBinary``, a ``Box`` of
 finite spaces. Its elements are made of integers, each with a range of its own; read as the digits of one number (mixed
 radix, the last one turning fastest), they are the element's index.
 
-Any other observation can be a state too, if a bound on how many there are is declared: :class:`Found` numbers them as they
-are first seen. What identifies an observation, then and in the certificate, is its :func:`label`.
+Any other observation can be a state too, if a bound on how many there are is declared: ``Found`` numbers them as they
+are first seen. What identifies an observation, then and in the certificate, is its ``label``.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _part_of(space: Any) -> _Part | None:
 
 def _one(element: Any) -> Iterable[Any]:
     """A single number, which some environments put into an array or a tuple."""
-    return (element,) if np.ndim(element) == 0 else element
+    return (element,) if isinstance(element, _INTEGERS) or np.ndim(element) == 0 else element
 
 
 def _array_of(space: Any, low: np.ndarray, high: np.ndarray) -> _Part:

@@ -71,7 +71,7 @@ def _of_states(claim: Claim) -> list[str]:
 def _tested(tests: dict[str, float]) -> str:
     tested = {
         "stationary": "that transitions are the same at every step",
-        "memoryless": "that they do not depend on the previous state",
+        "memoryless": "that transitions do not depend on the previous state",
     }
     found = " and ".join(f"{tested[name]} (log e-value {tests[name]:.3g})" for name in tested if name in tests)
     return (
@@ -93,8 +93,8 @@ def _origin(claim: Claim) -> list[str]:
     ]
     if claim.log.unused > 0:
         sentences.append(
-            f"{claim.log.unused} episodes were cut before their last next state was told, and not because of where it "
-            "led: that step is not used"
+            f"episodes that did not end were cut after {claim.log.longest} steps, whatever happened; that step is not used, "
+            "because the log does not tell where it led"
         )
     if claim.log.excluded is not None:
         sentences.append(f"left out on request, and not because of what happened in them: {claim.log.excluded}")
@@ -116,10 +116,11 @@ def _of_rewards(claim: Claim) -> str:
             f"{sentence}random, independent from visit to visit, with one law for each {given}; the claim is for this beta "
             "alone"
         )
-    sentence += (
-        f"determined by state, action and next state, except that an ending may have {END_REWARDS} different ones and a "
-        f"step back to the same state {STAY_REWARDS}"
-    )
+    sentence += "determined by state, action and next state, except that "
+    if claim.successors == "unknown":
+        sentence += f"an ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"
+    else:
+        sentence += "a next state which is declared several times may have as many"
     if any(least < most for outcomes in claim.seen.values() for _, (least, most) in outcomes):
         sentence += f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
     return sentence
@@ -128,7 +129,8 @@ def _of_rewards(claim: Claim) -> str:
 def _limits(claim: Claim) -> list[str]:
     sentences = []
     if claim.max_successors is not None:
-        outcomes = "outcomes (next state and reward)" if claim.black_box else "next states"
+        paid = claim.black_box and not claim.random_rewards
+        outcomes = "outcomes (next state and reward)" if paid else "next states"
         sentences.append(f"every action in every state has at most {claim.max_successors} different {outcomes}")
     if claim.return_range is not None:
         least, most = claim.return_range

@@ -1,0 +1,119 @@
+"""What is missing: forecasts that come from computing the bounds again."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import entropic_bpi as eb
+from entropic_bpi import plots
+from entropic_bpi.errors import InvalidProblemError
+from tests.reference.logs import ROLES, play, table
+
+KERNEL = np.array([[[0.9, 0.1, 0.0], [0.2, 0.5, 0.3]], [[0.5, 0.5, 0.0], [0.0, 0.6, 0.4]], [[0.0, 0.0, 1.0]] * 2])
+REWARDS = np.array([[0.2, 0.0], [0.4, 1.0], [0.0, 0.0]])
+MODEL = eb.FiniteMDP(KERNEL, REWARDS, horizon=3, start=[0.7, 0.3, 0.0])
+DECLARED = {"beta": -1.0, "delta": 0.1, "horizon": 3, "reward_range": (0.0, 1.0)}
+
+
+def claim_of(lines, **options):
+    log = eb.Log.read(table(lines), **ROLES, states=[0, 1], actions=[0, 1])
+    return eb.certify(log, **{**DECLARED, **options})
+
+
+def seldom_one(rng, share):
+    return lambda h, s, seen: int(rng.random() < share)
+
+
+def lines_of(share, episodes=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    return play(MODEL, episodes, rng, seldom_one(rng, share), ends=(2,))
+
+
+@pytest.fixture(scope="module")
+def skewed():
+    """Action 1 was tried seldom."""
+    return claim_of(lines_of(0.02))
+
+
+def test_the_action_that_was_seldom_tried_is_what_is_missing(skewed):
+    lacking = eb.missing(skewed)
+    assert [row.action for row in lacking.rows[:2]] == ["1", "1"]
+    assert lacking.gap == skewed.gap
+    assert lacking.target == skewed.gap / 2
+    assert lacking.expected <= lacking.target
+    assert all("action 1" in words for words in lacking.suggestions)
+
+
+def test_the_fall_is_that_of_a_log_with_twice_the_visits(skewed):
+    """The oracle: the lines of one row written twice, as episodes of their own, and certified for the same policy."""
+    lines = lines_of(0.02)
+    (row,) = [row for row in eb.missing(skewed).rows if (row.state, row.action) == ("0", "1")]
+    again = [line for line in lines if line[2:4] == (0, 1)]
+    assert row.visits == len(again)
+    counts = skewed.counts
+    own = counts.transitions().rows == 1
+    more = type(skewed.transitions)(*(column[own] for column in counts.transitions()))
+    counts.add(more, 0)
+    assert row.fall == pytest.approx(skewed.gap - gap_of(counts, skewed), abs=1e-9)
+
+
+def gap_of(counts, claim):
+    return eb.certify(counts, beta=claim.beta, policy=claim.policy).gap
+
+
+@pytest.mark.parametrize("stationary", [True, False])
+def test_carrying_out_the_plan_brings_about_what_it_promises(stationary):
+    """Play the suggested visits in the true model: the gap of a new certificate is near the forecast."""
+    few = claim_of(lines_of(0.02, 2000), stationary=stationary)
+    lacking = eb.missing(few)
+    counts, rng = few.counts, np.random.default_rng(1)
+    for row in lacking.rows:
+        if row.needed > row.visits and row.state is not None:
+            s, a = int(row.state), int(row.action)
+            number = ((row.step or 0) * 3 + s) * 2 + a
+            seen = rng.multinomial(row.needed - row.visits, KERNEL[s, a])
+            reached = np.flatnonzero(seen)
+            paid = np.full(len(reached), REWARDS[s, a])
+            counts.add(type(few.transitions)(np.full(len(reached), number), reached, seen[reached], paid), 0)
+    assert gap_of(counts, few) == pytest.approx(lacking.expected, abs=0.15 * few.gap)
+
+
+def test_an_action_that_was_never_tried_is_supposed_to_do_what_others_do():
+    lacking = eb.missing(claim_of(lines_of(0.0)))
+    untried = [row for row in lacking.rows if row.visits == 0]
+    assert {row.action for row in untried} == {"1"}
+    assert lacking.rows[0] in untried
+    assert any(words.startswith("try action 1 in state 0 about 1") for words in lacking.suggestions)
+
+
+def test_what_is_asked_for_is_the_target(skewed):
+    nearly = eb.missing(skewed, target=0.9 * skewed.gap)
+    assert sum(row.needed for row in nearly.rows) < sum(row.needed for row in eb.missing(skewed).rows)
+    reached = eb.missing(skewed, target=2 * skewed.gap)
+    assert reached.suggestions == []
+    assert reached.expected == pytest.approx(skewed.gap)
+
+
+def test_a_state_that_nobody_saw_cannot_be_helped_by_more_of_the_same():
+    log = eb.Log.read(table(lines_of(0.5, 300)), **ROLES, states=[0, 1, 7], actions=[0, 1])
+    lacking = eb.missing(eb.certify(log, **DECLARED, policy={0: 0, 1: 1, 7: 0}), target=1e-8)
+    assert lacking.expected > lacking.target
+    assert lacking.suggestions == []
+
+
+def test_wrong_arguments_are_named(skewed):
+    with pytest.raises(InvalidProblemError, match="target must be greater than 0"):
+        eb.missing(skewed, target=0.0)
+    other = dataclasses.replace(skewed, method="bernstein", constants="sharp")
+    with pytest.raises(InvalidProblemError, match="needs a certificate of method 'kl'"):
+        eb.missing(other)
+
+
+@pytest.mark.parametrize("stationary", [True, False])
+def test_the_map_shows_states_and_actions(stationary):
+    lacking = eb.missing(claim_of(lines_of(0.02, 500), stationary=stationary))
+    axes = plots.missing(lacking).axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("action", "state")
+    assert {text.get_text() for text in axes.get_yticklabels()} == {"0", "1"}
+    assert any("→" in text.get_text() for text in axes.texts)
