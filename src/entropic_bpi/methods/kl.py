@@ -311,12 +311,12 @@ def _pairs_due(memory: np.ndarray, episodes: int, gap: float, eps: float) -> boo
 
     ``memory`` has when it was computed last, its gap, and the gap certificate's then: the two fall together.
     """
-    then, pairs, ratio = memory[0], memory[1], memory[2]
+    then, pairs, ratio = float(memory[0]), float(memory[1]), float(memory[2])
     if gap <= eps:
         return False
     if episodes == then or episodes >= PAIRS_GROWTH * then:
         return True
-    return pairs < np.inf and gap < np.inf and pairs * (gap / ratio) <= PAIRS_CLOSE * eps
+    return pairs < np.inf and gap < np.inf and pairs * float(gap) <= PAIRS_CLOSE * eps * ratio
 
 
 _claim, _due = inner(_claim_of), inner(_pairs_due)
