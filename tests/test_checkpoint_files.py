@@ -247,11 +247,13 @@ def mutate_header(rng, header, arrays):
 
 
 def mutate_number(rng, header, arrays):
-    name = pick(rng, [name for name in arrays if arrays[name] and module._ARRAYS[name].itemsize > 1])
-    kind = "<i8" if name == "history" or module._ARRAYS[name] == np.dtype("<i8") else "<f8"
+    name = pick(rng, [name for name in arrays if arrays[name]])
+    kind = "<i8" if name == "history" else module._ARRAYS[name].str
     numbers = np.frombuffer(arrays[name], kind).copy()
     index = int(rng.integers(len(numbers)))
-    if kind == "<f8":
+    if kind == "|u1":
+        numbers[index] = rng.integers(256)
+    elif kind == "<f8":
         numbers[index] = pick(rng, ODD_NUMBERS)
     elif rng.random() < 0.7:
         numbers[index] = pick(rng, ODD_INTEGERS)

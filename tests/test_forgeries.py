@@ -640,11 +640,9 @@ def restated(content, folder):
     return content
 
 
-def claimed(content, lower, upper, gap):
-    return {
-        **content,
-        "claim": {"lower": lower, "upper": upper, "gap": gap, "reached": gap <= content["problem"]["eps"]},
-    }
+def claimed(content, lower, upper, gap, test):
+    reached = gap <= content["problem"]["eps"]
+    return {**content, "claim": {"lower": lower, "upper": upper, "gap": gap, "reached": reached, "test": test}}
 
 
 def learners_claim(certificate):
@@ -694,13 +692,13 @@ def verdicts(honest, many, folder, seed):
         content = restated(content, folder)
         try:
             certificate = eb.Certificate.load(saved(content, folder))
-            lower, upper, gap = learners_claim(certificate)
+            lower, upper, gap, test = learners_claim(certificate)
         except eb.EntropicBPIError as error:
             yield done, verify(folder / "forged.json").ok, f"no certificate: {error}"
             continue
         better = float(rng.choice([0.0, 0.0, 1e-6, 1e-3, 0.3])) * (upper - lower)
         if rng.random() < 0.7:
-            content = claimed(content, lower + better, upper - better, gap - better)
+            content = claimed(content, lower + better, upper - better, gap - better, test)
         claim, tolerance = content["claim"], 1e-8 * (upper - lower)
         wrong = None
         if claim["lower"] > lower + tolerance or claim["upper"] < upper - tolerance or claim["gap"] < gap - tolerance:

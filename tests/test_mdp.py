@@ -372,7 +372,7 @@ def test_a_garbled_field_is_an_error_that_names_file_and_field(saved_json, chang
         FiniteMDP.load(saved_json)
 
 
-@pytest.mark.parametrize("field", ["horizon", "start", "indptr", "indices", "probabilities", "rewards"])
+@pytest.mark.parametrize("field", ["horizon", "sizes", "indptr", "indices", "probabilities", "rewards"])
 def test_a_missing_field_is_an_error(saved_json, field):
     fields = json.loads(saved_json.read_text())
     del fields[field]

@@ -58,9 +58,13 @@ def test_a_choice_at_random_is_one_more_lottery(drawn, beta, seed):
     with mp.workdps(50):
         growth = [mpf(1)] * mdp.n_states if beta else [mpf(0)] * mdp.n_states
         for h in reversed(range(mdp.horizon)):
-            growth = [sum((float(p) * _after(mdp, h, s, a, growth, beta) for a, p in enumerate(policy[h, s])), mpf(0))
-                      for s in range(mdp.n_states)]  # fmt: skip
-        start = sum((float(p) * g for p, g in zip(mdp.start_distribution, growth, strict=True)), mpf(0))
+            growth = [
+                sum((mpf(float(p)) * _after(mdp, h, s, a, growth, beta) for a, p in enumerate(chances)), mpf(0))
+                / sum(map(mpf, chances.tolist()), mpf(0))
+                for s, chances in enumerate(policy[h])
+            ]
+        weights = [mpf(float(p)) for p in mdp.start_distribution]
+        start = sum((p * g for p, g in zip(weights, growth, strict=True)), mpf(0)) / sum(weights, mpf(0))
         expected = float(mp.log(start) / mpf(beta) if beta else start)
     assert eb.evaluate(mdp, policy, beta).value == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -68,12 +72,14 @@ def test_a_choice_at_random_is_one_more_lottery(drawn, beta, seed):
 def _after(mdp, h, s, a, growth, beta):
     """E[e^{βr} Z'] of a state and action, or E[r + V'] for β = 0, from the model's rows alone."""
     rows = mdp.step_rows(h)
-    row, total = s * mdp.n_actions + a, mpf(0)
+    row, total, sure = s * mdp.n_actions + a, mpf(0), mpf(0)
     for j in range(rows.indptr[row], rows.indptr[row + 1]):
         reward = mdp.step_rewards(h)[s, a] if rows.rewards is None else rows.rewards[j]
         ahead = growth[rows.indices[j]]
-        total += float(rows.probabilities[j]) * (mp.exp(mpf(beta) * float(reward)) * ahead if beta else reward + ahead)
-    return total
+        chance = mpf(float(rows.probabilities[j]))
+        total += chance * (mp.exp(mpf(beta) * float(reward)) * ahead if beta else mpf(float(reward)) + ahead)
+        sure += chance
+    return total / sure
 
 
 def test_one_action_for_each_state_is_played_at_every_step():

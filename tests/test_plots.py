@@ -115,3 +115,23 @@ def test_the_grid_shows_an_arrow_and_bounds_in_each_cell_that_was_seen():
 @pytest.mark.parametrize(("value", "shown"), [(-1.12e-12, "0"), (0.12345, "0.123"), (-2.0, "-2"), (1e-6, "1e-06")])
 def test_what_rounding_left_of_zero_is_shown_as_zero(value, shown):
     assert plots.short(value) == shown
+
+
+def test_the_policy_is_drawn_where_episodes_can_come(result):
+    certificate, bridge = result.certificate, eb.instances.risky_bridge()
+    [axes] = plots.policy(certificate).axes
+    assert labels(axes) == ("step", "state")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == list(bridge.action_names)
+    drawn = {}
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    for action, places in enumerate(axes.collections):
+        for h, row in places.get_offsets():
+            drawn[int(h), bridge.state_names.index(names[int(row)])] = action
+    assert all(certificate.policy[place] == action for place, action in drawn.items())
+    support, reachable = bridge.rows, {(0, 0)}
+    for h in range(bridge.horizon - 1):
+        for s in [s for step, s in reachable if step == h]:
+            for row in range(s * bridge.n_actions, (s + 1) * bridge.n_actions):
+                reachable |= {(h + 1, int(y)) for y in support.indices[support.indptr[row] : support.indptr[row + 1]]}
+    assert (0, 0) in drawn
+    assert set(drawn) <= reachable

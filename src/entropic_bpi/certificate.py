@@ -594,7 +594,7 @@ def _tested(evidence: Evidence | None) -> tuple[str, ...]:
         return ()
     e_values = {
         "that transitions are the same at every step": evidence.stationary,
-        "that they do not depend on the previous state": evidence.memoryless,
+        "that transitions do not depend on the previous state": evidence.memoryless,
     }
     tested = [f"{what} (log e-value {value:.3g})" for what, value in e_values.items() if value is not None]
     return (

@@ -181,7 +181,7 @@ class FiniteMDP:
         if pairs <= 0 or n_rows not in (pairs, pairs * self._horizon):
             raise InvalidModelError(f"{n_rows} rows do not fit {n_states} states and {n_actions} actions")
         self._set_sizes(n_rows // pairs, n_states, n_actions, has_step_axis=n_rows != pairs)
-        self._set_rows(rows, _tolerance(np.asarray(rows.probabilities).dtype), copy=True)
+        self._set_rows(rows, _tolerance(_checked("probabilities", rows.probabilities, *_REALS).dtype), copy=True)
 
     @staticmethod
     def _sizes_of_rows(rewards: Any) -> tuple[int, int]:

@@ -25,6 +25,7 @@ __all__ = [
     "missing",
     "new_figure",
     "plain_numbers",
+    "policy",
     "regret",
     "save",
     "spectrum",
@@ -154,6 +155,44 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
         wrap=True,
     )
     return figure
+
+
+def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Figure:
+    """What a policy does in each state at each step, where episodes were seen to be able to come.
+
+    Parameters
+    ----------
+    certificate : Certificate
+    actions : sequence of str, optional
+        Names for the legend, for an environment whose actions are numbers.
+    """
+    problem = certificate.problem
+    names, reached = problem.action_names if actions is None else actions, _reached(certificate)
+    states = np.flatnonzero(reached.any(axis=0)).tolist()
+    played = np.where(reached, certificate.policy, -1)[:, states]
+    figure = new_figure(0.45 * problem.horizon + 2.2, 0.3 * len(states) + 1.2)
+    axes = figure.subplots()
+    for a, name in enumerate(names):
+        steps, rows = np.where(np.equal(played, a))
+        axes.scatter(steps, rows, s=120, marker="s", color=COLOURS[a % len(COLOURS)], label=drawable(name))
+    axes.set(xlabel="step", ylabel="state", xticks=range(problem.horizon), xlim=(-0.6, problem.horizon - 0.4))
+    axes.set_yticks(range(len(states)), [drawable(problem.state_names[s]) for s in states])
+    axes.legend(title="action", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _reached(certificate: Certificate) -> np.ndarray:
+    """Which states can be occupied at each step ``(H, S)`` by transitions that were seen, the end of episodes excepted."""
+    problem, transitions = certificate.problem, certificate.transitions
+    reached = np.zeros((problem.steps + 1, problem.n_states), dtype=bool)
+    reached[0, problem.start or 0] = True
+    for h in range(problem.steps):
+        rows = np.isin(transitions.rows, problem.rows_at(h, np.flatnonzero(reached[h])))
+        reached[h + 1, transitions.successors[rows]] = True
+    if problem.black_box_rewards:
+        reached[:, -1] = False
+    return reached[int(problem.artificial) : -1]
 
 
 def missing(lacking: Missing) -> Figure:

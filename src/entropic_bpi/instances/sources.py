@@ -35,7 +35,7 @@ def model_of(
             raise InvalidProblemError("the horizon is given twice, once among the parameters")
         given["horizon"] = horizon
     if is_environment(source):
-        return _tabular(source.removeprefix("gym:"), given)
+        return _tabular(source, given)
     if source.replace("_", "-") not in instances.names():
         raise InvalidProblemError(
             f"unknown source {source!r}: expected an instance ({', '.join(instances.names())}), "
@@ -58,9 +58,9 @@ def _saved(path: Path, horizon: int | None, params: Mapping[str, Any]) -> Finite
     return mdp
 
 
-def _tabular(env_id: str, params: dict[str, Any]) -> FiniteMDP:
+def _tabular(source: str, params: dict[str, Any]) -> FiniteMDP:
     if "horizon" not in params:
-        raise InvalidProblemError(f"{env_id} needs a horizon: the number of steps of an episode")
+        raise InvalidProblemError(f"{source} needs a horizon: the number of steps of an episode")
     if "env_or_id" in params:
         raise InvalidProblemError("env_or_id is the part after gym:, not a parameter")
-    return instances.from_gymnasium(env_id, **params)
+    return instances.from_gymnasium(source.removeprefix("gym:"), **params)

@@ -86,6 +86,8 @@ CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 # When the pair certificate is computed: after this growth of the episodes, or this close to ε by what is expected of it.
 PAIRS_GROWTH, PAIRS_CLOSE = 1.2, 1.1
+# How much larger, relatively, its gap may become when solvers converge: they may move mass in another way.
+PAIRS_ROOM = 1e-4
 # What a certificate's gap may come from. The pair certificate takes longer to check: it must be better by this share.
 RATIO, PAIRS = "ratio", "pairs"
 WORTH_PAIRS = 1e-3
@@ -309,12 +311,12 @@ def _pairs_due(memory: np.ndarray, episodes: int, gap: float, eps: float) -> boo
 
     ``memory`` has when it was computed last, its gap, and the gap certificate's then: the two fall together.
     """
-    then, pairs, ratio = memory[0], memory[1], memory[2]
+    then, pairs, ratio = float(memory[0]), float(memory[1]), float(memory[2])
     if gap <= eps:
         return False
     if episodes == then or episodes >= PAIRS_GROWTH * then:
         return True
-    return pairs < np.inf and gap < np.inf and pairs * (gap / ratio) <= PAIRS_CLOSE * eps
+    return pairs < np.inf and gap < np.inf and pairs * float(gap) <= PAIRS_CLOSE * eps * ratio
 
 
 _claim, _due = inner(_claim_of), inner(_pairs_due)
@@ -496,10 +498,11 @@ class KL:
         for tried in (kind, 1 - kind):
             if occupied is not None and np.array_equal(*(plan.policy[occupied] for plan in self.plans)):
                 break  # the same policy wherever it can be
-            pairs, occupied = self._pair_claim(self.rules, counts, self.plans[tried])
-            smallest = min(smallest, pairs[2])
-            if pairs[2] < claim[2]:
-                claim, kind = pairs, tried
+            (lower, upper, apart), occupied = self._pair_claim(self.rules, counts, self.plans[tried])
+            apart *= 1.0 + PAIRS_ROOM
+            smallest = min(smallest, apart)
+            if apart < claim[2]:
+                claim, kind = (lower, upper, apart), tried
             if occupied is None or claim[2] <= self.rules.eps:
                 break
         self.memory[:] = counts.episodes, smallest, gap

@@ -27,8 +27,9 @@ action the smallest of its two bounds there and of the lemma with :math:`V=R`; a
 candidate's own and the contested actions. An action that is at most :math:`v` times better than the candidate in that state
 is worth at most :math:`v\,d`, and a bound that is not contested is at most :math:`d`.
 
-The work grows with the square of the number of states that can be occupied at a step under the candidate or a deviation
-that is not ruled out at once. Above ``MOST_PAIRS`` pairs per plan the certificate is not computed.
+The work grows with the square of the number of successors of the states that can be occupied at a step, under the
+candidate or a deviation that is not ruled out at once. Above ``MOST_PAIRS`` pairs of successors per plan the certificate is
+not computed: that is 200,000 pairs of states with three successors each.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ from entropic_bpi.problem import Frame, actions_at, row_of
 
 __all__ = ["MOST_PAIRS", "occupied_states", "pair_ratio", "relations"]
 
-MOST_PAIRS = 200_000
+MOST_PAIRS = 1_800_000
 # Rounding of one bound, relative; more than what sums of a few hundred terms and exponents up to 600 can lose.
 ROUNDING = 1e-12
 # A coupling that leaves less than this is none.
@@ -381,31 +382,31 @@ def _one_pair(crowd: Crowd, p: int, q: int, rho: float, next: Relations, rows: R
 def _occupy(
     frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, occupied: np.ndarray, most: int
 ) -> int:
-    """Mark where the candidate, or a deviation that is not ruled out at once, can be at each step; the number of pairs.
+    """Mark where the candidate, or a deviation that is not ruled out at once, can be at each step.
 
-    They are counted until they exceed ``most``.
+    Returns the number of pairs of successors of the candidate's rows, counted until it exceeds ``most``.
     """
     pairs = 0
     occupied[0, frame.start] = True
     for h in range(frame.steps):
-        count = 0
+        successors = 0
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
             s = frame.states[i]
             if not occupied[h, s]:
                 continue
-            count += 1
-            for a in range(actions_at(frame, h) if h < frame.steps - 1 else 0):
+            for a in range(actions_at(frame, h)):
+                row, own = row_of(frame, h, s, a), a == min(plan.policy[h, s], actions_at(frame, h) - 1)
+                successors += ledger.used[row] if own else 0
                 ruled_out = ratio_of(rules.sign, optimism.u[h, s, a], plan.z[h, s]) <= 1.0
-                if ruled_out and a != min(plan.policy[h, s], actions_at(frame, h) - 1):
+                if h == frame.steps - 1 or (ruled_out and not own):
                     continue
-                row = row_of(frame, h, s, a)
                 for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
                     y = ledger.successor[j]
                     if y == frame.n_states and not occupied[h + 1, y]:  # anything that can be reached
                         for k in range(frame.first_state[h + 1], frame.first_state[h + 2]):
                             occupied[h + 1, frame.states[k]] = True
                     occupied[h + 1, y] = True
-        pairs += count * count
+        pairs += successors * successors
         if pairs > most:
             break
     return pairs

@@ -71,7 +71,7 @@ def _of_states(claim: Claim) -> list[str]:
 def _tested(tests: dict[str, float]) -> str:
     tested = {
         "stationary": "that transitions are the same at every step",
-        "memoryless": "that they do not depend on the previous state",
+        "memoryless": "that transitions do not depend on the previous state",
     }
     found = " and ".join(f"{tested[name]} (log e-value {tests[name]:.3g})" for name in tested if name in tests)
     return (
