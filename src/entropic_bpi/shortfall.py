@@ -30,7 +30,7 @@ from entropic_bpi.types import Transitions
 __all__ = ["Missing", "Row", "missing"]
 
 _FIRST_TRIES = 100
-_MOST_TIMES = 2**24
+_MOST_DOUBLINGS = 24
 _MOST_TRIALS = 300
 # How much an action counts that neither policy plays, in a state where it could.
 _OTHERS = 0.1
@@ -105,7 +105,7 @@ def missing(certificate: Certificate, *, target: float | None = None, rows: int 
     Examples
     --------
     >>> import entropic_bpi as eb
-    >>> bridge = eb.instances.risky_bridge(horizon=3)
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
     >>> run = eb.identify(bridge, beta=-1.0, eps=0.1, delta=0.1, successors="model", max_episodes=30, seed=0)
     >>> lacking = eb.missing(run.certificate)
     >>> lacking.expected < lacking.gap
@@ -181,8 +181,10 @@ class _Forecast:
         """More visits of everything until the gap is at most ``target``, and then without those that are not needed."""
         factor: dict[int, int] = {}
         gap, everything = self.gap({}), self._repeatable()
-        while gap > target and (times := 2 * max(factor.values(), default=1)) <= _MOST_TIMES:
-            factor = dict.fromkeys(everything, times)
+        for doublings in range(1, _MOST_DOUBLINGS + 1):
+            if gap <= target:
+                break
+            factor = dict.fromkeys(everything, 2**doublings)
             gap = self.gap(factor)
         if gap <= target:
             self.trials = 0
@@ -202,7 +204,8 @@ class _Forecast:
 
     def _repeatable(self) -> list[int]:
         """Rows that matter and that more can be supposed of, those with the most visits first."""
-        rows = [int(row) for row in np.argsort(-self.visits, kind="stable") if self.problem.at_risk[row]]
+        at_risk = self.problem.at_risk
+        rows = [int(row) for row in np.argsort(-self.visits, kind="stable") if at_risk[row]]
         tried = [row for row in rows if self.visits[row]]
         return tried + [
             row
