@@ -29,7 +29,7 @@ from pathlib import Path
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi import plots
+from entropic_bpi import methods, plots
 from entropic_bpi.learners import _run
 
 ROOT = Path(__file__).parents[1]
@@ -96,6 +96,7 @@ def run_page(page, marks, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(_run, "_REGISTERED", {})
+    monkeypatch.setattr(methods, "_REGISTERED", {})
     loaded = set(sys.modules)
     reader = Reader(page)
     try:
