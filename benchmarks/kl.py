@@ -139,7 +139,7 @@ def _small_kl_plan(bench: Bench) -> Row:
         rewards,
         False,
         bridge.start,
-        0,
+        None,
     )
     policies = [plan.policy.copy() for plan in method.plans]
 
