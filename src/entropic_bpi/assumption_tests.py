@@ -1,6 +1,6 @@
 """Tests of what a run assumes of an environment, free of charge: they look at the episodes that are played anyway.
 
-Each has the level :data:`LEVEL`: an environment of which everything is true is accused by it, ever and however often one
+Each has the level ``LEVEL``: an environment of which everything is true is accused by it, ever and however often one
 looks, with at most that probability. A test that is silent proves nothing, but what makes a certificate wrong tends to make
 it speak.
 """

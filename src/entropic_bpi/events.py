@@ -226,7 +226,7 @@ class BettingEvent(Event):
 
 
 class RewardEvent(Event):
-    r"""E_rew: what random rewards are worth at β lies between its bounds (:mod:`entropic_bpi.methods.rewards`).
+    r"""E_rew: what random rewards are worth at β lies between its bounds (``entropic_bpi.methods.rewards``).
 
     For one β an environment with random rewards :math:`R` is worth what the model with the fixed rewards
     :math:`\tilde r=\frac1\beta\log E\,e^{\beta R}` on (s, a, s') is: ``mdp`` must be that one, with the observations and the

@@ -84,7 +84,7 @@ class Outcomes(NamedTuple):
 
 
 class Log:
-    """A log of episodes, checked; made by :meth:`read` or :meth:`from_minari`.
+    """A log of episodes, checked; made by ``Log.read`` or ``Log.from_minari``.
 
     Attributes
     ----------

@@ -9,7 +9,7 @@ the other half is for their laws, at the one β of the problem (``entropic_bpi.m
 
 **Declared returns.** From a state where somebody can be after h steps, the return lies between :math:`R_{low}-h\cdot high`
 and :math:`R_{high}-h\cdot low`, by the Markov property, so :math:`e^{\beta r}Z_{h+1}` is cut at these ends wherever it is
-used (:func:`entropic_bpi.methods.gap.slot_value`). The bounds then hold for the states where somebody can be, which is
+used (``slot_value``). The bounds then hold for the states where somebody can be, which is
 all that the induction needs.
 
 **Plan.** Backwards over the steps, with max and min over the balls: optimistic :math:`U^o=e^{\beta r}\max qZ^o`
