@@ -2,6 +2,9 @@
 
 import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from scipy import optimize, stats
 
 import entropic_bpi as eb
 from entropic_bpi.assumption_tests import LEVEL, REJECTED_FROM, earned, examine
+from entropic_bpi.certificate import _digest
 from entropic_bpi.sampling.environment import Environment
 from entropic_bpi.sampling.witness import Witness
 from tests.reference.environments import Echo, HiddenGap, Recorder, SeasonalInventory, seasonal_model
@@ -66,6 +70,31 @@ def test_the_same_episodes_go_on_step_by_step_and_are_certified_truly(tmp_path):
     assert optimum - value <= claim.gap <= 5.0
 
 
+class Drift(SeasonalInventory):
+    """The same, with rewards that rounding changes from day to day, as a running account does."""
+
+    def step(self, action):
+        stock, reward, *rest = super().step(action)
+        return stock, reward + 1e-12 * self.day, *rest
+
+
+def test_rounding_is_no_memory_and_going_on_step_by_step_keeps_what_is_known_of_it(tmp_path):
+    options = {**SEASON, "horizon": 4, "reward_range": (-3, 9), "checkpoint": tmp_path / "run", "seed": 3}
+    options["max_episodes"] = 60
+    pooled = eb.identify(Drift(4), **options).certificate
+    claim = eb.identify(Drift(4), **options, stationary=False).certificate
+    assert pooled.circumstances.tests.memoryless < REJECTED_FROM
+    assert claim.episodes == pooled.episodes == 60
+    widest = {
+        (row, y): (low, high) for row, y, _, low, high in zip(*(c.tolist() for c in pooled.transitions), strict=True)
+    }
+    assert any(low < high for low, high in widest.values())
+    pairs = claim.problem.n_states * claim.problem.n_actions
+    for row, y, _, low, high in zip(*(c.tolist() for c in claim.transitions), strict=True):
+        if row < claim.problem.n_rows - 1:
+            assert (low, high) == widest[row % pairs, y]
+
+
 def test_a_checkpoint_of_pooled_counts_is_another_run_where_more_than_that_differs(tmp_path):
     path = tmp_path / "run"
     eb.identify("FrozenLake-v1", **{**GAP, "max_episodes": 30}, checkpoint=path, seed=1)
@@ -93,7 +122,10 @@ def test_the_certificate_says_what_was_tested_and_the_verifier_reads_it(tmp_path
     claim.save(path)
     assert eb.Certificate.load(path).assumptions == claim.assumptions
     assert eb.verify(path).ok
-    assert eb.certify(claim, beta=-0.5).circumstances.tests == evidence
+    assert eb.certify(claim, beta=claim.beta).circumstances.tests == evidence
+    other = eb.certify(claim, beta=-0.5)  # what returns are worth depends on beta
+    assert other.circumstances.tests == evidence._replace(returns=None)
+    assert eb.verify(other).ok
     simulated = eb.identify(eb.instances.risky_bridge(horizon=3), beta=-1.0, eps=1.0, delta=0.1).certificate
     assert simulated.circumstances.tests is None
     assert not any("test" in sentence for sentence in simulated.assumptions)
@@ -106,6 +138,7 @@ def test_the_certificate_says_what_was_tested_and_the_verifier_reads_it(tmp_path
         {"stationary": 0.0, "memoryless": 5.0, "returns": 0.0},
         {"stationary": None, "memoryless": 0.0, "returns": 0.0},
         {"stationary": 0.0, "memoryless": "0", "returns": 0.0},
+        {"stationary": 0.0, "memoryless": None, "returns": 0.0},
         {"stationary": 0.0, "memoryless": 0.0},
     ],
 )
@@ -116,12 +149,22 @@ def test_tests_that_no_such_run_can_have_are_refused_by_reader_and_verifier(tmp_
     content = json.loads(path.read_text())
     del content["digest"]
     content["circumstances"]["tests"] = tests
-    from entropic_bpi.certificate import _digest
-
     path.write_text(json.dumps({**content, "digest": _digest(content)}))
     with pytest.raises(eb.CertificateError):
         eb.Certificate.load(path)
     assert not eb.verify(path).ok
+
+
+def test_the_command_line_names_the_steps_and_goes_on_step_by_step(tmp_path):
+    source = f"{Path(__file__).parent / 'reference' / 'environments.py'}:SeasonalInventory"
+    words = [sys.executable, "-m", "entropic_bpi", "identify", source, "--horizon", "6", "--reward-range", "-2.4", "8"]
+    words += ["--beta", "-0.2", "--eps", "5", "--delta", "0.1", "--seed", "2", "--out", str(tmp_path / "run")]
+    first = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert first.returncode == 2
+    assert "at step" in first.stderr
+    again = subprocess.run([*words, "--resume", "--no-stationary"], capture_output=True, text=True, check=False)
+    assert again.returncode == 0
+    assert "may differ from step to step" in again.stdout
 
 
 # -- returns -----------------------------------------------------------------------------------------------------

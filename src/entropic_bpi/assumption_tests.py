@@ -36,18 +36,14 @@ def examine(witness: Witness, upper: float) -> Evidence:
     InvalidProblemError
         If a test rejects, naming where to look.
     """
-    evidence = Evidence(
-        stationary=None if witness.by_step is None else witness.by_step.log_e(),
-        memoryless=witness.by_previous.log_e(),
-        returns=earned(witness),
-    )
-    if witness.by_step is not None and not witness.by_step.log_e() < REJECTED_FROM:
-        raise InvalidProblemError(_not_stationary(witness.problem, witness.by_step))
-    if not evidence.memoryless < REJECTED_FROM:
-        raise InvalidProblemError(_not_memoryless(witness.problem, witness.by_previous))
-    if evidence.returns > upper:
-        raise InvalidProblemError(_not_possible(evidence.returns, upper))
-    return evidence
+    by_step, by_previous, value = witness.by_step, witness.by_previous, earned(witness)
+    if by_step is not None and not by_step.log_e() < REJECTED_FROM:
+        raise InvalidProblemError(_not_stationary(witness.problem, by_step))
+    if not by_previous.log_e() < REJECTED_FROM:
+        raise InvalidProblemError(_not_memoryless(witness.problem, by_previous))
+    if value > upper:
+        raise InvalidProblemError(_not_possible(value, upper))
+    return Evidence(None if by_step is None else by_step.log_e(), by_previous.log_e(), value)
 
 
 def earned(witness: Witness) -> float:

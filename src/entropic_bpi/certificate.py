@@ -464,7 +464,7 @@ def _read_tests(content: Any) -> Evidence:
     evidence = Evidence(
         stationary=None if stationary is None else _schema.real("tests.stationary", stationary),
         memoryless=_schema.real("tests.memoryless", given["memoryless"]),
-        returns=_schema.real("tests.returns", given["returns"]),
+        returns=None if given["returns"] is None else _schema.real("tests.returns", given["returns"]),
     )
     if not max(evidence.stationary or 0.0, evidence.memoryless) < REJECTED_FROM:
         raise CertificateError(f"tests must not have rejected what is assumed, got {content!r:.80}")
@@ -597,8 +597,8 @@ def _tested(evidence: Evidence | None) -> tuple[str, ...]:
         "that transitions do not depend on the previous state": evidence.memoryless,
     }
     tested = [f"{what} (log e-value {value:.3g})" for what, value in e_values.items() if value is not None]
+    shown = "" if evidence.returns is None else f". Their returns alone show a value of at least {evidence.returns:.3g}"
     return (
         f"the episodes were used to test {' and '.join(tested)}, and did not reject it: each test rejects what is true with "
-        f"probability at most {LEVEL:g}, from {REJECTED_FROM:.3g} on. Their returns alone show a value of at least "
-        f"{evidence.returns:.3g}",
+        f"probability at most {LEVEL:g}, from {REJECTED_FROM:.3g} on{shown}",
     )

@@ -205,6 +205,8 @@ def _collected(source: Any, beta: float, eps: float | None, delta: float | None,
             f"random rewards were learned for beta = {problem.beta:g} and cannot be certified for beta = {beta:g}: "
             "how much a random reward is worth depends on beta, and delta was spent on that one before the first episode"
         )
+    if circumstances.tests is not None and beta != problem.beta:
+        circumstances = circumstances._replace(tests=circumstances.tests._replace(returns=None))
     problem = replace(
         problem,
         beta=beta,

@@ -96,7 +96,8 @@ def identify(
         Number of steps, required for an environment. For a FiniteMDP, only a check: it must equal the model's.
     stationary : bool, optional
         Declare that transitions are the same at every step, so that counts are pooled. Default: False for a FiniteMDP,
-        True for an environment.
+        True for an environment. There it is tested while playing, as is that transitions do not depend on the previous
+        state (:mod:`entropic_bpi.assumption_tests`); an error ends the run if what is seen speaks against it.
     successors : None, "model", boolean mask, dict or function
         Which next states are possible: unknown, read from the model's support, or declared. For a model a mask
         ``(S, A, S)``. For an environment a mask ``(S, A, S + 1)`` whose last column is the end of the episode, a dict
@@ -138,7 +139,8 @@ def identify(
     checkpoint : path, optional
         Save the state there every few seconds; if the file exists the run goes on from it, to exactly the result that
         it would have had uninterrupted. The file of a run with other arguments, another model or environment is refused;
-        only ``max_episodes`` may change.
+        only ``max_episodes`` may change, and ``stationary`` to False: episodes of an environment are then counted step by
+        step.
     accept_errors : bool
         Go on with a run that ended because the environment's ``reset`` or ``step`` raised an error. The episodes of that
         moment are lost, and if such errors are likelier in bad episodes than in good ones the rest is a selection: the

@@ -108,13 +108,13 @@ class Evidence(NamedTuple):
         Logarithm of the e-value against one law at every step; None where that is not assumed.
     memoryless : float
         The same against a law that does not depend on the previous state.
-    returns : float
-        The returns of the episodes alone show that V* is at least this.
+    returns : float or None
+        The returns of the episodes alone show that V* is at least this; None where that was found for another β.
     """
 
     stationary: float | None
     memoryless: float
-    returns: float
+    returns: float | None
 
 
 class Transitions(NamedTuple):

@@ -116,8 +116,9 @@ class Witness:
         if self.by_step is not None:
             self.by_step.restore(by_step)
         self.by_previous.restore(by_previous)
-        for row, _, successor, _, reward in zip(*(column.tolist() for column in by_previous), strict=True):
-            self._reward(row, successor, reward)
+        for tally in (by_step, by_previous):
+            for row, _, successor, _, reward in zip(*(column.tolist() for column in tally), strict=True):
+                self._reward(row, successor, reward)
 
     @property
     def sound(self) -> bool:
@@ -132,12 +133,13 @@ class Witness:
         pooled, by_step = counts.transitions(), self.by_step.tally()
         start = pooled.rows == self.problem.n_rows - 1
         pairs = self.problem.n_states * self.problem.n_actions
-        paid = {
-            (row, successor, self._reward(row, successor, low)): (low, high)
-            for row, successor, _, low, high in zip(*(column[~start].tolist() for column in pooled), strict=True)
-        }
+        paid: dict[tuple[int, int], list[tuple[float, float]]] = {}
+        for row, successor, _, least, most in zip(*(column[~start].tolist() for column in pooled), strict=True):
+            paid.setdefault((row, successor), []).append((least, most))
+        # Rewards that differ by rounding are one, known to lie between the smallest and the largest seen at any step.
         keys = zip(by_step.rows.tolist(), by_step.successors.tolist(), by_step.rewards.tolist(), strict=True)
-        low, high = np.array([paid[key] for key in keys]).reshape(-1, 2).T
+        known = [next(ends for ends in paid[row, y] if ends[0] <= reward <= ends[1]) for row, y, reward in keys]
+        low, high = np.array(known).reshape(-1, 2).T
         return Transitions(
             np.concatenate([np.full(start.sum(), problem.n_rows - 1), by_step.groups * pairs + by_step.rows]),
             np.concatenate([pooled.successors[start], by_step.successors]),

@@ -74,11 +74,13 @@ def _tested(tests: dict[str, float]) -> str:
         "memoryless": "that transitions do not depend on the previous state",
     }
     found = " and ".join(f"{tested[name]} (log e-value {tests[name]:.3g})" for name in tested if name in tests)
-    return (
+    sentence = (
         f"the episodes were used to test {found}, and did not reject it: each test rejects what is true with probability at "
-        f"most {TEST_LEVEL:g}, from {REJECTED_FROM:.3g} on. Their returns alone show a value of at least "
-        f"{tests['returns']:.3g}"
+        f"most {TEST_LEVEL:g}, from {REJECTED_FROM:.3g} on"
     )
+    if "returns" in tests:
+        sentence += f". Their returns alone show a value of at least {tests['returns']:.3g}"
+    return sentence
 
 
 def _origin(claim: Claim) -> list[str]:
