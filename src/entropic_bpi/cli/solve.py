@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from entropic_bpi.cli._show import Choice, attitude, choices_of, show_policy, terminal
+from entropic_bpi.choices import Choice, choices_of, reached_by
+from entropic_bpi.cli._show import attitude, show_policy, terminal
 from entropic_bpi.cli._sources import (
     BetaOption,
     HorizonOption,
@@ -73,27 +74,11 @@ def solve(
 
     solution = planning.solve(model_of(source, horizon, parse_params(param)), beta)
     mdp, law = solution.mdp, _small_law(solution)
-    choices = choices_of(solution.policy, _reached(solution), mdp.state_names, mdp.action_names)
+    choices = choices_of(solution.policy, reached_by(solution), mdp.state_names, mdp.action_names)
     if as_json:
         print(json.dumps(_solution_as_json(source, solution, law, choices), indent=2))
     else:
         _show_solution(source, solution, law, choices)
-
-
-def _reached(solution: Solution) -> Iterator[list[int]]:
-    """For each step the states in which the policy may be."""
-    import numpy as np
-
-    mdp = solution.mdp
-    reached = mdp.start_distribution > 0
-    for h in range(mdp.horizon):
-        states = np.flatnonzero(reached)
-        yield states.tolist()
-        rows = mdp.step_rows(h)
-        reached = np.zeros(mdp.n_states, dtype=bool)
-        for row in states * mdp.n_actions + solution.policy[h, states]:
-            entries = slice(rows.indptr[row], rows.indptr[row + 1])
-            reached[rows.indices[entries][rows.probabilities[entries] > 0]] = True
 
 
 def _small_law(solution: Solution) -> ReturnLaw | None:
