@@ -257,10 +257,11 @@ class Certificate:
 
     def save(self, path: str | Path) -> None:
         """Write the certificate as JSON; numbers survive the round trip exactly."""
+        write_text_atomically(check_path("path", path), self._text())
+
+    def _text(self) -> str:
         content = self._content()
-        write_text_atomically(
-            check_path("path", path), json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
-        )
+        return json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the command line imports this module before it knows whethe
     from entropic_bpi.certificate import Certificate
     from entropic_bpi.planning import Solution
 
-__all__ = ["Choice", "certified_choices", "choices_of", "reached_by", "seen_to_reach"]
+__all__ = ["Choice", "certified_choices", "choices_of", "places_of", "reached_by", "seen_to_reach"]
 
 
 class Choice(NamedTuple):
@@ -31,17 +31,25 @@ def choices_of(
     policy: np.ndarray, reached: Iterable[Sequence[int]], state_names: Sequence[str], action_names: Sequence[str]
 ) -> list[Choice]:
     """What the policy does in the states ``reached`` at each step; steps merge until the state's action changes."""
-    current: dict[int, int] = {}  # state → its choice in the list
-    choices: list[Choice] = []
+    return [
+        Choice(state_names[s], action_names[policy[first, s]], first, last)
+        for first, s, last in places_of(policy, reached)
+    ]
+
+
+def places_of(policy: np.ndarray, reached: Iterable[Sequence[int]]) -> list[tuple[int, int, int]]:
+    """First step, state and last step of each choice; a state has another one when its action changes."""
+    current: dict[int, int] = {}  # state → its place in the list
+    places: list[tuple[int, int, int]] = []
     for h, states in enumerate(reached):
         for s in states:
-            action = action_names[policy[h, s]]
-            if s in current and choices[current[s]].action == action:
-                choices[current[s]] = choices[current[s]]._replace(last_step=h)
+            first = places[current[s]][0] if s in current else -1
+            if first >= 0 and policy[first, s] == policy[h, s]:
+                places[current[s]] = (first, s, h)
             else:
-                current[s] = len(choices)
-                choices.append(Choice(state_names[s], action, h, h))
-    return choices
+                current[s] = len(places)
+                places.append((h, s, h))
+    return places
 
 
 def certified_choices(certificate: Certificate) -> list[Choice]:
