@@ -16,7 +16,7 @@ import numpy as np
 from entropic_bpi.certificate import Certificate
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.report._returns import Expected
-from entropic_bpi.report._words import at_least, at_most
+from entropic_bpi.report._words import Rounding
 
 __all__ = ["Chart", "fall_of_the_gap", "law_of_the_return", "renderer"]
 
@@ -59,34 +59,26 @@ def renderer() -> Any:
 
 def law_of_the_return(certificate: Certificate, expected: Expected) -> Chart:
     """How often which return is to be expected, and the certified interval of the value on the same axis."""
-    lower, upper = certificate.lower, certificate.upper
+    lower, upper, to = certificate.lower, certificate.upper, Rounding(certificate.problem.return_spread)
+    certified = to.at_least(lower), to.at_most(upper)
     bars = _bars(expected.returns)
     top = max(bar["share"] for bar in bars) * _HEADROOM
     words = (
         f"Estimated returns: mean {expected.returns.mean():.4g}, from {expected.returns.min():.4g} to "
-        f"{expected.returns.max():.4g}. Certified: the policy is worth at least {at_least(lower)}, the best one at most "
-        f"{at_most(upper)}."
+        f"{expected.returns.max():.4g}. Certified: the policy is worth at least {certified[0]}, the best one at most "
+        f"{certified[1]}."
     )
     ends = [bars[0]["low"], bars[-1]["high"], lower, upper]
     across = _axis("return of an episode (units of reward)", [min(ends), max(ends)], "linear")
     upwards = _axis("share of episodes", [0, top], "linear") | {"axis": {"format": "~%", "tickCount": 5}}
-    band = {
-        "low": lower,
-        "high": upper,
-        "bottom": 0,
-        "top": top,
-        "tip": f"certified: {at_least(lower)} to {at_most(upper)}",
-    }
+    band = {"low": lower, "high": upper, "bottom": 0, "top": top, "tip": f"certified: {' to '.join(certified)}"}
+    box = {"x": across | {"field": "low"}, "x2": "high", "y": upwards | {"field": "bottom"}}
+    edge = {"color": "var(--band)", "strokeWidth": 1.5, "aria": False}
     layers = [
-        _layer("rect", [band], {"color": "var(--band)", "opacity": 0.28}, x=across | {"field": "low"}, x2="high",
-               y=upwards | {"field": "bottom"}, y2="top"),
-        *(
-            _layer("rule", [{"at": end}], {"color": "var(--band)", "strokeWidth": 1.5, "aria": False}, x=across | {"field": "at"})
-            for end in (lower, upper)
-        ),
-        _layer("rect", bars, {"color": "var(--data)"}, x=across | {"field": "low"}, x2="high",
-               y=upwards | {"field": "bottom"}, y2="share"),
-    ]  # fmt: skip
+        _layer("rect", [band], {"color": "var(--band)", "opacity": 0.28}, **box, y2="top"),
+        _layer("rule", [{"at": lower}, {"at": upper}], edge, x=across | {"field": "at"}),
+        _layer("rect", bars, {"color": "var(--data)"}, **box, y2="share"),
+    ]
     return _drawn(layers), words
 
 
@@ -103,10 +95,10 @@ def _bars(returns: np.ndarray) -> list[dict[str, Any]]:
         tips = [f"return {low:.4g} to {high:.4g}" for low, high in edges]
     shares = times / len(returns)
     return [
-        {"low": float(low), "high": float(high), "bottom": 0, "share": float(share), "tip": f"{tip}: {share:.1%} of episodes"}
-        for (low, high), share, tip in zip(edges, shares, tips, strict=True)
+        {"low": low, "high": high, "bottom": 0, "share": share, "tip": f"{tip}: {share:.1%} of episodes"}
+        for (low, high), share, tip in zip(edges.tolist(), shares.tolist(), tips, strict=True)
         if share > 0
-    ]  # fmt: skip
+    ]
 
 
 def fall_of_the_gap(history: np.ndarray, eps: float) -> Chart | None:
@@ -126,15 +118,15 @@ def fall_of_the_gap(history: np.ndarray, eps: float) -> Chart | None:
     upwards = _axis("certified gap (units of reward)", [0.9 * min(eps, gaps.min()), 1.1 * max(eps, gaps.max())], "log")
     upwards["axis"] = {"format": "~g", "tickCount": 4}
     fields = {"x": across | {"field": "episodes"}, "y": upwards | {"field": "gap"}}
+    rule = {"color": "var(--goal)", "strokeDash": [6, 4], "strokeWidth": 2}
     layers = [
         _layer("line", points, {"color": "var(--data)", "strokeWidth": 2, "aria": False}, **fields),
         _layer("point", points, {"color": "var(--data)", "filled": True, "size": 14}, **fields),
-        _layer("rule", [{"goal": eps, "tip": f"goal: {at_most(eps)}"}], {"color": "var(--goal)", "strokeDash": [6, 4],
-               "strokeWidth": 2}, y=upwards | {"field": "goal"}),
-    ]  # fmt: skip
+        _layer("rule", [{"goal": eps, "tip": f"goal: {eps:g}"}], rule, y=upwards | {"field": "goal"}),
+    ]
     words = (
         f"The certified gap fell from {gaps[0]:.4g} after {episodes[0]:,} episodes to {gaps[-1]:.4g} after "
-        f"{episodes[-1]:,}; the goal is {at_most(eps)}."
+        f"{episodes[-1]:,}; the goal is {eps:g}."
     )
     return _drawn(layers), words
 

@@ -17,7 +17,7 @@ from entropic_bpi.report._charts import fall_of_the_gap, law_of_the_return
 from entropic_bpi.report._policy import Line, policy_of
 from entropic_bpi.report._returns import EPISODES, expected_returns
 from entropic_bpi.report._sources import Material
-from entropic_bpi.report._words import at_most, claim_of, name, risk_of
+from entropic_bpi.report._words import Rounding, claim_of, name, risk_of, signed
 from entropic_bpi.shortfall import Row, limits
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["page_of", "templates"]
 
-_LONGEST_TEXT = 300
+_LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
 
 
@@ -70,21 +70,22 @@ def _told(
     certificate: Certificate, material: Material, grid: tuple[int, int] | None, actions: Sequence[str] | None
 ) -> dict[str, Any]:
     """All that the certificate itself tells."""
-    expected, rows = expected_returns(certificate), limits(certificate)
+    expected, rows, to = expected_returns(certificate), limits(certificate), Rounding(certificate.problem.return_spread)
+    policy = policy_of(certificate, grid, actions)
     lost = f"; {expected.cut:.1%} of them came where nothing is known and are cut there" if expected.cut else ""
     return {
         "claim": claim_of(certificate),
         "episodes": f"{certificate.episodes:,}",
         "assumptions": [_short(words) for words in certificate.assumptions],
         "tests": _tests(certificate),
-        "policy": policy_of(certificate, grid, actions),
+        "policy": policy,
         "returns": law_of_the_return(certificate, expected),
         "simulated": EPISODES,
         "cut": lost,
         "gap": None if material.history is None else fall_of_the_gap(material.history, certificate.eps),
-        "eps": at_most(certificate.eps),
-        "last_gap": at_most(certificate.gap),
-        "limits": [_limit(row, rows[0].fall) for row in rows],
+        "eps": to.at_most(certificate.eps),
+        "last_gap": to.at_most(certificate.gap),
+        "limits": [_limit(row, policy.names, rows[0].fall) for row in rows],
         "limits_bounded": certificate.method == "kl",
         "limits_words": "The places whose visits matter most, and by how much the gap would fall with twice as many "
         "(a forecast)."
@@ -102,17 +103,22 @@ def _tests(certificate: Certificate) -> list[dict[str, str]]:
         "transitions do not depend on the previous state": evidence.memoryless,
     }
     return [
-        {"assumed": words, "value": f"{value:.3g}", "shown": f"{max(value, 0):.3g}", "limit": f"{REJECTED_FROM:.3g}"}
+        {
+            "assumed": words,
+            "value": signed(f"{value:.3g}"),
+            "shown": f"{max(value, 0):.3g}",
+            "limit": f"{REJECTED_FROM:.3g}",
+        }
         for words, value in against.items()
         if value is not None
     ]
 
 
-def _limit(row: Row, most: float) -> dict[str, str]:
+def _limit(row: Row, actions: dict[str, str], most: float) -> dict[str, str]:
     return {
         "step": "all" if row.step is None else f"{row.step}",
         "state": "(first states)" if row.state is None else name(row.state),
-        "action": "" if row.action is None else name(row.action),
+        "action": "" if row.action is None else actions[row.action],
         "visits": f"{row.visits:,}",
         "fall": f"{row.fall:.3g}",
         "percent": f"{100 * row.fall / most:.0f}" if most > 0 else "0",

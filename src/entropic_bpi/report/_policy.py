@@ -12,7 +12,7 @@ from entropic_bpi._checks import check_integer
 from entropic_bpi.certificate import Certificate
 from entropic_bpi.choices import places_of, seen_to_reach
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.report._words import at_least, at_most, name
+from entropic_bpi.report._words import Rounding, name
 from entropic_bpi.shortfall import planned_policy
 
 __all__ = ["Grid", "Line", "Policy", "policy_of"]
@@ -70,12 +70,14 @@ class Grid(NamedTuple):
 class Policy(NamedTuple):
     """The policy on the places that it was seen to reach.
 
-    ``left_out`` lines do not fit the page. ``bounded`` tells whether values are certified for each place.
+    ``left_out`` lines do not fit the page. ``actions`` are those that it plays, ``names`` what all are called here.
+    ``bounded`` tells whether values are certified for each place.
     """
 
     lines: list[Line]
     left_out: int
     actions: list[Action]
+    names: dict[str, str]
     grid: Grid | None
     bounded: bool
 
@@ -85,7 +87,7 @@ def policy_of(certificate: Certificate, shape: tuple[int, int] | None, actions: 
 
     ``shape`` gives rows and columns of the map, ``actions`` names for the actions; None: as far as the names tell.
     """
-    problem = certificate.problem
+    problem, to = certificate.problem, Rounding(certificate.problem.return_spread)
     shown = [name(text) for text in _action_names(certificate, actions)]
     named = [Action(text, number % _COLOURS) for number, text in enumerate(shown)]
     reached = list(seen_to_reach(certificate))
@@ -97,7 +99,7 @@ def policy_of(certificate: Certificate, shape: tuple[int, int] | None, actions: 
         row = problem.rows_at(h + problem.artificial, np.array([s]))[action]
         sides: tuple[str | None, str | None] = (None, None)
         if bounds is not None and np.isfinite(bounds[0][h, s]) and np.isfinite(bounds[1][h, s]):
-            sides = at_least(bounds[0][h, s]), at_most(bounds[1][h, s])
+            sides = to.at_least(bounds[0][h, s]), to.at_most(bounds[1][h, s])
         steps = f"{h}" if h == last else f"{h}–{last}"
         return Line(steps, name(problem.state_names[s]), named[action], *sides, int(visits[row]))
 
@@ -121,6 +123,7 @@ def policy_of(certificate: Certificate, shape: tuple[int, int] | None, actions: 
         lines=[line(*place) for place in merged[:_MOST_LINES]],
         left_out=max(0, len(merged) - _MOST_LINES),
         actions=[action for number, action in enumerate(named) if number in used],
+        names=dict(zip(problem.action_names, shown, strict=True)),
         grid=grid,
         bounded=bounds is not None,
     )

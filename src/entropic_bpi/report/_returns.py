@@ -1,4 +1,4 @@
-"""What return one may expect: episodes of the policy in the model that the counts suggest. An estimate, nothing certified."""
+"""The return to expect: episodes of the policy in the model that the counts suggest. An estimate, nothing certified."""
 
 from __future__ import annotations
 

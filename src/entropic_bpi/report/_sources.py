@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ def _from_path(path: Path) -> Material:
         certificate = Certificate.load(file)
     except CertificateError as error:
         if verification.ok:
-            verification = Verification(False, *[float("nan")] * 3, [str(error)])
+            verification = replace(verification, ok=False, problems=[str(error)])
     return Material(
         certificate=certificate,
         verification=verification,

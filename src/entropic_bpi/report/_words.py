@@ -1,4 +1,8 @@
-"""The claim of a certificate in sentences for somebody who has never heard of β. Numbers are rounded to the safe side."""
+"""The claim of a certificate in sentences for somebody who has never heard of β.
+
+Bounds are rounded to few digits and to the safe side, after what floating point left of exact numbers was taken away: less
+than a billionth of the range of the return.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ from typing import NamedTuple
 from entropic_bpi._text import printable
 from entropic_bpi.certificate import Certificate
 
-__all__ = ["Claim", "at_least", "at_most", "claim_of", "name", "probability", "risk_of"]
+__all__ = ["Claim", "Risk", "Rounding", "claim_of", "name", "probability", "risk_of", "signed"]
 
 _DIGITS = 4
+_DUST_DIGITS = 9
 _LONGEST_NAME = 60
 
 
@@ -31,22 +36,58 @@ class Risk(NamedTuple):
     value: str
 
 
+class Rounding:
+    """Rounds bounds about a problem whose returns are at most ``spread`` apart."""
+
+    def __init__(self, spread: float) -> None:
+        self.dust = Decimal(1).scaleb(Decimal(repr(spread)).adjusted() - _DUST_DIGITS) if spread > 0 else None
+
+    def at_least(self, bound: float) -> str:
+        """A lower bound with few digits, rounded down.
+
+        >>> to = Rounding(10.0)
+        >>> to.at_least(0.79999), to.at_least(-1.00001), to.at_least(-8e-13)
+        ('0.7999', '−1.001', '0')
+        """
+        return self._few_digits(bound, ROUND_FLOOR)
+
+    def at_most(self, bound: float) -> str:
+        """An upper bound with few digits, rounded up.
+
+        >>> to = Rounding(10.0)
+        >>> to.at_most(0.2), to.at_most(1.28491), to.at_most(2.00000000001)
+        ('0.2', '1.285', '2')
+        """
+        return self._few_digits(bound, ROUND_CEILING)
+
+    def _few_digits(self, bound: float, rounding: str) -> str:
+        if not math.isfinite(bound):
+            return "anything"
+        exact = Decimal(repr(float(bound)))
+        if self.dust is not None and abs(exact) < self.dust * 10**20:  # Decimal has 28 digits
+            exact = exact.quantize(self.dust)
+        rounded = _rounded(exact, rounding, _DIGITS)
+        plain = not rounded or -6 <= rounded.adjusted() <= 9
+        return signed(f"{rounded:f}" if plain else f"{rounded:e}")
+
+
 def claim_of(certificate: Certificate) -> Claim:
     """The claim of a certificate in words."""
-    surely, eps = f"With probability at least {probability(certificate.delta)}", at_most(certificate.eps)
+    to = Rounding(certificate.problem.return_spread)
+    surely, eps, gap = probability(certificate.delta), to.at_most(certificate.eps), to.at_most(certificate.gap)
     if certificate.reached:
-        sentence = f"{surely}, the policy below is within {eps} of the best possible one."
+        sentence = f"With probability at least {surely}, the policy below is within {eps} of the best possible one."
     else:
         sentence = (
-            f"The goal, a policy within {eps} of the best possible one, was not reached. {surely}, the policy below is "
-            f"within {at_most(certificate.gap)}."
+            f"The goal, a policy within {eps} of the best possible one, was not reached. With probability at least "
+            f"{surely}, the policy below is within {gap}."
         )
-    lower, upper = at_least(certificate.lower), at_most(certificate.upper)
+    lower, upper = to.at_least(certificate.lower), to.at_most(certificate.upper)
     return Claim(
         sentence=sentence,
         meaning=f"What a policy is worth is {risk_of(certificate).value}. All of it is in units of reward.",
         bounds=f"The policy is worth at least {lower}, and no policy is worth more than {upper}: of the best one it misses "
-        f"at most {at_most(certificate.gap)}.",
+        f"at most {gap}.",
         reached=certificate.reached,
     )
 
@@ -58,8 +99,8 @@ def risk_of(certificate: Certificate) -> Risk:
         return Risk("mean return (β = 0)", "the mean of its return")
     sure = "the sure amount that is as good as its uncertain return to somebody who"
     if beta < 0:
-        return Risk(f"risk-averse, β = {_signed(beta)}", f"{sure} avoids risk: bad outcomes weigh more than good ones")
-    return Risk(f"risk-seeking, β = {_signed(beta)}", f"{sure} seeks risk: good outcomes weigh more than bad ones")
+        return Risk(f"risk-averse, β = {signed(beta)}", f"{sure} avoids risk: bad outcomes weigh more than good ones")
+    return Risk(f"risk-seeking, β = {signed(beta)}", f"{sure} seeks risk: good outcomes weigh more than bad ones")
 
 
 def probability(delta: float) -> str:
@@ -68,25 +109,7 @@ def probability(delta: float) -> str:
     >>> probability(0.05), probability(1e-7), probability(0.33333)
     ('95 %', '99.99999 %', '66 %')
     """
-    return f"{_plain(100 - 100 * _rounded(delta, ROUND_CEILING, 2)):f} %"
-
-
-def at_least(bound: float) -> str:
-    """A lower bound with few digits, rounded down.
-
-    >>> at_least(0.79999), at_least(-1.00001), at_least(0.0)
-    ('0.7999', '−1.001', '0')
-    """
-    return _few_digits(bound, ROUND_FLOOR)
-
-
-def at_most(bound: float) -> str:
-    """An upper bound with few digits, rounded up.
-
-    >>> at_most(0.2), at_most(1.28491), at_most(123456.0)
-    ('0.2', '1.285', '123500')
-    """
-    return _few_digits(bound, ROUND_CEILING)
+    return f"{_plain(100 - 100 * _rounded(Decimal(repr(delta)), ROUND_CEILING, 2)):f} %"
 
 
 def name(text: str) -> str:
@@ -95,27 +118,18 @@ def name(text: str) -> str:
     return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
 
 
-def _few_digits(bound: float, rounding: str) -> str:
-    if not math.isfinite(bound):
-        return "anything"
-    rounded = _rounded(bound, rounding, _DIGITS)
-    small = rounded.adjusted() < -6 or rounded.adjusted() > 9
-    return _signed(f"{rounded:e}" if small and rounded else f"{rounded:f}")
+def signed(number: float | str) -> str:
+    """A number with a minus sign that reads as one."""
+    text = number if isinstance(number, str) else f"{number:g}"
+    return text.replace("-", "−")
 
 
-def _rounded(number: float, rounding: str, digits: int) -> Decimal:
-    exact = Decimal(repr(float(number)))
+def _rounded(exact: Decimal, rounding: str, digits: int) -> Decimal:
     if not exact:
         return Decimal(0)
-    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=rounding)
-    return _plain(rounded)
+    return _plain(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=rounding))
 
 
 def _plain(number: Decimal) -> Decimal:
     """Without zeros at the end."""
     return Decimal(int(number)) if number == number.to_integral() else number.normalize()
-
-
-def _signed(number: float | str) -> str:
-    text = number if isinstance(number, str) else f"{number:g}"
-    return text.replace("-", "−")
