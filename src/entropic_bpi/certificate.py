@@ -13,10 +13,11 @@ import ast
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
 from entropic_bpi.sampling.spaces import label
 from entropic_bpi.types import Evidence, Transitions
+
+if TYPE_CHECKING:
+    from entropic_bpi.verification import Verification
 
 __all__ = ["Certificate", "Circumstances", "Logged"]
 
@@ -248,6 +252,19 @@ class Certificate:
             unseen = "" if problem.max_states is None else " that were seen: the claim holds whatever is done on it"
             raise InvalidProblemError(f"{shown(name)} is none of the observations{unseen}")
         return self._numbers[name]
+
+    def report(
+        self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
+    ) -> Verification:
+        """Write a page that shows this claim to whoever has to believe it; see :func:`entropic_bpi.report.write`."""
+        import entropic_bpi
+
+        return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.short(self)
 
     def __repr__(self) -> str:
         return (

@@ -19,7 +19,7 @@ from entropic_bpi._files import write_text_atomically
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
 
-__all__ = ["write"]
+__all__ = ["short", "write"]
 
 
 def write(
@@ -66,3 +66,17 @@ def write(
     material = material_of(source)
     write_text_atomically(target, page_of(material, grid=grid, actions=actions))
     return material.verification
+
+
+def short(thing: Any) -> str:
+    """What a notebook shows of a model, a solution, a certificate or the result of a run, as HTML.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> "8 states" in eb.report.short(eb.instances.risky_bridge(horizon=7))
+    True
+    """
+    from entropic_bpi.report._short import card
+
+    return card(thing)
