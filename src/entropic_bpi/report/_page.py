@@ -83,6 +83,7 @@ def _told(
         "simulated": EPISODES,
         "cut": lost,
         "gap": None if material.history is None else fall_of_the_gap(material.history, certificate.eps),
+        "run_known": material.history is not None,
         "eps": to.at_most(certificate.eps),
         "last_gap": to.at_most(certificate.gap),
         "limits": [_limit(row, policy.names, rows[0].fall) for row in rows],
