@@ -62,7 +62,7 @@ def hostile_model():
     actions = [f"go {HOSTILE[0]}", f"stay {HOSTILE[1]}"]
     return eb.FiniteMDP(
         np.stack([0.9 * ring + 0.1 * np.eye(n), np.eye(n)], axis=1),
-        np.tile([1.0, 0.0], (n, 1)),
+        np.array([[0.0, 0.3]] * (n - 1) + [[2.0, 0.3]]),
         horizon=n,
         state_names=HOSTILE,
         action_names=actions,

@@ -27,6 +27,8 @@ __all__ = ["page_of", "templates"]
 
 _LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
+# With more than this share of episodes of which nothing is known, the rest says little.
+_MOST_CUT = 0.5
 
 
 def templates() -> Environment:
@@ -72,16 +74,15 @@ def _told(
     """All that the certificate itself tells."""
     expected, rows, to = expected_returns(certificate), limits(certificate), Rounding(certificate.problem.return_spread)
     policy = policy_of(certificate, grid, actions)
-    lost = f"; {expected.cut:.1%} of them came where nothing is known and are cut there" if expected.cut else ""
     return {
         "claim": claim_of(certificate),
         "episodes": f"{certificate.episodes:,}",
         "assumptions": [_short(words) for words in certificate.assumptions],
         "tests": _tests(certificate),
         "policy": policy,
-        "returns": law_of_the_return(certificate, expected),
+        "returns": law_of_the_return(certificate, expected) if expected.cut <= _MOST_CUT else None,
         "simulated": EPISODES,
-        "cut": lost,
+        "cut": f"{expected.cut:.1%}" if expected.cut else None,
         "gap": None if material.history is None else fall_of_the_gap(material.history, certificate.eps),
         "run_known": material.history is not None,
         "eps": to.at_most(certificate.eps),
