@@ -73,6 +73,7 @@ def identify(
     progress: bool = False,
     num_envs: int = 1,
     max_states: int | None = None,
+    device: str = "cpu",
 ) -> Identification:
     r"""Learn a policy from episodes and stop with a certificate that it is ε-optimal with probability 1 - δ.
 
@@ -158,6 +159,9 @@ def identify(
         Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
         strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
         more is an error. Only this bound enters the certificate, so a tight one helps.
+    device : {"cpu", "gpu"}
+        Where ``"kl"`` makes its plans: ``"gpu"`` is for models of thousands of states and more whose successors are
+        declared, at most 32 of each state and action. It needs an NVIDIA GPU and the extra ``gpu``.
 
     Examples
     --------
@@ -187,7 +191,7 @@ def identify(
         beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon, stationary=stationary,
         successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
         reward_range=reward_range, rewards=rewards, return_range=return_range, data=data, max_episodes=max_episodes,
-        seed=seed, ties=ties, num_envs=num_envs, max_states=max_states,
+        seed=seed, ties=ties, num_envs=num_envs, max_states=max_states, device=device,
     )  # fmt: skip
     loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
