@@ -98,5 +98,11 @@ def check_options(name: str, given: Mapping[str, Any]) -> dict[str, str]:
 def make(name: str, problem: Problem, options: Mapping[str, str], seed: int) -> Method:
     """The method, ready for counts of ``problem``; ``seed`` breaks ties, 0 in favour of the lowest action."""
     kind: Any = find(name)
+    if problem.alpha is not None:
+        if name != "kl":
+            raise InvalidProblemError(
+                f"risk=EVaR needs method='kl', whose event holds for every beta at once; got method={name!r}"
+            )
+        from entropic_bpi.methods.evar import EVaRKL as kind
     method: Method = kind(problem, seed=seed, **options)
     return method
