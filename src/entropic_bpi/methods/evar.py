@@ -38,6 +38,7 @@ its own gap is small enough; where the test fails, what is played next is the ch
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -249,14 +250,35 @@ class EVaRKL:
             tail = more
         return tail
 
+    def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
+        """Bounds on the EVaR of any policy ``(steps, S)``; they hold together with all claims.
+
+        From above it is the bound of the module's docstring with no other policy to choose from.
+        """
+
+        def evaluate(lam: float, _: bool) -> Node:
+            lower, upper = self.planner(lam).interval_of(counts, policy)
+            return self._node(lam, Bounds(lower, upper, upper - lower), None)
+
+        lower, upper, *_ = self._halved(evaluate, 0.0)[0].claim(self.lowest)
+        return lower, upper
+
     def _test(self, counts: Counts, policy: np.ndarray, *, hopeful: bool = False) -> tuple[Tail, Node | None]:
-        """Halve cells until the gap is at most ε or hardly depends on their width; the node where it failed, if it did.
+        """Whether the gap of a policy is at most ε, as far as cells are concerned; the node where it is not, if any."""
+
+        def evaluate(lam: float, pairs: bool) -> Node:
+            return self._evaluate(counts, policy, lam, pairs=pairs)
+
+        return self._halved(evaluate, self.problem.eps, hopeful=hopeful)
+
+    def _halved(
+        self, evaluate: Callable[[float, bool], Node], eps: float, *, hopeful: bool = False
+    ) -> tuple[Tail, Node | None]:
+        """Halve cells until the gap is at most ``eps`` or hardly depends on their width; the node where it is not, if any.
 
         ``hopeful``: stop where it fails for certain.
         """
-        eps = self.problem.eps
-        lams = {float(lam) for lam in self.candidates[:PLAYED:3, 0]}
-        nodes = {lam: self._evaluate(counts, policy, lam) for lam in lams}
+        nodes = {lam: evaluate(lam, False) for lam in {float(lam) for lam in self.candidates[:PLAYED:3, 0]}}
         tried: set[float] = set()
         while True:
             tail = Tail(self.alpha, self.spread, [nodes[lam] for lam in sorted(nodes)])
@@ -268,14 +290,14 @@ class EVaRKL:
             if not own <= eps * (1 - CELL_SHARE) or gap - own <= CELL_SHARE * own:
                 if blamed.lam not in tried:
                     tried.add(blamed.lam)
-                    nodes[blamed.lam] = self._evaluate(counts, policy, blamed.lam, pairs=True)
+                    nodes[blamed.lam] = evaluate(blamed.lam, True)
                     continue
                 if hopeful or gap - own <= CELL_SHARE * own:
                     return tail, blamed
             added = self._inside(below, above)
             if added is None or len(nodes) >= MOST_NODES:
                 return tail, blamed
-            nodes[added] = self._evaluate(counts, policy, added)
+            nodes[added] = evaluate(added, False)
 
     def _worst(self, tail: Tail) -> tuple[float, Node | None, Node | None]:
         """The largest gap, and the nodes between which it comes about."""
