@@ -132,9 +132,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
 
     problem, first = certificate.problem, int(certificate.problem.artificial)
     policy = np.concatenate([np.zeros((first, problem.n_states), dtype=np.int64), certificate.policy])
-    if (
-        certificate.cells is not None and certificate.alpha is not None
-    ):  # the λ that says most
+    if certificate.cells is not None and certificate.alpha is not None:  # the λ that says most
         share = -np.log(certificate.alpha)
         attained = {
             KL(problem.at(-lam, problem.eps)).bounds_of(certificate.counts, policy, pairs=False).lower

@@ -15,19 +15,22 @@ from reference.kl_attack import Case, _begin, _evaluate, _sweep
 
 
 def values(kernel, rewards, actions, reachable, policy, start, lams) -> np.ndarray:
-    """Best and own value at every λ, ``(2, λ)``; rewards are counted from the smallest."""
-    gain = np.exp(-np.asarray(lams)[:, None, None, None, None] * rewards)
-    best, mine = np.ones((2, len(lams), kernel.shape[1]))
+    """Best and own value at every λ, ``(2, λ)``, in logarithms; rewards are counted from the smallest."""
+    states, lams = np.arange(kernel.shape[1]), np.asarray(lams)[:, None, None]
+    best, mine = np.zeros((2, len(lams), kernel.shape[1]))
+    with np.errstate(divide="ignore"):
+        likely = np.log(kernel)
     for h in reversed(range(len(kernel))):
-        u = np.einsum("say,lsay->lsa", kernel[h], gain[:, h] * best[:, None, None, :])[..., : actions[h]]
-        own = np.einsum("sy,lsy->ls", *_chosen(kernel[h], gain[:, h], policy[h], mine))
-        best, mine = np.where(reachable[h], u.min(axis=-1), 1.0), np.where(reachable[h], own, 1.0)
-    return -np.log(np.stack([best[:, start], mine[:, start]])) / lams
+        u = _risk(likely[h], rewards[h], best, lams)[..., : actions[h]]
+        own = _risk(likely[h], rewards[h], mine, lams)[:, states, policy[h]]
+        best, mine = np.where(reachable[h], u.max(axis=-1), 0.0), np.where(reachable[h], own, 0.0)
+    return np.stack([best[:, start], mine[:, start]])
 
 
-def _chosen(kernel, gain, policy, after):
-    states = np.arange(len(policy))
-    return kernel[states, policy], gain[:, states, policy] * after[:, None, :]
+def _risk(likely, rewards, after, lams) -> np.ndarray:
+    terms = likely - lams[..., None] * (rewards + after[:, None, None, :])
+    most = np.maximum(terms.max(axis=-1), -1e300)
+    return -(most + np.log(np.exp(terms - most[..., None]).sum(axis=-1).clip(1e-300))) / lams
 
 
 def evars(kernel, rewards, t, policy, start, alpha, spread) -> tuple[float, float]:

@@ -176,12 +176,15 @@ class EVaRKL:
         # For each λ that may be played the best value known so far; then the λ where a test failed last, when all was
         # tested last and what upper bound that gave; and what the pair certificate remembers, of plans and of tests.
         self.memory = np.concatenate([np.zeros(2 * (PLAYED + ADDED)), [0.0, -1.0, np.inf], [-1.0, np.inf, np.inf] * 2])
-        self.candidates = self.memory[: 2 * (PLAYED + ADDED)].reshape(-1, 2)
-        self.marks = self.memory[2 * (PLAYED + ADDED) :][:3]
-        self.pairs_played, self.pairs_tested = self.memory[-6:-3], self.memory[-3:]
+        # What a plan remembers counts from the next one on, so that a plan that is made again is the same.
+        self.next, self.planned = self.memory.copy(), -1
+        self.candidates = self.next[: 2 * (PLAYED + ADDED)].reshape(-1, 2)
+        self.marks = self.next[2 * (PLAYED + ADDED) :][:3]
+        self.pairs_played, self.pairs_tested = self.next[-6:-3], self.next[-3:]
         needed = min(max(FARTHER * self.c / problem.eps, FARTHER * self.least), self.most)
         steps = np.geomspace(self.least, needed, PLAYED + 1)[1:]
         self.candidates[:PLAYED] = [(self._nearest(lam), self.spread) for lam in steps]
+        self.memory[:] = self.next
 
     # -- the λ -------------------------------------------------------------------------------------------------------
 
@@ -197,7 +200,7 @@ class EVaRKL:
         """The λ itself or, where only some were declared, the nearest of those."""
         if self.problem.lams is None:
             return float(lam)
-        return min(self.problem.lams, key=lambda declared: abs(math.log(declared / lam)))
+        return self.problem.lams[int(np.argmin(np.abs(np.log(self.problem.lams) - math.log(lam))))]
 
     def _between(self, below: float, above: float) -> float | None:
         """A λ in the middle; None if there is none."""
@@ -323,6 +326,11 @@ class EVaRKL:
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
+        if self.planned in (-1, counts.episodes):
+            self.next[:] = self.memory
+        else:
+            self.memory[:] = self.next
+        self.planned = counts.episodes
         lam, plan = self._leader(counts, round)
         node, eps = self._node(lam, plan.bounds, RATIO), self.problem.eps
         lower, behaviour = max(0.0, node.lower - self.c / lam * (1 + 4 * ULPS)), plan.behaviour
