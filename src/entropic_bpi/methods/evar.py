@@ -66,6 +66,8 @@ FARTHER = 4.0
 # After this growth of the episodes a candidate is tested even if it is not expected to pass.
 TEST_GROWTH = 1.1
 ULPS = 1e-15
+# Bytes of methods at single λ that are kept, each with so many numbers for a step and state, besides those of the actions.
+_KEPT, _COLUMNS = 2**28, 12
 # What of the largest exponent is used, so that rounding does not exceed it.
 _INSIDE = 1 - 1e-12
 
@@ -168,10 +170,11 @@ class EVaRKL:
 
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
         assert problem.alpha is not None
-        self.problem, self.options = problem, {"sampling": sampling, "seed": seed}
+        self.problem, self.sampling, self.seed = problem, sampling, seed
         self.alpha, self.c = problem.alpha, -math.log(problem.alpha)
         self.lowest, self.spread = _range_of(problem)
         self.planners: dict[float, KL] = {}
+        self.kept = max(2, _KEPT // (8 * problem.steps * problem.n_states * (problem.n_actions + _COLUMNS)))
         self.least, self.most = self._limits()
         # For each λ that may be played the best value known so far; then the λ where a test failed last, when all was
         # tested last and what upper bound that gave; and what the pair certificate remembers, of plans and of tests.
@@ -208,12 +211,15 @@ class EVaRKL:
         return middle if below * (1 + 1e-9) < middle < above * (1 - 1e-9) else None
 
     def planner(self, lam: float) -> KL:
-        """The method at β = -λ."""
-        if lam not in self.planners:
-            target = self.problem.eps * (1 - CELL_SHARE)
-            self.planners[lam] = KL(self.problem.at(-lam, target), **self.options)  # type: ignore[arg-type]
-            self.planners[lam].memory = self.pairs_played
-        return self.planners[lam]
+        """The method at β = -λ; of large problems not all are kept."""
+        found = self.planners.pop(lam, None)
+        if found is None:
+            found = KL(self.problem.at(-lam, self.problem.eps * (1 - CELL_SHARE)), self.sampling, self.seed)
+            found.memory = self.pairs_played
+            if len(self.planners) >= self.kept:
+                self.planners.pop(next(iter(self.planners)))  # the one that was not used for longest
+        self.planners[lam] = found
+        return found
 
     def _node(self, lam: float, claim: Bounds | Claim, test: str | None) -> Node:
         """Bounds at one λ, counted from the smallest return, with room for the subtraction."""
@@ -236,22 +242,7 @@ class EVaRKL:
 
     def bounds_of(self, counts: Counts, policy: np.ndarray) -> EVaRClaim:
         """What is certified of any policy ``(steps, S)``."""
-        tail, _ = self._test(counts, policy)
-        return self._raised(tail, counts, policy).claim(self.lowest)
-
-    def _raised(self, tail: Tail, counts: Counts, policy: np.ndarray) -> Tail:
-        """With more λ where the policy's own value is largest, as long as its bound grows and the gap does not."""
-        reached = max(self.problem.eps, self._worst(tail)[0])
-        while len(tail.nodes) < MOST_NODES:
-            best = max(range(len(tail.nodes)), key=lambda i: tail.attained(tail.nodes[i]))
-            below, node, above = [None, *tail.nodes, None][best : best + 3]
-            looked = [lam for lam in (self._inside(below, node), self._inside(node, above)) if lam is not None]
-            nodes = [*tail.nodes, *(self._evaluate(counts, policy, lam) for lam in looked)]
-            more = Tail(self.alpha, self.spread, sorted(nodes))
-            if not more.lower - tail.lower > CELL_SHARE * reached or not self._worst(more)[0] <= reached:
-                break
-            tail = more
-        return tail
+        return self._test(counts, policy)[0].claim(self.lowest)
 
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
         """Bounds on the EVaR of any policy ``(steps, S)``; they hold together with all claims.
@@ -281,10 +272,10 @@ class EVaRKL:
 
         ``hopeful``: stop where it fails for certain.
         """
-        nodes = {lam: evaluate(lam, False) for lam in {float(lam) for lam in self.candidates[:PLAYED:3, 0]}}
+        nodes = self._climbed(evaluate, CELL_SHARE * max(eps, self.spread * CELL_SHARE**2))
         tried: set[float] = set()
         while True:
-            tail = Tail(self.alpha, self.spread, [nodes[lam] for lam in sorted(nodes)])
+            tail = self._tail(nodes)
             gap, below, above = self._worst(tail)
             if gap <= eps:
                 return tail, None
@@ -301,6 +292,21 @@ class EVaRKL:
             if added is None or len(nodes) >= MOST_NODES:
                 return tail, blamed
             nodes[added] = evaluate(added, False)
+
+    def _tail(self, nodes: dict[float, Node]) -> Tail:
+        return Tail(self.alpha, self.spread, [nodes[lam] for lam in sorted(nodes)])
+
+    def _climbed(self, evaluate: Callable[[float, bool], Node], rise: float) -> dict[float, Node]:
+        """A few nodes, and more where the policy's own EVaR is attained, until its bound rises by no more than ``rise``."""
+        nodes = {float(lam): evaluate(float(lam), False) for lam in self.candidates[:PLAYED:3, 0]}
+        while True:
+            tail = self._tail(nodes)
+            best = max(range(len(tail.nodes)), key=lambda i: tail.attained(tail.nodes[i]))
+            below, node, above = [None, *tail.nodes, None][best : best + 3]
+            looked = [lam for lam in (self._inside(below, node), self._inside(node, above)) if lam is not None]
+            nodes |= {lam: evaluate(lam, False) for lam in looked}
+            if not self._tail(nodes).lower - tail.lower > rise or len(nodes) >= MOST_NODES:
+                return nodes
 
     def _worst(self, tail: Tail) -> tuple[float, Node | None, Node | None]:
         """The largest gap, and the nodes between which it comes about."""
@@ -337,7 +343,7 @@ class EVaRKL:
         failed, then, upper = self.marks
         leads = node.gap <= eps * (1 - CELL_SHARE)
         if leads and failed > 0 and self._fails(counts, plan.policy, float(failed), lower):
-            behaviour, leads = self._challenge(float(failed), round), False
+            behaviour, leads = self._challenge(counts, plan.policy, float(failed), round), False
         if not (leads or counts.episodes >= TEST_GROWTH * then):
             lowest, highest = self.lowest + lower, max(self.lowest + lower, float(upper))
             return Plan(plan.policy, Bounds(lowest, highest, highest - lowest), behaviour)
@@ -349,7 +355,7 @@ class EVaRKL:
             self.marks[0] = blamed.lam
             self._remember(blamed)
             if leads:
-                behaviour = self._challenge(blamed.lam, round)
+                behaviour = self._challenge(counts, plan.policy, blamed.lam, round)
         return Plan(plan.policy, Bounds(*claim[:3]), behaviour)
 
     def _leader(self, counts: Counts, round: int) -> tuple[float, Plan]:
@@ -359,12 +365,7 @@ class EVaRKL:
         """
         fresh: dict[int, Plan] = {}
         while True:
-            heights = np.where(
-                self.candidates[:, 0] > 0,
-                self.candidates[:, 1] - self.c / np.maximum(self.candidates[:, 0], 1e-300),
-                -np.inf,
-            )
-            best = int(np.argmax(heights))
+            best = int(np.argmax(self._heights(self.candidates)))
             lam = float(self.candidates[best, 0])
             if best in fresh:
                 return lam, fresh[best]
@@ -384,9 +385,11 @@ class EVaRKL:
         self.pairs_tested[:] = counts.episodes, paired.gap, node.gap
         return not paired.gap <= limit
 
-    def _challenge(self, lam: float, round: int) -> Behaviour:
-        """What the method at β = -λ plays against the policy that it was last asked about."""
-        return self.planner(lam).challenger(round)
+    def _challenge(self, counts: Counts, policy: np.ndarray, lam: float, round: int) -> Behaviour:
+        """What the method at β = -λ plays against a policy."""
+        planner = self.planner(lam)
+        planner.bounds_of(counts, policy, pairs=False)
+        return planner.challenger(round)
 
     def _remember(self, node: Node) -> None:
         """A λ where a test failed is a candidate for play, instead of the one that is least promising."""
@@ -395,9 +398,12 @@ class EVaRKL:
         if known.size:
             self.candidates[known[0], 1] = min(self.candidates[known[0], 1], node.upper)
             return
-        free = np.flatnonzero(added[:, 0] == 0)
-        heights = added[:, 1] - self.c / np.maximum(added[:, 0], 1e-300)
-        added[free[0] if free.size else int(np.argmin(heights))] = node.lam, node.upper
+        added[int(np.argmin(self._heights(added)))] = node.lam, node.upper
+
+    def _heights(self, candidates: np.ndarray) -> np.ndarray:
+        """h of candidates, as far as is known; that of a place without one is the smallest."""
+        lams, uppers = candidates.T
+        return np.where(lams > 0, uppers - self.c / np.where(lams > 0, lams, 1.0), -np.inf)
 
     def _check_within_reach(self, tail: Tail, blamed: Node) -> None:
         """Refuse an ε that no amount of data reaches, because exponents are limited."""
