@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -19,11 +20,12 @@ from entropic_bpi._checks import (
 )
 from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.evar import EVaR
 from entropic_bpi.log import Log
 from entropic_bpi.problem import REWARD_LAWS
 from entropic_bpi.types import Goal
 
-__all__ = ["CHECKS", "EVERY", "Settings"]
+__all__ = ["CHECKS", "EVERY", "Settings", "check_risk"]
 
 EVERY = 0.0
 """The batch ratio of ``replan="every"``."""
@@ -61,6 +63,20 @@ def check_device(name: str, device: Any) -> str:
 
 def check_method(name: str, method: Any) -> str:
     return check_choice(name, method, methods.names())
+
+
+def check_risk(beta: Any, risk: Any) -> tuple[float, float | None]:
+    """The risk parameter, NaN if there is none, and the level of the entropic value at risk, where that is asked for."""
+    if (beta is None) == (risk is None):
+        raise InvalidProblemError(
+            "give either beta=, the risk parameter of the entropic risk, or risk=EVaR(alpha), not "
+            + ("both" if risk is not None else "neither")
+        )
+    if risk is None:
+        return check_finite("beta", beta), None
+    if not isinstance(risk, EVaR):
+        raise InvalidProblemError(f"risk must be EVaR(alpha), such as EVaR(0.05); got {shown(risk)}")
+    return math.nan, float(risk.alpha)
 
 
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
@@ -140,9 +156,12 @@ class Settings:
     device: str = "cpu"
 
     @classmethod
-    def of(cls, *, beta: Any, eps: Any, delta: Any, method: Any = "kl", **given: Any) -> Settings:
+    def of(
+        cls, *, eps: Any, delta: Any, beta: Any = None, risk: Any = None, method: Any = "kl", **given: Any
+    ) -> Settings:
         """Check the arguments of a run; None stands for the default."""
-        goal = Goal(*(CHECKS[name](name, value) for name, value in (("beta", beta), ("eps", eps), ("delta", delta))))
+        beta, alpha = check_risk(beta, risk)
+        goal = Goal(beta, CHECKS["eps"]("eps", eps), CHECKS["delta"]("delta", delta), alpha)
         method = CHECKS["method"]("method", method)
         options = {name: given.pop(name, None) for name in ("constants", "sampling")}
         checked = {

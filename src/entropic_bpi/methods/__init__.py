@@ -107,5 +107,13 @@ def make(name: str, problem: Problem, options: Mapping[str, str], seed: int, dev
     """The method, ready for counts of ``problem``; ``seed`` breaks ties, 0 in favour of the lowest action."""
     kind: Any = find(name)
     place = {} if device == "cpu" else {"device": device}
+    if problem.alpha is not None:
+        if name != "kl":
+            raise InvalidProblemError(
+                f"risk=EVaR needs method='kl', whose event holds for every beta at once; got method={name!r}"
+            )
+        if place:
+            raise InvalidProblemError(f"risk=EVaR plans at many beta on the CPU; got device={device!r}")
+        from entropic_bpi.methods.evar import EVaRKL as kind
     method: Method = kind(problem, seed=seed, **options, **place)
     return method

@@ -293,10 +293,11 @@ class KL:
         if _pairs_due(self.memory, counts.episodes, gap, self.rules.eps):
             (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
         bounds = self._in_reward_units(lower, upper, gap)
+        return Plan(self.plans[kind].policy.copy(), bounds, self._behaviour(self.plans[self.last], round))
+
+    def _behaviour(self, lead: Candidate, round: int) -> Behaviour:
         leading = self.challenge and round % 2 == 1
-        last = self.plans[self.last]
-        behaviour = Behaviour(self.optimism.policy.copy(), last.policy.copy(), last.turn.copy(), leading)
-        return Plan(self.plans[kind].policy.copy(), bounds, behaviour)
+        return Behaviour(self.optimism.policy.copy(), lead.policy.copy(), lead.turn.copy(), leading)
 
     def _with_pairs(
         self, counts: Counts, claim: tuple[float, float, float], kind: int
@@ -333,13 +334,21 @@ class KL:
         """The bounds of the candidate with all solvers converged."""
         return self.bounds_of(counts, plan.policy)
 
-    def bounds_of(self, counts: Counts, policy: np.ndarray) -> Claim:
-        """What is certified about any policy ``(steps, S)``, with all solvers converged."""
+    def bounds_of(self, counts: Counts, policy: np.ndarray, *, pairs: bool = True) -> Claim:
+        """What is certified about any policy ``(steps, S)``, with all solvers converged; the pair test is asked, or not."""
         rules, bounds = self._given(counts, policy)
-        pairs = self._pair_claim(rules, counts, self.plans[GIVEN % 2])[0]
+        if not pairs:
+            return self._rounded(bounds, RATIO)
+        paired = self._pair_claim(rules, counts, self.plans[GIVEN % 2])[0]
         return (
-            self._rounded(pairs, PAIRS) if pairs[2] < bounds[2] * (1.0 - WORTH_PAIRS) else self._rounded(bounds, RATIO)
+            self._rounded(paired, PAIRS)
+            if paired[2] < bounds[2] * (1.0 - WORTH_PAIRS)
+            else self._rounded(bounds, RATIO)
         )
+
+    def challenger(self, round: int) -> Behaviour:
+        """What to play against the policy that was last asked about."""
+        return self._behaviour(self.plans[GIVEN % 2], round)
 
     def _rounded(self, claim: tuple[float, float, float], test: str) -> Claim:
         """In the reward's units, with room for whoever checks it with other, equally careful roundings."""
