@@ -130,7 +130,7 @@ def solve(mdp: FiniteMDP, beta: Any) -> Solution | list[Solution]:
     >>> round(eb.solve(bridge, beta=2.5).value, 6)
     3.043056
     >>> [round(solution.value, 3) for solution in eb.solve(bridge, beta=[-1.0, 0.0, 2.5])]
-    [1.0, 1.127, 3.043]
+    [1.046, 1.5, 3.043]
     """
     mdp = check_model(mdp)
     if not (isinstance(beta, Sequence) or np.ndim(beta) > 0) or isinstance(beta, str):
