@@ -9,9 +9,9 @@ most :math:`R^2/4`, the variance of a tilted return. So on an interval :math:`[a
 for :math:`\beta>0` the best :math:`K` is a maximum of convex functions and lies below its chord, while :math:`K_\pi` lies at
 most the last term below its own; for :math:`\beta<0` the best :math:`K` is a minimum and the two change their roles. Next
 to 0, :math:`g(\beta)\le g(0)+|\beta|R^2/8`. A grid whose steps obey these two inequalities leaves no policy out that is
-better than those of the front by more than the tolerance, anywhere. Between two points of the grid at which different policies are
-optimal, the places where two policies are equally good are found as roots, and a policy that is better there starts the
-search again on both sides of it.
+better than those of the front by more than the tolerance, anywhere. Between two points of the grid at which different
+policies are optimal, the places where two policies are equally good are found as roots, and a policy that is better there
+starts the search again on both sides of it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def front(mdp: FiniteMDP, betas: tuple[float, float], *, tol: float = 1e-6) -> F
     >>> import entropic_bpi as eb
     >>> found = eb.front(eb.instances.risky_bridge(horizon=7), betas=(-2, 2.5))
     >>> found.breakpoints.round(3).tolist()
-    [-1.098, 1.005, 1.603, 1.897]
+    [-1.099, 1.005, 1.603, 1.897]
     >>> [round(row.mean, 3) for row in found.table()]
     [1.0, 1.5, 0.75, 0.2, 0.038]
     """

@@ -277,7 +277,7 @@ def front(found: Front, *, alpha: float = 0.05) -> Figure:
     worst = f"mean of the worst {100 * alpha:g} % of the returns"
     axes.scatter(spread, [row.cvar for row in rows], color=COLOURS[1], marker="v", s=24, label=worst, zorder=2)
     for row in rows:
-        beside = {"textcoords": "offset points", "xytext": (7, 4), "fontsize": 6.5}
+        beside: dict[str, Any] = {"textcoords": "offset points", "xytext": (7, 4), "fontsize": 6.5}
         white = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}
         axes.annotate(f"β {short(row.low)} to {short(row.high)}", (row.std, row.mean), bbox=white, **beside)
     axes.margins(x=0.18, y=0.12)
