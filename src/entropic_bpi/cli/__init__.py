@@ -5,7 +5,7 @@ Modules that take time to import are imported inside the commands, so that ``--h
 
 from __future__ import annotations
 
-from entropic_bpi.cli import bounds, certify, compare, experiments, identify, solve, spectrum, validate, verify
+from entropic_bpi.cli import bounds, certify, compare, experiments, front, identify, solve, spectrum, validate, verify
 from entropic_bpi.cli._app import app, main
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "certify",
     "compare",
     "experiments",
+    "front",
     "identify",
     "main",
     "solve",
@@ -24,6 +25,7 @@ __all__ = [
 
 app.command("instances")(solve.instances)
 app.command("solve")(solve.solve)
+app.command("front")(front.front)
 app.command("identify")(identify.identify)
 app.command("certify")(certify.certify)
 app.command("spectrum")(spectrum.spectrum)
