@@ -15,10 +15,11 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
 from entropic_bpi.sampling.spaces import label
 from entropic_bpi.types import Cell, Evidence, Transitions
+
+if TYPE_CHECKING:
+    from entropic_bpi.verification import Verification
 
 __all__ = ["Certificate", "Circumstances", "Logged"]
 
@@ -289,6 +293,19 @@ class Certificate:
             raise InvalidProblemError(f"{shown(name)} is none of the observations{unseen}")
         return self._numbers[name]
 
+    def report(
+        self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
+    ) -> Verification:
+        """Write a page that shows this claim to whoever has to believe it; see :func:`entropic_bpi.report.write`."""
+        import entropic_bpi
+
+        return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.short(self)
+
     def __repr__(self) -> str:
         risk = f"beta={self.beta:g}" if self.alpha is None else f"risk=EVaR({self.alpha:g})"
         return (
@@ -298,10 +315,11 @@ class Certificate:
 
     def save(self, path: str | Path) -> None:
         """Write the certificate as JSON; numbers survive the round trip exactly."""
+        write_text_atomically(check_path("path", path), self._text())
+
+    def _text(self) -> str:
         content = self._content()
-        write_text_atomically(
-            check_path("path", path), json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
-        )
+        return json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:
