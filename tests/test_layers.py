@@ -19,7 +19,7 @@ LAYERS = {
     "methods": "methods",
     "records": "settings certificate choices checkpoint announcement events verification assumption_tests",
     "runs": "loop identification certification shortfall",
-    "studies": "learners sequential compare plots report",
+    "studies": "learners sequential compare plots frontier report",
     "experiments": "experiments",
     "doors": "cli __init__ __main__",
 }

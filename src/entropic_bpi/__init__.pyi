@@ -18,6 +18,11 @@ from .errors import InvalidProblemError as InvalidProblemError
 from .evar import EVaR as EVaR
 from .evar import EVaRSolution as EVaRSolution
 from .evar import solve_evar as solve_evar
+from .frontier import BestOnFront as BestOnFront
+from .frontier import Front as Front
+from .frontier import FrontRow as FrontRow
+from .frontier import best_on_front as best_on_front
+from .frontier import front as front
 from .gymnasium_env import as_gymnasium as as_gymnasium
 from .identification import identify as identify
 from .instances.gymnasium_table import from_gymnasium as from_gymnasium

@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # the command line imports this module before it knows whethe
     import numpy as np
 
     from entropic_bpi.certificate import Certificate
-    from entropic_bpi.planning import Solution
+    from entropic_bpi.mdp import FiniteMDP
 
 __all__ = ["Choice", "certified_choices", "choices_of", "places_of", "reached_by", "seen_to_reach"]
 
@@ -76,17 +76,16 @@ def seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
         states = after(rows[np.arange(len(states)), certificate.policy[h, states]])
 
 
-def reached_by(solution: Solution) -> Iterator[list[int]]:
+def reached_by(mdp: FiniteMDP, policy: np.ndarray) -> Iterator[list[int]]:
     """For each step the states in which the policy of a known model may be."""
     import numpy as np
 
-    mdp = solution.mdp
     reached = mdp.start_distribution > 0
     for h in range(mdp.horizon):
         states = np.flatnonzero(reached)
         yield states.tolist()
         rows = mdp.step_rows(h)
         reached = np.zeros(mdp.n_states, dtype=bool)
-        for row in states * mdp.n_actions + solution.policy[h, states]:
+        for row in states * mdp.n_actions + policy[h, states]:
             entries = slice(rows.indptr[row], rows.indptr[row + 1])
             reached[rows.indices[entries][rows.probabilities[entries] > 0]] = True

@@ -121,7 +121,8 @@ class Loop:
         self.rng = np.random.Generator(np.random.PCG64(draws))
         # A positive 63-bit number; 0 stands for "lowest index".
         tie_seed = (int(ties.generate_state(1, np.uint64)[0]) >> 2) + 1 if self.settings.ties == "random" else 0
-        self.method: Any = methods.make(self.settings.method, self.problem, self.settings.options, tie_seed)
+        settings = self.settings
+        self.method: Any = methods.make(settings.method, self.problem, settings.options, tie_seed, settings.device)
         self.counts = Counts(self.problem)
         self.sampler = open_sampler(self.source, self.problem, self.rng, self.seed)
         self.began = time.perf_counter()

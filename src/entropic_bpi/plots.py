@@ -15,11 +15,13 @@ from entropic_bpi._text import drawable
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate import Certificate
+    from entropic_bpi.frontier import Front
     from entropic_bpi.learners import Run
     from entropic_bpi.shortfall import Missing
 
 __all__ = [
     "COLOURS",
+    "front",
     "grid",
     "interval",
     "missing",
@@ -132,6 +134,14 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
 
     problem, first = certificate.problem, int(certificate.problem.artificial)
     policy = np.concatenate([np.zeros((first, problem.n_states), dtype=np.int64), certificate.policy])
+    if certificate.cells is not None and certificate.alpha is not None:  # the λ that says most
+        share = -np.log(certificate.alpha)
+        attained = {
+            KL(problem.at(-lam, problem.eps)).bounds_of(certificate.counts, policy, pairs=False).lower
+            - share / lam: lam
+            for lam, _, _ in certificate.cells
+        }
+        problem = problem.at(-attained[max(attained)], problem.eps)
     lower, upper = (side[first:] for side in KL(problem).value_bounds(certificate.counts, policy))
     figure = new_figure(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8)
     axes = figure.subplots()
@@ -149,7 +159,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     axes.imshow(shown, cmap="Blues", alpha=0.5)
     axes.set(xticks=[], yticks=[])
     axes.set_title(
-        f"Policy, and bounds of its and the best value (units of reward), β = {certificate.beta:g}, "
+        f"Policy, and bounds of its and the best value (units of reward), β = {problem.beta:.4g}, "
         f"all with probability ≥ {1 - certificate.delta:g}",
         fontsize=6.5,
         wrap=True,
@@ -232,29 +242,58 @@ def missing(lacking: Missing) -> Figure:
 
 
 def spectrum(claims: Sequence[Certificate], policies: Sequence[int]) -> Figure:
-    """The certified band of the best value over β, with the places where the certified policy changes.
+    """The certified band of the best value over β, or of the best EVaR over α, and where the certified policy changes.
 
     Parameters
     ----------
     claims : sequence of Certificate
-        One for each β, in order.
+        One for each β, or one for each level of the entropic value at risk, in order.
     policies : sequence of int
         The number of the policy of each claim.
     """
-    betas = np.array([claim.beta for claim in claims])
+    tail, value = claims[0].alpha is not None, "value" if claims[0].alpha is None else "EVaR"
+    levels = np.array([claim.alpha if tail else claim.beta for claim in claims])
     lower, upper = ([getattr(claim, side) for claim in claims] for side in ("lower", "upper"))
     figure = new_figure(5.2, 3.4)
     axes = figure.subplots()
     marker = "o" if len(claims) == 1 else ""
-    axes.fill_between(betas, lower, upper, color=COLOURS[0], alpha=0.2, linewidth=0)
-    axes.plot(betas, upper, color=COLOURS[0], marker=marker, label="upper bound of the best value")
-    axes.plot(betas, lower, color=COLOURS[0], ls="--", marker=marker, label="lower bound of the policy's value")
-    changes = [(a + b) / 2 for a, b, p, q in zip(betas, betas[1:], policies, policies[1:], strict=False) if p != q]
-    for i, beta in enumerate(changes):
-        axes.axvline(beta, color=COLOURS[1], ls=":", label=None if i else "the certified policy changes")
-    axes.set_xlabel("risk parameter β (1 / units of reward)")
-    axes.set_ylabel("value (units of reward)")
-    axes.set_title(f"All β at once with probability at least {1 - claims[0].delta:g}", fontsize="medium")
+    axes.fill_between(levels, lower, upper, color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.plot(levels, upper, color=COLOURS[0], marker=marker, label=f"upper bound of the best {value}")
+    axes.plot(levels, lower, color=COLOURS[0], ls="--", marker=marker, label=f"lower bound of the policy's {value}")
+    changes = [(a + b) / 2 for a, b, p, q in zip(levels, levels[1:], policies, policies[1:], strict=False) if p != q]
+    for i, level in enumerate(changes):
+        axes.axvline(level, color=COLOURS[1], ls=":", label=None if i else "the certified policy changes")
+    axes.set_xlabel("level α of the entropic value at risk" if tail else "risk parameter β (1 / units of reward)")
+    axes.set_ylabel(f"{value} (units of reward)")
+    every = "All α" if tail else "All β"
+    axes.set_title(f"{every} at once with probability at least {1 - claims[0].delta:g}", fontsize="medium")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    tidy(axes)
+    return figure
+
+
+def front(found: Front, *, alpha: float = 0.05) -> Figure:
+    """Risk against reward of the policies that are optimal for some β: the mean of the return over its standard deviation.
+
+    Below each policy is the mean of the worst fraction ``alpha`` of its returns, and beside it for which β it is optimal.
+    """
+    rows = found.table(alpha)
+    spread = [row.std for row in rows]
+    figure = new_figure(5.2, 3.8)
+    axes = figure.subplots()
+    axes.plot(spread, [row.mean for row in rows], color=COLOURS[0], alpha=0.4, linewidth=1.0, zorder=1)
+    axes.vlines(spread, [row.cvar for row in rows], [row.mean for row in rows], color="grey", linewidth=0.6, zorder=1)
+    axes.scatter(spread, [row.mean for row in rows], color=COLOURS[0], label="mean of the return", zorder=2)
+    worst = f"mean of the worst {100 * alpha:g} % of the returns"
+    axes.scatter(spread, [row.cvar for row in rows], color=COLOURS[1], marker="v", s=24, label=worst, zorder=2)
+    for row in rows:
+        beside: dict[str, Any] = {"textcoords": "offset points", "xytext": (7, 4), "fontsize": 6.5}
+        white = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}
+        axes.annotate(f"β {short(row.low)} to {short(row.high)}", (row.std, row.mean), bbox=white, **beside)
+    axes.margins(x=0.18, y=0.12)
+    axes.set_xlabel("standard deviation of the return (units of reward)")
+    axes.set_ylabel("return (units of reward)")
+    axes.set_title("Optimal policies, each with the β for which it is optimal", fontsize="medium")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     tidy(axes)
     return figure

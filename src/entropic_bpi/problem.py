@@ -7,15 +7,16 @@ state, one action and reward 0, whose row is the last one and is never pooled.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_memory, check_positive, check_probability
+from entropic_bpi._checks import LARGEST_REACH, check_finite, check_memory, check_positive, check_probability
 from entropic_bpi._compile import inlined
 from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
@@ -38,6 +39,9 @@ SAME_REWARD = 1e-9
 # By how much of its spread a return may miss its declared range and be called rounded.
 RETURN_ROOM = 1e-9
 _LARGEST_RETURN = 1e307
+# At how many λ random rewards are learned for the entropic value at risk, and what of the largest exponent is used.
+DECLARED_LAMS = 192
+_INSIDE = 1 - 1e-12
 # Random rewards are counted in cells of their range, which doubles must be able to tell apart.
 _NARROWEST_RANGE = 1e-9
 
@@ -109,7 +113,7 @@ class Problem:
     start : int or None
         The known first state; None when it is random.
     beta, eps, delta : float
-        In the reward's own units; positive ``beta`` is risk-seeking.
+        In the reward's own units; positive ``beta`` is risk-seeking. NaN where the risk is the entropic value at risk.
     stationary : bool
         Whether the kernel is declared the same at every step, so that counts are pooled.
     successors : str
@@ -130,6 +134,10 @@ class Problem:
         state and, where rewards are learned, what is paid on the way. It does not concern the start.
     return_range : (float, float) or None
         Declared, where rewards are learned: the return of every episode lies in it, whatever is played.
+    alpha : float or None
+        The level of the entropic value at risk, where that is the risk.
+    lams : tuple of float or None
+        With it, where rewards are random: the λ at which it may be bounded, declared before the first episode.
     """
 
     n_states: int
@@ -150,10 +158,18 @@ class Problem:
     reward_law: str = "fixed"
     max_successors: int | None = None
     return_range: tuple[float, float] | None = None
+    alpha: float | None = None
+    lams: tuple[float, ...] | None = None
 
     @property
     def goal(self) -> Goal:
-        return Goal(self.beta, self.eps, self.delta)
+        return Goal(self.beta, self.eps, self.delta, self.alpha)
+
+    def at(self, beta: float, eps: float) -> Problem:
+        """The same with an entropic risk parameter; the frame, which does not depend on it, is shared."""
+        problem = replace(self, beta=beta, eps=eps, alpha=None)
+        problem.__dict__["frame"] = self.frame
+        return problem
 
     @property
     def artificial(self) -> bool:
@@ -359,6 +375,7 @@ class Problem:
         successors: tuple[np.ndarray, np.ndarray] | None = None,
         max_successors: int | None = None,
         return_range: tuple[float, float] | None = None,
+        alpha: float | None = None,
     ) -> Problem:
         """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
 
@@ -387,7 +404,7 @@ class Problem:
             n_actions=n_actions,
             horizon=horizon,
             start=None,
-            beta=check_finite("beta", beta),
+            beta=_check_beta(beta, alpha),
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
             stationary=stationary,
@@ -401,7 +418,10 @@ class Problem:
             reward_law=reward_law,
             max_successors=max_successors,
             return_range=return_range,
+            alpha=alpha,
         )
+        if alpha is not None and problem.random_rewards:
+            problem = replace(problem, lams=_declared_lams(alpha, problem.return_spread))
         assert problem.reward_range[0] == low
         assert problem.reward_range[1] in (high, reward_range[1])
         problem._check_range()
@@ -418,6 +438,7 @@ class Problem:
         stationary: bool = False,
         successors: Any = None,
         max_successors: int | None = None,
+        alpha: float | None = None,
     ) -> Problem:
         """The problem of identifying a good policy of ``mdp`` when its probabilities are hidden."""
         if stationary and not mdp.stationary:
@@ -434,7 +455,7 @@ class Problem:
             n_actions=mdp.n_actions,
             horizon=mdp.horizon,
             start=mdp.start if isinstance(mdp.start, int) else None,
-            beta=check_finite("beta", beta),
+            beta=_check_beta(beta, alpha),
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
             stationary=bool(stationary),
@@ -445,9 +466,22 @@ class Problem:
             action_names=mdp.action_names,
             source_hash=mdp.content_hash,
             max_successors=max_successors,
+            alpha=alpha,
         )
         problem._check_range()
         return problem
+
+
+def _check_beta(beta: float, alpha: float | None) -> float:
+    """The risk parameter, of which there is none where ``alpha`` is the level of the entropic value at risk."""
+    return check_finite("beta", beta) if alpha is None else math.nan
+
+
+def _declared_lams(alpha: float, spread: float) -> tuple[float, ...]:
+    """The λ for which random rewards are learned: all that EVaR may need, so dense that cells are narrow."""
+    least, most = -math.log(alpha), LARGEST_REACH * _INSIDE
+    exponents = np.geomspace(min(least, most / 2), most, DECLARED_LAMS)
+    return tuple((exponents / spread).tolist()) if spread > 0 else (1.0,)
 
 
 def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from entropic_bpi import methods
 from entropic_bpi._checks import check_integer, check_positive
 from entropic_bpi.certificate import Certificate
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from entropic_bpi.types import Transitions
 
@@ -146,7 +146,7 @@ class _Forecast:
 
     def __init__(self, certificate: Certificate, rows: int) -> None:
         self.certificate, self.problem = certificate, certificate.problem
-        self.method = KL(self.problem)
+        self.method: Any = methods.make("kl", self.problem, {}, 0)
         self.policy = planned_policy(certificate)
         self.seen = certificate.transitions
         self.visits = np.bincount(self.seen.rows, self.seen.times, self.problem.n_rows).astype(np.int64)
@@ -179,7 +179,7 @@ class _Forecast:
             counts = Counts.of(self.problem, seen, self.certificate.episodes)
         except InvalidProblemError:
             return math.inf
-        return self.method.bounds_of(counts, self.policy).gap
+        return float(self.method.bounds_of(counts, self.policy).gap)
 
     def _repeated(self, row: int, factor: int) -> Transitions:
         """The transitions by which a row comes to ``factor`` times its visits, or an untried one to its first ones."""

@@ -5,7 +5,19 @@ Modules that take time to import are imported inside the commands, so that ``--h
 
 from __future__ import annotations
 
-from entropic_bpi.cli import bounds, certify, compare, experiments, identify, report, solve, spectrum, validate, verify
+from entropic_bpi.cli import (
+    bounds,
+    certify,
+    compare,
+    experiments,
+    front,
+    identify,
+    report,
+    solve,
+    spectrum,
+    validate,
+    verify,
+)
 from entropic_bpi.cli._app import app, main
 
 __all__ = [
@@ -14,6 +26,7 @@ __all__ = [
     "certify",
     "compare",
     "experiments",
+    "front",
     "identify",
     "main",
     "report",
@@ -25,6 +38,7 @@ __all__ = [
 
 app.command("instances")(solve.instances)
 app.command("solve")(solve.solve)
+app.command("front")(front.front)
 app.command("identify")(identify.identify)
 app.command("certify")(certify.certify)
 app.command("spectrum")(spectrum.spectrum)

@@ -17,14 +17,19 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from entropic_bpi.certificate import Certificate
+
 __all__ = [
     "Choice",
     "OutOption",
     "attitude",
+    "bound_rows",
     "certified_choices",
     "choices_of",
     "new_folder",
     "progress_bar",
+    "risk_keys",
+    "risk_row",
     "show_policy",
     "terminal",
 ]
@@ -79,6 +84,37 @@ def progress_bar() -> Progress:
 
 def attitude(beta: float) -> str:
     return "risk-seeking" if beta > 0 else "risk-averse" if beta < 0 else "the expectation"
+
+
+def risk_row(certificate: Certificate) -> tuple[str, str]:
+    """Which risk a claim is about: a name and a value for a table."""
+    if certificate.alpha is not None:
+        return "evar", f"{certificate.alpha:g} (about the worst {100 * certificate.alpha:g}% of the returns)"
+    return "beta", f"{certificate.beta:g} ({attitude(certificate.beta)})"
+
+
+def risk_keys(certificate: Certificate) -> dict[str, Any]:
+    """The same for JSON, which knows no NaN."""
+    beta = certificate.beta if certificate.alpha is None else None
+    return {"risk": certificate.risk, "beta": beta, "alpha": certificate.alpha}
+
+
+def bound_rows(certificate: Certificate) -> list[tuple[str, str]]:
+    """What is claimed: names and values for a table."""
+    surely, value = f"with probability at least {1 - certificate.delta:g}", "value"
+    rows = []
+    if certificate.alpha is not None:
+        value = "EVaR"
+        rows = [
+            ("in words", certificate.statement),
+            ("so", "its CVaR and its quantile at that level are at least as high"),
+        ]
+    interval = f"{certificate.lower:.6g} <= {value} of the policy <= best {value} <= {certificate.upper:.6g}"
+    return [
+        *rows,
+        ("interval", f"{interval}, {surely}"),
+        ("gap", f"best {value} - {value} of the policy <= {certificate.gap:.6g}"),
+    ]
 
 
 def show_policy(console: Console, choices: Sequence[Choice]) -> None:

@@ -58,7 +58,7 @@ def _solution(solution: Solution) -> str:
     mdp = solution.mdp
     choices = []
     if mdp.n_states * mdp.horizon <= _LARGEST_MODEL:
-        choices = choices_of(solution.policy, reached_by(solution), mdp.state_names, mdp.action_names)
+        choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
     return _card(
         "Solution",
         f"The best policy of a known model is worth {signed(f'{solution.value:.6g}')}.",

@@ -156,6 +156,7 @@ class Environment:
         successors: Any = None,
         max_successors: int | None = None,
         return_range: tuple[float, float] | None = None,
+        alpha: float | None = None,
     ) -> Problem:
         """The identification problem: nothing known but the sizes, the range of the rewards, and what is declared."""
         states = self.states
@@ -176,6 +177,7 @@ class Environment:
             successors=None if successors is None else self._declared(successors, reward_law == "fixed"),
             max_successors=max_successors,
             return_range=return_range,
+            alpha=alpha,
         )
 
     def _declared(self, successors: Any, repeated: bool) -> tuple[np.ndarray, np.ndarray]:

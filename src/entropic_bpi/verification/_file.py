@@ -28,6 +28,8 @@ _KEYS = {
             "max_successors",
             "return_range",
             "max_states",
+            "alpha",
+            "lams",
         )
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
@@ -35,7 +37,8 @@ _KEYS = {
     "tests": ("stationary", "memoryless", "returns"),
     "circumstances.log": ("longest", "unused", "excluded"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
-    "claim": ("lower", "upper", "gap", "reached", "test"),
+    "claim": ("lower", "upper", "gap", "reached", "test", "cells"),
+    "claim.cells": ("lam", "until", "test"),
 }
 
 
