@@ -84,6 +84,9 @@ KINDS = {
     "budget spent": lambda: eb.identify(bridge(), **GOAL | {"eps": 0.01}, successors="model", max_episodes=40),
     "no episode": lambda: eb.identify(bridge(), **GOAL | {"eps": 0.01}, max_episodes=1),
     "mean": lambda: eb.identify(bridge(), **GOAL | {"beta": 0.0}, successors="model"),
+    "value at risk": lambda: eb.identify(
+        bridge(), risk=eb.EVaR(0.3), eps=1.5, delta=0.1, seed=1, successors="model", max_episodes=2000
+    ),
     "bernstein sharp": lambda: eb.identify(
         bridge(3), **GOAL | {"beta": 0.5, "eps": 1.0}, method="bernstein", constants="sharp"
     ),

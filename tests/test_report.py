@@ -95,6 +95,8 @@ def test_the_claim_is_one_sentence_with_its_probability():
     assert "avoids risk" in claim_of(certificate_of("gap certificate")).meaning
     assert "seeks risk" in claim_of(certificate_of("bernstein sharp")).meaning
     assert "the mean of its return" in claim_of(certificate_of("mean")).meaning
+    assert "the worst 30 % of its episodes" in claim_of(certificate_of("value at risk")).meaning
+    assert "in at most 30 % of its episodes" in claim_of(certificate_of("value at risk")).bounds
 
 
 def test_tests_of_the_assumptions_are_shown_where_there_are_any():
@@ -230,9 +232,10 @@ def test_the_table_has_the_policy_and_the_bounds_of_the_start():
     assert policy.grid is None
 
 
-def test_bernstein_has_no_bounds_of_places_and_says_so():
-    assert not policy_of(certificate_of("bernstein sharp"), None, None).bounded
-    assert "certifies the value at the start alone" in Page(page_of("bernstein sharp")).text
+@pytest.mark.parametrize("kind", ["bernstein sharp", "value at risk"])
+def test_claims_without_bounds_of_places_say_so(kind):
+    assert not policy_of(certificate_of(kind), None, None).bounded
+    assert "The claim is about the start alone" in Page(page_of(kind)).text
 
 
 def test_a_map_is_found_in_pairs_of_numbers_and_in_known_worlds():
@@ -407,6 +410,7 @@ def test_notebooks_show_the_short_form():
         (made("gap certificate"), "With probability at least 90 %, the policy below is within 0.3"),
         (certificate_of("budget spent"), "Goal not reached"),
         (eb.solve(bridge(), -1.0), "The best policy of a known model is worth"),
+        (eb.front(bridge(), betas=(-2.0, 2.0)), "policies are best for some β from −2 to 2."),
         (bridge(), "from 0 to 1"),
     ]:
         assert words in Page(thing._repr_html_()).text

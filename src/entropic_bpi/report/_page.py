@@ -76,6 +76,7 @@ def _told(
     policy = policy_of(certificate, grid, actions)
     return {
         "claim": claim_of(certificate),
+        "statement": certificate.statement,
         "episodes": f"{certificate.episodes:,}",
         "assumptions": [_short(words) for words in certificate.assumptions],
         "tests": _tests(certificate),
