@@ -49,8 +49,11 @@ def page_of(material: Material, *, grid: tuple[int, int] | None, actions: Sequen
     environment = templates()
     style, script = (environment.loader.get_source(environment, f"page.{kind}")[0] for kind in ("css", "js"))  # type: ignore[union-attr]
     certificate, verification = material.certificate, material.verification
-    told: dict[str, Any] = {} if certificate is None else _told(certificate, material, grid, actions)
-    state = "failed" if not verification.ok else "certified" if told["claim"].reached else "open"
+    told: dict[str, Any] = {} if certificate is None else {"claim": claim_of(certificate)}
+    state = "failed"
+    if certificate is not None and verification.ok:
+        told |= _told(certificate, material, grid, actions)
+        state = "certified" if certificate.reached else "open"
     return environment.get_template("page.html").render(
         **told,
         state=state,
@@ -71,11 +74,10 @@ def page_of(material: Material, *, grid: tuple[int, int] | None, actions: Sequen
 def _told(
     certificate: Certificate, material: Material, grid: tuple[int, int] | None, actions: Sequence[str] | None
 ) -> dict[str, Any]:
-    """All that the certificate itself tells."""
+    """All that the certificate itself tells, beside its claim."""
     expected, rows, to = expected_returns(certificate), limits(certificate), Rounding(certificate.problem.return_spread)
     policy = policy_of(certificate, grid, actions)
     return {
-        "claim": claim_of(certificate),
         "statement": certificate.statement,
         "episodes": f"{certificate.episodes:,}",
         "assumptions": [_short(words) for words in certificate.assumptions],
