@@ -55,9 +55,9 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path):
 
 
 def test_a_usage_error_is_one_line_and_exit_code_2(tmp_path):
-    result = typed("solve", "risky-bridge", cwd=tmp_path)
+    result = typed("compare", "risky-bridge", cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "entropic-bpi: Missing option '--beta'. (try: entropic-bpi solve --help)\n"
+    assert result.stderr == "entropic-bpi: Missing option '--beta'. (try: entropic-bpi compare --help)\n"
 
 
 def closed_early(*words, cwd):

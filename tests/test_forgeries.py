@@ -642,7 +642,10 @@ def restated(content, folder):
 
 def claimed(content, lower, upper, gap, test):
     reached = gap <= content["problem"]["eps"]
-    return {**content, "claim": {"lower": lower, "upper": upper, "gap": gap, "reached": reached, "test": test}}
+    return {
+        **content,
+        "claim": {"lower": lower, "upper": upper, "gap": gap, "reached": reached, "test": test, "cells": None},
+    }
 
 
 def learners_claim(certificate):

@@ -17,9 +17,9 @@ LAYERS = {
     "problems": "problem payments counts _facts _schema",
     "sources": "sampling log",
     "methods": "methods",
-    "records": "settings certificate checkpoint announcement events verification assumption_tests",
+    "records": "settings certificate choices checkpoint announcement events verification assumption_tests",
     "runs": "loop identification certification shortfall",
-    "studies": "learners sequential compare plots frontier",
+    "studies": "learners sequential compare plots frontier report",
     "experiments": "experiments",
     "doors": "cli __init__ __main__",
 }

@@ -16,10 +16,11 @@ import numpy as np
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.payments import CELLS, cell_edges
 from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Problem
-from entropic_bpi.types import Transitions
+from entropic_bpi.types import Cell, Transitions
 
 __all__ = [
     "array",
+    "check_cells",
     "check_problem",
     "check_transitions",
     "choice",
@@ -164,6 +165,27 @@ def check_problem(problem: Problem) -> None:
         raise CertificateError("slots do not list the successors and rewards that are declared")
 
 
+def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
+    """Whether the cells of an entropic value at risk are in order, and their λ were declared where that is needed."""
+    if (problem.alpha is None) != (cells is None):
+        raise CertificateError("claim.cells belong to the entropic value at risk, and it needs them")
+    if (problem.lams is None) == (problem.alpha is not None and problem.random_rewards):
+        raise CertificateError("lams belong to the entropic value at risk of random rewards, and it needs them")
+    if problem.lams is not None and not all(lam > 0 for lam in problem.lams):
+        raise CertificateError("lams must be positive")
+    if cells is None:
+        return
+    begin = 0.0
+    for cell in cells:
+        if not (0 < cell.lam < math.inf and begin <= cell.lam <= cell.until):
+            raise CertificateError(f"claim.cells must be in order, each with its lam inside; got {cell}")
+        if problem.lams is not None and cell.lam not in problem.lams:
+            raise CertificateError(f"claim.cells: lam = {cell.lam} was not declared")
+        begin = cell.until
+    if begin < math.inf:
+        raise CertificateError("the last of claim.cells must be without an end")
+
+
 def check_transitions(problem: Problem, transitions: Transitions, episodes: int) -> None:
     """Whether the counts are about rows and states that exist. Whether they can be those of episodes, ``verify`` knows."""
     rows, successors, times, rewards, upper = transitions
@@ -249,6 +271,7 @@ def _is_black_box(problem: Problem) -> bool:
         max_successors=problem.max_successors,
         return_range=problem.return_range,
         discount=problem.discount,
+        alpha=problem.alpha,
     )
     return wanted.successors == problem.successors and all(
         np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True)

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from entropic_bpi._checks import LARGEST_REACH
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl_ball import kl_extreme
 from entropic_bpi.problem import Problem
@@ -47,16 +48,21 @@ def examine(witness: Witness, upper: float) -> Evidence:
 
 
 def earned(witness: Witness) -> float:
-    """A lower bound of V* from the returns alone, true for all numbers of episodes at once with probability 1 - LEVEL."""
+    """A lower bound of V* from the returns alone, true for all numbers of episodes at once with probability 1 - LEVEL.
+
+    Of the entropic value at risk, the one that V* at a single λ gives, which is fixed before the first episode.
+    """
     problem, n = witness.problem, int(witness.returns.sum())
     low, high = witness.lowest, witness.highest
+    beta, cost = problem.beta, 0.0
+    if problem.alpha is not None:
+        beta, cost = _tail_beta(problem, high - low)
     if n == 0:
         return low + problem.tail[0]
     radius = (math.log(1 / LEVEL) + 0.5 * math.log(math.pi) + math.lgamma(n + 1) - math.lgamma(n + 0.5)) / n
     kept = np.flatnonzero(witness.returns)
     kept = kept if kept[0] == 0 else np.append(0, kept)  # what was not seen may have been the worst
     returns, times, scratch = witness.edges[kept], witness.returns[kept], np.empty((2, len(kept)))
-    beta = problem.beta
     if abs(beta) * (high - low) < _SMALLEST_EXPONENT:
         mean = kl_extreme(times, returns, len(kept), n, radius, -1.0, _SOLVED, scratch)
         value = mean - abs(beta) * (high - low) ** 2 / 8
@@ -65,7 +71,18 @@ def earned(witness: Witness) -> float:
         gains = np.exp(beta * (returns - reference))
         extreme = kl_extreme(times, gains, len(kept), n, radius, -math.copysign(1.0, beta), _SOLVED, scratch)
         value = reference + math.log(extreme) / beta if extreme > 0 else low
-    return float(max(low, value - _ROUNDING * (high - low))) + problem.tail[0]
+    return float(max(low, value - cost - _ROUNDING * (high - low))) + problem.tail[0]
+
+
+def _tail_beta(problem: Problem, spread: float) -> tuple[float, float]:
+    """-λ and what it costs, log(1/α)/λ: between the range of the return, which costs all, and ε, which would be ideal."""
+    assert problem.alpha is not None
+    share = -math.log(problem.alpha)
+    if spread == 0:
+        return -1.0, share
+    lam = 2 * share / (spread * math.sqrt(min(max(problem.eps / spread, _SMALLEST_EXPONENT), 1.0)))
+    lam = min(lam, LARGEST_REACH / spread)
+    return -lam, share / lam
 
 
 def _not_stationary(problem: Problem, test: OneLaw) -> str:

@@ -4,7 +4,8 @@ r"""Certificates: the claim that a run makes, with everything that is needed to 
 
 .. math:: \text{lower}\le V^{\pi},\qquad V^\star\le\text{upper},\qquad V^\star-V^{\pi}\le\text{gap}
 
-for the stated policy. The counts that it follows from are part of the certificate.
+for the stated policy. The counts that it follows from are part of the certificate. V is the entropic risk of the return or,
+where ``risk`` is ``"evar"``, its entropic value at risk of level ``alpha``.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi import _schema
 from entropic_bpi._checks import check_integer, check_path, check_policy, check_positive, check_probability
 from entropic_bpi._files import write_text_atomically
-from entropic_bpi._text import shown
+from entropic_bpi._text import rounded, shown
 from entropic_bpi._version import __version__
 from entropic_bpi.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.counts import Counts
@@ -31,7 +34,10 @@ from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProbl
 from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
 from entropic_bpi.sampling.spaces import label
-from entropic_bpi.types import Evidence, Transitions
+from entropic_bpi.types import Cell, Evidence, Transitions
+
+if TYPE_CHECKING:
+    from entropic_bpi.verification import Verification
 
 __all__ = ["Certificate", "Circumstances", "Logged"]
 
@@ -112,6 +118,8 @@ class Certificate:
         How the counts came about.
     test : str or None
         What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate, or ``"pairs"``, the pair certificate.
+    cells : tuple of Cell or None
+        Of the entropic value at risk: the λ at whose bounds the claim comes from, and how far each of them speaks.
     """
 
     policy: np.ndarray
@@ -125,10 +133,12 @@ class Certificate:
     transitions: Transitions
     circumstances: Circumstances
     test: str | None = None
+    cells: tuple[Cell, ...] | None = None
 
     def __post_init__(self) -> None:
         problem = self.problem
         _schema.check_problem(problem)
+        _schema.check_cells(problem, self.cells)
         _schema.check_transitions(problem, self.transitions, self.episodes)
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
 
@@ -146,7 +156,41 @@ class Certificate:
         return (*notes, *_lost_episodes(circumstances), *_tested(circumstances.tests))
 
     @property
+    def statement(self) -> str:
+        """The claim in words.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> result.certificate.statement.split(", and ")[0]
+        'With probability at least 0.9 over the data, this policy has a value of at least 0.8'
+        """
+        surely = f"With probability at least {1 - self.delta:g} over the data, "
+        if self.alpha is None:
+            return (
+                f"{surely}this policy has a value of at least {rounded(self.lower, -1)}, and no policy has one more than "
+                f"{rounded(self.gap, 1)} higher"
+            )
+        return (
+            f"{surely}this policy's return falls below {rounded(self.lower, -1)} in at most {100 * self.alpha:g}% of its "
+            f"episodes, and no policy has an EVaR more than {rounded(self.gap, 1)} higher than its own"
+        )
+
+    @property
+    def risk(self) -> str:
+        """``"entropic"``, or ``"evar"`` for the entropic value at risk."""
+        return "entropic" if self.problem.alpha is None else "evar"
+
+    @property
+    def alpha(self) -> float | None:
+        """The level of the entropic value at risk, if that is the risk."""
+        return self.problem.alpha
+
+    @property
     def beta(self) -> float:
+        """The risk parameter; NaN for the entropic value at risk, which has a level instead."""
         return self.problem.beta
 
     @property
@@ -249,18 +293,33 @@ class Certificate:
             raise InvalidProblemError(f"{shown(name)} is none of the observations{unseen}")
         return self._numbers[name]
 
+    def report(
+        self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
+    ) -> Verification:
+        """Write a page that shows this claim to whoever has to believe it; see :func:`entropic_bpi.report.write`."""
+        import entropic_bpi
+
+        return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.short(self)
+
     def __repr__(self) -> str:
+        risk = f"beta={self.beta:g}" if self.alpha is None else f"risk=EVaR({self.alpha:g})"
         return (
-            f"Certificate(beta={self.beta:g}, lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.6g}, "
+            f"Certificate({risk}, lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.6g}, "
             f"delta={self.delta:g}, episodes={self.episodes}, method={self.method!r})"
         )
 
     def save(self, path: str | Path) -> None:
         """Write the certificate as JSON; numbers survive the round trip exactly."""
+        write_text_atomically(check_path("path", path), self._text())
+
+    def _text(self) -> str:
         content = self._content()
-        write_text_atomically(
-            check_path("path", path), json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
-        )
+        return json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:
@@ -289,7 +348,7 @@ class Certificate:
                 "n_actions": problem.n_actions,
                 "horizon": problem.horizon,
                 "start": problem.start,
-                "beta": problem.beta,
+                "beta": problem.beta if problem.alpha is None else None,
                 "eps": problem.eps,
                 "delta": problem.delta,
                 "stationary": problem.stationary,
@@ -304,6 +363,8 @@ class Certificate:
                 "return_range": None if problem.return_range is None else list(problem.return_range),
                 "max_states": problem.max_states,
                 "discount": problem.discount,
+                "alpha": problem.alpha,
+                "lams": None if problem.lams is None else list(problem.lams),
             },
             "method": self.method,
             "constants": self.constants,
@@ -325,6 +386,7 @@ class Certificate:
                 "gap": self.gap,
                 "reached": self.reached,
                 "test": self.test,
+                "cells": None if self.cells is None else [_cell_content(cell) for cell in self.cells],
             },
         }
 
@@ -360,10 +422,10 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     _schema.text("library", given["library"])
     problem = _read_problem(given["problem"])
     counts = _schema.object_with("counts", given["counts"], "episodes", *Transitions._fields)
-    claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test")
+    claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells")
     method = _schema.choice("method", given["method"], "kl", "bernstein")
     wanted = (None,) if method == "kl" else ("verified", "sharp", "printed")
-    tests = ("ratio", "pairs") if method == "kl" else (None,)
+    tests = ("ratio", "pairs") if method == "kl" and problem.alpha is None else (None,)
     certificate = Certificate(
         policy=_schema.array("policy", given["policy"], (problem.horizon, problem.n_states), int),
         episodes=_schema.integer("counts.episodes", counts["episodes"], 0),
@@ -382,9 +444,12 @@ def _from_content(content: dict[str, Any]) -> Certificate:
         ),
         circumstances=_read_circumstances(given["circumstances"]),
         test=_schema.choice(f"claim.test of method {method!r}", claim["test"], *tests),
+        cells=None if claim["cells"] is None else _read_cells(claim["cells"]),
     )
     if method != "kl" and problem.discount is not None:
         raise CertificateError(f"method {method!r} does not discount")
+    if problem.alpha is not None and method != "kl":
+        raise CertificateError(f"the entropic value at risk is certified by method 'kl', got {method!r}")
     if claim["reached"] is not certificate.reached:
         raise CertificateError(f"claim.reached must be {certificate.reached}, got {claim['reached']!r:.80}")
     if given["assumptions"] != list(certificate.assumptions):
@@ -395,13 +460,15 @@ def _from_content(content: dict[str, Any]) -> Certificate:
 def _read_problem(content: Any) -> Problem:
     sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
     parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
-    declared = ("reward_law", "max_successors", "return_range", "max_states", "discount")
+    declared = ("reward_law", "max_successors", "return_range", "max_states", "discount", "alpha", "lams")
     given = _schema.object_with("problem", content, *sizes, *numbers, *parts, *declared)
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
     start, rewards, max_states = (given[name] for name in ("start", "rewards", "max_states"))
-    most, returns = given["max_successors"], given["return_range"]
+    most, returns, alpha, lams = (given[name] for name in ("max_successors", "return_range", "alpha", "lams"))
+    if alpha is not None and given["beta"] is not None:
+        raise CertificateError(f"beta must be null beside alpha = {alpha!r:.80}, got {given['beta']!r:.80}")
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
@@ -411,7 +478,7 @@ def _read_problem(content: Any) -> Problem:
         n_actions=n_actions,
         horizon=horizon,
         start=None if start is None else _schema.integer("start", start, 0, n_states - 1),
-        beta=_schema.real("beta", given["beta"]),
+        beta=_schema.real("beta", given["beta"]) if alpha is None else math.nan,
         eps=check_positive("eps", _schema.real("eps", given["eps"])),
         delta=check_probability("delta", _schema.real("delta", given["delta"])),
         stationary=_schema.choice("stationary", given["stationary"], True, False),
@@ -433,7 +500,25 @@ def _read_problem(content: Any) -> Problem:
         max_successors=None if most is None else _schema.integer("max_successors", most, 1),
         return_range=None if returns is None else _schema.pair("return_range", returns),
         discount=None if given["discount"] is None else _schema.real("discount", given["discount"]),
+        alpha=None if alpha is None else check_probability("alpha", _schema.real("alpha", alpha)),
+        lams=None if lams is None else tuple(_schema.array("lams", lams, (None,), float).tolist()),
     )
+
+
+def _cell_content(cell: Cell) -> dict[str, Any]:
+    return {**cell._asdict(), "until": None if cell.until == math.inf else cell.until}
+
+
+def _read_cells(content: Any) -> tuple[Cell, ...]:
+    if not isinstance(content, list):
+        raise CertificateError(f"claim.cells must be a list, got {content!r:.80}")
+    cells = []
+    for cell in content:
+        given = _schema.object_with("claim.cells", cell, *Cell._fields)
+        until = math.inf if given["until"] is None else _schema.real("claim.cells.until", given["until"])
+        test = _schema.choice("claim.cells.test", given["test"], "ratio", "pairs", None)
+        cells.append(Cell(_schema.real("claim.cells.lam", given["lam"]), until, test))
+    return tuple(cells)
 
 
 def _read_circumstances(content: Any) -> Circumstances:
@@ -541,7 +626,10 @@ def _reward_assumption(problem: Problem, transitions: Transitions) -> str:
         pair = problem.reward_law == "random-pair"
         given = "state and action, whatever the next state" if pair else "state, action and next state"
         law = f"random, independent from visit to visit, with one law for each {given}"
-        return f"{inside}{law}; the claim is for this beta alone"
+        alone = (
+            "this beta alone" if problem.lams is None else f"{len(problem.lams)} values of lambda declared beforehand"
+        )
+        return f"{inside}{law}; the claim is for {alone}"
     rounded = (transitions.upper > transitions.rewards).any()
     exception = (
         f"that an ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"

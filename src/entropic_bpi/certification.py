@@ -10,18 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_policy, check_positive, check_probability
+from entropic_bpi import methods
+from entropic_bpi._checks import check_policy, check_positive, check_probability
 from entropic_bpi._text import shown
 from entropic_bpi.assumption_tests import examine
 from entropic_bpi.certificate import Certificate, Circumstances, Logged
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.evar import EVaR
 from entropic_bpi.log import Log
-from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.witness import Witness
-from entropic_bpi.settings import Settings
-from entropic_bpi.types import Claim, Transitions
+from entropic_bpi.settings import Settings, check_risk
+from entropic_bpi.types import Claim, EVaRClaim, Transitions
 
 __all__ = ["Comparison", "certify"]
 
@@ -71,7 +72,8 @@ class _Evidence(NamedTuple):
 def certify(
     source: Any,
     *,
-    beta: float,
+    beta: float | None = None,
+    risk: EVaR | None = None,
     eps: float | None = None,
     delta: float | None = None,
     policy: Any = None,
@@ -99,6 +101,8 @@ def certify(
         Whose counts to use.
     beta : float
         The risk parameter to certify for; positive is risk-seeking.
+    risk : EVaR, instead of ``beta``
+        Certify the entropic value at risk of a level.
     eps, delta : float, optional
         Default to those of the run. Simultaneity over β is for one and the same δ. A log has none: δ is required, and ε
         defaults to the gap that is certified.
@@ -126,6 +130,9 @@ def certify(
     >>> other = eb.certify(result, beta=-2.0)
     >>> bool(other.lower <= eb.solve(bridge, -2.0).value <= other.upper)
     True
+    >>> tail = eb.certify(result, risk=eb.EVaR(0.1))
+    >>> tail.risk, tail.alpha, bool(tail.lower <= eb.solve_evar(bridge, 0.1).upper <= tail.upper + 1e-5)
+    ('evar', 0.1, True)
     >>> both = eb.certify(result, beta=-1.0, policies={"found": result.policy, "always 0": 0 * result.policy})
     >>> low, high = both.intervals["found"]
     >>> bool(low <= eb.evaluate(bridge, result.policy, -1.0).value <= high)
@@ -142,10 +149,11 @@ def certify(
         "max_states": max_states,
     }
     if isinstance(source, Log):
-        evidence = _logged(source, beta, eps, delta, declared)
+        evidence = _logged(source, beta, risk, eps, delta, declared)
     else:
-        evidence = _collected(source, beta, eps, delta, declared)
-    method, counts = KL(evidence.problem), Counts.of(evidence.problem, evidence.transitions, evidence.episodes)
+        evidence = _collected(source, check_risk(beta, risk), eps, delta, declared)
+    counts = Counts.of(evidence.problem, evidence.transitions, evidence.episodes)
+    method: Any = methods.make("kl", evidence.problem, {}, 0)
     if policies is None:
         if policy is None:
             planned = method.plan(counts, 0).policy
@@ -164,7 +172,9 @@ def certify(
     )
 
 
-def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Claim, *, named: float | None) -> Certificate:
+def _certificate(
+    evidence: _Evidence, planned: np.ndarray, claim: Claim | EVaRClaim, *, named: float | None
+) -> Certificate:
     problem, circumstances = evidence.problem, evidence.circumstances
     if circumstances.log is not None and named is None:
         # Nobody named an ε: the policy is within the certified gap of the best.
@@ -183,7 +193,13 @@ def _certificate(evidence: _Evidence, planned: np.ndarray, claim: Claim, *, name
     )
 
 
-def _collected(source: Any, beta: float, eps: float | None, delta: float | None, declared: dict[str, Any]) -> _Evidence:
+def _collected(
+    source: Any,
+    risk: tuple[float, float | None],
+    eps: float | None,
+    delta: float | None,
+    declared: dict[str, Any],
+) -> _Evidence:
     """What a run has collected."""
     for name, value in declared.items():
         if value is not None:
@@ -199,29 +215,38 @@ def _collected(source: Any, beta: float, eps: float | None, delta: float | None,
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
         circumstances = certificate.circumstances._replace(ignored=())
-    beta = check_finite("beta", beta)
-    if problem.random_rewards and beta != problem.beta:
-        raise InvalidProblemError(
-            f"random rewards were learned for beta = {problem.beta:g} and cannot be certified for beta = {beta:g}: "
-            "how much a random reward is worth depends on beta, and delta was spent on that one before the first episode"
+    beta, alpha = risk
+    same = (alpha, beta) == (problem.alpha, problem.beta) or alpha == problem.alpha is not None
+    if problem.random_rewards and not same and None in (alpha, problem.alpha):
+        known, wanted = (
+            f"beta = {value:g}" if level is None else f"EVaR({level:g})"
+            for level, value in ((problem.alpha, problem.beta), risk[::-1])
         )
-    if circumstances.tests is not None and beta != problem.beta:
+        raise InvalidProblemError(
+            f"random rewards were learned for {known} and cannot be certified for {wanted}: how much a random reward is "
+            "worth depends on beta, and delta was spent on those that were declared before the first episode"
+        )
+    if circumstances.tests is not None and not same:
         circumstances = circumstances._replace(tests=circumstances.tests._replace(returns=None))
     problem = replace(
         problem,
         beta=beta,
+        alpha=alpha,
         eps=problem.eps if eps is None else check_positive("eps", eps),
         delta=problem.delta if delta is None else check_probability("delta", delta),
     )
     return _Evidence(problem, transitions, episodes, circumstances, problem.state_names, problem.action_names)
 
 
-def _logged(log: Log, beta: float, eps: float | None, delta: float | None, declared: dict[str, Any]) -> _Evidence:
+def _logged(
+    log: Log, beta: Any, risk: Any, eps: float | None, delta: float | None, declared: dict[str, Any]
+) -> _Evidence:
     """What a log has collected, under what is declared about it."""
     if delta is None:
         raise InvalidProblemError("a log needs delta=: the probability with which the claim may fail")
     # Without an ε, one so small that no candidate ends the search for a better one.
-    settings = Settings.of(beta=beta, eps=sys.float_info.min if eps is None else eps, delta=delta, **declared)
+    small = sys.float_info.min if eps is None else eps
+    settings = Settings.of(beta=beta, risk=risk, eps=small, delta=delta, **declared)
     problem = log.problem(
         **settings.goal._asdict(),
         horizon=settings.horizon,

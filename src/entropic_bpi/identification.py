@@ -34,6 +34,7 @@ from entropic_bpi.certificate import Circumstances, Logged
 from entropic_bpi.checkpoint import Checkpoint, State
 from entropic_bpi.discounting import horizon_for, repeated, tail_of
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.evar import EVaR
 from entropic_bpi.log import Log
 from entropic_bpi.loop import Identification, Loop
 from entropic_bpi.mdp import FiniteMDP
@@ -50,7 +51,8 @@ CHECKPOINT_SECONDS = 2.0
 def identify(
     source: Any,
     *,
-    beta: float,
+    beta: float | None = None,
+    risk: EVaR | None = None,
     eps: float,
     delta: float,
     method: str = "kl",
@@ -75,6 +77,7 @@ def identify(
     progress: bool = False,
     num_envs: int = 1,
     max_states: int | None = None,
+    device: str = "cpu",
 ) -> Identification:
     r"""Learn a policy from episodes and stop with a certificate that it is ε-optimal with probability 1 - δ.
 
@@ -87,6 +90,9 @@ def identify(
         :mod:`entropic_bpi.sampling.spaces`.
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
+    risk : EVaR, instead of ``beta``
+        Find the policy with the largest entropic value at risk of a level: ``EVaR(0.05)`` is about the worst return in 20.
+        Needs ``method="kl"``. See :mod:`entropic_bpi.methods.evar`.
     eps, delta : float
         Accuracy, in the reward's own units, and the probability with which the claim may fail.
     method : {"kl", "bernstein"}
@@ -124,7 +130,8 @@ def identify(
         What the reward of an environment is, given state, action and next state: a number (``"fixed"``; values that differ
         by at most 1e-9 of the range are one, up to rounding), or random and independent from visit to visit
         (``"random"``); ``"random-pair"`` declares that its law does not depend on the next state either. Random rewards
-        need ``method="kl"`` and half of δ, and their certificate is for this β alone.
+        need ``method="kl"`` and half of δ, and their certificate is for this β alone; that of ``risk=EVaR`` is for any
+        level, with bounds at λ that are declared before the first episode.
     return_range : (float, float), optional
         Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
         narrower than what the rewards allow. An episode outside ends the run with an error.
@@ -164,6 +171,9 @@ def identify(
         Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
         strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
         more is an error. Only this bound enters the certificate, so a tight one helps.
+    device : {"cpu", "gpu"}
+        Where ``"kl"`` makes its plans: ``"gpu"`` is for models of thousands of states and more whose successors are
+        declared, at most 32 of each state and action. It needs an NVIDIA GPU and the extra ``gpu``.
 
     Examples
     --------
@@ -175,6 +185,12 @@ def identify(
     >>> true_gap = eb.solve(bridge, -1.0).value - eb.evaluate(bridge, result.policy, -1.0).value
     >>> bool(true_gap <= result.certificate.gap)
     True
+
+    The worst cases instead of a β:
+
+    >>> result = eb.identify(bridge, risk=eb.EVaR(0.1), eps=0.2, delta=0.1, successors="model", seed=1)
+    >>> print(result.certificate.statement)  # doctest: +ELLIPSIS
+    With probability at least 0.9 over the data, ... in at most 10% of its episodes, and no policy has an EVaR more than ...
 
     An environment that is deterministic is known after one visit of each state and action, except for its first state,
     which may be random. All that is declared is printed with the assumptions:
@@ -190,10 +206,10 @@ def identify(
     the return of every episode lies in [0, 1], whatever is played
     """
     settings = Settings.of(
-        beta=beta, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon, stationary=stationary,
-        successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
+        beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
+        stationary=stationary, successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
         reward_range=reward_range, rewards=rewards, return_range=return_range, discount=discount, data=data,
-        max_episodes=max_episodes, seed=seed, ties=ties, num_envs=num_envs, max_states=max_states,
+        max_episodes=max_episodes, seed=seed, ties=ties, num_envs=num_envs, max_states=max_states, device=device,
     )  # fmt: skip
     loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)

@@ -98,6 +98,11 @@ class Solution:
     def q_values(self) -> np.ndarray:
         return np.stack([_step_q_values(self.mdp, h, self.values[h + 1], self.beta) for h in range(self.mdp.horizon)])
 
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.short(self)
+
     def __repr__(self) -> str:
         return f"Solution(beta={self.beta}, value={self.value:.6g}, policy {self.policy.shape})"
 

@@ -134,6 +134,14 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
 
     problem, first = certificate.problem, int(certificate.problem.artificial)
     policy = np.concatenate([np.zeros((first, problem.n_states), dtype=np.int64), certificate.policy])
+    if certificate.cells is not None and certificate.alpha is not None:  # the λ that says most
+        share = -np.log(certificate.alpha)
+        attained = {
+            KL(problem.at(-lam, problem.eps)).bounds_of(certificate.counts, policy, pairs=False).lower
+            - share / lam: lam
+            for lam, _, _ in certificate.cells
+        }
+        problem = problem.at(-attained[max(attained)], problem.eps)
     lower, upper = (side[first:] for side in KL(problem).value_bounds(certificate.counts, policy))
     figure = new_figure(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8)
     axes = figure.subplots()
@@ -151,7 +159,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     axes.imshow(shown, cmap="Blues", alpha=0.5)
     axes.set(xticks=[], yticks=[])
     axes.set_title(
-        f"Policy, and bounds of its and the best value (units of reward), β = {certificate.beta:g}, "
+        f"Policy, and bounds of its and the best value (units of reward), β = {problem.beta:.4g}, "
         f"all with probability ≥ {1 - certificate.delta:g}",
         fontsize=6.5,
         wrap=True,
@@ -234,29 +242,31 @@ def missing(lacking: Missing) -> Figure:
 
 
 def spectrum(claims: Sequence[Certificate], policies: Sequence[int]) -> Figure:
-    """The certified band of the best value over β, with the places where the certified policy changes.
+    """The certified band of the best value over β, or of the best EVaR over α, and where the certified policy changes.
 
     Parameters
     ----------
     claims : sequence of Certificate
-        One for each β, in order.
+        One for each β, or one for each level of the entropic value at risk, in order.
     policies : sequence of int
         The number of the policy of each claim.
     """
-    betas = np.array([claim.beta for claim in claims])
+    tail, value = claims[0].alpha is not None, "value" if claims[0].alpha is None else "EVaR"
+    levels = np.array([claim.alpha if tail else claim.beta for claim in claims])
     lower, upper = ([getattr(claim, side) for claim in claims] for side in ("lower", "upper"))
     figure = new_figure(5.2, 3.4)
     axes = figure.subplots()
     marker = "o" if len(claims) == 1 else ""
-    axes.fill_between(betas, lower, upper, color=COLOURS[0], alpha=0.2, linewidth=0)
-    axes.plot(betas, upper, color=COLOURS[0], marker=marker, label="upper bound of the best value")
-    axes.plot(betas, lower, color=COLOURS[0], ls="--", marker=marker, label="lower bound of the policy's value")
-    changes = [(a + b) / 2 for a, b, p, q in zip(betas, betas[1:], policies, policies[1:], strict=False) if p != q]
-    for i, beta in enumerate(changes):
-        axes.axvline(beta, color=COLOURS[1], ls=":", label=None if i else "the certified policy changes")
-    axes.set_xlabel("risk parameter β (1 / units of reward)")
-    axes.set_ylabel("value (units of reward)")
-    axes.set_title(f"All β at once with probability at least {1 - claims[0].delta:g}", fontsize="medium")
+    axes.fill_between(levels, lower, upper, color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.plot(levels, upper, color=COLOURS[0], marker=marker, label=f"upper bound of the best {value}")
+    axes.plot(levels, lower, color=COLOURS[0], ls="--", marker=marker, label=f"lower bound of the policy's {value}")
+    changes = [(a + b) / 2 for a, b, p, q in zip(levels, levels[1:], policies, policies[1:], strict=False) if p != q]
+    for i, level in enumerate(changes):
+        axes.axvline(level, color=COLOURS[1], ls=":", label=None if i else "the certified policy changes")
+    axes.set_xlabel("level α of the entropic value at risk" if tail else "risk parameter β (1 / units of reward)")
+    axes.set_ylabel(f"{value} (units of reward)")
+    every = "All α" if tail else "All β"
+    axes.set_title(f"{every} at once with probability at least {1 - claims[0].delta:g}", fontsize="medium")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     tidy(axes)
     return figure

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._checks import check_finite, check_memory, check_positive, check_probability
+from entropic_bpi._checks import LARGEST_REACH, check_finite, check_memory, check_positive, check_probability
 from entropic_bpi._compile import inlined
 from entropic_bpi._text import shown
 from entropic_bpi.discounting import factors, tail_of
@@ -40,6 +40,9 @@ SAME_REWARD = 1e-9
 # By how much of its spread a return may miss its declared range and be called rounded.
 RETURN_ROOM = 1e-9
 _LARGEST_RETURN = 1e307
+# At how many λ random rewards are learned for the entropic value at risk, and what of the largest exponent is used.
+DECLARED_LAMS = 192
+_INSIDE = 1 - 1e-12
 # Random rewards are counted in cells of their range, which doubles must be able to tell apart.
 _NARROWEST_RANGE = 1e-9
 
@@ -111,7 +114,7 @@ class Problem:
     start : int or None
         The known first state; None when it is random.
     beta, eps, delta : float
-        In the reward's own units; positive ``beta`` is risk-seeking.
+        In the reward's own units; positive ``beta`` is risk-seeking. NaN where the risk is the entropic value at risk.
     stationary : bool
         Whether the kernel is declared the same at every step, so that counts are pooled.
     successors : str
@@ -134,6 +137,10 @@ class Problem:
         Declared, where rewards are learned: the return of every episode lies in it, whatever is played.
     discount : float or None
         γ: a reward after h steps counts γ^h times, and the return never ends: the horizon is what is planned of it.
+    alpha : float or None
+        The level of the entropic value at risk, where that is the risk.
+    lams : tuple of float or None
+        With it, where rewards are random: the λ at which it may be bounded, declared before the first episode.
     """
 
     n_states: int
@@ -155,10 +162,18 @@ class Problem:
     max_successors: int | None = None
     return_range: tuple[float, float] | None = None
     discount: float | None = None
+    alpha: float | None = None
+    lams: tuple[float, ...] | None = None
 
     @property
     def goal(self) -> Goal:
-        return Goal(self.beta, self.eps, self.delta)
+        return Goal(self.beta, self.eps, self.delta, self.alpha)
+
+    def at(self, beta: float, eps: float) -> Problem:
+        """The same with an entropic risk parameter; the frame, which does not depend on it, is shared."""
+        problem = replace(self, beta=beta, eps=eps, alpha=None)
+        problem.__dict__["frame"] = self.frame
+        return problem
 
     @property
     def artificial(self) -> bool:
@@ -307,6 +322,8 @@ class Problem:
         if self.discount is None:
             return
         check_probability("discount", self.discount)
+        if self.alpha is not None:
+            raise InvalidProblemError("discount and EVaR together are not there yet: give beta=, or a finite horizon")
         if self.return_range is not None:
             raise InvalidProblemError(
                 "discount and return_range: how the two go together is not proved; give one of them"
@@ -400,6 +417,7 @@ class Problem:
         max_successors: int | None = None,
         return_range: tuple[float, float] | None = None,
         discount: float | None = None,
+        alpha: float | None = None,
     ) -> Problem:
         """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
 
@@ -428,7 +446,7 @@ class Problem:
             n_actions=n_actions,
             horizon=horizon,
             start=None,
-            beta=check_finite("beta", beta),
+            beta=_check_beta(beta, alpha),
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
             stationary=stationary,
@@ -443,7 +461,10 @@ class Problem:
             max_successors=max_successors,
             return_range=return_range,
             discount=discount,
+            alpha=alpha,
         )
+        if alpha is not None and problem.random_rewards:
+            problem = replace(problem, lams=_declared_lams(alpha, problem.return_spread))
         assert problem.reward_range[0] == low
         assert problem.reward_range[1] in (high, reward_range[1])
         problem._check_range()
@@ -462,6 +483,7 @@ class Problem:
         successors: Any = None,
         max_successors: int | None = None,
         discount: float | None = None,
+        alpha: float | None = None,
     ) -> Problem:
         """The problem of identifying a good policy of ``mdp`` when its probabilities are hidden."""
         if stationary and not mdp.stationary:
@@ -478,7 +500,7 @@ class Problem:
             n_actions=mdp.n_actions,
             horizon=mdp.horizon,
             start=mdp.start if isinstance(mdp.start, int) else None,
-            beta=check_finite("beta", beta),
+            beta=_check_beta(beta, alpha),
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
             stationary=bool(stationary),
@@ -490,10 +512,23 @@ class Problem:
             source_hash=mdp.content_hash,
             max_successors=max_successors,
             discount=discount,
+            alpha=alpha,
         )
         problem._check_range()
         problem.check_discount()
         return problem
+
+
+def _check_beta(beta: float, alpha: float | None) -> float:
+    """The risk parameter, of which there is none where ``alpha`` is the level of the entropic value at risk."""
+    return check_finite("beta", beta) if alpha is None else math.nan
+
+
+def _declared_lams(alpha: float, spread: float) -> tuple[float, ...]:
+    """The λ for which random rewards are learned: all that EVaR may need, so dense that cells are narrow."""
+    least, most = -math.log(alpha), LARGEST_REACH * _INSIDE
+    exponents = np.geomspace(min(least, most / 2), most, DECLARED_LAMS)
+    return tuple((exponents / spread).tolist()) if spread > 0 else (1.0,)
 
 
 def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:

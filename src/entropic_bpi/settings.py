@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -19,11 +20,12 @@ from entropic_bpi._checks import (
 )
 from entropic_bpi._text import shown
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.evar import EVaR
 from entropic_bpi.log import Log
 from entropic_bpi.problem import REWARD_LAWS
 from entropic_bpi.types import Goal
 
-__all__ = ["CHECKS", "EVERY", "Settings"]
+__all__ = ["CHECKS", "EVERY", "Settings", "check_risk"]
 
 EVERY = 0.0
 """The batch ratio of ``replan="every"``."""
@@ -55,8 +57,26 @@ def check_log(name: str, data: Any) -> Log:
     return data
 
 
+def check_device(name: str, device: Any) -> str:
+    return check_choice(name, device, ("cpu", "gpu"))
+
+
 def check_method(name: str, method: Any) -> str:
     return check_choice(name, method, methods.names())
+
+
+def check_risk(beta: Any, risk: Any) -> tuple[float, float | None]:
+    """The risk parameter, NaN if there is none, and the level of the entropic value at risk, where that is asked for."""
+    if (beta is None) == (risk is None):
+        raise InvalidProblemError(
+            "give either beta=, the risk parameter of the entropic risk, or risk=EVaR(alpha), not "
+            + ("both" if risk is not None else "neither")
+        )
+    if risk is None:
+        return check_finite("beta", beta), None
+    if not isinstance(risk, EVaR):
+        raise InvalidProblemError(f"risk must be EVaR(alpha), such as EVaR(0.05); got {shown(risk)}")
+    return math.nan, float(risk.alpha)
 
 
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
@@ -78,6 +98,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_states": check_integer,
     "data": check_log,
     "rewards": check_rewards,
+    "device": check_device,
 }
 """For each argument that can be judged alone: ``check(name, value)`` returns it in its final form or raises."""
 
@@ -113,6 +134,8 @@ class Settings:
     max_episodes : int or None
     seed : int or None
         None: a fresh one.
+    device : str
+        Where plans are made.
     """
 
     goal: Goal
@@ -133,11 +156,15 @@ class Settings:
     max_states: int | None = None
     max_episodes: int | None = None
     seed: int | None = None
+    device: str = "cpu"
 
     @classmethod
-    def of(cls, *, beta: Any, eps: Any, delta: Any, method: Any = "kl", **given: Any) -> Settings:
+    def of(
+        cls, *, eps: Any, delta: Any, beta: Any = None, risk: Any = None, method: Any = "kl", **given: Any
+    ) -> Settings:
         """Check the arguments of a run; None stands for the default."""
-        goal = Goal(*(CHECKS[name](name, value) for name, value in (("beta", beta), ("eps", eps), ("delta", delta))))
+        beta, alpha = check_risk(beta, risk)
+        goal = Goal(beta, CHECKS["eps"]("eps", eps), CHECKS["delta"]("delta", delta), alpha)
         method = CHECKS["method"]("method", method)
         options = {name: given.pop(name, None) for name in ("constants", "sampling")}
         checked = {
@@ -145,7 +172,13 @@ class Settings:
             for name, value in given.items()
             if value is not None
         }
-        return cls(goal=goal, method=method, options=methods.check_options(method, options), **checked)
+        settings = cls(goal=goal, method=method, options=methods.check_options(method, options), **checked)
+        methods.check_device(method, settings.device)
+        if settings.device != "cpu" and settings.replan == EVERY:
+            raise InvalidProblemError(
+                f"device={settings.device!r} plans after batches of episodes; leave replan='every' to device='cpu'"
+            )
+        return settings
 
     def facts(self) -> dict[str, Any]:
         """What makes a run the one that it is: everything but its length, its seed, and the goal, which the problem has."""

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-__all__ = ["END", "Behaviour", "Bounds", "Claim", "Evidence", "Goal", "Plan", "Transitions"]
+__all__ = ["END", "Behaviour", "Bounds", "Cell", "Claim", "EVaRClaim", "Evidence", "Goal", "Plan", "Transitions"]
 
 
 class _Ending(Enum):
@@ -26,12 +26,13 @@ END: Final = _Ending.END
 class Goal(NamedTuple):
     """What is asked: accuracy ``eps`` with probability ``1 - delta`` at risk parameter ``beta``, in the reward's units.
 
-    Positive ``beta`` is risk-seeking.
+    Positive ``beta`` is risk-seeking. Where the entropic value at risk of level ``alpha`` is asked for, ``beta`` is NaN.
     """
 
     beta: float
     eps: float
     delta: float
+    alpha: float | None = None
 
 
 class Bounds(NamedTuple):
@@ -67,6 +68,33 @@ class Claim(NamedTuple):
     upper: float
     gap: float
     test: str | None
+
+
+class Cell(NamedTuple):
+    """A part of the λ over which the entropic value at risk is a supremum, and how it is covered.
+
+    Attributes
+    ----------
+    lam : float
+        Bounds of the values at β = -λ, for this λ, speak for the whole cell.
+    until : float
+        Where the cell ends and the next one begins; infinite for the last.
+    test : str or None
+        What the gap at this λ comes from; None where the values alone decide.
+    """
+
+    lam: float
+    until: float
+    test: str | None
+
+
+class EVaRClaim(NamedTuple):
+    """The bounds that a certificate of the entropic value at risk states, and the cells that they come from."""
+
+    lower: float
+    upper: float
+    gap: float
+    cells: tuple[Cell, ...]
 
 
 class Behaviour(NamedTuple):

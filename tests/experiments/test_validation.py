@@ -255,3 +255,45 @@ def test_a_false_certificate_whose_event_held_disproves_the_theory(tmp_path, mon
     found = validate(tmp_path, [case], rules=[KNOWN], runs=1, workers=0)
     (row,) = (row for row in found.contradictions if row["case"] == "bridge")
     assert (row["claim"], row["promised"], row["failures"]) == ("certificate false on its event", 0.0, 1)
+
+
+# -- the entropic value at risk ----------------------------------------------------------------------------------------
+
+GARNET = eb.instances.garnet(3, 2, 2, horizon=3, seed=0)
+
+
+@pytest.mark.parametrize("part", ["lower", "upper", "gap"])
+def test_every_part_of_a_claim_about_evar_is_judged(part):
+    loop, judge = watched(GARNET, beta=None, risk=eb.EVaR(0.3), eps=0.3)
+    claim = loop.result().certificate
+    best = eb.solve_evar(GARNET, 0.3).lower
+    assert judge.failed == set()
+    assert judge.confirms(claim)
+    assert not judge.confirms(
+        replace(claim, **{part: {"lower": best + 0.01, "upper": best - 0.01, "gap": -0.01}[part]})
+    )
+
+
+def test_cells_of_evar_stand_beside_those_of_beta(tmp_path):
+    case = Case("garnet", GARNET, betas=(-1.0,), alphas=(0.5,))
+    found = validate(tmp_path, [case], rules=[KNOWN], runs=6, workers=0, progress=False)
+    assert found.ok
+    assert [(row["rule"], row["beta"], row["runs"]) for row in found.cells] == [
+        (KNOWN, -1.0, 6),
+        (f"{KNOWN} (EVaR)", "EVaR(0.5)", 6),
+    ]
+    claims = {row["claim"] for row in found.rates if row["rule"].endswith("(EVaR)")}
+    assert claims == {"policy not ε-optimal", "certificate false", "certificate false on its event", "E_cat"}
+    assert list(found.totals[0])[2:] == [KNOWN, f"{KNOWN} (EVaR)"]
+
+
+def test_evar_cells_are_asked_for_by_the_command_line(tmp_path):
+    words = ["validate", "garnet", "-p", "n_states=3", "-p", "n_actions=2", "-p", "branching=2", "-p", "seed=0"]
+    words += ["--horizon", "3", "--evar", "0.5", "--rule", KNOWN, "--runs", "3", "--workers", "0"]
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "study")])
+    assert result.exit_code == 0, result.output
+    assert "EVaR" in (tmp_path / "study" / "cells.csv").read_text()
+
+
+def test_the_default_study_has_cells_of_evar():
+    assert sum(len(case.alphas) for case in default_cases()) >= 3

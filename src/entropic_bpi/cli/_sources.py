@@ -12,11 +12,14 @@ from entropic_bpi.errors import InvalidProblemError
 
 __all__ = [
     "BetaOption",
+    "EVaROption",
+    "EitherBetaOption",
     "HorizonOption",
     "JsonOption",
     "ParamOption",
     "SourceArgument",
     "parse_params",
+    "risk_of",
 ]
 
 SourceArgument = Annotated[
@@ -27,9 +30,17 @@ SourceArgument = Annotated[
         show_default=False,
     ),
 ]
-BetaOption = Annotated[
-    float,
-    typer.Option(help="Risk parameter: positive seeks risk, negative avoids it, 0 is the mean.", show_default=False),
+_BETA = typer.Option(help="Risk parameter: positive seeks risk, negative avoids it, 0 is the mean.", show_default=False)
+BetaOption = Annotated[float, _BETA]
+EitherBetaOption = Annotated[float | None, _BETA]
+EVaROption = Annotated[
+    float | None,
+    typer.Option(
+        "--evar",
+        metavar="ALPHA",
+        help="Instead of --beta: the entropic value at risk of this level; 0.05 is about the worst return in 20.",
+        show_default=False,
+    ),
 ]
 HorizonOption = Annotated[
     int | None, typer.Option(help="Number of steps; required for environments.", show_default=False)
@@ -45,6 +56,15 @@ ParamOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:
+    """What the library calls beta or risk; exactly one of the options must be given."""
+    from entropic_bpi.evar import EVaR
+
+    if (beta is None) == (evar is None):
+        raise InvalidProblemError(f"give either --beta or --evar, not {'neither' if beta is None else 'both'}")
+    return {"beta": beta} if evar is None else {"risk": EVaR(evar)}
 
 
 def parse_params(entries: Sequence[str] | None) -> dict[str, Any]:

@@ -12,8 +12,16 @@ import typer
 from entropic_bpi._files import write_csv
 from entropic_bpi._text import printable
 from entropic_bpi.cli._app import CLAIM_FAILED
-from entropic_bpi.cli._show import attitude, certified_choices, new_folder, show_policy, terminal
-from entropic_bpi.cli._sources import BetaOption, JsonOption
+from entropic_bpi.cli._show import (
+    bound_rows,
+    certified_choices,
+    new_folder,
+    risk_keys,
+    risk_row,
+    show_policy,
+    terminal,
+)
+from entropic_bpi.cli._sources import EitherBetaOption, EVaROption, JsonOption, risk_of
 from entropic_bpi.errors import InvalidProblemError
 
 if TYPE_CHECKING:
@@ -36,12 +44,13 @@ def certify(
     state: Annotated[str, _column("The state before the step.")],
     action: Annotated[str, _column("What was done.")],
     reward: Annotated[str, _column("What it paid.")],
-    beta: BetaOption,
     delta: Annotated[float, typer.Option(help="Probability with which the claim may fail.")],
     horizon: Annotated[int, typer.Option(help="Number of steps that count.")],
     reward_range: Annotated[
         tuple[float, float], typer.Option(metavar="LOW HIGH", help="Where all rewards lie, seen or not.")
     ],
+    beta: EitherBetaOption = None,
+    evar: EVaROption = None,
     next_state: Annotated[str | None, _column("The state after the step. Default: that of the next line.")] = None,
     terminated: Annotated[str | None, _column("Whether the episode ended by itself with this step.")] = None,
     truncated: Annotated[str | None, _column("Whether the episode was cut after this step.")] = None,
@@ -117,7 +126,7 @@ def certify(
     )
     claim = eb.certify(
         data,
-        beta=beta,
+        **risk_of(beta, evar),
         eps=eps,
         delta=delta,
         policy=None if policy is None else _read_policy(policy),
@@ -175,10 +184,22 @@ def _read_policy(path: Path) -> Any:
     return table
 
 
+def _behaviour(log: Log, claim: Certificate) -> float:
+    """What the log's own decisions earned, an estimate; NaN where there is none."""
+    if claim.alpha is None:
+        return log.value(claim.beta, claim.problem.horizon)
+    import numpy as np
+
+    from entropic_bpi.planning import ReturnLaw
+
+    support, times = np.unique(log.returns(claim.problem.horizon), return_counts=True)
+    return ReturnLaw(support, times / times.sum()).evar(claim.alpha) if len(support) else float("nan")
+
+
 def _as_json(log: Log, claim: Certificate, lacking: Missing) -> dict[str, Any]:
-    behaviour = log.value(claim.beta, claim.problem.horizon)
+    behaviour = _behaviour(log, claim)
     return {
-        "beta": claim.beta,
+        **risk_keys(claim),
         "eps": claim.eps,
         "delta": claim.delta,
         "certified": claim.reached,
@@ -197,16 +218,16 @@ def _as_json(log: Log, claim: Certificate, lacking: Missing) -> dict[str, Any]:
 def _show(log: Log, claim: Certificate, lacking: Missing, *, given: bool, wanted: bool) -> None:
     from rich.table import Table
 
-    console, surely = terminal(), f"with probability at least {1 - claim.delta:g}"
-    problem, behaviour = claim.problem, log.value(claim.beta, claim.problem.horizon)
+    console, behaviour = terminal(), _behaviour(log, claim)
     facts = Table.grid("name", "value", padding=(0, 2))
     facts.add_row(
         "log",
         f"{log.name}: {log.episodes:,} episodes, {log.lines:,} lines, {len(log.states)} states, {len(log.actions)} actions",
     )
-    facts.add_row("beta", f"{claim.beta:g} ({attitude(claim.beta)}), horizon {problem.horizon}")
-    facts.add_row("interval", f"{claim.lower:.6g} <= value of the policy <= best value <= {claim.upper:.6g}, {surely}")
-    facts.add_row("gap", f"best value - value of the policy <= {claim.gap:.6g}")
+    name, risk = risk_row(claim)
+    facts.add_row(name, f"{risk}, horizon {claim.problem.horizon}")
+    for row in bound_rows(claim):
+        facts.add_row(*row)
     if wanted:
         verdict = "is" if claim.reached else "is NOT"
         facts.add_row("asked for", f"a gap of {claim.eps:g}, which {verdict} certified")

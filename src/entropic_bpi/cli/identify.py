@@ -14,14 +14,25 @@ import typer
 from entropic_bpi._files import locked, write_csv
 from entropic_bpi._text import printable
 from entropic_bpi.cli._app import CLAIM_FAILED
-from entropic_bpi.cli._show import Choice, attitude, certified_choices, new_folder, show_policy, terminal
+from entropic_bpi.cli._show import (
+    Choice,
+    bound_rows,
+    certified_choices,
+    new_folder,
+    risk_keys,
+    risk_row,
+    show_policy,
+    terminal,
+)
 from entropic_bpi.cli._sources import (
-    BetaOption,
+    EitherBetaOption,
+    EVaROption,
     HorizonOption,
     JsonOption,
     ParamOption,
     SourceArgument,
     parse_params,
+    risk_of,
 )
 from entropic_bpi.errors import InvalidProblemError
 
@@ -36,9 +47,10 @@ _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 
 def identify(
     source: SourceArgument,
-    beta: BetaOption,
     eps: Annotated[float, typer.Option(help="How far from optimal the policy may be, in units of reward.")],
     delta: Annotated[float, typer.Option(help="Probability with which the claim may fail.")],
+    beta: EitherBetaOption = None,
+    evar: EVaROption = None,
     method: Annotated[str, typer.Option(help="kl (few episodes) or bernstein (the paper's algorithm).")] = "kl",
     constants: Annotated[
         str | None, typer.Option(help="For bernstein: verified (machine-checked, the default), sharp or printed.")
@@ -130,6 +142,8 @@ def identify(
 
         entropic-bpi identify risky-bridge --beta -1 --eps 0.2 --delta 0.1 --successors model
 
+        entropic-bpi identify risky-bridge --evar 0.05 --eps 0.2 --delta 0.1 --successors model
+
         entropic-bpi identify gym:FrozenLake-v1 --horizon 50 --beta -1 --eps 0.1 --delta 0.05 --successors model --out run
 
         entropic-bpi identify gym:FrozenLake-v1 --horizon 12 --beta -1 --eps 0.3 --delta 0.1 --reward-range 0 1
@@ -156,7 +170,7 @@ def identify(
     model, given = _open_source(source, horizon, param, reward_range)
     options: dict[str, Any] = {
         **given,
-        "beta": beta,
+        **risk_of(beta, evar),
         "eps": eps,
         "delta": delta,
         "method": method,
@@ -308,7 +322,7 @@ def _as_json(source: str, result: Identification, choices: Sequence[Choice]) -> 
     claim = result.certificate
     return {
         "source": source,
-        "beta": claim.beta,
+        **risk_keys(claim),
         "eps": claim.eps,
         "delta": claim.delta,
         "method": claim.method,
@@ -331,19 +345,19 @@ def _show(source: str, result: Identification, choices: Sequence[Choice]) -> Non
 
     claim, console = result.certificate, terminal()
     problem = claim.problem
-    surely = f"with probability at least {1 - claim.delta:g}"
     facts = Table.grid("name", "value", padding=(0, 2))
     facts.add_row(
         "model", f"{source}: {problem.n_states} states, {problem.n_actions} actions, horizon {problem.horizon}"
     )
-    facts.add_row("beta", f"{claim.beta:g} ({attitude(claim.beta)})")
+    facts.add_row(*risk_row(claim))
     facts.add_row("method", claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants")
     if result.stopped:
+        surely = f"with probability at least {1 - claim.delta:g}"
         facts.add_row("certified", f"{surely} the policy below is within {claim.eps:g} of the best")
     else:
         facts.add_row("NOT certified", f"the episodes were spent before a gap of {claim.eps:g} was reached")
-    facts.add_row("interval", f"{claim.lower:.6g} <= value of the policy <= best value <= {claim.upper:.6g}, {surely}")
-    facts.add_row("gap", f"best value - value of the policy <= {claim.gap:.6g}")
+    for row in bound_rows(claim):
+        facts.add_row(*row)
     behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"
     facts.add_row("episodes", f"{result.episodes:,} in {result.seconds:.3g} s{behind}")
     facts.add_row("seed", f"{result.seed}")

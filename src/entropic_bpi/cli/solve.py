@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from entropic_bpi.cli._show import Choice, attitude, choices_of, show_policy, terminal
+from entropic_bpi.choices import Choice, choices_of, reached_by
+from entropic_bpi.cli._show import attitude, show_policy, terminal
 from entropic_bpi.cli._sources import (
-    BetaOption,
+    EitherBetaOption,
+    EVaROption,
     HorizonOption,
     JsonOption,
     ParamOption,
     SourceArgument,
     parse_params,
+    risk_of,
 )
 from entropic_bpi.errors import InvalidProblemError
 
 if TYPE_CHECKING:
-    from entropic_bpi.planning import ReturnLaw, Solution
+    import numpy as np
+
+    from entropic_bpi.mdp import FiniteMDP
+    from entropic_bpi.planning import ReturnLaw
 
 # The law of the return is shown when it needs at most this many atoms on the way.
 _LARGEST_LAW = 100_000
@@ -51,7 +57,8 @@ def instances() -> None:
 
 def solve(
     source: SourceArgument,
-    beta: BetaOption,
+    beta: EitherBetaOption = None,
+    evar: EVaROption = None,
     horizon: HorizonOption = None,
     param: ParamOption = None,
     as_json: JsonOption = False,
@@ -64,59 +71,54 @@ def solve(
 
         entropic-bpi solve risky-bridge --beta -1 --horizon 9 -p p_dash=0.5 --json
 
+        entropic-bpi solve risky-bridge --evar 0.05
+
         entropic-bpi solve gym:FrozenLake-v1 --horizon 100 --beta -1 -p is_slippery=false
 
         entropic-bpi solve model.npz --beta 0
     """
     from entropic_bpi import planning
+    from entropic_bpi.evar import solve_evar
     from entropic_bpi.instances.sources import model_of
 
-    solution = planning.solve(model_of(source, horizon, parse_params(param)), beta)
-    mdp, law = solution.mdp, _small_law(solution)
-    choices = choices_of(solution.policy, _reached(solution), mdp.state_names, mdp.action_names)
+    risk = risk_of(beta, evar)
+    mdp = model_of(source, horizon, parse_params(param))
+    solution = planning.solve(mdp, risk["beta"]) if evar is None else solve_evar(mdp, evar)
+    law = _small_law(mdp, solution.policy)
+    choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
     if as_json:
-        print(json.dumps(_solution_as_json(source, solution, law, choices), indent=2))
+        print(json.dumps(_solution_as_json(source, mdp, solution, evar, law, choices), indent=2))
     else:
-        _show_solution(source, solution, law, choices)
+        _show_solution(source, mdp, solution, evar, law, choices)
 
 
-def _reached(solution: Solution) -> Iterator[list[int]]:
-    """For each step the states in which the policy may be."""
-    import numpy as np
-
-    mdp = solution.mdp
-    reached = mdp.start_distribution > 0
-    for h in range(mdp.horizon):
-        states = np.flatnonzero(reached)
-        yield states.tolist()
-        rows = mdp.step_rows(h)
-        reached = np.zeros(mdp.n_states, dtype=bool)
-        for row in states * mdp.n_actions + solution.policy[h, states]:
-            entries = slice(rows.indptr[row], rows.indptr[row + 1])
-            reached[rows.indices[entries][rows.probabilities[entries] > 0]] = True
-
-
-def _small_law(solution: Solution) -> ReturnLaw | None:
+def _small_law(mdp: FiniteMDP, policy: np.ndarray) -> ReturnLaw | None:
     """The law of the return, or None when it has too many atoms to be worth the time."""
     from entropic_bpi.planning import ReturnLaw, return_law
 
     try:
-        law = return_law(solution.mdp, solution.policy, max_support=_LARGEST_LAW)
+        law = return_law(mdp, policy, max_support=_LARGEST_LAW)
     except InvalidProblemError:
         return None
     return law if isinstance(law, ReturnLaw) else None
 
 
 def _solution_as_json(
-    source: str, solution: Solution, law: ReturnLaw | None, choices: Sequence[Choice]
+    source: str,
+    mdp: FiniteMDP,
+    solution: Any,
+    evar: float | None,
+    law: ReturnLaw | None,
+    choices: Sequence[Choice],
 ) -> dict[str, Any]:
-    mdp = solution.mdp
+    names = ("beta",) if evar is None else ("lam", "lower", "upper")
+    risk = {name: getattr(solution, name) for name in names} | ({} if evar is None else {"evar": evar})
     result: dict[str, Any] = {
         "source": source,
         "states": mdp.n_states,
         "actions": mdp.n_actions,
         "horizon": mdp.horizon,
-        "beta": solution.beta,
+        **risk,
         "value": solution.value,
         "return": None,
         "policy": [choice._asdict() for choice in choices],
@@ -124,22 +126,43 @@ def _solution_as_json(
     if law is not None:
         quantiles = {f"{q:g}": law.quantile(q) for q in _QUANTILES}
         result["return"] = {"mean": law.mean, "std": law.variance**0.5, "quantiles": quantiles}
+        if evar is not None:
+            result["return"] |= {"quantile": law.quantile(evar), "cvar": law.cvar(evar)}
     return result
 
 
-def _show_solution(source: str, solution: Solution, law: ReturnLaw | None, choices: Sequence[Choice]) -> None:
+def _show_solution(
+    source: str,
+    mdp: FiniteMDP,
+    solution: Any,
+    evar: float | None,
+    law: ReturnLaw | None,
+    choices: Sequence[Choice],
+) -> None:
     from rich.table import Table
 
-    mdp, console = solution.mdp, terminal()
+    console = terminal()
     facts = Table.grid("name", "value", padding=(0, 2))
     facts.add_row("model", f"{source}: {mdp.n_states} states, {mdp.n_actions} actions, horizon {mdp.horizon}")
-    facts.add_row("beta", f"{solution.beta:g} ({attitude(solution.beta)})")
-    facts.add_row("value", f"{solution.value:.6f}")
+    if evar is not None:
+        facts.add_row(
+            "evar", f"{evar:g}, attained at lambda = {solution.lam:.6g}: optimal for beta = {-solution.lam:.6g}"
+        )
+        facts.add_row(
+            "value", f"{solution.lower:.6f} <= best EVaR <= {solution.upper:.6f}; the policy attains the former"
+        )
+    else:
+        facts.add_row("beta", f"{solution.beta:g} ({attitude(solution.beta)})")
+        facts.add_row("value", f"{solution.value:.6f}")
     if law is None:
         facts.add_row("return", "too many possible values to list its law")
     else:
         quantiles = ", ".join(f"{q:.0%} {law.quantile(q):g}" for q in _QUANTILES)
         facts.add_row("return", f"mean {law.mean:.6g}, std {law.variance**0.5:.6g}; quantiles {quantiles}")
+        if evar is not None:
+            facts.add_row(
+                "worst cases", f"CVaR {law.cvar(evar):.6g}, quantile {law.quantile(evar):.6g}, each at {evar:g}"
+            )
         if len(law.support) <= _SHOWN_ATOMS:
             atoms = zip(law.support, law.probabilities, strict=True)
             facts.add_row("law", ", ".join(f"{value:g} with probability {mass:.6g}" for value, mass in atoms))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from entropic_bpi._files import write_csv
+from entropic_bpi._text import printable
 from entropic_bpi.cli._show import (
     OutOption,
     certified_choices,
@@ -23,17 +24,24 @@ from entropic_bpi.errors import InvalidProblemError
 if TYPE_CHECKING:
     from entropic_bpi.certificate import Certificate
 
-TABLE, PLOT = "spectrum.csv", "spectrum.png"
+FILES = {"beta": ("spectrum.csv", "spectrum.png"), "evar": ("evar.csv", "evar.png")}
 _MOST_LEVELS = 10_000
 _SHOWN_CHANGES = 3
 
 
 def spectrum(
     run_dir: Annotated[Path, typer.Argument(help="Folder that identify --out wrote, or a certificate file.")],
-    beta: Annotated[
-        str, typer.Option(metavar="LOW:HIGH:STEP", help="Risk levels, both ends included.", show_default=False)
-    ],
     out: OutOption,
+    beta: Annotated[
+        str | None,
+        typer.Option(metavar="LOW:HIGH:STEP", help="Risk parameters, both ends included.", show_default=False),
+    ] = None,
+    evar: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW:HIGH:STEP", help="Levels of the entropic value at risk, between 0 and 1.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Certify every risk level from the episodes of one run, and draw the band of certified values.
 
@@ -46,26 +54,40 @@ def spectrum(
 
         entropic-bpi spectrum run --beta -3:3:0.25 --out run
 
+        entropic-bpi spectrum run --evar 0.05:0.95:0.05 --out run
+
     Writes spectrum.csv (beta, lower, upper, gap and the number of the policy) and spectrum.png, where lines mark the risk
-    levels at which the certified policy changes in a state that it was seen to reach.
+    levels at which the certified policy changes in a state that it was seen to reach; for --evar, which may stand beside
+    --beta or alone, evar.csv and evar.png.
     """
     import entropic_bpi as eb
     from entropic_bpi import plots
 
-    levels = _levels(beta)
+    asked = {name: _levels(name, text) for name, text in (("beta", beta), ("evar", evar)) if text is not None}
+    if not asked:
+        raise InvalidProblemError("give --beta, --evar or both")
+    if not all(0 < alpha < 1 for alpha in asked.get("evar", [])):
+        raise InvalidProblemError(f"--evar: levels must lie between 0 and 1, got {evar}")
     run = eb.Certificate.load(_certificate_in(run_dir))
-    new_folder(out, (TABLE, PLOT))
-    with progress_bar() as bar:
-        claims = [eb.certify(run, beta=level) for level in bar.track(levels, description="certifying")]
-    policies = [_actions(claim) for claim in claims]
-    numbers = _number(policies)
-    rows = [(c.beta, c.lower, c.upper, c.gap, number) for c, number in zip(claims, numbers, strict=True)]
-    write_csv(out / TABLE, ("beta", "lower", "upper", "gap", "policy"), rows)
-    plots.save(plots.spectrum(claims, numbers), out / PLOT)
-    _show(run, claims, policies, numbers, out)
+    new_folder(out, [name for which in asked for name in FILES[which]])
+    for which, levels in asked.items():
+        with progress_bar() as bar:
+            claims = [
+                eb.certify(run, beta=level) if which == "beta" else eb.certify(run, risk=eb.EVaR(level))
+                for level in bar.track(levels, description="certifying")
+            ]
+        policies = [_actions(claim) for claim in claims]
+        numbers, (table, plot) = _number(policies), FILES[which]
+        rows = [
+            (level, c.lower, c.upper, c.gap, number) for level, c, number in zip(levels, claims, numbers, strict=True)
+        ]
+        write_csv(out / table, ("beta" if which == "beta" else "alpha", "lower", "upper", "gap", "policy"), rows)
+        plots.save(plots.spectrum(claims, numbers), out / plot)
+        _show(run, claims, levels, policies, numbers)
+        print(printable(f"\nwritten  {out}: {table}, {plot}"))
 
 
-def _levels(text: str) -> list[float]:
+def _levels(name: str, text: str) -> list[float]:
     """``LOW:HIGH:STEP`` in decimal arithmetic, so that 0 and the upper end are met exactly."""
     try:
         low, high, step = (Decimal(part) for part in text.split(":"))
@@ -73,9 +95,9 @@ def _levels(text: str) -> list[float]:
     except (ValueError, InvalidOperation):
         valid = False
     if not valid:
-        raise InvalidProblemError(f"--beta must be LOW:HIGH:STEP with LOW <= HIGH and STEP > 0, got {text!r}")
+        raise InvalidProblemError(f"--{name} must be LOW:HIGH:STEP with LOW <= HIGH and STEP > 0, got {text!r}")
     if (high - low) / step >= _MOST_LEVELS:
-        raise InvalidProblemError(f"--beta {text} has more than {_MOST_LEVELS} levels")
+        raise InvalidProblemError(f"--{name} {text} has more than {_MOST_LEVELS} levels")
     return [float(low + i * step) for i in range(int((high - low) / step) + 1)]
 
 
@@ -104,14 +126,16 @@ def _number(policies: list[_Policy]) -> list[int]:
     return [1 + known.index(policy) for policy in policies]
 
 
-def _show(run: Certificate, claims: list[Certificate], policies: list[_Policy], numbers: list[int], out: Path) -> None:
+def _show(
+    run: Certificate, claims: list[Certificate], levels: list[float], policies: list[_Policy], numbers: list[int]
+) -> None:
     from rich.table import Table
 
     from entropic_bpi.plots import short
 
-    console = terminal()
+    console, name = terminal(), "beta" if claims[0].alpha is None else "alpha"
     console.print(
-        f"With probability at least {1 - run.delta:g} all {len(claims)} claims hold at once, for every beta shown and any "
+        f"With probability at least {1 - run.delta:g} all {len(claims)} claims hold at once, for every {name} shown and any "
         f"other ({run.episodes:,} episodes)."
     )
     if run.method != "kl":
@@ -120,12 +144,12 @@ def _show(run: Certificate, claims: list[Certificate], policies: list[_Policy], 
         )
     console.print()
     console.print("Policies, on the states that they were seen to reach (steps count from 0):")
-    table = Table("beta", "policy", "lower", "upper", "largest gap", "what changes", box=None, pad_edge=False)
+    table = Table(name, "policy", "lower", "upper", "largest gap", "what changes", box=None, pad_edge=False)
     firsts = [0, *(i for i in range(1, len(claims)) if numbers[i] != numbers[i - 1]), len(claims)]
     for first, end in pairwise(firsts):
         part = claims[first:end]
         table.add_row(
-            f"{part[0].beta:g}" if len(part) == 1 else f"{part[0].beta:g} to {part[-1].beta:g}",
+            f"{levels[first]:g}" if len(part) == 1 else f"{levels[first]:g} to {levels[end - 1]:g}",
             f"{numbers[first]}",
             short(min(c.lower for c in part), 6),
             short(max(c.upper for c in part), 6),
@@ -133,8 +157,6 @@ def _show(run: Certificate, claims: list[Certificate], policies: list[_Policy], 
             _difference(policies[first - 1], policies[first]) if first else "",
         )
     console.print(table)
-    console.print()
-    console.print(f"written  {out}: {TABLE}, {PLOT}")
 
 
 def _difference(before: _Policy, after: _Policy) -> str:

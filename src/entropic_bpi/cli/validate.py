@@ -31,6 +31,12 @@ def validate(
         list[float] | None,
         typer.Option(help="Risk parameter; repeat it for several. Default: 1 and -1.", show_default=False),
     ] = None,
+    evar: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Level of the entropic value at risk, instead of --beta or beside it; repeat it for several."
+        ),
+    ] = None,
     eps: Annotated[
         float | None,
         typer.Option(help="Accuracy. Default: a tenth of what the worst policy loses.", show_default=False),
@@ -50,9 +56,10 @@ def validate(
 ) -> None:
     """Measure how often the guarantee fails: play many runs on models that are known, and judge each by the truth.
 
-    A cell is a model at one beta under one rule (the paper's rule with each of its constants, and the KL method with each
-    assumption that fits the model). Of each cell's runs it counts: policies that are not eps-optimal, certificates that are
-    false in any part, and failures of each concentration event at any plan, with exact binomial intervals.
+    A cell is a model at one beta, or one level of the entropic value at risk, under one rule (the paper's rule with each of
+    its constants, and the KL method with each assumption that fits the model). Of each cell's runs it counts: policies that
+    are not eps-optimal, certificates that are false in any part, and failures of each concentration event at any plan, with
+    exact binomial intervals.
 
     Writes rates.csv, cells.csv, totals.csv, validate.png and .pdf, and README.md. The runs are kept in results.duckdb as
     they finish; after an interruption --resume does only what is missing. Exit code 1 if a rate is above its promise
@@ -63,14 +70,17 @@ def validate(
         entropic-bpi validate --quick --out study
 
         entropic-bpi validate risky-bridge --horizon 7 --beta 2.5 --eps 0.2 --runs 200 --out bridge
+
+        entropic-bpi validate risky-bridge --horizon 5 --evar 0.1 --runs 200 --out tail
     """
     from entropic_bpi import experiments
 
     cases = None
     if sources:
-        cases = _cases(sources, horizon, params, beta, eps)
-    elif horizon is not None or params or beta or eps is not None:
-        raise InvalidProblemError("--horizon, --param, --beta and --eps are for the SOURCEs that you name")
+        betas = tuple(dict.fromkeys(beta or (() if evar else (1.0, -1.0))))
+        cases = _cases(sources, horizon, params, betas, tuple(dict.fromkeys(evar or ())), eps)
+    elif horizon is not None or params or beta or evar or eps is not None:
+        raise InvalidProblemError("--horizon, --param, --beta, --evar and --eps are for the SOURCEs that you name")
     found = experiments.validate(
         out,
         cases,
@@ -89,16 +99,19 @@ def validate(
 
 
 def _cases(
-    sources: list[str], horizon: int | None, params: list[str] | None, beta: list[float] | None, eps: float | None
+    sources: list[str],
+    horizon: int | None,
+    params: list[str] | None,
+    betas: tuple[float, ...],
+    alphas: tuple[float, ...],
+    eps: float | None,
 ) -> list[Case]:
     from entropic_bpi.experiments import Case
     from entropic_bpi.experiments.spec import label_of
-
-    given = parse_params(params)
-    betas = tuple(dict.fromkeys(beta or (1.0, -1.0)))
     from entropic_bpi.instances.sources import model_of
 
-    return [Case(label_of(source), model_of(source, horizon, given), betas, eps, given) for source in sources]
+    given = parse_params(params)
+    return [Case(label_of(source), model_of(source, horizon, given), betas, eps, given, alphas) for source in sources]
 
 
 def _show(totals: list[dict[str, str]]) -> None:

@@ -74,10 +74,14 @@ def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
 
 
 def _loop(spec: RunSpec, options: dict[str, Any]) -> Loop:
+    from entropic_bpi.evar import EVaR
     from entropic_bpi.identification import start
     from entropic_bpi.settings import Settings
 
-    return start(spec.mdp, Settings.of(beta=spec.beta, method=spec.algorithm, seed=spec.seed, **options))
+    alpha = options.get("evar")
+    risk = {"beta": spec.beta} if alpha is None else {"risk": EVaR(alpha)}
+    options = {name: value for name, value in options.items() if name != "evar"}
+    return start(spec.mdp, Settings.of(**risk, method=spec.algorithm, seed=spec.seed, **options))
 
 
 KINDS: Mapping[str, Callable[[RunSpec], tuple[Columns, Curve]]] = {
@@ -105,6 +109,11 @@ def _true_gap(spec: RunSpec, policy: Any) -> float:
     """V* - V^π, by the true model."""
     from entropic_bpi.planning import evaluate, solve
 
+    if "evar" in spec.options:
+        from entropic_bpi.experiments.referee import true_evars
+
+        best, mine = true_evars(spec.mdp, policy, spec.options["evar"])
+        return max(0.0, best - mine)
     return max(0.0, solve(spec.mdp, spec.beta).value - evaluate(spec.mdp, policy, spec.beta).value)
 
 

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi.certificate import Certificate
+from entropic_bpi.evar import solve_evar
 from entropic_bpi.events import EVENTS, CountEvent, RewardEvent, expected_visits
 from entropic_bpi.loop import Loop
 from entropic_bpi.mdp import FiniteMDP
-from entropic_bpi.planning import evaluate, solve
+from entropic_bpi.planning import ReturnLaw, evaluate, return_law, solve
 from entropic_bpi.settings import EVERY
 from entropic_bpi.types import Plan
 
-__all__ = ["Referee"]
+__all__ = ["Referee", "true_evars"]
 
 # Rounding of the judge's own values.
 _ROUNDING = 1e-9
+
+
+@lru_cache(maxsize=8)
+def _best_evar(mdp: FiniteMDP, alpha: float) -> float:
+    return solve_evar(mdp, alpha, tol=1e-8).lower
+
+
+def true_evars(mdp: FiniteMDP, policy: np.ndarray, alpha: float) -> tuple[float, float]:
+    """The largest EVaR of all policies, and that of one."""
+    law = return_law(mdp, policy)
+    assert isinstance(law, ReturnLaw)
+    return _best_evar(mdp, alpha), law.evar(alpha)
 
 
 class Referee:
@@ -32,6 +47,8 @@ class Referee:
         self.events = {name: EVENTS[name] for name in methods.find(loop.settings.method).events}
         if loop.problem.stationary:
             self.events.pop("E_cnt", None)  # there is none for pooled counts
+        if loop.problem.alpha is not None:
+            self.events.pop("E_bet", None)  # which is about one β
         if loop.problem.random_rewards:
             self.events.pop("E_bet", None)  # which is about known rewards
             self.events["E_rew"] = RewardEvent
@@ -63,7 +80,10 @@ class Referee:
 
     def confirms(self, claim: Certificate) -> bool:
         """Whether every part of the claim is true."""
-        best = solve(self.mdp, claim.beta).value
-        mine = evaluate(self.mdp, claim.policy, claim.beta).value
+        if claim.alpha is not None:
+            best, mine = true_evars(self.mdp, claim.policy, claim.alpha)
+        else:
+            best = solve(self.mdp, claim.beta).value
+            mine = evaluate(self.mdp, claim.policy, claim.beta).value
         room = _ROUNDING * (1 + abs(best))
         return bool(claim.lower <= mine + room and best <= claim.upper + room and best - mine <= claim.gap + room)

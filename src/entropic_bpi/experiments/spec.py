@@ -75,7 +75,7 @@ class RunSpec:
     kind, algorithm : str
         ``"learner"`` and the name of one, or ``"identify"``, ``"validate"`` or ``"ablation"`` and a method.
     beta : float
-        Risk parameter; positive is risk-seeking.
+        Risk parameter; positive is risk-seeking. NaN where the options have the level ``evar`` instead.
     options : dict
         Keyword arguments of ``identify`` or ``run``.
     seed : int
@@ -96,7 +96,8 @@ class RunSpec:
     def id(self) -> str:
         defaults = LEARNER_DEFAULTS if self.kind == "learner" else IDENTIFY_DEFAULTS
         told = {name: value for name, value in self.options.items() if defaults.get(name) != value}
-        parts = [self.instance, f"h{self.mdp.horizon}", *_told(self.params), f"beta={_plain(self.beta)}"]
+        risk = [] if math.isnan(self.beta) else [f"beta={_plain(self.beta)}"]
+        parts = [self.instance, f"h{self.mdp.horizon}", *_told(self.params), *risk]
         special = [self.kind] if self.kind in ("validate", "ablation") else []
         return "/".join([*parts, self.algorithm, *_told(told), *special, f"seed={self.seed}"])
 

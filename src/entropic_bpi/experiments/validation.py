@@ -1,8 +1,8 @@
 """The guarantee, measured: how often its events fail, and how often a returned policy is not what it was certified to be.
 
-A *case* is a model with risk parameters and an accuracy; a *cell* is a case at one risk parameter under one rule of
-:data:`~entropic_bpi.experiments.rules.RULES`. Each cell has many runs, watched plan by plan by a
-:class:`~entropic_bpi.experiments.referee.Referee` who knows the true model. A proportion comes with the exact binomial
+A *case* is a model with risk parameters, or levels of the entropic value at risk, and an accuracy; a *cell* is a case at
+one of them under one rule of :data:`~entropic_bpi.experiments.rules.RULES`. Each cell has many runs, watched plan by plan
+by a :class:`~entropic_bpi.experiments.referee.Referee` who knows the true model. A proportion comes with the exact binomial
 interval of Clopper and Pearson. It contradicts the theory if so many failures would be too unlikely at the rate that is
 promised: with probability below 1 % in any of the rows together.
 """
@@ -10,6 +10,7 @@ promised: with probability below 1 % in any of the rows together.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from entropic_bpi._text import shown
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.events import EVENTS
 from entropic_bpi.experiments.figures._figure import Table, column, rows_where, save_drawing, write_table
+from entropic_bpi.experiments.referee import true_evars
 from entropic_bpi.experiments.rules import RULES, rule_of
 from entropic_bpi.experiments.runner import run
 from entropic_bpi.experiments.spec import RunSpec
@@ -51,6 +53,9 @@ ALL = "all"
 # Runs per cell; the default cases make more than 2000 and more than 100 000 of them.
 QUICK_RUNS, FULL_RUNS = 24, 1100
 DELTA = 0.1
+# The rules of cells of the entropic value at risk, and how they are called in the tables.
+EVAR_RULES = ("KL, successors known", "KL, both")
+OF_EVAR = " (EVaR)"
 # Unless given, ε is this share of what the worst policy loses, so that a wrong answer is possible in every cell.
 EPS_SHARE = 0.1
 # Batches grow by this ratio. The fewer plans there are, the quicker a run is; the guarantee is the same for all ratios.
@@ -73,6 +78,9 @@ class Case:
         Risk parameters; positive is risk-seeking.
     eps : float, optional
         Accuracy, in the reward's own units; by default 0.1 of what the worst policy loses.
+    alphas : tuple of float
+        Levels of the entropic value at risk, each under the rules ``EVAR_RULES``. What the worst policy loses is then what
+        the worst of those does that always choose the same action.
     """
 
     name: str
@@ -80,21 +88,28 @@ class Case:
     betas: tuple[float, ...] = (1.0, -1.0)
     eps: float | None = None
     params: dict[str, Any] = field(default_factory=dict)
+    alphas: tuple[float, ...] = ()
 
     def accuracy(self, beta: float) -> float:
         from entropic_bpi.planning import solve, worst_value
 
-        loss = solve(self.mdp, beta).value - worst_value(self.mdp, beta)
+        return self._accuracy(solve(self.mdp, beta).value - worst_value(self.mdp, beta), f"beta = {beta:g}")
+
+    def evar_accuracy(self, alpha: float) -> float:
+        """The same for a level of the entropic value at risk."""
+        shape = (self.mdp.horizon, self.mdp.n_states)
+        always = [true_evars(self.mdp, np.full(shape, a), alpha) for a in range(self.mdp.n_actions)]
+        return self._accuracy(max(best - mine for best, mine in always), f"alpha = {alpha:g}")
+
+    def _accuracy(self, loss: float, where: str) -> float:
         if self.eps is not None:
             if check_positive("eps", self.eps) >= loss:
                 raise InvalidProblemError(
-                    f"every policy of {self.name} is eps-optimal at beta = {beta:g}: the worst one loses {loss:.6g}"
+                    f"every policy of {self.name} is eps-optimal at {where}: the worst one loses {loss:.6g}"
                 )
             return self.eps
         if loss < _ROUNDING:
-            raise InvalidProblemError(
-                f"all policies of {self.name} are equally good at beta = {beta:g}: nothing to validate"
-            )
+            raise InvalidProblemError(f"all policies of {self.name} are equally good at {where}: nothing to validate")
         return EPS_SHARE * loss
 
     def rules(self, beta: float) -> list[str]:
@@ -121,10 +136,10 @@ def default_cases() -> list[Case]:
         Case("bridge", instances.risky_bridge(horizon=5)),
         Case("bridge_slippery", instances.risky_bridge(horizon=4, p_start=0.7)),
         Case("river", instances.river_swim(4, horizon=5)),
-        Case("garnet", instances.garnet(3, 2, 2, horizon=3, seed=0)),
+        Case("garnet", instances.garnet(3, 2, 2, horizon=3, seed=0), alphas=(0.1, 0.5)),
         Case("garnet_by_step", instances.garnet(2, 3, 2, horizon=2, seed=1, stationary=False)),
         Case("random_start", FiniteMDP(dense, rng.random((4, 2)), horizon=3, start=rng.dirichlet(np.ones(4)))),
-        Case("paid_on_arrival", FiniteMDP(outcomes[:, :, 0], 2 * rng.random((3, 2, 3)) - 1, horizon=3)),
+        Case("paid_on_arrival", FiniteMDP(outcomes[:, :, 0], 2 * rng.random((3, 2, 3)) - 1, horizon=3), alphas=(0.2,)),
         Case("lake", instances.from_gymnasium("FrozenLake-v1", horizon=6, desc=["SFG", "HFF"])),
     ]
     for beta in (1.0, -1.0):
@@ -244,28 +259,38 @@ def _check_cases(cases: Sequence[Any]) -> None:
         check_model(case.mdp, f"the model of {shown(case.name)}")
         for beta in check_list("betas", case.betas):
             check_finite("beta", beta)
-    cells = [(case.name, beta) for case in cases for beta in case.betas]
+        for alpha in check_list("alphas", case.alphas):
+            check_probability("alpha", alpha)
+    cells = [(case.name, f"beta = {beta:g}") for case in cases for beta in case.betas]
+    cells += [(case.name, f"alpha = {alpha:g}") for case in cases for alpha in case.alphas]
     repeated = next((cell for cell in cells if cells.count(cell) > 1), None)
     if repeated:
-        raise InvalidProblemError(f"two cases are called {repeated[0]!r} and have beta = {repeated[1]:g}")
+        raise InvalidProblemError(f"two cases are called {repeated[0]!r} and have {repeated[1]}")
     if any(case.name == ALL for case in cases):
         raise InvalidProblemError(f"no case may be called {ALL!r}, which is the name of the totals")
 
 
 def _runs_of(case: Case, rules: Sequence[str] | None, count: int, delta: float) -> Iterable[RunSpec]:
+    common = {"delta": delta, "replan": REPLAN}
+    cells: list[tuple[str, float, dict[str, Any]]] = []
     for beta in case.betas:
-        options = {"eps": case.accuracy(check_finite("beta", beta)), "delta": delta, "replan": REPLAN}
-        for rule in case.rules(beta):
-            if rules is not None and rule not in rules:
-                continue
-            settings = dict(RULES[rule])
-            method = settings.pop("method")
-            # Seeds of its own for every cell: with common ones the failures of different cells would not be independent.
-            first = crc32(f"{case.name}|{beta!r}|{rule}".encode()) << 16
-            for i in range(count):
-                yield RunSpec(
-                    case.name, case.params, "validate", method, beta, {**options, **settings}, first + i, case.mdp
-                )
+        options = {"eps": case.accuracy(check_finite("beta", beta)), **common}
+        cells += [(rule, beta, options) for rule in case.rules(beta)]
+    for alpha in case.alphas:
+        options = {"eps": case.evar_accuracy(alpha), **common, "evar": alpha}
+        cells += [(rule, math.nan, options) for rule in case.rules(-1.0) if rule in EVAR_RULES]
+    for rule, beta, options in cells:
+        if rules is not None and rule not in rules:
+            continue
+        settings = dict(RULES[rule])
+        method = settings.pop("method")
+        # Seeds of its own for every cell: with common ones the failures of different cells would not be independent.
+        risk = repr(beta) if "evar" not in options else f"EVaR({options['evar']!r})"
+        first = crc32(f"{case.name}|{risk}|{rule}".encode()) << 16
+        for i in range(count):
+            yield RunSpec(
+                case.name, case.params, "validate", method, beta, {**options, **settings}, first + i, case.mdp
+            )
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -277,20 +302,25 @@ def _found(results: Results, delta: float) -> Validation:
         raise EntropicBPIError(f"all {len(errors)} runs failed, the first with: {errors[0]}")
     runs = results.where(np.array([error is None for error in results.runs["error"]], dtype=bool)).runs
     settings = [json.loads(spec) for spec in runs["spec"]]
-    rules = np.array([rule_of(spec) for spec in runs["spec"]])
+    levels = [setting["options"].get("evar") for setting in settings]
+    named = zip(runs["spec"], levels, strict=True)
+    rules = np.array([rule_of(spec) + ("" if level is None else OF_EVAR) for spec, level in named])
     eps = np.array([setting["options"]["eps"] for setting in settings])
+    risks: list[Any] = [
+        float(beta) if level is None else f"EVaR({level:g})" for beta, level in zip(runs["beta"], levels, strict=True)
+    ]
     labels = np.array(
-        [f"{rule}|{name}|{beta!r}" for rule, name, beta in zip(rules, runs["instance"], runs["beta"], strict=True)]
+        [f"{rule}|{name}|{risk!r}" for rule, name, risk in zip(rules, runs["instance"], risks, strict=True)]
     )
     rates: Table = []
     cells: Table = []
-    for rule in [name for name in RULES if name in rules]:
+    for rule in [name for kind in ("", OF_EVAR) for name in (rule + kind for rule in RULES) if name in rules]:
         mine = rules == rule
         rates += _rates({"rule": rule, "case": ALL, "beta": ""}, runs, mine, eps, delta)
         for label in np.unique(labels[mine]):
             cell = labels == label
             first = int(np.flatnonzero(cell)[0])
-            where = {"rule": rule, "case": runs["instance"][first], "beta": float(runs["beta"][first])}
+            where = {"rule": rule, "case": runs["instance"][first], "beta": risks[first]}
             rates += _rates(where, runs, cell, eps, delta)
             cells.append({**where, "eps": eps[first], **_sizes(runs, cell)})
     return Validation(rates, cells, _tell(rates, cells, delta) + _tell_errors(errors))
@@ -302,11 +332,11 @@ def _rates(where: dict[str, Any], runs: dict[str, np.ndarray], chosen: np.ndarra
         NOT_OPTIMAL: (wrong[chosen], 1.0),
         FALSE_CLAIM: (~runs["claim_holds"][chosen].astype(bool), 1.0),
     }
-    method = methods.find(RULES[where["rule"]]["method"])
+    method = methods.find(RULES[where["rule"].removesuffix(OF_EVAR)]["method"])
     failed = [set(names.split()) for names in runs["failed_events"][chosen]]
     held = np.array([names.isdisjoint(method.proof) for names in failed])
     counted[DISPROOF] = (counted[FALSE_CLAIM][0] & held, 0.0)
-    for name in method.events:
+    for name in method.proof if where["rule"].endswith(OF_EVAR) else method.events:
         counted[name] = (np.array([name in names for names in failed]), EVENTS[name].share)
     table = []
     for claim, (failures, share) in counted.items():
@@ -378,7 +408,7 @@ def draw(rates: Table, cells: Table) -> Any:
     """Failure rates beside what is promised, true gaps beside certified ones, and episodes, by rule."""
     from entropic_bpi.plots import COLOURS, new_figure, tidy
 
-    rules = [rule for rule in RULES if rows_where(cells, rule=rule)]
+    rules = list(dict.fromkeys(row["rule"] for row in cells))
     claims = list(dict.fromkeys(row["claim"] for row in rates))
     figure = new_figure(10.0, 1.2 + 0.7 * len(rules))
     left, middle, right = figure.subplots(1, 3, sharey=True, width_ratios=(3, 2, 2))

@@ -116,12 +116,13 @@ class Deviation(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory: one layer for each part of the states that is planned by itself.
 
-    The first two rows of ``work`` belong to the balls. ``pessimistic`` has the values of the actions of one state,
-    ``shared`` and ``scores`` the successors that two rows share.
+    The first two rows of ``work`` belong to the balls. ``pessimistic`` has the values of the actions of one state and
+    ``bounds`` those of the gap if one is chosen, ``shared`` and ``scores`` the successors that two rows share.
     """
 
     work: np.ndarray
     pessimistic: np.ndarray
+    bounds: np.ndarray
     shared: np.ndarray
     scores: np.ndarray
 
@@ -129,6 +130,7 @@ class Scratch(NamedTuple):
 def new_scratch(rules: Rules, n_actions: int, layers: int) -> Scratch:
     return Scratch(
         np.empty((layers, 6, rules.widest)),
+        np.empty((layers, n_actions)),
         np.empty((layers, n_actions)),
         np.empty((layers, MAX_SHARED), dtype=np.int64),
         np.empty((layers, MAX_SHARED)),

@@ -15,7 +15,8 @@ where :math:`q` lives on the values seen **and both ends of the range**. A value
 as the cell's upper end for the upper bound and as its lower end for the lower one.
 
 Half of δ is for the rewards, shared equally by all laws that may have to be learned, whether the last step or not:
-:math:`\delta'=\delta/(2P_R)`. The function :math:`Y` is fixed before any data, which is why these bounds are for one β.
+:math:`\delta'=\delta/(2P_R)`. The function :math:`Y` is fixed before any data, which is why these bounds are for one β; or,
+where several are declared before any data, for each with its equal part of :math:`\delta'`.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ class RewardBounds:
     """
 
     def __init__(self, problem: Problem, beta: float) -> None:
-        union = math.log(4 * max(problem.reward_laws_at_risk, 1) / problem.delta)
+        betas = 1 if problem.lams is None else len(problem.lams)
+        union = math.log(4 * betas * max(problem.reward_laws_at_risk, 1) / problem.delta)
         self.terms = _Terms(beta, union, problem.reward_law == "random-pair")
         self.origin: object = None
 

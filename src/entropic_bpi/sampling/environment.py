@@ -157,6 +157,7 @@ class Environment:
         max_successors: int | None = None,
         return_range: tuple[float, float] | None = None,
         discount: float | None = None,
+        alpha: float | None = None,
     ) -> Problem:
         """The identification problem: nothing known but the sizes, the range of the rewards, and what is declared."""
         states = self.states
@@ -178,6 +179,7 @@ class Environment:
             max_successors=max_successors,
             return_range=return_range,
             discount=discount,
+            alpha=alpha,
         )
 
     def _declared(self, successors: Any, repeated: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ Python, no arrays, no compiled code; a page for each thing, best read in this or
 - ``_balance``: that the counts can be those of so many episodes;
 - ``_intervals``: outward rounding;
 - ``_radius``, ``_payments``, ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
+- ``_evar``: those of the entropic value at risk, from several of these;
 - ``_scale``, ``_bernstein``: those of the Bernstein method;
 - ``_bounds``: whether they cover the claim.
 
@@ -41,7 +42,9 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.verification._assumptions import check_assumptions
 from entropic_bpi.verification._balance import unbalanced
 from entropic_bpi.verification._bernstein import bernstein_bounds
+from entropic_bpi.verification._bounds import Bounds
 from entropic_bpi.verification._claim import Claim
+from entropic_bpi.verification._evar import evar_bounds
 from entropic_bpi.verification._file import Rejected, content_of
 from entropic_bpi.verification._kl import kl_bounds
 
@@ -68,6 +71,12 @@ class Verification:
     upper: float
     gap: float
     problems: list[str] = field(default_factory=list)
+
+
+def _bounds_of(claim: Claim) -> Bounds:
+    if claim.method != "kl":
+        return bernstein_bounds(claim)
+    return kl_bounds(claim) if claim.alpha is None else evar_bounds(claim)
 
 
 def verify(certificate_or_path: Any) -> Verification:
@@ -101,7 +110,7 @@ def verify(certificate_or_path: Any) -> Verification:
         claim = Claim(content_of(certificate_or_path))
         check_assumptions(claim)
         problems = unbalanced(claim)
-        bounds = kl_bounds(claim) if claim.method == "kl" else bernstein_bounds(claim)
+        bounds = _bounds_of(claim)
     except Rejected as reason:
         return Verification(False, *nothing, [str(reason)])
     except Exception as error:  # whatever a hostile file provokes, it is not verified

@@ -115,10 +115,8 @@ def _of_rewards(claim: Claim) -> str:
             "random": "state, action and next state",
             "random-pair": "state and action, whatever the next state",
         }[claim.reward_law]
-        return (
-            f"{sentence}random, independent from visit to visit, with one law for each {given}; the claim is for this beta "
-            "alone"
-        )
+        alone = "this beta alone" if not claim.lams else f"{len(claim.lams)} values of lambda declared beforehand"
+        return f"{sentence}random, independent from visit to visit, with one law for each {given}; the claim is for {alone}"
     sentence += "determined by state, action and next state, except that "
     if claim.successors == "unknown":
         sentence += f"an ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"

@@ -20,6 +20,17 @@ TEST_LEVEL = 0.01
 REJECTED_FROM = math.log(1 / TEST_LEVEL)
 
 
+_MOST_CELLS = 256
+
+
+class Cell(NamedTuple):
+    """A part of the λ of the entropic value at risk, up to ``until``, for which the bounds at ``lam`` speak."""
+
+    lam: float
+    until: float
+    test: str | None
+
+
 class Outcome(NamedTuple):
     """What a row may do, and how often it was seen. ``paid`` is what was seen, where no slot declares the outcome."""
 
@@ -62,9 +73,32 @@ class Claim(Problem):
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
-        tests = ("ratio", "pairs") if self.method == "kl" else (None,)
+        tests = ("ratio", "pairs") if self.method == "kl" and self.alpha is None else (None,)
         self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
+        self.cells = None if claim["cells"] is None else self._read_cells(a_list("claim.cells", claim["cells"]))
+        if (self.cells is None) != (self.alpha is None):
+            raise Rejected("claim.cells belong to the entropic value at risk, and it needs them")
+        if self.alpha is not None and self.method != "kl":
+            raise Rejected(f"the entropic value at risk is certified by the KL method alone, not by {self.method!r}")
         self.assumptions = content["assumptions"]
+
+    def _read_cells(self, given: list[Any]) -> list[Cell]:
+        """Cells that follow one another, each with its λ inside, until the last one, which has no end."""
+        if len(given) > _MOST_CELLS:
+            raise Rejected(f"claim.cells must be at most {_MOST_CELLS}, got {len(given)}")
+        cells: list[Cell] = []
+        for part in given:
+            cell = an_object("claim.cells", part)
+            lam, until = a_number("claim.cells.lam", cell["lam"]), cell["until"]
+            until = math.inf if until is None else a_number("claim.cells.until", until)
+            if not (0 < lam <= until and (cells[-1].until if cells else 0.0) <= lam):
+                raise Rejected(f"claim.cells are not in order at lam = {lam!r}")
+            if self.lams is not None and lam not in self.lams:
+                raise Rejected(f"claim.cells use lam = {lam!r}, which was not declared")
+            cells.append(Cell(lam, until, one_of("claim.cells.test", cell["test"], ("ratio", "pairs", None))))
+        if not cells or cells[-1].until < math.inf:
+            raise Rejected("claim.cells must reach without end")
+        return cells
 
     def _read_counts(self, given: dict[str, Any]) -> None:
         """``seen[row]`` maps each outcome (successor, what it paid) of a row to how often it was seen."""

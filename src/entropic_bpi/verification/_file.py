@@ -29,6 +29,8 @@ _KEYS = {
             "return_range",
             "max_states",
             "discount",
+            "alpha",
+            "lams",
         )
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
@@ -36,7 +38,8 @@ _KEYS = {
     "tests": ("stationary", "memoryless", "returns"),
     "circumstances.log": ("longest", "unused", "excluded"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
-    "claim": ("lower", "upper", "gap", "reached", "test"),
+    "claim": ("lower", "upper", "gap", "reached", "test", "cells"),
+    "claim.cells": ("lam", "until", "test"),
 }
 
 

@@ -19,36 +19,44 @@ _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the 
 
 
 def kl_bounds(claim: Claim) -> Bounds:
+    return Bounds(*bounds_at(claim, claim.beta, claim.test))
+
+
+def bounds_at(claim: Claim, stated: float, test: str | None) -> tuple[float, float, float]:
+    """Bounds on the policy's value, the optimum and the gap at risk parameter ``stated``, the gap by ``test`` if any."""
     low, high = claim.reward_range
-    (shortest, longest), beta = claim.duration, claim.beta
+    (shortest, longest), beta = claim.duration, stated
     spread = (high - low) * float(longest)
     exponent = abs(beta) * spread
     if exponent > LARGEST_EXPONENT * (1.0 + 1e-9):
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
     if exponent < _SMALLEST_EXPONENT:
         beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
-    lower, upper, gap = _KL(claim, beta).bounds()
+    lower, upper, gap = _KL(claim, beta, test).bounds()
     # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
-    bias = abs(Fraction(beta) - Fraction(claim.beta)) * (Fraction(high) - Fraction(low)) ** 2 * longest**2 / 8
+    bias = abs(Fraction(beta) - Fraction(stated)) * (Fraction(high) - Fraction(low)) ** 2 * longest**2 / 8
     offsets = Fraction(low) * shortest, Fraction(low) * longest
     least, most = (Fraction(0), Fraction(0)) if claim.discount is None else claim.discount.tail(low, high)
-    lower = Interval.of(min(offsets) + Fraction(lower) - (bias if beta > claim.beta else 0) + least).low
-    upper = Interval.of(max(offsets) + Fraction(upper) + (bias if beta < claim.beta else 0) + most).high
-    return Bounds(lower, upper, min(Interval.of(Fraction(gap) + bias + most - least).high, up(upper - lower)))
+    lower = Interval.of(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least).low
+    upper = Interval.of(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most).high
+    width = up(upper - lower)
+    return lower, upper, width if test is None else min(Interval.of(Fraction(gap) + bias + most - least).high, width)
 
 
 class _KL:
     """The bounds of one claim, at a β that is not too small."""
 
-    def __init__(self, claim: Claim, beta: float) -> None:
-        self.claim, self.beta, self.sign = claim, beta, 1 if beta > 0 else -1
+    def __init__(self, claim: Claim, beta: float, test: str | None) -> None:
+        self.claim, self.beta, self.sign, self.test = claim, beta, 1 if beta > 0 else -1, test
         self.origin = claim.reward_range[0]
         self.balls: dict[int, Ball] = {}
         self.limits = [self._limit(step) for step in range(claim.horizon)]
         # Where rewards are random, half of δ is for the transitions and half for the rewards, two sides of each.
         shares = 2.0 if claim.random_rewards else 1.0
         self.log_union = (Interval.of(shares * max(self._rows_at_risk(), 1)) / claim.delta).log().high
-        self.log_rewards = (Interval.of(4.0 * max(self._laws_at_risk(), 1)) / claim.delta).log().high
+        # The rewards of each β that was declared have their equal part of it.
+        laws = max(self._laws_at_risk(), 1) * (1 if claim.lams is None else len(claim.lams))
+        self.log_rewards = (Interval.of(4.0 * laws) / claim.delta).log().high
 
     def _rows_at_risk(self) -> int:
         """P: rows with several possible outcomes that matter, fixed before any data."""
@@ -170,13 +178,13 @@ class _KL:
             backups = {s: self._fill(now, later, h, s) for s in claim.reachable[h]}
             now.close(claim.reachable[h])
             later = now
-            if claim.test == "pairs":
+            if self.test == "pairs":
                 steps.insert(0, Step(now, backups))
             self._forget_rows()
         s, beta = claim.start or 0, Interval.of(self.beta)
         optimum = Interval.of(later.optimum[s]).log() / beta
         policy = Interval.of(later.policy[s]).log() / beta
-        ratio = self._pairs(steps) if claim.test == "pairs" else later.ratio[s]
+        ratio = self._pairs(steps) if self.test == "pairs" else later.ratio[s]
         return policy.low, optimum.high, (Interval.of(ratio).log() / abs(self.beta)).high
 
     def _forget_rows(self) -> None:
@@ -201,6 +209,9 @@ class _KL:
         optimistic = [self.backup(h, s, a, later.optimum, sign) for a in actions]
         optimum = best(optimistic)
         policy = self.backup(h, s, chosen, later.policy, -sign)
+        if self.test is None:  # the values alone
+            now.optimum[s], now.policy[s] = optimum, policy
+            return optimistic
         if sign > 0:
             top = min(self.backup(h, s, chosen, later.top, 1), optimum)
         else:

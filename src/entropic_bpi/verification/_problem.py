@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -27,7 +28,8 @@ class Problem:
         self.horizon = an_integer("horizon", given["horizon"], 1)
         start = given["start"]
         self.start = None if start is None else an_integer("start", start, 0, self.n_states - 1)
-        self.beta, self.delta = a_number("beta", given["beta"]), a_number("delta", given["delta"])
+        self._read_risk(given)
+        self.delta = a_number("delta", given["delta"])
         if not 0 < self.delta < 1:
             raise Rejected(f"delta must lie strictly between 0 and 1, got {self.delta}")
         self.eps = a_number("eps", given["eps"])
@@ -65,8 +67,24 @@ class Problem:
             if not (self.black_box and least <= largest):
                 raise Rejected(f"return_range must be a range, and of an environment, got {returns}")
             self.return_range = least, largest
-        if self.discount is not None and (self.return_range is not None or self.random_rewards):
-            raise Rejected("discount does not go together with a range of returns or random rewards")
+        if self.discount is not None and (self.alpha or self.return_range or self.random_rewards):
+            raise Rejected("discount does not go together with EVaR, a range of returns or random rewards")
+        if (self.lams is not None) != (self.alpha is not None and self.random_rewards):
+            raise Rejected("lams are declared for the entropic value at risk of random rewards, and for nothing else")
+
+    def _read_risk(self, given: dict[str, Any]) -> None:
+        """The risk parameter β, or the level α of the entropic value at risk, and the λ that were declared for it."""
+        alpha, lams = given["alpha"], given["lams"]
+        self.alpha = None if alpha is None else a_number("alpha", alpha)
+        if self.alpha is None:
+            self.beta = a_number("beta", given["beta"])
+        elif given["beta"] is not None or not 0 < self.alpha < 1:
+            raise Rejected(f"alpha must lie strictly between 0 and 1, with beta null; got {alpha!r:.80}")
+        else:
+            self.beta = math.nan
+        self.lams = None if lams is None else [a_number("lams", lam) for lam in a_list("lams", lams)]
+        if self.lams is not None and not all(lam > 0 for lam in self.lams):
+            raise Rejected("lams must be positive")
 
     def _one_or_all(self, name: str, steps: list[Any]) -> None:
         if len(steps) not in (1, self.horizon):
