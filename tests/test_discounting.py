@@ -7,8 +7,10 @@ import gymnasium
 import numpy as np
 import pytest
 from mpmath import mp, mpf
+from typer.testing import CliRunner
 
 import entropic_bpi as eb
+from entropic_bpi.cli import app
 from entropic_bpi.discounting import horizon_for, long_horizon, tail_of
 
 SWIM = eb.instances.river_swim(4, horizon=1)
@@ -185,6 +187,8 @@ class TestModels:
     def test_what_is_not_proved_is_refused(self):
         with pytest.raises(eb.InvalidProblemError, match="discount needs method='kl'"):
             eb.identify(SWIM, **GOAL, eps=0.4, discount=0.7, method="bernstein")
+        with pytest.raises(eb.InvalidProblemError, match="discount and EVaR together"):
+            eb.identify(SWIM, risk=eb.EVaR(0.1), delta=0.1, eps=0.4, discount=0.7)
         with pytest.raises(eb.InvalidProblemError, match="can still differ by"):
             eb.identify(SWIM, **GOAL, eps=0.4, discount=0.9, horizon=3)
         lake = {"reward_range": (0, 1), "eps": 0.3, "discount": 0.5}
@@ -233,6 +237,37 @@ class TestEnvironments:
             found = eb.identify(Lamp, **GOAL, **options, num_envs=copies)
             assert found.certificate.circumstances.tests.returns <= 2.0
             assert found.certificate.lower <= endless_value(Lamp.kernel, Lamp.rewards, -1.0, 0.5)
+
+    def test_evar_of_a_discounted_run_is_refused(self, result):
+        with pytest.raises(eb.InvalidProblemError, match="discount and EVaR together"):
+            eb.certify(result, risk=eb.EVaR(0.1))
+
+
+def test_the_command_line_takes_a_discount():
+    swim = ["river-swim", "-p", "n_states=4", "--beta", "-1", "--json"]
+    solved = CliRunner().invoke(app, ["solve", *swim, "--discount", "0.7"])
+    assert json.loads(solved.output)["value"] == pytest.approx(truth(SWIM, -1.0, 0.7), abs=1e-7)
+    goal = [
+        "--eps",
+        "0.4",
+        "--delta",
+        "0.1",
+        "--discount",
+        "0.7",
+        "--successors",
+        "model",
+        "--seed",
+        "1",
+        "--stationary",
+    ]
+    found = CliRunner().invoke(app, ["identify", *swim, *goal])
+    content = json.loads(found.output)
+    assert found.exit_code == 0
+    assert content["lower"] <= truth(SWIM, -1.0, 0.7) <= content["upper"]
+    lake = ["gym:FrozenLake-v1", "--reward-range", "0", "1", "--beta", "-1", "--max-episodes", "3", "--json"]
+    played = CliRunner().invoke(app, ["identify", *lake, "--eps", "0.6", "--delta", "0.1", "--discount", "0.5"])
+    assert played.exit_code == 1
+    assert "a reward counts 0.5 times" in played.output
 
 
 def test_a_forged_discount_is_not_verified(result, tmp_path):
