@@ -40,6 +40,7 @@ from entropic_bpi._checks import check_reach
 from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
+from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.gap import (
     SAME_TOLERANCE,
     action_weight,
@@ -437,6 +438,8 @@ def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidat
 
 def planning_beta(problem: Problem) -> float:
     """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
+    if problem.alpha is not None:
+        raise InvalidProblemError("this is about one risk parameter beta, and the entropic value at risk has many")
     spread = problem.return_spread
     exponent = abs(problem.beta) * spread
     check_reach(problem.beta, exponent, "(range of the return)")
