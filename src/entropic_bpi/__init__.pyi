@@ -11,6 +11,7 @@ from ._version import __version__ as __version__
 from .certificate import Certificate as Certificate
 from .certification import Comparison as Comparison
 from .certification import certify as certify
+from .discounting import discounted as discounted
 from .errors import CertificateError as CertificateError
 from .errors import EntropicBPIError as EntropicBPIError
 from .errors import InvalidModelError as InvalidModelError

@@ -362,6 +362,7 @@ class Certificate:
                 "max_successors": problem.max_successors,
                 "return_range": None if problem.return_range is None else list(problem.return_range),
                 "max_states": problem.max_states,
+                "discount": problem.discount,
                 "alpha": problem.alpha,
                 "lams": None if problem.lams is None else list(problem.lams),
             },
@@ -445,6 +446,8 @@ def _from_content(content: dict[str, Any]) -> Certificate:
         test=_schema.choice(f"claim.test of method {method!r}", claim["test"], *tests),
         cells=None if claim["cells"] is None else _read_cells(claim["cells"]),
     )
+    if method != "kl" and problem.discount is not None:
+        raise CertificateError(f"method {method!r} does not discount")
     if problem.alpha is not None and method != "kl":
         raise CertificateError(f"the entropic value at risk is certified by method 'kl', got {method!r}")
     if claim["reached"] is not certificate.reached:
@@ -457,7 +460,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
 def _read_problem(content: Any) -> Problem:
     sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
     parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
-    declared = ("reward_law", "max_successors", "return_range", "max_states", "alpha", "lams")
+    declared = ("reward_law", "max_successors", "return_range", "max_states", "discount", "alpha", "lams")
     given = _schema.object_with("problem", content, *sizes, *numbers, *parts, *declared)
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
@@ -496,6 +499,7 @@ def _read_problem(content: Any) -> Problem:
         reward_law=_schema.choice("reward_law", given["reward_law"], *REWARD_LAWS),
         max_successors=None if most is None else _schema.integer("max_successors", most, 1),
         return_range=None if returns is None else _schema.pair("return_range", returns),
+        discount=None if given["discount"] is None else _schema.real("discount", given["discount"]),
         alpha=None if alpha is None else check_probability("alpha", _schema.real("alpha", alpha)),
         lams=None if lams is None else tuple(_schema.array("lams", lams, (None,), float).tolist()),
     )
@@ -577,6 +581,7 @@ def _assumptions_of(problem: Problem, transitions: Transitions, circumstances: C
         *_state_assumption(problem),
         *_declared_limits(problem),
         _reward_assumption(problem, transitions),
+        *_discount_assumption(problem),
         "the start is random; its distribution is learned as an artificial first step"
         if problem.artificial
         else f"every episode starts in state {problem.state_names[problem.start or 0]}",
@@ -633,6 +638,15 @@ def _reward_assumption(problem: Problem, transitions: Transitions) -> str:
     )
     return f"{inside}determined by state, action and next state, except {exception}" + (
         f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them" if rounded else ""
+    )
+
+
+def _discount_assumption(problem: Problem) -> tuple[str, ...]:
+    if problem.discount is None:
+        return ()
+    return (
+        f"the return never ends, and a reward counts {problem.discount!r} times as much with every step; "
+        f"{problem.horizon} steps are planned, and what all later ones can add, whatever is done, is part of the bounds",
     )
 
 

@@ -32,6 +32,7 @@ from scipy import optimize
 
 from entropic_bpi import _entropic
 from entropic_bpi._checks import check_finite, check_integer, check_memory, check_policy
+from entropic_bpi.discounting import discounted, tail_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import SUM_TOLERANCE, FiniteMDP, Rows, check_model
 
@@ -81,6 +82,9 @@ class Solution:
         The same after a given first action; computed when first asked for.
     value : float
         The optimal value at the start.
+    tail : (float, float)
+        Of a discounted return that never ends, between what is left out by ``value``: the best value of all lies between
+        ``value + tail[0]`` and ``value + tail[1]``.
     """
 
     mdp: FiniteMDP
@@ -88,6 +92,7 @@ class Solution:
     policy: np.ndarray
     values: np.ndarray
     value: float
+    tail: tuple[float, float] = (0.0, 0.0)
 
     @cached_property
     def q_values(self) -> np.ndarray:
@@ -104,20 +109,25 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The values ``(H + 1, S)`` of a given policy, and its ``value`` at the start."""
+    """The values ``(H + 1, S)`` of a given policy, and its ``value`` at the start; ``tail`` as in :class:`Solution`."""
 
     values: np.ndarray
     value: float
+    tail: tuple[float, float] = (0.0, 0.0)
 
     def __repr__(self) -> str:
         return f"Evaluation(value={self.value:.6g})"
 
 
 @overload
-def solve(mdp: FiniteMDP, beta: float) -> Solution: ...
+def solve(mdp: FiniteMDP, beta: float, *, discount: float | None = None, horizon: int | None = None) -> Solution: ...
 @overload
-def solve(mdp: FiniteMDP, beta: Sequence[float] | np.ndarray) -> list[Solution]: ...
-def solve(mdp: FiniteMDP, beta: Any) -> Solution | list[Solution]:
+def solve(
+    mdp: FiniteMDP, beta: Sequence[float] | np.ndarray, *, discount: float | None = None, horizon: int | None = None
+) -> list[Solution]: ...
+def solve(
+    mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None
+) -> Solution | list[Solution]:
     r"""Find an optimal policy of a known model.
 
     Parameters
@@ -127,6 +137,12 @@ def solve(mdp: FiniteMDP, beta: Any) -> Solution | list[Solution]:
         Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation. For several of
         them a list of solutions. A large dense model is read once a step for all of them, which takes a fraction of the time
         of separate calls; otherwise it is the same as these.
+    discount : float, optional
+        γ between 0 and 1: plan for the return discounted by γ a step that never ends, see
+        :mod:`entropic_bpi.discounting`. The model's own horizon is then of no account.
+    horizon : int, optional
+        With ``discount``, how many steps to plan; what the others can add is the solution's ``tail``. Default: until γ^h is
+        a billionth.
 
     Examples
     --------
@@ -138,17 +154,23 @@ def solve(mdp: FiniteMDP, beta: Any) -> Solution | list[Solution]:
     [1.046, 1.5, 3.043]
     """
     mdp = check_model(mdp)
+    tail = (0.0, 0.0)
+    if discount is not None:
+        forever = discounted(mdp, discount, horizon)
+        mdp, tail = forever, tail_of(discount, forever.horizon, mdp.reward_range)
+    elif horizon is not None:
+        raise InvalidProblemError("horizon is for discounted returns, with discount=; this model's own is part of it")
     if not (isinstance(beta, Sequence) or np.ndim(beta) > 0) or isinstance(beta, str):
-        return _solve_together(mdp, [check_finite("beta", beta)])[0]
+        return _solve_together(mdp, [check_finite("beta", beta)], tail)[0]
     betas = [check_finite(f"beta[{i}]", b) for i, b in enumerate(beta)]
     return [
         solution
         for first in range(0, len(betas), _TOGETHER)
-        for solution in _solve_together(mdp, betas[first : first + _TOGETHER])
+        for solution in _solve_together(mdp, betas[first : first + _TOGETHER], tail)
     ]
 
 
-def _solve_together(mdp: FiniteMDP, betas: list[float]) -> list[Solution]:
+def _solve_together(mdp: FiniteMDP, betas: list[float], tail: tuple[float, float]) -> list[Solution]:
     check_memory(f"solving {mdp!r}", 2 * len(betas) * mdp.horizon * mdp.n_states)
     values = np.zeros((len(betas), mdp.horizon + 1, mdp.n_states))
     policies = np.empty((len(betas), mdp.horizon, mdp.n_states), dtype=np.int64)
@@ -158,7 +180,7 @@ def _solve_together(mdp: FiniteMDP, betas: list[float]) -> list[Solution]:
         for i, beta in enumerate(betas):
             _solve_alone(mdp, beta, values[i], policies[i])
     return [
-        Solution(mdp, beta, policies[i], values[i], _start_risk(mdp, values[i, 0], beta))
+        Solution(mdp, beta, policies[i], values[i], _start_risk(mdp, values[i, 0], beta), tail)
         for i, beta in enumerate(betas)
     ]
 
@@ -185,11 +207,12 @@ def _solve_alone(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.nda
         _solve_by_steps(mdp, [beta], values[None], policy[None])
 
 
-def evaluate(mdp: FiniteMDP, policy: Any, beta: float) -> Evaluation:
+def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None = None) -> Evaluation:
     """Entropic risk of the return under a policy; positive ``beta`` is risk-seeking.
 
     A policy is an integer array ``(H, S)``, or ``(S,)`` that does the same at every step; or, to choose at random, an array
-    ``(H, S, A)`` of probabilities.
+    ``(H, S, A)`` of probabilities. With a ``discount`` γ it is the return discounted by γ a step, and the number of steps
+    is the policy's; what may follow is the ``tail``.
 
     Examples
     --------
@@ -203,8 +226,12 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float) -> Evaluation:
     True
     """
     mdp, beta = check_model(mdp), check_finite("beta", beta)
-    values = np.zeros((mdp.horizon + 1, mdp.n_states))
     shape = _shape_of(policy)
+    if discount is not None:
+        forever = discounted(mdp, discount, shape[0] if len(shape) > 1 else None)
+        tail = tail_of(discount, forever.horizon, mdp.reward_range)
+        return replace(evaluate(forever, policy, beta), tail=tail)
+    values = np.zeros((mdp.horizon + 1, mdp.n_states))
     if len(shape) == 3:
         _evaluate_mixed(mdp, beta, values, _check_mixed(policy, (mdp.horizon, mdp.n_states, mdp.n_actions)))
         return Evaluation(values, _start_risk(mdp, values[0], beta))

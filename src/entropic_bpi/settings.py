@@ -89,6 +89,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_successors": check_integer,
     "reward_range": check_range,
     "return_range": check_range,
+    "discount": check_probability,
     "horizon": check_integer,
     "max_episodes": check_integer,
     "seed": check_seed,
@@ -123,6 +124,7 @@ class Settings:
     max_successors : int or None
     horizon : int or None
     reward_range, return_range : (float, float) or None
+    discount : float or None
     rewards : str
         The law of the rewards, one of :data:`entropic_bpi.problem.REWARD_LAWS`.
     data : Log or None
@@ -148,6 +150,7 @@ class Settings:
     reward_range: tuple[float, float] | None = None
     rewards: str = "fixed"
     return_range: tuple[float, float] | None = None
+    discount: float | None = None
     data: Log | None = None
     num_envs: int = 1
     max_states: int | None = None

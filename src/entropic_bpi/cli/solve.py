@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from entropic_bpi.choices import Choice, choices_of, reached_by
 from entropic_bpi.cli._show import attitude, show_policy, terminal
 from entropic_bpi.cli._sources import (
+    DiscountOption,
     EitherBetaOption,
     EVaROption,
     HorizonOption,
@@ -18,6 +19,7 @@ from entropic_bpi.cli._sources import (
     SourceArgument,
     parse_params,
     risk_of,
+    steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
 
@@ -60,6 +62,7 @@ def solve(
     beta: EitherBetaOption = None,
     evar: EVaROption = None,
     horizon: HorizonOption = None,
+    discount: DiscountOption = None,
     param: ParamOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -76,13 +79,18 @@ def solve(
         entropic-bpi solve gym:FrozenLake-v1 --horizon 100 --beta -1 -p is_slippery=false
 
         entropic-bpi solve model.npz --beta 0
+
+        entropic-bpi solve river-swim --beta -1 --discount 0.95 -p n_states=6
     """
     from entropic_bpi import planning
+    from entropic_bpi.discounting import discounted
     from entropic_bpi.evar import solve_evar
     from entropic_bpi.instances.sources import model_of
 
     risk = risk_of(beta, evar)
-    mdp = model_of(source, horizon, parse_params(param))
+    mdp = model_of(source, steps_of(source, horizon, discount), parse_params(param))
+    if discount is not None:
+        mdp = discounted(mdp, discount, horizon)
     solution = planning.solve(mdp, risk["beta"]) if evar is None else solve_evar(mdp, evar)
     law = _small_law(mdp, solution.policy)
     choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)

@@ -39,6 +39,7 @@ from numba import prange
 from entropic_bpi._checks import check_reach
 from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi.counts import Counts, Ledger, spare_slots
+from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.gap import SAME_TOLERANCE
 from entropic_bpi.methods.kl_ball import TOLERANCE
 from entropic_bpi.methods.kl_records import Candidate, Optimism, Place, Rules, Scratch, Trial, new_scratch
@@ -241,6 +242,8 @@ def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidat
 
 def planning_beta(problem: Problem) -> float:
     """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
+    if problem.alpha is not None:
+        raise InvalidProblemError("this is about one risk parameter beta, and the entropic value at risk has many")
     spread = problem.return_spread
     exponent = abs(problem.beta) * spread
     check_reach(problem.beta, exponent, "(range of the return)")
@@ -276,6 +279,7 @@ class KL:
         spread, beta = problem.return_spread, planning_beta(problem)
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread * spread / 8
+        self.left_out = problem.tail[1] - problem.tail[0]
         self.rules = self._rules(beta)
         self.rewards = RewardBounds(problem, beta) if problem.random_rewards else None
         shape = (problem.steps + 1, problem.n_states + 1)
@@ -394,12 +398,12 @@ class KL:
         bounds = np.full((2, problem.steps, problem.n_states), np.nan)
         for h in range(problem.steps):
             states = frame.states[frame.first_state[h] : frame.first_state[h + 1]]
-            offset = min(problem.horizon, problem.steps - h) * self.rules.shift
+            offset = problem.factors[max(h - problem.artificial, 0) :].sum() * self.rules.shift
             for side, table in zip(bounds, (self.plans[GIVEN % 2].z, self.optimism.z), strict=True):
                 side[h, states] = offset + np.log(table[h, states]) / beta
         size = np.nanmax(np.abs(bounds)) + abs(self.rules.shift) * problem.horizon
         pad = (ROUNDING * (problem.steps + 1) + self.rules.exponent_rounding) / abs(beta) + ULPS * size + self.bias
-        return bounds[0] - pad, bounds[1] + pad
+        return bounds[0] - pad + problem.tail[0], bounds[1] + pad + problem.tail[1]
 
     def _plan(self, rules: Rules, counts: Counts, round: int) -> Any:
         if counts.origin is not self.origin:
@@ -472,17 +476,22 @@ class KL:
         return self._in_reward_units(*history[:played].T)
 
     def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
-        """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost."""
-        offset = self.problem.horizon * self.rules.shift
+        """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost, and by the tail."""
+        offset = self.problem.duration * self.rules.shift
         risen = self.rules.beta > self.problem.beta
         lower, upper = offset + lower - self.bias * risen, offset + upper + self.bias * (not risen)
+        lower, upper = lower + self.problem.tail[0], upper + self.problem.tail[1]
         lower, upper = lower - ULPS * (abs(offset) + abs(lower)), upper + ULPS * (abs(offset) + abs(upper))
-        return Bounds(lower, upper, (gap + self.bias) * (1 + ULPS))
+        return Bounds(lower, upper, (gap + self.bias + self.left_out) * (1 + ULPS))
 
     def _rules(self, beta: float) -> Rules:
         problem = self.problem
         shift = problem.reward_range[0]
-        gain = np.empty((0, 0, 0)) if problem.rewards is None else np.exp(beta * (problem.rewards - shift))
+        factor = np.append(problem.factors, 1.0)
+        gain = np.empty((0, 0, 0))
+        if problem.rewards is not None:
+            steps = factor[:-1, None, None] if problem.discount is not None else 1.0
+            gain = np.exp(beta * steps * (problem.rewards - shift))
         widest = int(problem.slots.used.max())
         open_ended = bool((problem.slots.successor == problem.n_states).any())
         bottom, top = _declared_ends(problem, beta)
@@ -492,6 +501,7 @@ class KL:
             shift=shift,
             log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions),
             gain=gain,
+            factor=factor,
             possible=problem.slots.possible,
             top=top,
             bottom=bottom,
@@ -502,7 +512,7 @@ class KL:
             tolerance=TOLERANCE,
             same_tolerance=SAME_TOLERANCE,
             seed=self.seed,
-            eps=problem.eps - self.bias,
+            eps=problem.eps - self.bias - self.left_out,
             challenge=self.challenge,
         )
 

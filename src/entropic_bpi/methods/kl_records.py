@@ -37,7 +37,8 @@ class Rules(NamedTuple):
     ``radius[i]`` is that of the ``planned[i]`` visits which row ``i`` had at the last plan. The tolerances say how far the
     solvers go: bounds are valid for any. ``seed`` breaks ties; a gap of ``eps`` is enough; ``challenge`` says whether
     every second round plays the challenger. What a step pays and all that follows, as e^{β·return}, lies between ``bottom``
-    and ``top`` of that (real) step wherever anybody can be; their last entries are for the artificial step -1.
+    and ``top`` of that (real) step wherever anybody can be; their last entries are for the artificial step -1. A reward of
+    a step counts ``factor`` times.
     """
 
     beta: float
@@ -45,6 +46,7 @@ class Rules(NamedTuple):
     shift: float
     log_union: float
     gain: np.ndarray
+    factor: np.ndarray
     possible: np.ndarray
     top: np.ndarray
     bottom: np.ndarray
