@@ -87,7 +87,7 @@ def _told(
         "simulated": EPISODES,
         "discounted": certificate.problem.discount is not None,
         "horizon": certificate.problem.horizon,
-        "cut": f"{expected.cut:.1%}" if expected.cut else None,
+        "cut": f"{100 * expected.cut:.3g} %" if expected.cut else None,
         "gap": None if material.history is None else fall_of_the_gap(material.history, certificate.eps),
         "run_known": material.history is not None,
         "eps": to.at_most(certificate.eps),

@@ -55,8 +55,8 @@ class Rounding:
         """An upper bound with few digits, rounded up.
 
         >>> to = Rounding(10.0)
-        >>> to.at_most(0.2), to.at_most(1.28491), to.at_most(2.00000000001)
-        ('0.2', '1.285', '2')
+        >>> to.at_most(0.2), to.at_most(1.28491), to.at_most(2.00000000001), to.at_most(1e300)
+        ('0.2', '1.285', '2', '1e+300')
         """
         return self._few_digits(bound, ROUND_CEILING)
 
@@ -68,7 +68,7 @@ class Rounding:
             exact = exact.quantize(self.dust)
         rounded = _rounded(exact, rounding, _DIGITS)
         plain = not rounded or -6 <= rounded.adjusted() <= 9
-        return signed(f"{rounded:f}" if plain else f"{rounded:e}")
+        return signed(f"{rounded:f}" if plain else f"{rounded.normalize():e}")
 
 
 def claim_of(certificate: Certificate) -> Claim:
