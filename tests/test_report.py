@@ -227,7 +227,7 @@ def test_what_limits_the_gap_is_what_missing_finds():
 
 def test_the_table_has_the_policy_and_the_bounds_of_the_start():
     certificate = certificate_of("gap certificate")
-    policy, to = policy_of(certificate, None, None), Rounding(certificate.problem.return_spread)
+    policy, to = policy_of(certificate, None, None), Rounding.of(certificate)
     first = policy.lines[0]
     assert (first.state, first.action.name) == ("s0", "safe")
     assert first.lower == to.at_least(certificate.lower)

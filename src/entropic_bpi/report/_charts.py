@@ -61,7 +61,7 @@ def renderer() -> Any:
 
 def law_of_the_return(certificate: Certificate, expected: Expected) -> Chart:
     """How often which return is to be expected, and the certified interval of the value on the same axis."""
-    lower, upper, to = certificate.lower, certificate.upper, Rounding(certificate.problem.return_spread)
+    lower, upper, to = certificate.lower, certificate.upper, Rounding.of(certificate)
     certified = to.at_least(lower), to.at_most(upper)
     bars = _bars(expected.returns, min(lower, expected.returns.min()), max(upper, expected.returns.max()))
     top = max(bar["share"] for bar in bars) * _HEADROOM
@@ -109,7 +109,8 @@ def fall_of_the_gap(history: np.ndarray, eps: float) -> Chart | None:
     episodes, gaps = history["episodes"][drawn], gaps[drawn]
     if not len(gaps):
         return None
-    kept = np.unique(np.searchsorted(episodes, np.geomspace(episodes[0], episodes[-1], _MOST_POINTS)))
+    spaced = np.searchsorted(episodes, np.geomspace(episodes[0], episodes[-1], _MOST_POINTS))
+    kept = np.unique(np.minimum(spaced, len(episodes) - 1))
     points = [
         {"episodes": int(n), "gap": float(gap), "tip": f"{n:,} episodes: gap {gap:.4g}"}
         for n, gap in zip(episodes[kept], gaps[kept], strict=True)

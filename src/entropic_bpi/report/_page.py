@@ -75,7 +75,7 @@ def _told(
     certificate: Certificate, material: Material, grid: tuple[int, int] | None, actions: Sequence[str] | None
 ) -> dict[str, Any]:
     """All that the certificate itself tells, beside its claim."""
-    expected, rows, to = expected_returns(certificate), limits(certificate), Rounding(certificate.problem.return_spread)
+    expected, rows, to = expected_returns(certificate), limits(certificate), Rounding.of(certificate)
     policy = policy_of(certificate, grid, actions)
     return {
         "statement": certificate.statement,

@@ -87,7 +87,7 @@ def policy_of(certificate: Certificate, shape: tuple[int, int] | None, actions: 
 
     ``shape`` gives rows and columns of the map, ``actions`` names for the actions; None: as far as the names tell.
     """
-    problem, to = certificate.problem, Rounding(certificate.problem.return_spread)
+    problem, to = certificate.problem, Rounding.of(certificate)
     shown = [name(text) for text in _action_names(certificate, actions)]
     named = [Action(text, number % _COLOURS) for number, text in enumerate(shown)]
     reached = list(seen_to_reach(certificate))

@@ -1,7 +1,7 @@
 """The claim of a certificate in sentences for somebody who has never heard of β.
 
 Bounds are rounded to few digits and to the safe side, after what floating point left of exact numbers was taken away: less
-than a billionth of the range of the return.
+than a billionth of the largest return.
 """
 
 from __future__ import annotations
@@ -37,10 +37,15 @@ class Risk(NamedTuple):
 
 
 class Rounding:
-    """Rounds bounds about a problem whose returns are at most ``spread`` apart."""
+    """Rounds bounds about a problem whose returns are of the size ``largest``."""
 
-    def __init__(self, spread: float) -> None:
-        self.dust = Decimal(1).scaleb(Decimal(repr(spread)).adjusted() - _DUST_DIGITS) if spread > 0 else None
+    def __init__(self, largest: float) -> None:
+        self.dust = Decimal(1).scaleb(Decimal(repr(largest)).adjusted() - _DUST_DIGITS) if largest > 0 else None
+
+    @classmethod
+    def of(cls, certificate: Certificate) -> Rounding:
+        problem = certificate.problem
+        return cls(max(problem.return_spread, *(problem.duration * abs(side) for side in problem.reward_range)))
 
     def at_least(self, bound: float) -> str:
         """A lower bound with few digits, rounded down.
@@ -73,7 +78,7 @@ class Rounding:
 
 def claim_of(certificate: Certificate) -> Claim:
     """The claim of a certificate in words."""
-    to = Rounding(certificate.problem.return_spread)
+    to = Rounding.of(certificate)
     surely, eps, gap = probability(certificate.delta), to.at_most(certificate.eps), to.at_most(certificate.gap)
     if certificate.reached:
         sentence = f"With probability at least {surely}, the policy below is within {eps} of the best possible one."
