@@ -95,6 +95,7 @@ def test_the_claim_is_one_sentence_with_its_probability():
     assert "avoids risk" in claim_of(certificate_of("gap certificate")).meaning
     assert "seeks risk" in claim_of(certificate_of("bernstein sharp")).meaning
     assert "the mean of its return" in claim_of(certificate_of("mean")).meaning
+    assert "counts 0.7 times as much with every step" in claim_of(certificate_of("discounted")).meaning
     assert "the worst 30 % of its episodes" in claim_of(certificate_of("value at risk")).meaning
     assert "in at most 30 % of its episodes" in claim_of(certificate_of("value at risk")).bounds
 
@@ -173,7 +174,7 @@ def empirical_law(certificate):
         after = {}
         for (s, paid), mass in paths.items():
             a = int(certificate.policy[h, s])
-            earned = paid + problem.rewards[h if len(problem.rewards) > 1 else 0, s, a]
+            earned = paid + problem.factors[h] * problem.rewards[h if len(problem.rewards) > 1 else 0, s, a]
             row = ((0 if problem.stationary else h * problem.n_states) + s) * problem.n_actions + a
             total = sum(rows[row].values())
             for to, times in rows[row].items():
@@ -185,7 +186,7 @@ def empirical_law(certificate):
     return law
 
 
-@pytest.mark.parametrize("kind", ["gap certificate", "pair certificate", "hostile names"])
+@pytest.mark.parametrize("kind", ["gap certificate", "pair certificate", "discounted", "hostile names"])
 def test_expected_returns_have_the_law_of_the_empirical_model(kind):
     expected, law = expected_returns(certificate_of(kind)), empirical_law(certificate_of(kind))
     values, times = np.unique(expected.returns.round(9), return_counts=True)
