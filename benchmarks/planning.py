@@ -19,6 +19,7 @@ from benchmarks.timing import Measure, per_unit, race
 
 PART = "planning"
 BETA = 0.1
+MANY = 32
 NUMPY = f"NumPy loop ({named('numpy')})"
 SCIPY = f"SciPy loop ({named('scipy')})"
 EASIER = "theirs is the easier job: the expectation"
@@ -56,6 +57,10 @@ def planning(bench: Bench) -> Iterator[Row]:
     for states, horizon in bench.pick([(100_000, 50), (1_000_000, 10)], [(20_000, 20)]):
         shape = (states, 4, 5)
         yield from _contest(bench, "sparse", sparse_mdp(*shape, horizon), SCIPY, sparse=shape)
+    yield from _many_betas(bench, "dense", dense_mdp(*size, 50))
+    yield from _many_betas(
+        bench, "sparse", sparse_mdp(*bench.pick((100_000, 4, 5), (20_000, 4, 5)), bench.pick(50, 20))
+    )
 
 
 def _contest(
@@ -94,6 +99,20 @@ def _contest(
     elif refusal:
         ours = 1e3 * times.median("ours")
         yield Row(PART, f"{name}: expectation", "ms", ours, peer=named("quantecon"), note=f"it cannot: {refusal}")
+
+
+def _many_betas(bench: Bench, name: str, mdp: eb.FiniteMDP) -> Iterator[Row]:
+    """The values of a whole range of β in one call, against a call for each."""
+    betas = np.linspace(-0.5, 0.5, MANY)
+    for found, beta in zip(eb.solve(mdp, betas), betas, strict=True):
+        np.testing.assert_allclose(found.values, eb.solve(mdp, beta).values, rtol=1e-12, atol=1e-12)
+    times = race(
+        min(bench.rounds, 3),
+        together=per_unit(lambda: eb.solve(mdp, betas)),
+        alone=per_unit(lambda: [eb.solve(mdp, beta) for beta in betas]),
+    )
+    what = f"{name} S = {mdp.n_states:,}, A = {mdp.n_actions}, H = {mdp.horizon}: {MANY} β in one call"
+    yield compared(PART, what, times, ours="together", theirs="alone", peer=f"{MANY} calls of ours", unit="ms")
 
 
 def _check_values(job: Job, mdp: eb.FiniteMDP) -> None:

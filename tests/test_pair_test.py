@@ -1,15 +1,18 @@
 """The pair certificate as the second test of a run: when it is tried, what a certificate says of it, and resuming."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
 import pytest
 
 import entropic_bpi as eb
+from entropic_bpi import loop
 from entropic_bpi.methods import pairs
 from entropic_bpi.methods.kl import KL, _pairs_due
 from entropic_bpi.problem import Problem
+from entropic_bpi.sampling.simulator import Simulator
 
 RIVER = eb.instances.river_swim(5, horizon=8)
 GOAL = {"beta": -1.0, "eps": 0.3, "delta": 0.1, "stationary": True, "successors": "model", "seed": 3}
@@ -129,6 +132,34 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(options, tmp_path):
         eb.identify(RIVER, **{**GOAL, **options}, checkpoint=path, max_episodes=part)
         resumed = eb.identify(RIVER, **{**GOAL, **options}, checkpoint=path)
         assert same(whole, resumed), part
+
+
+@pytest.mark.parametrize("options", [{}, {"replan": "every"}])
+def test_an_interrupted_run_keeps_the_schedule(options, tmp_path, monkeypatch):
+    """Long enough that pairs are not due at most plans: what is remembered of the last time decides when they are."""
+    goal = {**GOAL, "stationary": False, **options}
+    monkeypatch.setattr(loop, "EVERY_CHUNK", 37)
+    whole = eb.identify(RIVER, **goal)
+    assert whole.episodes > 150
+    assert whole.certificate.test == "pairs"
+    player, name = (KL, "play_every") if options else (Simulator, "play")
+    play, path = getattr(player, name), tmp_path / "run.checkpoint"
+    interruptions = itertools.cycle([False, False, True])  # two parts are played, then the run is interrupted
+
+    def interrupted(*arguments):
+        result = play(*arguments)
+        if next(interruptions):
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(player, name, interrupted)
+    for _ in range(whole.episodes):
+        try:
+            resumed = eb.identify(RIVER, **goal, checkpoint=path)
+            break
+        except KeyboardInterrupt:
+            pass
+    assert same(whole, resumed)
 
 
 def test_planning_after_every_episode_tests_pairs_on_the_way():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from reference import brute_force as brute
 from reference.models import BETAS, Draw, draws, policies_for, sparse_form
-from scipy import optimize
+from scipy import optimize, sparse
 
 import entropic_bpi as eb
 from entropic_bpi import planning
@@ -520,7 +520,7 @@ POLICY = np.zeros((3, 2), dtype=int)
 @pytest.mark.parametrize("beta", [float("nan"), float("inf"), -float("inf"), None, "risky", 1j, [1.0, 2.0], 10**400])
 def test_a_beta_that_is_not_a_finite_number_is_an_error(beta):
     calls = [
-        lambda: eb.solve(COIN, beta),
+        lambda: eb.solve(COIN, [beta] if isinstance(beta, list) else beta),
         lambda: eb.evaluate(COIN, POLICY, beta),
         lambda: eb.entropic_variance(COIN, POLICY, beta),
         lambda: eb.chi_square(COIN, POLICY, beta),
@@ -528,7 +528,7 @@ def test_a_beta_that_is_not_a_finite_number_is_an_error(beta):
         lambda: eb.return_law(COIN, POLICY).entropic_risk(beta),
     ]
     for call in calls:
-        with pytest.raises(eb.InvalidProblemError, match="beta must be a finite real number, got"):
+        with pytest.raises(eb.InvalidProblemError, match=r"beta(\[0\])? must be a finite real number, got"):
             call()
 
 
@@ -570,3 +570,47 @@ def test_a_tail_level_outside_its_interval_is_an_error(alpha):
 def test_a_number_of_bins_that_is_not_a_positive_integer_is_an_error(bins):
     with pytest.raises(eb.InvalidProblemError, match="bins must be"):
         eb.return_law(COIN, POLICY, bins=bins)
+
+
+class TestSeveralBetas:
+    """One call for many β equals one call for each, whatever the form of the model."""
+
+    BETAS = (-300.0, -2.0, -0.1, 0.0, 1e-9, 0.7, 40.0, 1e5)
+
+    @staticmethod
+    def models():
+        rng = np.random.default_rng(5)
+        yield eb.instances.risky_bridge(horizon=7)
+        yield eb.instances.garnet(40, 3, 4, horizon=6, seed=1)
+        kernel = rng.dirichlet(np.full(60, 0.1), size=(60, 6))
+        yield eb.FiniteMDP(kernel, rng.normal(size=(60, 6)), horizon=5, start=rng.dirichlet(np.ones(60)))
+        yield eb.FiniteMDP(kernel[:, :2], rng.normal(size=(60, 2, 60)), horizon=4)
+        matrices = [sparse.csr_array(np.where(kernel[:, a] < 0.02, 0, kernel[:, a])) for a in range(6)]
+        matrices = [sparse.csr_array(m / m.sum(axis=1)[:, None]) for m in matrices]
+        yield eb.FiniteMDP(matrices, rng.normal(size=(5, 60, 6)), horizon=5)
+
+    def test_they_equal_single_calls(self):
+        for mdp in self.models():
+            together = eb.solve(mdp, self.BETAS)
+            assert len(together) == len(self.BETAS)
+            for beta, found in zip(self.BETAS, together, strict=True):
+                alone = eb.solve(mdp, beta)
+                assert found.beta == beta
+                np.testing.assert_array_equal(found.policy, alone.policy)
+                np.testing.assert_allclose(found.values, alone.values, rtol=1e-13, atol=1e-13)
+                np.testing.assert_allclose(found.value, alone.value, rtol=1e-13, atol=1e-13)
+
+    def test_more_than_fit_into_one_product_are_all_there(self, monkeypatch):
+        monkeypatch.setattr(planning, "_TOGETHER", 3)
+        dense = list(self.models())[2]
+        values = [solution.value for solution in eb.solve(dense, np.array(self.BETAS))]
+        np.testing.assert_allclose(values, [eb.solve(dense, beta).value for beta in self.BETAS], rtol=1e-13)
+        assert values == sorted(values)
+
+    def test_none_are_none_and_each_is_checked(self):
+        bridge = eb.instances.risky_bridge(horizon=3)
+        assert eb.solve(bridge, []) == []
+        with pytest.raises(eb.InvalidProblemError, match=r"beta\[1\] must be a finite real number, got nan"):
+            eb.solve(bridge, [1.0, float("nan")])
+        with pytest.raises(eb.InvalidProblemError, match="beta must be a finite real number"):
+            eb.solve(bridge, "12")

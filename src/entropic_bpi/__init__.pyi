@@ -5,11 +5,13 @@ from . import experiments as experiments
 from . import instances as instances
 from . import learners as learners
 from . import methods as methods
+from . import report as report
 from . import theory as theory
 from ._version import __version__ as __version__
 from .certificate import Certificate as Certificate
 from .certification import Comparison as Comparison
 from .certification import certify as certify
+from .discounting import discounted as discounted
 from .errors import CertificateError as CertificateError
 from .errors import EntropicBPIError as EntropicBPIError
 from .errors import InvalidModelError as InvalidModelError
@@ -17,6 +19,11 @@ from .errors import InvalidProblemError as InvalidProblemError
 from .evar import EVaR as EVaR
 from .evar import EVaRSolution as EVaRSolution
 from .evar import solve_evar as solve_evar
+from .frontier import BestOnFront as BestOnFront
+from .frontier import Front as Front
+from .frontier import FrontRow as FrontRow
+from .frontier import best_on_front as best_on_front
+from .frontier import front as front
 from .gymnasium_env import as_gymnasium as as_gymnasium
 from .identification import identify as identify
 from .instances.gymnasium_table import from_gymnasium as from_gymnasium

@@ -72,7 +72,8 @@ def _jit(function: Function, **options: Any) -> Function:
     except RuntimeError as error:  # no folder for the cache
         _tell(error)
         return cast(Function, njit(**options)(function))
-    dispatcher._cache = _ForgivingCache(dispatcher._cache)
+    if not isinstance(dispatcher, FunctionType):  # it is one where compiling is switched off
+        dispatcher._cache = _ForgivingCache(dispatcher._cache)
     return cast(Function, dispatcher)
 
 

@@ -1,8 +1,9 @@
-"""A progress line for runs whose length is not known in advance."""
+"""A progress line for runs whose length is not known in advance; in a notebook, a bar."""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ _REFRESH_SECONDS = 0.2
 
 
 class Progress:
-    """Shows episodes, the certified gap and the expected remaining time on stderr while a run goes on.
+    """Shows episodes, the certified gap and the expected remaining time while a run goes on: on stderr, or in the notebook.
 
     The gap shrinks about like one over the square root of the number of episodes, and a run with a replanning ratio
     spends about the same time on every further percent of episodes; the estimate of the remaining time uses both.
@@ -21,28 +22,49 @@ class Progress:
     def __init__(self, shown: bool, eps: float) -> None:
         self.shown, self.eps = shown, eps
         self.began = self.refreshed = time.perf_counter()
-        self.episodes = 0
+        self.episodes, self.gap, self.widest = 0, math.inf, eps
         self.line: Any = None
 
     def __enter__(self) -> Progress:
-        if self.shown:
+        if self.shown and _in_notebook():
+            self.line = _NotebookBar()
+        elif self.shown:
             from rich.console import Console
             from rich.status import Status
 
             self.line = Status("planning …", console=Console(stderr=True))
+        if self.line is not None:
             self.line.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        if isinstance(self.line, _NotebookBar):  # it stays, so it shows how the run ended
+            self.line.update(self._so_far(), self._part())
         if self.line is not None:
             self.line.stop()
 
     def update(self, episodes: int, gap: float) -> None:
+        self.episodes, self.gap = episodes, gap
+        if gap < math.inf:
+            self.widest = max(self.widest, gap)
         now = time.perf_counter()
         if self.line is None or now - self.refreshed < _REFRESH_SECONDS:
             return
-        self.refreshed, self.episodes = now, episodes
-        self.line.update(f"{episodes:,} episodes · gap {gap:.3g} (goal {self.eps:g}) · {self._remaining(gap)}")
+        self.refreshed = now
+        words = f"{self._so_far()} · {self._remaining(gap)}"
+        if isinstance(self.line, _NotebookBar):
+            self.line.update(words, self._part())
+        else:
+            self.line.update(words)
+
+    def _so_far(self) -> str:
+        return f"{self.episodes:,} episodes · gap {self.gap:.3g} (goal {self.eps:g})"
+
+    def _part(self) -> float:
+        """How far the gap has come on its way to the goal, counted in factors."""
+        if not self.eps < self.gap < self.widest:
+            return float(self.gap <= self.eps)
+        return math.log(self.widest / self.gap) / math.log(self.widest / self.eps)
 
     def _remaining(self, gap: float) -> str:
         factor = (gap / self.eps) ** 2
@@ -52,3 +74,26 @@ class Progress:
         # Plans are spaced by a constant factor in episodes, so time grows like the logarithm of their number.
         left = elapsed * math.log(factor) / math.log(self.episodes + 2)
         return f"about {factor:.2g}x the episodes, {left:.0f} s to go"
+
+
+def _in_notebook() -> bool:
+    """Whether this is the kernel of a notebook, not a terminal."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+class _NotebookBar:
+    """A bar below the cell, drawn again in its place."""
+
+    def start(self) -> None:
+        from IPython.display import HTML, display
+
+        self.html = HTML
+        self.place = display(HTML("planning …"), display_id=True)
+
+    def update(self, words: str, part: float) -> None:
+        bar = f'<progress value="{part:.3f}" max="1" style="width: 16em; vertical-align: middle"></progress>'
+        self.place.update(self.html(f"{bar} {words}"))
+
+    def stop(self) -> None:
+        """It stays where it is."""

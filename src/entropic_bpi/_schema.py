@@ -153,6 +153,7 @@ def check_problem(problem: Problem) -> None:
             f"slots.low and slots.high must have {' or '.join(map(str, steps))} rows of {available} numbers, "
             f"got shapes {slots.low.shape} and {slots.high.shape}"
         )
+    problem.check_discount()
     returns = problem.return_range
     if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
         raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
@@ -269,6 +270,7 @@ def _is_black_box(problem: Problem) -> bool:
         successors=declared,
         max_successors=problem.max_successors,
         return_range=problem.return_range,
+        discount=problem.discount,
         alpha=problem.alpha,
     )
     return wanted.successors == problem.successors and all(

@@ -58,7 +58,7 @@ def earned(witness: Witness) -> float:
     if problem.alpha is not None:
         beta, cost = _tail_beta(problem, high - low)
     if n == 0:
-        return low
+        return low + problem.tail[0]
     radius = (math.log(1 / LEVEL) + 0.5 * math.log(math.pi) + math.lgamma(n + 1) - math.lgamma(n + 0.5)) / n
     kept = np.flatnonzero(witness.returns)
     kept = kept if kept[0] == 0 else np.append(0, kept)  # what was not seen may have been the worst
@@ -71,7 +71,7 @@ def earned(witness: Witness) -> float:
         gains = np.exp(beta * (returns - reference))
         extreme = kl_extreme(times, gains, len(kept), n, radius, -math.copysign(1.0, beta), _SOLVED, scratch)
         value = reference + math.log(extreme) / beta if extreme > 0 else low
-    return float(max(low, value - cost - _ROUNDING * (high - low)))
+    return float(max(low, value - cost - _ROUNDING * (high - low))) + problem.tail[0]
 
 
 def _tail_beta(problem: Problem, spread: float) -> tuple[float, float]:

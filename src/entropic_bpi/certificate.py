@@ -15,10 +15,11 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
 from entropic_bpi.sampling.spaces import label
 from entropic_bpi.types import Cell, Evidence, Transitions
+
+if TYPE_CHECKING:
+    from entropic_bpi.verification import Verification
 
 __all__ = ["Certificate", "Circumstances", "Logged"]
 
@@ -289,6 +293,19 @@ class Certificate:
             raise InvalidProblemError(f"{shown(name)} is none of the observations{unseen}")
         return self._numbers[name]
 
+    def report(
+        self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
+    ) -> Verification:
+        """Write a page that shows this claim to whoever has to believe it; see :func:`entropic_bpi.report.write`."""
+        import entropic_bpi
+
+        return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.short(self)
+
     def __repr__(self) -> str:
         risk = f"beta={self.beta:g}" if self.alpha is None else f"risk=EVaR({self.alpha:g})"
         return (
@@ -298,10 +315,11 @@ class Certificate:
 
     def save(self, path: str | Path) -> None:
         """Write the certificate as JSON; numbers survive the round trip exactly."""
+        write_text_atomically(check_path("path", path), self._text())
+
+    def _text(self) -> str:
         content = self._content()
-        write_text_atomically(
-            check_path("path", path), json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
-        )
+        return json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:
@@ -344,6 +362,7 @@ class Certificate:
                 "max_successors": problem.max_successors,
                 "return_range": None if problem.return_range is None else list(problem.return_range),
                 "max_states": problem.max_states,
+                "discount": problem.discount,
                 "alpha": problem.alpha,
                 "lams": None if problem.lams is None else list(problem.lams),
             },
@@ -427,6 +446,8 @@ def _from_content(content: dict[str, Any]) -> Certificate:
         test=_schema.choice(f"claim.test of method {method!r}", claim["test"], *tests),
         cells=None if claim["cells"] is None else _read_cells(claim["cells"]),
     )
+    if method != "kl" and problem.discount is not None:
+        raise CertificateError(f"method {method!r} does not discount")
     if problem.alpha is not None and method != "kl":
         raise CertificateError(f"the entropic value at risk is certified by method 'kl', got {method!r}")
     if claim["reached"] is not certificate.reached:
@@ -439,7 +460,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
 def _read_problem(content: Any) -> Problem:
     sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
     parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
-    declared = ("reward_law", "max_successors", "return_range", "max_states", "alpha", "lams")
+    declared = ("reward_law", "max_successors", "return_range", "max_states", "discount", "alpha", "lams")
     given = _schema.object_with("problem", content, *sizes, *numbers, *parts, *declared)
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
@@ -478,6 +499,7 @@ def _read_problem(content: Any) -> Problem:
         reward_law=_schema.choice("reward_law", given["reward_law"], *REWARD_LAWS),
         max_successors=None if most is None else _schema.integer("max_successors", most, 1),
         return_range=None if returns is None else _schema.pair("return_range", returns),
+        discount=None if given["discount"] is None else _schema.real("discount", given["discount"]),
         alpha=None if alpha is None else check_probability("alpha", _schema.real("alpha", alpha)),
         lams=None if lams is None else tuple(_schema.array("lams", lams, (None,), float).tolist()),
     )
@@ -559,6 +581,7 @@ def _assumptions_of(problem: Problem, transitions: Transitions, circumstances: C
         *_state_assumption(problem),
         *_declared_limits(problem),
         _reward_assumption(problem, transitions),
+        *_discount_assumption(problem),
         "the start is random; its distribution is learned as an artificial first step"
         if problem.artificial
         else f"every episode starts in state {problem.state_names[problem.start or 0]}",
@@ -615,6 +638,15 @@ def _reward_assumption(problem: Problem, transitions: Transitions) -> str:
     )
     return f"{inside}determined by state, action and next state, except {exception}" + (
         f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them" if rounded else ""
+    )
+
+
+def _discount_assumption(problem: Problem) -> tuple[str, ...]:
+    if problem.discount is None:
+        return ()
+    return (
+        f"the return never ends, and a reward counts {problem.discount!r} times as much with every step; "
+        f"{problem.horizon} steps are planned, and what all later ones can add, whatever is done, is part of the bounds",
     )
 
 

@@ -28,7 +28,7 @@ from entropic_bpi.sampling.one_law import Tally
 from entropic_bpi.sampling.witness import BEFORE_THE_FIRST, CELLS, Witness
 from entropic_bpi.types import Bounds, Plan, Transitions
 
-__all__ = ["HISTORY", "Checkpoint", "State"]
+__all__ = ["HISTORY", "Checkpoint", "State", "told_by"]
 
 _FORMAT = b"entropic-bpi checkpoint 3\n"
 _LONGEST_HEADER = 1 << 20
@@ -213,6 +213,15 @@ class Checkpoint:
             if not self.warned:
                 warnings.warn(f"the checkpoint {self.path} could not be written: {error}", stacklevel=2)
             self.warned = True
+
+
+def told_by(path: Path) -> dict[str, Any] | None:
+    """What a checkpoint tells about its run: ``seed``, ``seconds``, ``episodes`` and ``facts``; None if there is none."""
+    try:
+        header = _parse(path)[0]
+    except (OSError, _Damaged):
+        return None
+    return {name: header[name] for name in ("seed", "seconds", "episodes", "facts")}
 
 
 def _named(prefix: str, table: Transitions | Tally) -> dict[str, np.ndarray]:

@@ -32,7 +32,7 @@ import numpy as np
 from entropic_bpi._checks import check_finite, check_positive
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP, check_model
-from entropic_bpi.planning import max_return, min_return, solve
+from entropic_bpi.planning import Solution, max_return, min_return, solve
 
 __all__ = ["EVaR", "EVaRSolution", "solve_evar"]
 
@@ -40,6 +40,9 @@ __all__ = ["EVaR", "EVaRSolution", "solve_evar"]
 _FIRST_GRID = 16.0
 _FARTHER = 16.0
 _MOST_PLANS = 100_000
+# Cells that are split together, since several β of a large model are planned in less time than one after the other.
+_AT_ONCE = 8
+_Cell = tuple[float, float, float, float, float]  # -bound, a, V*_-a, b, V*_-b
 
 
 @dataclass(frozen=True)
@@ -120,14 +123,17 @@ class _Search:
         first = self.c / self.range if self.range > 0 else 1.0
         self.best = (0.0, first, solve(mdp, -first).policy)
         self.plans = 0
-        self.cells: list[tuple[float, float, float, float, float]] = []  # -bound, a, V*_-a, b, V*_-b
+        self.cells: list[_Cell] = []
 
-    def value_at(self, lam: float) -> float:
-        """V*_{-λ}; the best policy so far is kept."""
-        if self.plans == _MOST_PLANS:
+    def values_at(self, lams: list[float]) -> list[float]:
+        """V*_{-λ} of each; the best policy so far is kept."""
+        self.plans += len(lams)
+        if self.plans > _MOST_PLANS:
             raise InvalidProblemError(f"tol is not reached after {_MOST_PLANS} plans: give a larger one")
-        self.plans += 1
-        solution = solve(self.mdp, -lam)
+        solutions = solve(self.mdp, [-lam for lam in lams])
+        return [self._note(lam, solution) for lam, solution in zip(lams, solutions, strict=True)]
+
+    def _note(self, lam: float, solution: Solution) -> float:
         value = min(max(solution.value - self.smallest, 0.0), self.range)
         if value - self.c / lam > self.best[0]:
             self.best = (value - self.c / lam, lam, solution.policy)
@@ -149,14 +155,20 @@ class _Search:
     def _split_to(self, tol: float) -> None:
         first = self.c / self.range
         last = first * _FIRST_GRID
-        at_first, at_last = self.value_at(first), self.value_at(last)
+        at_first, at_last = self.values_at([first, last])
         self._add(first, at_first, last, at_last)
         self._add(last, at_last, math.inf, 0.0)
-        while -self.cells[0][0] - self.best[0] > tol:
-            _, a, at_a, b, at_b = heapq.heappop(self.cells)
-            middle = a * _FARTHER if b == math.inf else math.sqrt(a * b)
-            if not a < middle < b:
+        while wide := self._wider_than(tol):
+            middles = [a * _FARTHER if b == math.inf else math.sqrt(a * b) for _, a, _, b, _ in wide]
+            if not all(a < middle < b for middle, (_, a, _, b, _) in zip(middles, wide, strict=True)):
                 raise InvalidProblemError(f"tol={tol / self.range:g} is too small for doubles")
-            at_middle = self.value_at(middle)
-            self._add(a, at_a, middle, at_middle)
-            self._add(middle, at_middle, b, at_b)
+            for middle, value, (_, a, at_a, b, at_b) in zip(middles, self.values_at(middles), wide, strict=True):
+                self._add(a, at_a, middle, value)
+                self._add(middle, value, b, at_b)
+
+    def _wider_than(self, tol: float) -> list[_Cell]:
+        """Take out the cells whose bound exceeds the best by more than ``tol``, the widest first, but not too many."""
+        wide: list[_Cell] = []
+        while self.cells and len(wide) < _AT_ONCE and -self.cells[0][0] - self.best[0] > tol:
+            wide.append(heapq.heappop(self.cells))
+        return wide

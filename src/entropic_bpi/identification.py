@@ -32,6 +32,7 @@ from entropic_bpi.announcement import announce as announce_run
 from entropic_bpi.announcement import check_announced
 from entropic_bpi.certificate import Circumstances, Logged
 from entropic_bpi.checkpoint import Checkpoint, State
+from entropic_bpi.discounting import horizon_for, repeated, tail_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.evar import EVaR
 from entropic_bpi.log import Log
@@ -65,6 +66,7 @@ def identify(
     reward_range: tuple[float, float] | None = None,
     rewards: str = "fixed",
     return_range: tuple[float, float] | None = None,
+    discount: float | None = None,
     data: Log | None = None,
     max_episodes: int | None = None,
     seed: int | None = None,
@@ -75,6 +77,7 @@ def identify(
     progress: bool = False,
     num_envs: int = 1,
     max_states: int | None = None,
+    device: str = "cpu",
 ) -> Identification:
     r"""Learn a policy from episodes and stop with a certificate that it is ε-optimal with probability 1 - δ.
 
@@ -132,6 +135,10 @@ def identify(
     return_range : (float, float), optional
         Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
         narrower than what the rewards allow. An episode outside ends the run with an error.
+    discount : float, optional
+        γ between 0 and 1: the return is discounted by γ a step and never ends, and so is the claim: what comes after the
+        horizon is part of the bounds (:mod:`entropic_bpi.discounting`). Unless given, the horizon is the smallest one that
+        leaves at most ε/10 to either side; a FiniteMDP's own is of no account. Needs ``method="kl"``.
     data : Log, optional
         Start from this log of the same environment, whose states and actions are labelled by observations and actions, and
         play on. Its episodes count as played; steps beyond the horizon are not used. Needs ``method="kl"``, whose
@@ -164,6 +171,9 @@ def identify(
         Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
         strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
         more is an error. Only this bound enters the certificate, so a tight one helps.
+    device : {"cpu", "gpu"}
+        Where ``"kl"`` makes its plans: ``"gpu"`` is for models of thousands of states and more whose successors are
+        declared, at most 32 of each state and action. It needs an NVIDIA GPU and the extra ``gpu``.
 
     Examples
     --------
@@ -198,8 +208,8 @@ def identify(
     settings = Settings.of(
         beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
         stationary=stationary, successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
-        reward_range=reward_range, rewards=rewards, return_range=return_range, data=data, max_episodes=max_episodes,
-        seed=seed, ties=ties, num_envs=num_envs, max_states=max_states,
+        reward_range=reward_range, rewards=rewards, return_range=return_range, discount=discount, data=data,
+        max_episodes=max_episodes, seed=seed, ties=ties, num_envs=num_envs, max_states=max_states, device=device,
     )  # fmt: skip
     loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
@@ -253,6 +263,8 @@ def start(source: Any, settings: Settings) -> Loop:
     """The loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
     seed = _fresh_seed() if settings.seed is None else settings.seed
     circumstances = Circumstances(batches=settings.replan != EVERY)
+    if settings.discount is not None:
+        source, settings = _planned_part(source, settings, settings.discount)
     if not isinstance(source, FiniteMDP):
         check_black_box(settings.horizon, settings.reward_range)
         opened = open_environment(source, settings.num_envs, settings.max_states)
@@ -260,6 +272,25 @@ def start(source: Any, settings: Settings) -> Loop:
         return loop if settings.data is None else _begun(loop, settings.data)
     problem, ignored = _problem_of(source, settings)
     return Loop(source, problem, settings, seed, circumstances._replace(ignored=ignored))
+
+
+def _planned_part(source: Any, settings: Settings, discount: float) -> tuple[Any, Settings]:
+    """A discounted process that never ends, as one of so many steps that what follows them matters little."""
+    if settings.data is not None:
+        raise InvalidProblemError("discount and data: the returns of a log are not discounted; give one of them")
+    simulated = isinstance(source, FiniteMDP)
+    ends = source.reward_range if simulated else settings.reward_range
+    if ends is None:
+        return source, settings  # which is about to be refused
+    ends = ends if simulated else (min(ends[0], 0.0), max(ends[1], 0.0))  # an episode that has ended pays nothing
+    horizon = horizon_for(discount, ends, settings.goal.eps) if settings.horizon is None else settings.horizon
+    low, high = tail_of(discount, horizon, ends)
+    if not high - low < settings.goal.eps:
+        raise InvalidProblemError(
+            f"what comes after {horizon} steps can still differ by {high - low:.3g}, and eps is {settings.goal.eps:g}: "
+            "leave out horizon=, which is then long enough, or give a longer one"
+        )
+    return repeated(source, horizon) if simulated else source, replace(settings, horizon=horizon)
 
 
 def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str, ...]]:
@@ -285,7 +316,8 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
         )
     declared = {"stationary": bool(settings.stationary), "successors": settings.successors}
     goal, most = settings.goal._asdict(), settings.max_successors
-    problem = Problem.from_mdp(mdp, **goal, **declared, max_successors=most)
+    discount = settings.discount
+    problem = Problem.from_mdp(mdp, **goal, **declared, max_successors=most, discount=discount)
     unused = methods.find(settings.method).unused
     ignored = [
         name
@@ -294,12 +326,12 @@ def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str,
         if declared[name] is not None and declared[name] is not False
     ]
     if ignored:
-        problem = Problem.from_mdp(mdp, **goal, max_successors=most)
+        problem = Problem.from_mdp(mdp, **goal, max_successors=most, discount=discount)
     return problem, tuple(ignored)
 
 
 def _black_box(environment: Environment, settings: Settings) -> Problem:
-    names = ("horizon", "reward_range", "successors", "max_successors", "return_range")
+    names = ("horizon", "reward_range", "successors", "max_successors", "return_range", "discount")
     declared: dict[str, Any] = {name: getattr(settings, name) for name in names}
     pooled = settings.stationary is not False
     return environment.problem(stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict())

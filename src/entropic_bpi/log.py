@@ -30,9 +30,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import duckdb
 import numpy as np
 
 from entropic_bpi._checks import check_finite, check_integer, check_list
@@ -45,6 +44,9 @@ from entropic_bpi.sampling.environment import check_black_box
 from entropic_bpi.sampling.spaces import MOST_STATES, Finite, finite, unseen
 from entropic_bpi.sampling.witness import BEFORE_THE_FIRST, Batch
 from entropic_bpi.types import Transitions
+
+if TYPE_CHECKING:
+    import duckdb
 
 __all__ = ["Log", "Outcomes", "Projection"]
 
@@ -179,6 +181,8 @@ class Log:
             "terminated": terminated,
             "truncated": None if cut else truncated,
         }
+        import duckdb  # only here: who has no log need not load it
+
         reading = _Reading(data)
         try:
             reading.take(columns, exclude)
@@ -443,7 +447,9 @@ class _Reading:
     """A log on its way from the data to the table ``log`` of a DuckDB database of its own."""
 
     def __init__(self, data: Any) -> None:
-        self.connection = duckdb.connect()
+        import duckdb
+
+        self.connection, self.relation = duckdb.connect(), duckdb.DuckDBPyRelation
         self.data, self.name, self.typed = data, type(data).__name__, True
         self.excluded: str | None = None
 
@@ -495,7 +501,7 @@ class _Reading:
                 # As text, so that no label is changed ('007') and a wrong entry has a line.
                 self._view(f"FROM read_csv({_text(path)}, header = true, all_varchar = true)")
                 self.typed = False
-        elif isinstance(self.data, duckdb.DuckDBPyRelation):
+        elif isinstance(self.data, self.relation):
             # It belongs to another database; a file is the way from there to here.
             self.name, path = "the relation", str(folder / "relation.parquet")
             self.data.write_parquet(path)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from entropic_bpi.sampling.environment import EnvironmentRaised
 from entropic_bpi.sampling.simulator import Simulator
 from entropic_bpi.settings import EVERY, Settings
 from entropic_bpi.types import Bounds, Plan, Transitions
+
+if TYPE_CHECKING:
+    from entropic_bpi.verification import Verification
 
 __all__ = ["Identification", "Loop"]
 
@@ -75,6 +79,19 @@ class Identification:
         """What the certified policy does on an observation; see :meth:`Certificate.policy_of`."""
         return self.certificate.policy_of(observation, step)
 
+    def report(
+        self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
+    ) -> Verification:
+        """Write a page that shows this result to whoever has to believe it; see :func:`entropic_bpi.report.write`."""
+        import entropic_bpi
+
+        return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.short(self)
+
     def __repr__(self) -> str:
         claim = self.certificate
         return (
@@ -104,7 +121,8 @@ class Loop:
         self.rng = np.random.Generator(np.random.PCG64(draws))
         # A positive 63-bit number; 0 stands for "lowest index".
         tie_seed = (int(ties.generate_state(1, np.uint64)[0]) >> 2) + 1 if self.settings.ties == "random" else 0
-        self.method: Any = methods.make(self.settings.method, self.problem, self.settings.options, tie_seed)
+        settings = self.settings
+        self.method: Any = methods.make(settings.method, self.problem, settings.options, tie_seed, settings.device)
         self.counts = Counts(self.problem)
         self.sampler = open_sampler(self.source, self.problem, self.rng, self.seed)
         self.began = time.perf_counter()

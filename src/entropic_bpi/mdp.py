@@ -523,6 +523,11 @@ class FiniteMDP:
     def __hash__(self) -> int:
         return int(self.content_hash[:15], 16)
 
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.short(self)
+
     def __repr__(self) -> str:
         kind = "stationary" if self._stationary else "per step"
         return (

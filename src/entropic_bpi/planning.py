@@ -20,11 +20,11 @@ Values, not exponentials, are carried from step to step, so nothing overflows ho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numba import get_num_threads
@@ -32,6 +32,7 @@ from scipy import optimize
 
 from entropic_bpi import _entropic
 from entropic_bpi._checks import check_finite, check_integer, check_memory, check_policy
+from entropic_bpi.discounting import discounted, tail_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import SUM_TOLERANCE, FiniteMDP, Rows, check_model
 
@@ -63,6 +64,8 @@ _BLOCKS_PER_THREAD = 4
 # Pairs (state, return so far) that are expanded before equal ones are merged; bounds the memory of a return law.
 _EXPANDED_AT_ONCE = 4_000_000
 _NO_GROWTH = np.empty((0, 0))
+# How many β share a reading of the transitions.
+_TOGETHER = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +82,9 @@ class Solution:
         The same after a given first action; computed when first asked for.
     value : float
         The optimal value at the start.
+    tail : (float, float)
+        Of a discounted return that never ends, between what is left out by ``value``: the best value of all lies between
+        ``value + tail[0]`` and ``value + tail[1]``.
     """
 
     mdp: FiniteMDP
@@ -86,10 +92,16 @@ class Solution:
     policy: np.ndarray
     values: np.ndarray
     value: float
+    tail: tuple[float, float] = (0.0, 0.0)
 
     @cached_property
     def q_values(self) -> np.ndarray:
         return np.stack([_step_q_values(self.mdp, h, self.values[h + 1], self.beta) for h in range(self.mdp.horizon)])
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.short(self)
 
     def __repr__(self) -> str:
         return f"Solution(beta={self.beta}, value={self.value:.6g}, policy {self.policy.shape})"
@@ -97,47 +109,110 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The values ``(H + 1, S)`` of a given policy, and its ``value`` at the start."""
+    """The values ``(H + 1, S)`` of a given policy, and its ``value`` at the start; ``tail`` as in :class:`Solution`."""
 
     values: np.ndarray
     value: float
+    tail: tuple[float, float] = (0.0, 0.0)
 
     def __repr__(self) -> str:
         return f"Evaluation(value={self.value:.6g})"
 
 
-def solve(mdp: FiniteMDP, beta: float) -> Solution:
+@overload
+def solve(mdp: FiniteMDP, beta: float, *, discount: float | None = None, horizon: int | None = None) -> Solution: ...
+@overload
+def solve(
+    mdp: FiniteMDP, beta: Sequence[float] | np.ndarray, *, discount: float | None = None, horizon: int | None = None
+) -> list[Solution]: ...
+def solve(
+    mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None
+) -> Solution | list[Solution]:
     r"""Find an optimal policy of a known model.
 
     Parameters
     ----------
     mdp : FiniteMDP
-    beta : float
-        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+    beta : float or sequence of floats
+        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation. For several of
+        them a list of solutions. A large dense model is read once a step for all of them, which takes a fraction of the time
+        of separate calls; otherwise it is the same as these.
+    discount : float, optional
+        γ between 0 and 1: plan for the return discounted by γ a step that never ends, see
+        :mod:`entropic_bpi.discounting`. The model's own horizon is then of no account.
+    horizon : int, optional
+        With ``discount``, how many steps to plan; what the others can add is the solution's ``tail``. Default: until γ^h is
+        a billionth.
 
     Examples
     --------
     >>> import entropic_bpi as eb
-    >>> solution = eb.solve(eb.instances.risky_bridge(horizon=7), beta=2.5)
-    >>> round(solution.value, 6)
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> round(eb.solve(bridge, beta=2.5).value, 6)
     3.043056
+    >>> [round(solution.value, 3) for solution in eb.solve(bridge, beta=[-1.0, 0.0, 2.5])]
+    [1.046, 1.5, 3.043]
     """
-    mdp, beta = check_model(mdp), check_finite("beta", beta)
-    check_memory(f"solving {mdp!r}", 2 * mdp.horizon * mdp.n_states)
-    values = np.zeros((mdp.horizon + 1, mdp.n_states))
-    policy = np.empty((mdp.horizon, mdp.n_states), dtype=np.int64)
+    mdp = check_model(mdp)
+    tail = (0.0, 0.0)
+    if discount is not None:
+        forever = discounted(mdp, discount, horizon)
+        mdp, tail = forever, tail_of(discount, forever.horizon, mdp.reward_range)
+    elif horizon is not None:
+        raise InvalidProblemError("horizon is for discounted returns, with discount=; this model's own is part of it")
+    if not (isinstance(beta, Sequence) or np.ndim(beta) > 0) or isinstance(beta, str):
+        return _solve_together(mdp, [check_finite("beta", beta)], tail)[0]
+    betas = [check_finite(f"beta[{i}]", b) for i, b in enumerate(beta)]
+    return [
+        solution
+        for first in range(0, len(betas), _TOGETHER)
+        for solution in _solve_together(mdp, betas[first : first + _TOGETHER], tail)
+    ]
+
+
+def _solve_together(mdp: FiniteMDP, betas: list[float], tail: tuple[float, float]) -> list[Solution]:
+    check_memory(f"solving {mdp!r}", 2 * len(betas) * mdp.horizon * mdp.n_states)
+    values = np.zeros((len(betas), mdp.horizon + 1, mdp.n_states))
+    policies = np.empty((len(betas), mdp.horizon, mdp.n_states), dtype=np.int64)
+    if _shares_products(mdp):
+        _solve_by_steps(mdp, betas, values, policies)
+    else:
+        for i, beta in enumerate(betas):
+            _solve_alone(mdp, beta, values[i], policies[i])
+    return [
+        Solution(mdp, beta, policies[i], values[i], _start_risk(mdp, values[i, 0], beta), tail)
+        for i, beta in enumerate(betas)
+    ]
+
+
+def _shares_products(mdp: FiniteMDP) -> bool:
+    """Whether several β are planned by products of matrices: where the model is dense and not tiny.
+
+    A sparse step is quicker one β after the other: the values of one stay in the fastest memory, those of many do not.
+    """
+    return not (mdp.is_sparse or mdp.next_state_rewards or _is_tiny(mdp))
+
+
+def _is_tiny(mdp: FiniteMDP) -> bool:
     pairs = mdp.n_states * mdp.n_actions
-    is_tiny = pairs <= _FEW_PAIRS and (mdp.is_sparse or pairs * mdp.n_states <= _SMALL_MATRIX)
-    if not (is_tiny and _plan_in_one_call(mdp, beta, values, policy, improve=True)):
-        _solve_by_steps(mdp, beta, values, policy)
-    return Solution(mdp, beta, policy, values, _start_risk(mdp, values[0], beta))
+    return pairs <= _FEW_PAIRS and (mdp.is_sparse or pairs * mdp.n_states <= _SMALL_MATRIX)
 
 
-def evaluate(mdp: FiniteMDP, policy: Any, beta: float) -> Evaluation:
+def _solve_alone(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
+    if _is_tiny(mdp) and _plan_in_one_call(mdp, beta, values, policy, improve=True):
+        return
+    if mdp.is_sparse and not mdp.next_state_rewards:
+        _solve_sparse(mdp, beta, values, policy)
+    else:
+        _solve_by_steps(mdp, [beta], values[None], policy[None])
+
+
+def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None = None) -> Evaluation:
     """Entropic risk of the return under a policy; positive ``beta`` is risk-seeking.
 
     A policy is an integer array ``(H, S)``, or ``(S,)`` that does the same at every step; or, to choose at random, an array
-    ``(H, S, A)`` of probabilities.
+    ``(H, S, A)`` of probabilities. With a ``discount`` γ it is the return discounted by γ a step, and the number of steps
+    is the policy's; what may follow is the ``tail``.
 
     Examples
     --------
@@ -151,8 +226,12 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float) -> Evaluation:
     True
     """
     mdp, beta = check_model(mdp), check_finite("beta", beta)
-    values = np.zeros((mdp.horizon + 1, mdp.n_states))
     shape = _shape_of(policy)
+    if discount is not None:
+        forever = discounted(mdp, discount, shape[0] if len(shape) > 1 else None)
+        tail = tail_of(discount, forever.horizon, mdp.reward_range)
+        return replace(evaluate(forever, policy, beta), tail=tail)
+    values = np.zeros((mdp.horizon + 1, mdp.n_states))
     if len(shape) == 3:
         _evaluate_mixed(mdp, beta, values, _check_mixed(policy, (mdp.horizon, mdp.n_states, mdp.n_actions)))
         return Evaluation(values, _start_risk(mdp, values[0], beta))
@@ -188,15 +267,15 @@ def _plan_in_one_call(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: n
     return _entropic.backward_induction(*transitions, rewards, beta, improve, values, policy, scratch)
 
 
-def _solve_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
-    if mdp.is_sparse and not mdp.next_state_rewards:
-        return _solve_sparse(mdp, beta, values, policy)
+def _solve_by_steps(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
+    """Fill in ``values`` ``(β, H + 1, S)`` and ``policies`` ``(β, H, S)`` backwards."""
     states = np.arange(mdp.n_states)
     for h in reversed(range(mdp.horizon)):
-        q_values = _step_q_values(mdp, h, values[h + 1], beta)
-        best = q_values.max(axis=1, keepdims=True)
-        policy[h] = (q_values >= best - _entropic.TIE * np.abs(best)).argmax(axis=1)
-        values[h] = q_values[states, policy[h]]
+        tables = _tables_of_q_values(mdp, h, list(values[:, h + 1]), betas)
+        for q_values, value, policy in zip(tables, values, policies, strict=True):
+            best = q_values.max(axis=1, keepdims=True)
+            policy[h] = (q_values >= best - _entropic.TIE * np.abs(best)).argmax(axis=1)
+            value[h] = q_values[states, policy[h]]
 
 
 def _evaluate_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
@@ -241,13 +320,19 @@ def _evaluate_mixed(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.
 
 def _step_q_values(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
     """The backup ``(S, A)`` of ``values`` at step ``h``."""
+    return _tables_of_q_values(mdp, h, [values], [beta])[0]
+
+
+def _tables_of_q_values(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float]) -> list[np.ndarray]:
+    """The backup ``(S, A)`` at step ``h`` for each β and its ``values``."""
     shape = (mdp.n_states, mdp.n_actions)
     if mdp.next_state_rewards or mdp.is_sparse:
-        risks = _risk_of_rows(mdp, h, values, beta, np.arange(shape[0] * shape[1]))
+        rows = np.arange(shape[0] * shape[1])
+        risks = [_risk_of_rows(mdp, h, after, beta, rows) for after, beta in zip(values, betas, strict=True)]
     else:
-        risks = _dense_risks(mdp, h, values, beta)
-    risks = risks.reshape(shape)
-    return risks if mdp.next_state_rewards else risks + mdp.step_rewards(h)
+        risks = _dense_risks(mdp, h, values, betas)
+    tables = [each.reshape(shape) for each in risks]
+    return tables if mdp.next_state_rewards else [table + mdp.step_rewards(h) for table in tables]
 
 
 def _risk_of_rows(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
@@ -271,12 +356,23 @@ def _scale(values: np.ndarray, beta: float) -> _entropic.Terms:
         return near, np.exp(beta * (values - top)), centre, top, beta
 
 
-def _dense_risks(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
-    """One matrix product for all rows, a second one if some need the far form."""
+def _dense_risks(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float]) -> list[np.ndarray]:
+    """One matrix product for all rows and every β, a second one for those β of which some rows need the far form."""
     kernel = mdp.step_kernel(h)
     assert kernel is not None
-    near, far, centre, top, beta = _scale(values, beta)
-    sums = kernel @ near
+    scales = [_scale(after, beta) for after, beta in zip(values, betas, strict=True)]
+    if (
+        len(scales) == 1
+    ):  # a product with a vector, which a library does in another way than with a matrix of one column
+        sums = [kernel @ scales[0][0]]
+    else:
+        sums = list((kernel @ np.stack([scale[0] for scale in scales], axis=1)).T)
+    return [_risks_of_sums(mdp, h, *each) for each in zip(sums, values, scales, strict=True)]
+
+
+def _risks_of_sums(mdp: FiniteMDP, h: int, sums: np.ndarray, values: np.ndarray, scale: _entropic.Terms) -> np.ndarray:
+    """The risks of ``values`` over all rows from the near ``sums``."""
+    _, far, centre, top, beta = scale
     if beta == 0:
         return np.asarray(centre + sums)
     is_near = sums > _entropic.SMALLEST_ARGUMENT - 1.0
@@ -284,6 +380,8 @@ def _dense_risks(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.
         return np.asarray(centre + np.log1p(sums) / beta)
     risks = np.empty_like(sums)
     risks[is_near] = centre + np.log1p(sums[is_near]) / beta
+    kernel = mdp.step_kernel(h)
+    assert kernel is not None
     sums = kernel @ far
     is_far = ~is_near & (sums > _entropic.SMALLEST_SUM)
     risks[is_far] = top + np.log(sums[is_far]) / beta

@@ -15,11 +15,13 @@ from entropic_bpi._text import drawable
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate import Certificate
+    from entropic_bpi.frontier import Front
     from entropic_bpi.learners import Run
     from entropic_bpi.shortfall import Missing
 
 __all__ = [
     "COLOURS",
+    "front",
     "grid",
     "interval",
     "missing",
@@ -265,6 +267,33 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int]) -> Figure:
     axes.set_ylabel(f"{value} (units of reward)")
     every = "All α" if tail else "All β"
     axes.set_title(f"{every} at once with probability at least {1 - claims[0].delta:g}", fontsize="medium")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    tidy(axes)
+    return figure
+
+
+def front(found: Front, *, alpha: float = 0.05) -> Figure:
+    """Risk against reward of the policies that are optimal for some β: the mean of the return over its standard deviation.
+
+    Below each policy is the mean of the worst fraction ``alpha`` of its returns, and beside it for which β it is optimal.
+    """
+    rows = found.table(alpha)
+    spread = [row.std for row in rows]
+    figure = new_figure(5.2, 3.8)
+    axes = figure.subplots()
+    axes.plot(spread, [row.mean for row in rows], color=COLOURS[0], alpha=0.4, linewidth=1.0, zorder=1)
+    axes.vlines(spread, [row.cvar for row in rows], [row.mean for row in rows], color="grey", linewidth=0.6, zorder=1)
+    axes.scatter(spread, [row.mean for row in rows], color=COLOURS[0], label="mean of the return", zorder=2)
+    worst = f"mean of the worst {100 * alpha:g} % of the returns"
+    axes.scatter(spread, [row.cvar for row in rows], color=COLOURS[1], marker="v", s=24, label=worst, zorder=2)
+    for row in rows:
+        beside: dict[str, Any] = {"textcoords": "offset points", "xytext": (7, 4), "fontsize": 6.5}
+        white = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}
+        axes.annotate(f"β {short(row.low)} to {short(row.high)}", (row.std, row.mean), bbox=white, **beside)
+    axes.margins(x=0.18, y=0.12)
+    axes.set_xlabel("standard deviation of the return (units of reward)")
+    axes.set_ylabel("return (units of reward)")
+    axes.set_title("Optimal policies, each with the β for which it is optimal", fontsize="medium")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     tidy(axes)
     return figure

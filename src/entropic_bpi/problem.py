@@ -19,6 +19,7 @@ import numpy as np
 from entropic_bpi._checks import LARGEST_REACH, check_finite, check_memory, check_positive, check_probability
 from entropic_bpi._compile import inlined
 from entropic_bpi._text import shown
+from entropic_bpi.discounting import factors, tail_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.types import Goal
@@ -134,6 +135,8 @@ class Problem:
         state and, where rewards are learned, what is paid on the way. It does not concern the start.
     return_range : (float, float) or None
         Declared, where rewards are learned: the return of every episode lies in it, whatever is played.
+    discount : float or None
+        γ: a reward after h steps counts γ^h times, and the return never ends: the horizon is what is planned of it.
     alpha : float or None
         The level of the entropic value at risk, where that is the risk.
     lams : tuple of float or None
@@ -158,6 +161,7 @@ class Problem:
     reward_law: str = "fixed"
     max_successors: int | None = None
     return_range: tuple[float, float] | None = None
+    discount: float | None = None
     alpha: float | None = None
     lams: tuple[float, ...] | None = None
 
@@ -215,11 +219,26 @@ class Problem:
             return float(self.rewards.min()), float(self.rewards.max())
         return float(self.slots.low.min()), float(self.slots.high.max())
 
+    @cached_property
+    def factors(self) -> np.ndarray:
+        """How often a reward of each step counts: γ^h, or 1."""
+        return factors(self.discount, self.horizon)
+
+    @cached_property
+    def duration(self) -> float:
+        """What a reward of 1 at every step adds up to: the number of steps, unless they are discounted."""
+        return self.horizon if self.discount is None else math.fsum(self.factors)
+
+    @cached_property
+    def tail(self) -> tuple[float, float]:
+        """Between what is earned after the horizon, where returns are discounted; see :mod:`entropic_bpi.discounting`."""
+        return tail_of(self.discount, self.horizon, self.reward_range)
+
     @property
     def return_spread(self) -> float:
-        """How far apart two returns can be, by the rewards alone."""
+        """How far apart two returns can be before the horizon, by the rewards alone."""
         low, high = self.reward_range
-        return (high - low) * self.horizon
+        return (high - low) * self.duration
 
     @property
     def widened_return_range(self) -> tuple[float, float]:
@@ -296,6 +315,28 @@ class Problem:
         if self.random_rewards and 0 < high - low < _NARROWEST_RANGE * max(-low, high):
             raise InvalidProblemError(
                 f"random rewards from {low!r} to {high!r} are too close together for doubles: subtract what they share"
+            )
+
+    def check_discount(self) -> None:
+        """Refuse what is not proved for discounted returns."""
+        if self.discount is None:
+            return
+        check_probability("discount", self.discount)
+        if self.alpha is not None:
+            raise InvalidProblemError("discount and EVaR together are not there yet: give beta=, or a finite horizon")
+        if self.return_range is not None:
+            raise InvalidProblemError(
+                "discount and return_range: how the two go together is not proved; give one of them"
+            )
+        if self.random_rewards:
+            raise InvalidProblemError(
+                "discount needs rewards='fixed': what a random reward is worth depends on beta times its discount, and "
+                "delta would have to pay for every step"
+            )
+        tables = self.slots.low if self.rewards is None else self.rewards
+        if len(tables) > 1:
+            raise InvalidProblemError(
+                "discount is for processes that never end: rewards must be the same at every step"
             )
 
     def place(self, row: int) -> str:
@@ -375,6 +416,7 @@ class Problem:
         successors: tuple[np.ndarray, np.ndarray] | None = None,
         max_successors: int | None = None,
         return_range: tuple[float, float] | None = None,
+        discount: float | None = None,
         alpha: float | None = None,
     ) -> Problem:
         """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
@@ -418,6 +460,7 @@ class Problem:
             reward_law=reward_law,
             max_successors=max_successors,
             return_range=return_range,
+            discount=discount,
             alpha=alpha,
         )
         if alpha is not None and problem.random_rewards:
@@ -425,6 +468,7 @@ class Problem:
         assert problem.reward_range[0] == low
         assert problem.reward_range[1] in (high, reward_range[1])
         problem._check_range()
+        problem.check_discount()
         return problem
 
     @classmethod
@@ -438,6 +482,7 @@ class Problem:
         stationary: bool = False,
         successors: Any = None,
         max_successors: int | None = None,
+        discount: float | None = None,
         alpha: float | None = None,
     ) -> Problem:
         """The problem of identifying a good policy of ``mdp`` when its probabilities are hidden."""
@@ -466,9 +511,11 @@ class Problem:
             action_names=mdp.action_names,
             source_hash=mdp.content_hash,
             max_successors=max_successors,
+            discount=discount,
             alpha=alpha,
         )
         problem._check_range()
+        problem.check_discount()
         return problem
 
 

@@ -57,6 +57,10 @@ def check_log(name: str, data: Any) -> Log:
     return data
 
 
+def check_device(name: str, device: Any) -> str:
+    return check_choice(name, device, ("cpu", "gpu"))
+
+
 def check_method(name: str, method: Any) -> str:
     return check_choice(name, method, methods.names())
 
@@ -85,6 +89,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_successors": check_integer,
     "reward_range": check_range,
     "return_range": check_range,
+    "discount": check_probability,
     "horizon": check_integer,
     "max_episodes": check_integer,
     "seed": check_seed,
@@ -93,6 +98,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_states": check_integer,
     "data": check_log,
     "rewards": check_rewards,
+    "device": check_device,
 }
 """For each argument that can be judged alone: ``check(name, value)`` returns it in its final form or raises."""
 
@@ -118,6 +124,7 @@ class Settings:
     max_successors : int or None
     horizon : int or None
     reward_range, return_range : (float, float) or None
+    discount : float or None
     rewards : str
         The law of the rewards, one of :data:`entropic_bpi.problem.REWARD_LAWS`.
     data : Log or None
@@ -127,6 +134,8 @@ class Settings:
     max_episodes : int or None
     seed : int or None
         None: a fresh one.
+    device : str
+        Where plans are made.
     """
 
     goal: Goal
@@ -141,11 +150,13 @@ class Settings:
     reward_range: tuple[float, float] | None = None
     rewards: str = "fixed"
     return_range: tuple[float, float] | None = None
+    discount: float | None = None
     data: Log | None = None
     num_envs: int = 1
     max_states: int | None = None
     max_episodes: int | None = None
     seed: int | None = None
+    device: str = "cpu"
 
     @classmethod
     def of(
@@ -161,7 +172,13 @@ class Settings:
             for name, value in given.items()
             if value is not None
         }
-        return cls(goal=goal, method=method, options=methods.check_options(method, options), **checked)
+        settings = cls(goal=goal, method=method, options=methods.check_options(method, options), **checked)
+        methods.check_device(method, settings.device)
+        if settings.device != "cpu" and settings.replan == EVERY:
+            raise InvalidProblemError(
+                f"device={settings.device!r} plans after batches of episodes; leave replan='every' to device='cpu'"
+            )
+        return settings
 
     def facts(self) -> dict[str, Any]:
         """What makes a run the one that it is: everything but its length, its seed, and the goal, which the problem has."""

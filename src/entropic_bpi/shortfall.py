@@ -27,17 +27,13 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import Problem
 from entropic_bpi.types import Transitions
 
-__all__ = ["Missing", "Row", "missing"]
+__all__ = ["Missing", "Row", "limits", "missing", "planned_policy"]
 
 _FIRST_TRIES = 100
 _MOST_DOUBLINGS = 24
 _MOST_TRIALS = 300
 # How much an action counts that neither policy plays, in a state where it could.
 _OTHERS = 0.1
-# How much an action counts that neither policy plays, in a state where it could.
-_OTHERS = 0.1
-# A fall of the gap by less than this part of it is none.
-_NOTHING = 1e-3
 
 
 class Row(NamedTuple):
@@ -119,14 +115,39 @@ def missing(certificate: Certificate, *, target: float | None = None, rows: int 
     return forecast.plan(check_positive("target", target))
 
 
+def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
+    """What limits the gap now: the rows of :func:`missing` whose visits matter, without its plan of experiments.
+
+    Of a method other than ``"kl"`` only how often rows were visited is known: ``fall`` is 0, and those that the policy plays
+    most often come first.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> from entropic_bpi.shortfall import limits
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> run = eb.identify(bridge, beta=-1.0, eps=0.1, delta=0.1, successors="model", max_episodes=30, seed=0)
+    >>> falls = [row.fall for row in limits(run.certificate)]
+    >>> falls[0] > 0 and falls == sorted(falls, reverse=True)
+    True
+    """
+    rows = check_integer("rows", rows)
+    if certificate.method == "kl":
+        return _Forecast(certificate, rows).limits()
+    problem, seen = certificate.problem, certificate.transitions
+    played = np.sum(_occupancy(problem, seen, planned_policy(certificate)), axis=0)
+    visits = np.bincount(seen.rows, seen.times, problem.n_rows)
+    most = [int(row) for row in np.argsort(-played, kind="stable")[:rows] if played[row] > 0 and problem.at_risk[row]]
+    return tuple(_row(problem, row, int(visits[row]), 0.0, int(visits[row])) for row in most)
+
+
 class _Forecast:
     """Bounds of one policy under more visits than there were."""
 
     def __init__(self, certificate: Certificate, rows: int) -> None:
         self.certificate, self.problem = certificate, certificate.problem
         self.method: Any = methods.make("kl", self.problem, {}, 0)
-        first = np.zeros((int(self.problem.artificial), self.problem.n_states), dtype=np.int64)
-        self.policy = np.concatenate([first, certificate.policy])
+        self.policy = planned_policy(certificate)
         self.seen = certificate.transitions
         self.visits = np.bincount(self.seen.rows, self.seen.times, self.problem.n_rows).astype(np.int64)
         self.played, self.rows = self._played(), rows
@@ -235,14 +256,31 @@ class _Forecast:
         return self.trials <= _MOST_TRIALS and self.gap(factor) <= target
 
     def _row(self, row: int, fall: float, factor: int) -> Row:
-        problem, visits = self.problem, int(self.visits[row])
+        visits = int(self.visits[row])
         needed = visits + (int(self._repeated(row, factor).times.sum()) if factor > 1 else 0)
-        if problem.artificial and row == problem.n_rows - 1:
-            return Row(None, None, None, visits, fall, needed)
-        pair, action = divmod(row, problem.n_actions)
-        step, state = divmod(pair, problem.n_states)
-        names = problem.state_names[state], problem.action_names[action]
-        return Row(None if problem.stationary else step, *names, visits, fall, needed)
+        return _row(self.problem, row, visits, fall, needed)
+
+    def limits(self) -> tuple[Row, ...]:
+        """The rows worth a trial, by what twice their visits would change."""
+        gap = self.gap({})
+        falls = {row: gap - self.gap({row: 2}) for row in self._promising()}
+        rows = [self._row(row, fall, 1) for row, fall in falls.items() if fall > 0]
+        return tuple(sorted(rows, key=lambda row: -row.fall))
+
+
+def _row(problem: Problem, row: int, visits: int, fall: float, needed: int) -> Row:
+    if problem.artificial and row == problem.n_rows - 1:
+        return Row(None, None, None, visits, fall, needed)
+    pair, action = divmod(row, problem.n_actions)
+    step, state = divmod(pair, problem.n_states)
+    names = problem.state_names[state], problem.action_names[action]
+    return Row(None if problem.stationary else step, *names, visits, fall, needed)
+
+
+def planned_policy(certificate: Certificate) -> np.ndarray:
+    """The policy with the artificial first step of a random start."""
+    first = np.zeros((int(certificate.problem.artificial), certificate.problem.n_states), dtype=np.int64)
+    return np.concatenate([first, certificate.policy])
 
 
 def _occupancy(problem: Problem, seen: Transitions, policy: np.ndarray) -> list[np.ndarray]:

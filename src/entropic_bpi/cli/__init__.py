@@ -5,7 +5,19 @@ Modules that take time to import are imported inside the commands, so that ``--h
 
 from __future__ import annotations
 
-from entropic_bpi.cli import bounds, certify, compare, experiments, identify, solve, spectrum, validate, verify
+from entropic_bpi.cli import (
+    bounds,
+    certify,
+    compare,
+    experiments,
+    front,
+    identify,
+    report,
+    solve,
+    spectrum,
+    validate,
+    verify,
+)
 from entropic_bpi.cli._app import app, main
 
 __all__ = [
@@ -14,8 +26,10 @@ __all__ = [
     "certify",
     "compare",
     "experiments",
+    "front",
     "identify",
     "main",
+    "report",
     "solve",
     "spectrum",
     "validate",
@@ -24,11 +38,13 @@ __all__ = [
 
 app.command("instances")(solve.instances)
 app.command("solve")(solve.solve)
+app.command("front")(front.front)
 app.command("identify")(identify.identify)
 app.command("certify")(certify.certify)
 app.command("spectrum")(spectrum.spectrum)
 app.command("compare")(compare.compare)
 app.command("verify")(verify.verify)
+app.command("report")(report.report)
 app.command("bounds")(bounds.bounds)
 app.command("reproduce")(experiments.reproduce)
 app.command("sweep")(experiments.sweep)

@@ -133,6 +133,8 @@ def _top(
 
         entropic-bpi identify risky-bridge --beta -1 --eps 0.2 --delta 0.1 --successors model --out run
 
+        entropic-bpi report run -o report.html
+
         entropic-bpi spectrum run --beta -3:1:0.1 --out run
 
         entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --learners rsvi2,rovi --seeds 5 --out regret

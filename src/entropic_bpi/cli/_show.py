@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from entropic_bpi._text import printable
+from entropic_bpi.choices import Choice, certified_choices, choices_of
 from entropic_bpi.errors import InvalidProblemError
 
 if TYPE_CHECKING:
-    import numpy as np
     from rich.console import Console
     from rich.progress import Progress
 
@@ -39,19 +39,6 @@ _SHOWN_CHOICES = 40
 OutOption = Annotated[
     Path, typer.Option(metavar="DIR", help="Folder for the results; nothing in it is overwritten.", show_default=False)
 ]
-
-
-class Choice(NamedTuple):
-    """What a policy does in a state from ``first_step`` to ``last_step`` (0-based)."""
-
-    state: str
-    action: str
-    first_step: int
-    last_step: int
-
-    @property
-    def steps(self) -> str:
-        return f"{self.first_step}" if self.first_step == self.last_step else f"{self.first_step}-{self.last_step}"
 
 
 def terminal() -> Console:
@@ -128,46 +115,6 @@ def bound_rows(certificate: Certificate) -> list[tuple[str, str]]:
         ("interval", f"{interval}, {surely}"),
         ("gap", f"best {value} - {value} of the policy <= {certificate.gap:.6g}"),
     ]
-
-
-def choices_of(
-    policy: np.ndarray, reached: Iterable[Sequence[int]], state_names: Sequence[str], action_names: Sequence[str]
-) -> list[Choice]:
-    """What the policy does in the states ``reached`` at each step; steps merge until the state's action changes."""
-    current: dict[int, int] = {}  # state → its choice in the list
-    choices: list[Choice] = []
-    for h, states in enumerate(reached):
-        for s in states:
-            action = action_names[policy[h, s]]
-            if s in current and choices[current[s]].action == action:
-                choices[current[s]] = choices[current[s]]._replace(last_step=h)
-            else:
-                current[s] = len(choices)
-                choices.append(Choice(state_names[s], action, h, h))
-    return choices
-
-
-def certified_choices(certificate: Certificate) -> list[Choice]:
-    """What the certified policy does in the states that it reaches along transitions that were observed."""
-    problem, policy = certificate.problem, certificate.policy
-    return choices_of(policy, _seen_to_reach(certificate), problem.state_names, problem.action_names)
-
-
-def _seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
-    import numpy as np
-
-    problem, seen = certificate.problem, certificate.transitions
-
-    def after(rows: np.ndarray) -> np.ndarray:
-        return np.unique(seen.successors[np.isin(seen.rows, rows)])
-
-    first = problem.rows_at(0, np.array([0]))
-    states = after(first) if problem.start is None else np.array([problem.start])
-    over = problem.n_states - 1 if problem.black_box_rewards else -1  # the state after the end, where nothing is chosen
-    for h in range(problem.horizon):
-        yield states[states != over].tolist()
-        rows = problem.rows_at(h + problem.artificial, states).reshape(len(states), problem.n_actions)
-        states = after(rows[np.arange(len(states)), certificate.policy[h, states]])
 
 
 def show_policy(console: Console, choices: Sequence[Choice]) -> None:

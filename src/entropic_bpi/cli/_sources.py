@@ -12,6 +12,7 @@ from entropic_bpi.errors import InvalidProblemError
 
 __all__ = [
     "BetaOption",
+    "DiscountOption",
     "EVaROption",
     "EitherBetaOption",
     "HorizonOption",
@@ -20,6 +21,7 @@ __all__ = [
     "SourceArgument",
     "parse_params",
     "risk_of",
+    "steps_of",
 ]
 
 SourceArgument = Annotated[
@@ -40,6 +42,12 @@ EVaROption = Annotated[
         metavar="ALPHA",
         help="Instead of --beta: the entropic value at risk of this level; 0.05 is about the worst return in 20.",
         show_default=False,
+    ),
+]
+DiscountOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GAMMA", help="Discount rewards by this factor a step, for ever; --horizon may then be left out."
     ),
 ]
 HorizonOption = Annotated[
@@ -65,6 +73,15 @@ def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:
     if (beta is None) == (evar is None):
         raise InvalidProblemError(f"give either --beta or --evar, not {'neither' if beta is None else 'both'}")
     return {"beta": beta} if evar is None else {"risk": EVaR(evar)}
+
+
+def steps_of(source: str, horizon: int | None, discount: float | None) -> int | None:
+    """The horizon to build a model with: where rewards are discounted it does not matter, but a saved model has its own."""
+    from entropic_bpi.instances.sources import is_environment
+
+    if discount is None:
+        return horizon
+    return 1 if is_environment(source) else None
 
 
 def parse_params(entries: Sequence[str] | None) -> dict[str, Any]:

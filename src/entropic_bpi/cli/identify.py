@@ -25,6 +25,7 @@ from entropic_bpi.cli._show import (
     terminal,
 )
 from entropic_bpi.cli._sources import (
+    DiscountOption,
     EitherBetaOption,
     EVaROption,
     HorizonOption,
@@ -33,6 +34,7 @@ from entropic_bpi.cli._sources import (
     SourceArgument,
     parse_params,
     risk_of,
+    steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
 
@@ -116,6 +118,7 @@ def identify(
     seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
     ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
     horizon: HorizonOption = None,
+    discount: DiscountOption = None,
     param: ParamOption = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for certificate, history, plot and checkpoint.")
@@ -152,6 +155,8 @@ def identify(
 
         entropic-bpi identify risky-bridge --beta 0.5 --eps 0.2 --delta 0.1 --method bernstein --constants sharp
 
+        entropic-bpi identify river-swim --beta -1 --discount 0.8 --eps 0.5 --delta 0.1 --successors model -p n_states=4
+
         entropic-bpi identify model.npz --beta 2 --eps 0.1 --delta 0.1 --max-episodes 100000 --seed 1 --json
 
     With --out the run can be interrupted at any time: the same command with --resume goes on to the same result, bit for
@@ -167,7 +172,9 @@ def identify(
     import entropic_bpi as eb
     from entropic_bpi.instances.sources import is_environment
 
-    model, given = _open_source(source, horizon, param, reward_range)
+    model, given = _open_source(source, steps_of(source, horizon, discount), param, reward_range)
+    if discount is not None or reward_range is not None:
+        given["horizon"] = horizon
     options: dict[str, Any] = {
         **given,
         **risk_of(beta, evar),
@@ -179,6 +186,7 @@ def identify(
         "successors": _read_successors(successors),
         "max_successors": max_successors,
         "return_range": return_range,
+        "discount": discount,
         "replan": _read_replan(replan),
         "sampling": sampling,
         "rewards": rewards,
@@ -228,7 +236,7 @@ def _open_source(
             "--reward-range is for environments (gym:ENV_ID, file.py:Class), which are then played"
         )
     environment = maker_of(source.removeprefix("gym:"), options) if options else source
-    return environment, {"horizon": horizon, "reward_range": reward_range}
+    return environment, {"reward_range": reward_range}
 
 
 def _read_successors(text: str | None) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from entropic_bpi.cli._show import Choice, attitude, choices_of, show_policy, terminal
+from entropic_bpi.choices import Choice, choices_of, reached_by
+from entropic_bpi.cli._show import attitude, show_policy, terminal
 from entropic_bpi.cli._sources import (
+    DiscountOption,
     EitherBetaOption,
     EVaROption,
     HorizonOption,
@@ -17,6 +19,7 @@ from entropic_bpi.cli._sources import (
     SourceArgument,
     parse_params,
     risk_of,
+    steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
 
@@ -59,6 +62,7 @@ def solve(
     beta: EitherBetaOption = None,
     evar: EVaROption = None,
     horizon: HorizonOption = None,
+    discount: DiscountOption = None,
     param: ParamOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -75,35 +79,25 @@ def solve(
         entropic-bpi solve gym:FrozenLake-v1 --horizon 100 --beta -1 -p is_slippery=false
 
         entropic-bpi solve model.npz --beta 0
+
+        entropic-bpi solve river-swim --beta -1 --discount 0.95 -p n_states=6
     """
     from entropic_bpi import planning
+    from entropic_bpi.discounting import discounted
     from entropic_bpi.evar import solve_evar
     from entropic_bpi.instances.sources import model_of
 
     risk = risk_of(beta, evar)
-    mdp = model_of(source, horizon, parse_params(param))
+    mdp = model_of(source, steps_of(source, horizon, discount), parse_params(param))
+    if discount is not None:
+        mdp = discounted(mdp, discount, horizon)
     solution = planning.solve(mdp, risk["beta"]) if evar is None else solve_evar(mdp, evar)
     law = _small_law(mdp, solution.policy)
-    choices = choices_of(solution.policy, _reached(mdp, solution.policy), mdp.state_names, mdp.action_names)
+    choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
     if as_json:
         print(json.dumps(_solution_as_json(source, mdp, solution, evar, law, choices), indent=2))
     else:
         _show_solution(source, mdp, solution, evar, law, choices)
-
-
-def _reached(mdp: FiniteMDP, policy: np.ndarray) -> Iterator[list[int]]:
-    """For each step the states in which the policy may be."""
-    import numpy as np
-
-    reached = mdp.start_distribution > 0
-    for h in range(mdp.horizon):
-        states = np.flatnonzero(reached)
-        yield states.tolist()
-        rows = mdp.step_rows(h)
-        reached = np.zeros(mdp.n_states, dtype=bool)
-        for row in states * mdp.n_actions + policy[h, states]:
-            entries = slice(rows.indptr[row], rows.indptr[row + 1])
-            reached[rows.indices[entries][rows.probabilities[entries] > 0]] = True
 
 
 def _small_law(mdp: FiniteMDP, policy: np.ndarray) -> ReturnLaw | None:

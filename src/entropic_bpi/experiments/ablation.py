@@ -32,7 +32,8 @@ from entropic_bpi.counts import Counts
 from entropic_bpi.loop import Loop
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.methods.bernstein import Bernstein, Tables
-from entropic_bpi.methods.kl import KL, refresh_radii
+from entropic_bpi.methods.kl import KL
+from entropic_bpi.methods.kl_states import refresh_radii
 from entropic_bpi.planning import solve
 from entropic_bpi.settings import EVERY
 from entropic_bpi.types import Plan

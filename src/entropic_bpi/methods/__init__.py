@@ -16,7 +16,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import Problem
 from entropic_bpi.types import Bounds, Claim, Plan
 
-__all__ = ["Method", "check_options", "find", "make", "names", "register"]
+__all__ = ["Method", "check_device", "check_options", "find", "make", "names", "register"]
 
 _BUILT_IN = {"kl": "KL", "bernstein": "Bernstein"}
 _REGISTERED: dict[str, type[Method]] = {}
@@ -38,6 +38,8 @@ class Method(Protocol):
         Those on which every claim is true: if they held and a claim is false, the proof or the code is wrong.
     unused : dict
         For a choice of an option, the declarations (``"stationary"``, ``"successors"``) that it does not use.
+    devices : tuple of str, optional
+        Where it can plan, if not on the CPU alone; it is then made with ``device=…`` for another.
     """
 
     options: ClassVar[Mapping[str, tuple[str, ...]]]
@@ -95,14 +97,23 @@ def check_options(name: str, given: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def make(name: str, problem: Problem, options: Mapping[str, str], seed: int) -> Method:
+def check_device(name: str, device: str) -> None:
+    """Whether the method can plan there; where nothing is said, it is the CPU."""
+    if device not in getattr(find(name), "devices", ("cpu",)):
+        raise InvalidProblemError(f"device={device!r} is for method='kl'; method={name!r} plans on the CPU")
+
+
+def make(name: str, problem: Problem, options: Mapping[str, str], seed: int, device: str = "cpu") -> Method:
     """The method, ready for counts of ``problem``; ``seed`` breaks ties, 0 in favour of the lowest action."""
     kind: Any = find(name)
+    place = {} if device == "cpu" else {"device": device}
     if problem.alpha is not None:
         if name != "kl":
             raise InvalidProblemError(
                 f"risk=EVaR needs method='kl', whose event holds for every beta at once; got method={name!r}"
             )
+        if place:
+            raise InvalidProblemError(f"risk=EVaR plans at many beta on the CPU; got device={device!r}")
         from entropic_bpi.methods.evar import EVaRKL as kind
-    method: Method = kind(problem, seed=seed, **options)
+    method: Method = kind(problem, seed=seed, **options, **place)
     return method

@@ -321,6 +321,8 @@ class Bernstein:
             raise InvalidProblemError(
                 "method='bernstein' makes no use of max_successors: use method='kl', or leave it out"
             )
+        if problem.discount is not None:
+            raise InvalidProblemError("discount needs method='kl': the paper's method is for finitely many steps")
         low, high = problem.reward_range
         inside = low >= 0 and high <= 1
         self.shift, self.scale = (0.0, 1.0) if inside else (low, (high - low) or 1.0)

@@ -170,6 +170,7 @@ class EVaRKL:
 
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
         assert problem.alpha is not None
+        problem.check_discount()
         self.problem, self.sampling, self.seed = problem, sampling, seed
         self.alpha, self.c = problem.alpha, -math.log(problem.alpha)
         self.lowest, self.spread = _range_of(problem)

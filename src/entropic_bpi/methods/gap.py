@@ -74,7 +74,7 @@ def slot_weight(rules: Rules, ledger: Ledger, step: int, slot: int, upper: bool)
         return 1.0
     t = step if ledger.low.shape[0] > 1 else 0
     reward = ledger.high[t, slot] if upper == (rules.beta > 0.0) else ledger.low[t, slot]
-    return math.exp(rules.beta * (reward - rules.shift))
+    return math.exp(rules.beta * rules.factor[step] * (reward - rules.shift))
 
 
 @inlined

@@ -38,49 +38,38 @@ from numba import prange
 
 from entropic_bpi._checks import check_reach
 from entropic_bpi._compile import compiled, inlined, inner, parallel
-from entropic_bpi._ties import wins_tie
 from entropic_bpi.counts import Counts, Ledger, spare_slots
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.gap import (
-    SAME_TOLERANCE,
-    action_weight,
-    deviation_ratio,
-    ratio_of,
-    row_extreme,
-    same_ratio,
-    slot_value,
-)
+from entropic_bpi.methods.gap import SAME_TOLERANCE
 from entropic_bpi.methods.kl_ball import TOLERANCE
-from entropic_bpi.methods.kl_records import (
-    Box,
-    Candidate,
-    Deviation,
-    Optimism,
-    Place,
-    Rules,
-    Scratch,
-    Trial,
-    new_scratch,
+from entropic_bpi.methods.kl_records import Candidate, Optimism, Place, Rules, Scratch, Trial, new_scratch
+from entropic_bpi.methods.kl_states import (
+    GIVEN,
+    PESSIMISTIC_BEST,
+    ROUNDING,
+    SMALLEST_GAP,
+    backup,
+    candidate_state,
+    optimistic_state,
+    refresh_radii,
 )
 from entropic_bpi.methods.pairs import occupied_states, pair_ratio
-from entropic_bpi.methods.rates import mixture_radius, reached
+from entropic_bpi.methods.rates import reached
 from entropic_bpi.methods.rewards import RewardBounds
-from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at, row_of
+from entropic_bpi.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at
 from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
 
-__all__ = ["KL", "planning_beta", "refresh_radii"]
+__all__ = ["KL", "planning_beta"]
 
 SMALLEST_EXPONENT = 1e-5
-# Rounding of one step of the recursion, relative, and of the exponents βr, relative; added on the safe side.
-ROUNDING = 1e-13
+# Rounding of the exponents βr, relative, added on the safe side.
 EXPONENT_ROUNDING = 1e-15
 ULPS = 1e-15
 # From this many (step, state, action) on, a plan uses several threads.
 _PARALLEL_PLACES = 60_000
 _PARTS = 16
 
-PESSIMISTIC_BEST, SMALLEST_GAP, GIVEN = 0, 1, 2
 # The round in which a given policy is evaluated, and how far the solvers go then.
 FINAL_ROUND = -1
 CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
@@ -92,197 +81,6 @@ PAIRS_ROOM = 1e-4
 # What a certificate's gap may come from. The pair certificate takes longer to check: it must be better by this share.
 RATIO, PAIRS = "ratio", "pairs"
 WORTH_PAIRS = 1e-3
-
-
-@compiled
-def refresh_radii(rules: Rules, ledger: Ledger) -> None:
-    """Recompute the radius of the rows visited since the last plan."""
-    for row in range(ledger.visits.size):
-        if rules.planned[row] != ledger.visits[row]:
-            n, possible, most = ledger.visits[row], rules.possible[row], ledger.most[row]
-            rules.planned[row] = n
-            begin = ledger.begin[row]
-            if possible > 1 and most != 1 and n > 0:
-                tally = ledger.tally[begin : begin + ledger.used[row]]
-                rules.radius[row] = (rules.log_union + mixture_radius(tally, possible, most)) / n
-
-
-@inlined
-def _backup(
-    frame: Frame, rules: Rules, ledger: Ledger, place: Place, a: int, values: np.ndarray, sign: float, scratch: Scratch
-) -> float:
-    """Largest (``sign`` 1) or smallest (-1) mean of e^{βr} ``values`` over the ball and the rewards that are possible.
-
-    Never a NaN: what cannot be computed is infinite, on the safe side.
-    """
-    row = row_of(frame, place.h, place.s, a)
-    begin, size = ledger.begin[row], ledger.used[row]
-    f = scratch.work[2]
-    for j in range(size):
-        after = values[ledger.successor[begin + j]]
-        f[j] = slot_value(rules, ledger, place.h - frame.artificial, begin + j, after, sign > 0)
-    value = action_weight(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
-    return value if abs(value) < np.inf else sign * np.inf
-
-
-@inner
-def _optimistic_state(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, place: Place, scratch: Scratch
-) -> None:
-    sign, h, s = rules.sign, place.h, place.s
-    best, chosen, visits = 0.0, -1, 0
-    for a in range(actions_at(frame, h)):
-        u = _backup(frame, rules, ledger, place, a, optimism.z[h + 1], sign, scratch)
-        optimism.u[h, s, a] = u
-        n = ledger.visits[row_of(frame, h, s, a)]
-        better = chosen < 0 or sign * u > sign * best
-        if not better and u == best:
-            better = n < visits or (n == visits and wins_tie(rules.seed, h, s, a, chosen))
-        if better:
-            best, chosen, visits = u, a, n
-    optimism.z[h, s] = best
-    optimism.policy[h, s] = chosen
-
-
-@inner
-def _choose_smallest_gap(
-    frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
-    optimism: Optimism,
-    box: Box,
-    place: Place,
-    leader: int,
-    scratch: Scratch,
-) -> int:
-    """The action with the smallest gap bound in this state; ties go to the better pessimistic value."""
-    sign, actions, h, s, pessimistic = rules.sign, frame.n_actions, place.h, place.s, scratch.pessimistic
-    rivals = 0
-    for a in range(actions):
-        rivals += sign * optimism.u[h, s, a] >= sign * pessimistic[leader]
-    if rivals <= 1:  # only the leader itself: nothing to compare
-        return leader
-    chosen, score = -1, np.inf
-    for a in range(actions):
-        if a != leader and sign * optimism.u[h, s, a] < sign * pessimistic[leader]:
-            continue
-        bound = 1.0
-        for b in range(actions):
-            if b != a:
-                bound = max(bound, ratio_of(sign, optimism.u[h, s, b], pessimistic[a]))
-        if bound < score or chosen < 0:
-            row = row_of(frame, h, s, a)
-            bound = same_ratio(rules, ledger, row, h - frame.artificial, box, bound, np.inf, scratch)
-        better = chosen < 0 or bound < score
-        if not better and bound == score:
-            gain = sign * (pessimistic[a] - pessimistic[chosen])
-            better = gain > 0.0 or (gain == 0.0 and wins_tie(rules.seed, h, s, a, chosen))
-        if better:
-            chosen, score = a, bound
-    return chosen
-
-
-@inlined
-def _choose_pessimistic_best(rules: Rules, place: Place, actions: int, pessimistic: np.ndarray) -> int:
-    h, s, chosen = place.h, place.s, 0
-    for a in range(1, actions):
-        gain = rules.sign * (pessimistic[a] - pessimistic[chosen])
-        if gain > 0.0 or (gain == 0.0 and wins_tie(rules.seed, h, s, a, chosen)):
-            chosen = a
-    return chosen
-
-
-@inlined
-def _copied(frame: Frame, ledger: Ledger, trial: Trial, place: Place) -> bool:
-    """Take over the bounds of the twin, which plays the same action here, if nothing that they depend on differs."""
-    plan, twin, h, s = trial.plan, trial.twin, place.h, place.s
-    for a in range(actions_at(frame, h)):
-        row = row_of(frame, h, s, a)
-        for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
-            y = ledger.successor[j]
-            if (
-                plan.z[h + 1, y] != twin.z[h + 1, y]
-                or plan.high[h + 1, y] != twin.high[h + 1, y]
-                or plan.rho[h + 1, y] != twin.rho[h + 1, y]
-            ):
-                return False
-    plan.z[h, s], plan.high[h, s] = twin.z[h, s], twin.high[h, s]
-    plan.rho[h, s], plan.turn[h, s] = twin.rho[h, s], twin.turn[h, s]
-    return True
-
-
-@inner
-def _candidate_state(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, trial: Trial, place: Place, scratch: Scratch
-) -> None:
-    """Choose the candidate's action in one state and bound its value and its gap."""
-    sign, actions, plan, pessimistic = rules.sign, actions_at(frame, place.h), trial.plan, scratch.pessimistic
-    h, s, after = place.h, place.s, plan.z[place.h + 1]
-    low, cap = (plan.z, optimism.z) if sign > 0 else (optimism.z, plan.z)
-    box = Box(low[h + 1], plan.high[h + 1], plan.rho[h + 1], cap[h + 1])
-    # The artificial step has one action, whatever a given policy names there: no other is valued below.
-    greedy, given = optimism.policy[h, s], min(plan.policy[h, s], actions - 1) if trial.kind == GIVEN else -1
-    best = -sign * np.inf
-    for i in range(-1, actions):  # the greedy action first
-        a = greedy if i < 0 else i
-        if i == greedy:
-            continue
-        # An action that is at best worse than another is at worst need not be valued: it cannot be chosen.
-        pessimistic[a] = optimism.u[h, s, a]
-        if i < 0 or sign * pessimistic[a] >= sign * best or a == given:
-            pessimistic[a] = _backup(frame, rules, ledger, place, a, after, -sign, scratch)
-            if i < 0 or sign * pessimistic[a] > sign * best:
-                best = pessimistic[a]
-    chosen = given if given >= 0 else _choose_pessimistic_best(rules, place, actions, pessimistic)
-    if trial.kind == SMALLEST_GAP and actions > 1:
-        chosen = _choose_smallest_gap(frame, rules, ledger, optimism, box, place, chosen, scratch)
-    plan.policy[h, s] = chosen
-    if trial.second and trial.twin.policy[h, s] == chosen and _copied(frame, ledger, trial, place):
-        return
-    plan.z[h, s] = pessimistic[chosen]
-    plan.high[h, s] = _box_top(frame, rules, ledger, optimism, plan, place, scratch)
-    plan.turn[h, s] = -1
-    plan.rho[h, s] = 1.0
-    plain = ratio_of(sign, optimism.z[h, s], pessimistic[chosen])
-    if plain <= 1.0:
-        return
-    row, step = row_of(frame, h, s, chosen), h - frame.artificial
-    worst = 1.0
-    # The greedy action first, for it deviates most; `same` next, and only as far as it matters.
-    for i in range(-1, actions):
-        a = greedy if i < 0 else i
-        if i == 0:
-            same = same_ratio(rules, ledger, row, step, box, worst, plain, scratch)
-            if not same <= worst:
-                worst = same
-                plan.turn[h, s] = -1
-        if a == chosen or (i >= 0 and a == greedy):
-            continue
-        limit = ratio_of(sign, optimism.u[h, s, a], pessimistic[chosen])
-        if limit <= worst:
-            continue
-        other = row_of(frame, h, s, a)
-        gain = action_weight(frame, rules, place, a) / action_weight(frame, rules, place, chosen)
-        top, bottom, gain = (other, row, gain) if sign > 0 else (row, other, 1.0 / gain)
-        ratio = deviation_ratio(rules, ledger, Deviation(step, top, bottom, gain), box, limit, scratch)
-        if not ratio <= worst:
-            worst = ratio
-            plan.turn[h, s] = a
-    bound = worst if worst < plain else plain
-    plan.rho[h, s] = max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf
-
-
-@inlined
-def _box_top(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, place: Place, scratch: Scratch
-) -> float:
-    """Upper end of the box: the candidate's optimistic value for β > 0, an upper bound of Z* for β < 0."""
-    h, s = place.h, place.s
-    value = np.inf if rules.sign > 0 else plan.z[h, s]
-    for a in range(actions_at(frame, h)):
-        if rules.sign < 0 or a == plan.policy[h, s]:
-            value = min(value, _backup(frame, rules, ledger, place, a, plan.high[h + 1], 1.0, scratch))
-    return min(value, optimism.z[h, s]) if rules.sign > 0 else max(value, optimism.z[h, s])
 
 
 @inner
@@ -320,15 +118,21 @@ def _pairs_due(memory: np.ndarray, episodes: int, gap: float, eps: float) -> boo
     return pairs < np.inf and gap < np.inf and pairs * float(gap) <= PAIRS_CLOSE * eps * ratio
 
 
-_claim, _due = inner(_claim_of), inner(_pairs_due)
-
-
-@inner
-def _first_kind(round: int) -> int:
+def _first_kind_of(round: int) -> int:
     """Which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
     if round == FINAL_ROUND:
         return GIVEN
     return SMALLEST_GAP if round // 2 % 2 else PESSIMISTIC_BEST
+
+
+_claim, _due, _first_kind = inner(_claim_of), inner(_pairs_due), inner(_first_kind_of)
+
+
+@inlined
+def _layer(scratch: Scratch, part: int) -> Scratch:
+    return Scratch(
+        scratch.work[part], scratch.pessimistic[part], scratch.bounds[part], scratch.shared[part], scratch.scores[part]
+    )
 
 
 def _plan_all(
@@ -349,9 +153,9 @@ def _plan_all(
     for h in range(frame.steps - 1, -1, -1):
         begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
         for part in prange(parts):
-            own = Scratch(scratch.work[part], scratch.pessimistic[part], scratch.shared[part], scratch.scores[part])
+            own = _layer(scratch, part)
             for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
-                _optimistic_state(frame, rules, ledger, optimism, Place(h, frame.states[i]), own)
+                optimistic_state(frame, rules, ledger, optimism, Place(h, frame.states[i]), own)
         _extend(frame, h, optimism.z, rules.sign > 0)
     kind = claimed = _first_kind(round)
     lower, upper, gap = -np.inf, np.inf, np.inf
@@ -361,10 +165,10 @@ def _plan_all(
         for h in range(frame.steps - 1, -1, -1):
             begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
             for part in prange(parts):
-                own = Scratch(scratch.work[part], scratch.pessimistic[part], scratch.shared[part], scratch.scores[part])
+                own = _layer(scratch, part)
                 trial = Trial(plan, twin, kind, turn == 1)
                 for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
-                    _candidate_state(frame, rules, ledger, optimism, trial, Place(h, frame.states[i]), own)
+                    candidate_state(frame, rules, ledger, optimism, trial, Place(h, frame.states[i]), own)
             _extend(frame, h, plan.z, rules.sign < 0)
             _extend(frame, h, plan.high, True)
             _extend(frame, h, plan.rho, True)
@@ -387,7 +191,7 @@ def _value_optimistically(
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
             place = Place(h, frame.states[i])
             a = min(policy[h, place.s], actions_at(frame, h) - 1)
-            values[h, place.s] = _backup(frame, rules, ledger, place, a, values[h + 1], rules.sign, scratch)
+            values[h, place.s] = backup(frame, rules, ledger, place, a, values[h + 1], rules.sign, scratch)
         _extend(frame, h, values, rules.sign > 0)
 
 
@@ -457,20 +261,25 @@ class KL:
     sampling : {"challenger", "optimistic"}
     seed : int
         For ties; 0 prefers the lowest action.
+    device : {"cpu", "gpu"}
+        Where plans are made.
     """
 
     options: ClassVar = {"sampling": ("challenger", "optimistic")}
     events: ClassVar = ("E_cat", "E_bet")
     proof: ClassVar = ("E_cat",)
     unused: ClassVar[dict[str, tuple[str, ...]]] = {}
+    devices: ClassVar = ("cpu", "gpu")
 
-    def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
-        self.problem, self.seed, self.challenge = problem, seed, sampling == "challenger"
+    def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
+        self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
+        self.planner: Any = None  # of the GPU, once there are counts
         self.origin: object = None
         self.frame = problem.frame
         spread, beta = problem.return_spread, planning_beta(problem)
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread * spread / 8
+        self.left_out = problem.tail[1] - problem.tail[0]
         self.rules = self._rules(beta)
         self.rewards = RewardBounds(problem, beta) if problem.random_rewards else None
         shape = (problem.steps + 1, problem.n_states + 1)
@@ -519,6 +328,7 @@ class KL:
         ratio, occupied = np.inf, None
         # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
         if self.problem.return_range is None:
+            self._fetch(counts)
             sheets = self.frame, rules, self._ledger(counts), self.optimism, plan
             occupied = occupied_states(*sheets)
             ratio = np.inf if occupied is None else pair_ratio(*sheets, occupied)
@@ -554,7 +364,15 @@ class KL:
         """Plan for a given policy, with all solvers converged."""
         rules = self.rules._replace(tolerance=CONVERGED, same_tolerance=SAME_CONVERGED)
         self.plans[GIVEN % 2].policy[:] = policy
-        return rules, self._plan(rules, counts, FINAL_ROUND)[:3]
+        claim = self._plan(rules, counts, FINAL_ROUND)[:3]
+        self._fetch(counts)
+        return rules, claim
+
+    def _fetch(self, counts: Counts) -> None:
+        """What a GPU knows of its plan, for those who go on with it here."""
+        if self.planner is not None:
+            self.planner.fetch(self.optimism, self.plans)
+            refresh_radii(self.rules, counts.ledger)
 
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
         """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
@@ -580,19 +398,47 @@ class KL:
         bounds = np.full((2, problem.steps, problem.n_states), np.nan)
         for h in range(problem.steps):
             states = frame.states[frame.first_state[h] : frame.first_state[h + 1]]
-            offset = min(problem.horizon, problem.steps - h) * self.rules.shift
+            offset = problem.factors[max(h - problem.artificial, 0) :].sum() * self.rules.shift
             for side, table in zip(bounds, (self.plans[GIVEN % 2].z, self.optimism.z), strict=True):
                 side[h, states] = offset + np.log(table[h, states]) / beta
         size = np.nanmax(np.abs(bounds)) + abs(self.rules.shift) * problem.horizon
         pad = (ROUNDING * (problem.steps + 1) + self.rules.exponent_rounding) / abs(beta) + ULPS * size + self.bias
-        return bounds[0] - pad, bounds[1] + pad
+        return bounds[0] - pad + problem.tail[0], bounds[1] + pad + problem.tail[1]
 
     def _plan(self, rules: Rules, counts: Counts, round: int) -> Any:
         if counts.origin is not self.origin:
             self.rules.planned[:], self.origin = -1, counts.origin
+            if self.planner is not None:
+                self.planner.forget()
+        if self.device == "gpu":
+            return self._plan_on_device(rules, counts, round)
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
         return plan(self.frame, rules, self._ledger(counts), self.optimism, self.plans, scratch, round)
+
+    def _plan_on_device(self, rules: Rules, counts: Counts, round: int) -> tuple[float, float, float, int, int]:
+        """What :func:`_plan_all` does, by the kernels of :mod:`entropic_bpi.methods.kl_gpu`."""
+        from entropic_bpi.methods.kl_gpu import Planner
+
+        ledger = self._ledger(counts)
+        if self.planner is None:
+            self.planner = Planner(self.frame, rules, ledger, self.optimism, self.plans[0])
+        planner = self.planner
+        planner.plan_optimistically(rules, ledger)
+        kind = claimed = _first_kind_of(round)
+        best = -np.inf, np.inf, np.inf
+        for turn in range(2):
+            plan = self.plans[kind % 2]
+            ratio = planner.plan_candidate(rules, kind, turn == 1, self.optimism, plan)
+            claim = _claim_of(self.frame, rules, self.optimism, plan, ratio)
+            if claim[2] < best[2]:
+                claimed, best = kind, claim
+            if best[2] <= rules.eps or kind == GIVEN:
+                break
+            kind = 1 - kind
+        last = kind if best[2] <= rules.eps or kind == GIVEN else 1 - kind
+        planner.fetch(self.optimism, self.plans, {"policy", "turn"})
+        return *best, claimed, last
 
     def _ledger(self, counts: Counts) -> Ledger:
         """The ledger of the counts; where rewards are random, with bounds of what they are worth."""
@@ -630,17 +476,22 @@ class KL:
         return self._in_reward_units(*history[:played].T)
 
     def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
-        """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost."""
-        offset = self.problem.horizon * self.rules.shift
+        """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost, and by the tail."""
+        offset = self.problem.duration * self.rules.shift
         risen = self.rules.beta > self.problem.beta
         lower, upper = offset + lower - self.bias * risen, offset + upper + self.bias * (not risen)
+        lower, upper = lower + self.problem.tail[0], upper + self.problem.tail[1]
         lower, upper = lower - ULPS * (abs(offset) + abs(lower)), upper + ULPS * (abs(offset) + abs(upper))
-        return Bounds(lower, upper, (gap + self.bias) * (1 + ULPS))
+        return Bounds(lower, upper, (gap + self.bias + self.left_out) * (1 + ULPS))
 
     def _rules(self, beta: float) -> Rules:
         problem = self.problem
         shift = problem.reward_range[0]
-        gain = np.empty((0, 0, 0)) if problem.rewards is None else np.exp(beta * (problem.rewards - shift))
+        factor = np.append(problem.factors, 1.0)
+        gain = np.empty((0, 0, 0))
+        if problem.rewards is not None:
+            steps = factor[:-1, None, None] if problem.discount is not None else 1.0
+            gain = np.exp(beta * steps * (problem.rewards - shift))
         widest = int(problem.slots.used.max())
         open_ended = bool((problem.slots.successor == problem.n_states).any())
         bottom, top = _declared_ends(problem, beta)
@@ -650,6 +501,7 @@ class KL:
             shift=shift,
             log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions),
             gain=gain,
+            factor=factor,
             possible=problem.slots.possible,
             top=top,
             bottom=bottom,
@@ -660,7 +512,7 @@ class KL:
             tolerance=TOLERANCE,
             same_tolerance=SAME_TOLERANCE,
             seed=self.seed,
-            eps=problem.eps - self.bias,
+            eps=problem.eps - self.bias - self.left_out,
             challenge=self.challenge,
         )
 

@@ -37,7 +37,8 @@ class Rules(NamedTuple):
     ``radius[i]`` is that of the ``planned[i]`` visits which row ``i`` had at the last plan. The tolerances say how far the
     solvers go: bounds are valid for any. ``seed`` breaks ties; a gap of ``eps`` is enough; ``challenge`` says whether
     every second round plays the challenger. What a step pays and all that follows, as e^{β·return}, lies between ``bottom``
-    and ``top`` of that (real) step wherever anybody can be; their last entries are for the artificial step -1.
+    and ``top`` of that (real) step wherever anybody can be; their last entries are for the artificial step -1. A reward of
+    a step counts ``factor`` times.
     """
 
     beta: float
@@ -45,6 +46,7 @@ class Rules(NamedTuple):
     shift: float
     log_union: float
     gain: np.ndarray
+    factor: np.ndarray
     possible: np.ndarray
     top: np.ndarray
     bottom: np.ndarray
@@ -114,12 +116,13 @@ class Deviation(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory: one layer for each part of the states that is planned by itself.
 
-    The first two rows of ``work`` belong to the balls. ``pessimistic`` has the values of the actions of one state,
-    ``shared`` and ``scores`` the successors that two rows share.
+    The first two rows of ``work`` belong to the balls. ``pessimistic`` has the values of the actions of one state and
+    ``bounds`` those of the gap if one is chosen, ``shared`` and ``scores`` the successors that two rows share.
     """
 
     work: np.ndarray
     pessimistic: np.ndarray
+    bounds: np.ndarray
     shared: np.ndarray
     scores: np.ndarray
 
@@ -127,6 +130,7 @@ class Scratch(NamedTuple):
 def new_scratch(rules: Rules, n_actions: int, layers: int) -> Scratch:
     return Scratch(
         np.empty((layers, 6, rules.widest)),
+        np.empty((layers, n_actions)),
         np.empty((layers, n_actions)),
         np.empty((layers, MAX_SHARED), dtype=np.int64),
         np.empty((layers, MAX_SHARED)),

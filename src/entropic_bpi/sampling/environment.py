@@ -156,6 +156,7 @@ class Environment:
         successors: Any = None,
         max_successors: int | None = None,
         return_range: tuple[float, float] | None = None,
+        discount: float | None = None,
         alpha: float | None = None,
     ) -> Problem:
         """The identification problem: nothing known but the sizes, the range of the rewards, and what is declared."""
@@ -177,6 +178,7 @@ class Environment:
             successors=None if successors is None else self._declared(successors, reward_law == "fixed"),
             max_successors=max_successors,
             return_range=return_range,
+            discount=discount,
             alpha=alpha,
         )
 
@@ -201,6 +203,7 @@ class Player:
         self.environment, self.problem, self.seed = environment, problem, seed
         self.witness: Witness | None = Witness(problem)
         self.low, self.high = problem.declared_range
+        self.factor = problem.factors.tolist()
         everything = (-math.inf, math.inf)
         self.least, self.most = everything if problem.return_range is None else problem.widened_return_range
 
@@ -243,7 +246,7 @@ class Player:
         environment, end = self.environment, self.problem.n_states - 1
         play, action_of = environment.env.step, environment.actions.element
         last, previous, earned = self.problem.horizon - 1, BEFORE_THE_FIRST, 0.0
-        visits = []
+        visits, factor = [], self.factor
         for h, (greedy, lead, turn) in enumerate(plan):
             if not leading:
                 action = greedy[state]
@@ -259,7 +262,7 @@ class Player:
             following = end if terminated else self._state(observation, "step")
             paid = self._reward(reward, state, action)
             visits.append((h, state, action, following, paid, previous))
-            earned += paid
+            earned += factor[h] * paid
             if terminated:
                 break
             if truncated and h < last:
@@ -280,7 +283,7 @@ class Player:
                 following = problem.n_states - 1 if terminated else self._state(observation, "step")
                 paid = self._reward(reward, walker.state, walker.action)
                 visits.append((h, walker.state, walker.action, following, paid, walker.previous))
-                walker.arrive(following, paid, terminated)
+                walker.arrive(following, self.factor[h] * paid, terminated)
                 if truncated and not terminated and h + 1 < problem.horizon:
                     self._refuse_truncation(h + 1)
             if all(walker.done for walker in walkers):

@@ -73,7 +73,7 @@ class Witness:
         rows = len(possible) // problem.n_states * (problem.n_states - 1)
         self.by_step = OneLaw(possible, rows) if problem.stationary else None
         self.by_previous = OneLaw(possible, rows, MOST_GROUPS)
-        low, high = (reward * problem.horizon for reward in problem.reward_range)
+        low, high = (reward * problem.duration for reward in problem.reward_range)
         if problem.return_range is not None:
             low, high = problem.widened_return_range
         self.lowest, self.highest = low, high

@@ -28,6 +28,7 @@ def _assumptions(claim: Claim) -> list[str]:
         *_of_states(claim),
         *_limits(claim),
         _of_rewards(claim),
+        *_of_discount(claim),
         "the start is random; its distribution is learned as an artificial first step"
         if claim.start is None
         else f"every episode starts in state {claim.state_names[claim.start]}",
@@ -124,6 +125,15 @@ def _of_rewards(claim: Claim) -> str:
     if any(least < most for outcomes in claim.seen.values() for _, (least, most) in outcomes):
         sentence += f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
     return sentence
+
+
+def _of_discount(claim: Claim) -> list[str]:
+    if claim.discount is None:
+        return []
+    return [
+        f"the return never ends, and a reward counts {claim.discount.gamma!r} times as much with every step; "
+        f"{claim.horizon} steps are planned, and what all later ones can add, whatever is done, is part of the bounds"
+    ]
 
 
 def _limits(claim: Claim) -> list[str]:

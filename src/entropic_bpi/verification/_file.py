@@ -28,6 +28,7 @@ _KEYS = {
             "max_successors",
             "return_range",
             "max_states",
+            "discount",
             "alpha",
             "lams",
         )

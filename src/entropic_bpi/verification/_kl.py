@@ -25,7 +25,8 @@ def kl_bounds(claim: Claim) -> Bounds:
 def bounds_at(claim: Claim, stated: float, test: str | None) -> tuple[float, float, float]:
     """Bounds on the policy's value, the optimum and the gap at risk parameter ``stated``, the gap by ``test`` if any."""
     low, high = claim.reward_range
-    spread, beta = (high - low) * claim.horizon, stated
+    (shortest, longest), beta = claim.duration, stated
+    spread = (high - low) * float(longest)
     exponent = abs(beta) * spread
     if exponent > LARGEST_EXPONENT * (1.0 + 1e-9):
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
@@ -33,12 +34,13 @@ def bounds_at(claim: Claim, stated: float, test: str | None) -> tuple[float, flo
         beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
     lower, upper, gap = _KL(claim, beta, test).bounds()
     # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
-    bias = abs(Fraction(beta) - Fraction(stated)) * (Fraction(high) - Fraction(low)) ** 2 * claim.horizon**2 / 8
-    offset = Fraction(low) * claim.horizon
-    lower = Interval.of(offset + Fraction(lower) - (bias if beta > stated else 0)).low
-    upper = Interval.of(offset + Fraction(upper) + (bias if beta < stated else 0)).high
+    bias = abs(Fraction(beta) - Fraction(stated)) * (Fraction(high) - Fraction(low)) ** 2 * longest**2 / 8
+    offsets = Fraction(low) * shortest, Fraction(low) * longest
+    least, most = (Fraction(0), Fraction(0)) if claim.discount is None else claim.discount.tail(low, high)
+    lower = Interval.of(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least).low
+    upper = Interval.of(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most).high
     width = up(upper - lower)
-    return lower, upper, width if test is None else min(Interval.of(Fraction(gap) + bias).high, width)
+    return lower, upper, width if test is None else min(Interval.of(Fraction(gap) + bias + most - least).high, width)
 
 
 class _KL:
@@ -114,13 +116,29 @@ class _KL:
             radius = up(up(self.log_union + mixture) / sum(tallies))
         weights: list[list[Interval]] = []
         if claim.rewards is None and not claim.is_start(row):
-            for lows, highs in zip(claim.slot_low, claim.slot_high, strict=True):
+            for step, (lows, highs) in enumerate(self._tables(row)):
                 if claim.random_rewards:
                     weights.append(self._random_weights(row, outcomes))
                     continue
                 ends = [next(iter(paid)) if j is None else (lows[j], highs[j]) for _, j, paid, _ in outcomes]
+                if claim.discount is not None:
+                    step = step if claim.stationary else claim.step_of(row)
+                    weights.append([self._discounted(step, low, high) for low, high in ends])
+                    continue
                 weights.append([between(self.beta, low, high, self.origin) for low, high in ends])
         return Ball([outcome.successor for outcome in outcomes], tallies, radius, weights)
+
+    def _tables(self, row: int) -> list[tuple[list[float], list[float]]]:
+        """The rewards of the slots, once or, where they count less from step to step, for every step of the row."""
+        claim = self.claim
+        tables = list(zip(claim.slot_low, claim.slot_high, strict=True))
+        return tables * claim.horizon if claim.discount is not None and claim.stationary else tables
+
+    def _discounted(self, step: int, low: float, high: float) -> Interval:
+        """e^{βγ^h(r - origin)} for a reward between two numbers."""
+        assert self.claim.discount is not None
+        one, other = (self.claim.discount.power(self.beta, step, end, self.origin) for end in (low, high))
+        return Interval(min(one.low, other.low), max(one.high, other.high))
 
     def _random_weights(self, row: int, outcomes: list[Outcome]) -> list[Interval]:
         """E e^{βR} of each outcome: from what it paid, or from what the whole row paid."""
@@ -137,6 +155,8 @@ class _KL:
     def gain(self, h: int, s: int, a: int) -> Interval:
         """e^{βr(s,a)}; 1 where the next state decides, or at the artificial step."""
         reward = self.claim.reward(h, s, a)
+        if reward is not None and self.claim.discount is not None:
+            return self._discounted(h - self.claim.random_start, reward, reward)
         return Interval(1.0, 1.0) if reward is None else power(self.beta, reward, self.origin)
 
     def backup(self, h: int, s: int, a: int, values: list[float], side: int) -> float:

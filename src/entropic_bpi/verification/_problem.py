@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from entropic_bpi.verification._discount import Discount
 from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
 
 # A step of a black box may end with up to 8 different rewards and lead back to the same state with up to 2.
@@ -54,6 +56,9 @@ class Problem:
                 for step in steps
             ]
         self._read_slots(an_object("slots", given["slots"]))
+        self.discount = None if given["discount"] is None else Discount(given["discount"], self.horizon)
+        if self.discount is not None and len(self.rewards or self.slot_low) > 1:
+            raise Rejected("discounted rewards must be the same at every step")
         most, returns = given["max_successors"], given["return_range"]
         self.max_successors = None if most is None else an_integer("max_successors", most, 1)
         self.return_range: tuple[float, float] | None = None
@@ -62,6 +67,8 @@ class Problem:
             if not (self.black_box and least <= largest):
                 raise Rejected(f"return_range must be a range, and of an environment, got {returns}")
             self.return_range = least, largest
+        if self.discount is not None and (self.alpha or self.return_range or self.random_rewards):
+            raise Rejected("discount does not go together with EVaR, a range of returns or random rewards")
         if (self.lams is not None) != (self.alpha is not None and self.random_rewards):
             raise Rejected("lams are declared for the entropic value at risk of random rewards, and for nothing else")
 
@@ -160,10 +167,13 @@ class Problem:
     def state_of(self, row: int) -> int:
         return row // self.n_actions % self.n_states
 
+    def step_of(self, row: int) -> int:
+        return row // (self.n_states * self.n_actions)
+
     def place(self, row: int) -> str:
         if self.is_start(row):
             return "the random start"
-        step = row // (self.n_states * self.n_actions)
+        step = self.step_of(row)
         where = f"state {self.state_of(row)}, action {row % self.n_actions}"
         return where if self.stationary else f"step {step}, {where}"
 
@@ -197,6 +207,11 @@ class Problem:
         if self.rewards is not None:
             tables = [row for step in self.rewards for row in step]
         return min(map(min, tables)), max(map(max, tables))
+
+    @property
+    def duration(self) -> tuple[Fraction, Fraction]:
+        """Between what a reward of 1 at every step adds up to."""
+        return (Fraction(self.horizon),) * 2 if self.discount is None else self.discount.duration
 
     @cached_property
     def return_room(self) -> float:

@@ -1,0 +1,75 @@
+"""``front``: the policies of a known model that are optimal for some β."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from entropic_bpi.cli._show import terminal
+from entropic_bpi.cli._sources import HorizonOption, JsonOption, ParamOption, SourceArgument, parse_params
+
+
+def front(
+    source: SourceArgument,
+    betas: Annotated[
+        tuple[float, float],
+        typer.Option(metavar="LOW HIGH", help="Smallest and largest risk parameter; positive seeks risk."),
+    ],
+    alpha: Annotated[
+        float, typer.Option(help="The fraction of worst returns that VaR, CVaR and EVaR are about.")
+    ] = 0.05,
+    tol: Annotated[
+        float,
+        typer.Option(help="How much a policy that is left out may be better, in units of the range of the return."),
+    ] = 1e-6,
+    horizon: HorizonOption = None,
+    param: ParamOption = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw risk against reward.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find all policies of a known model that are optimal for some β between two, and what their returns are like.
+
+    Examples:
+
+        entropic-bpi front risky-bridge --betas -2 2.5
+
+        entropic-bpi front risky-bridge --betas -2 2.5 --alpha 0.1 --json
+    """
+    from entropic_bpi import frontier
+    from entropic_bpi.instances.sources import model_of
+
+    found = frontier.front(model_of(source, horizon, parse_params(param)), betas, tol=tol)
+    rows = found.table(alpha)
+    if plot is not None:
+        found.plot(plot, alpha=alpha)
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "source": source,
+                    "betas": found.betas.tolist(),
+                    "values": found.values.tolist(),
+                    "breakpoints": found.breakpoints.tolist(),
+                    "tol": found.tol,
+                    "alpha": alpha,
+                    "rows": [row._asdict() for row in rows],
+                    "policies": [policy.tolist() for policy in found.policies],
+                },
+                indent=2,
+            )
+        )
+        return
+    from rich.table import Table
+
+    percent = f"{100 * alpha:g} %"
+    table = Table(
+        "optimal for β", "mean", "std", f"VaR {percent}", f"CVaR {percent}", f"EVaR {percent}", box=None, pad_edge=False
+    )
+    for row in rows:
+        table.add_row(f"{row.low:.6g} to {row.high:.6g}", *(f"{value:.6g}" for value in row[2:]))
+    terminal().print(table)
