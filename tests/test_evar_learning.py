@@ -11,6 +11,7 @@ from reference import noisy
 from scipy import stats
 
 import entropic_bpi as eb
+from entropic_bpi import plots
 from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from tests.reference.logs import ROLES, play, table
@@ -185,6 +186,8 @@ def test_environments_are_certified_whatever_is_declared(declared):
     claim = eb.identify(env, risk=eb.EVaR(0.6), **options).certificate
     assert eb.verify(claim).ok
     assert is_claim_about(claim, lake)
+    figure = plots.grid(claim, np.array([["S", "F"], ["F", "G"]]), "←↓→↑")
+    assert "β = -" in figure.axes[0].get_title()
 
 
 def is_claim_about(claim, model):
