@@ -99,13 +99,14 @@ class TestPlanning:
 
 @pytest.fixture(scope="module")
 def result():
-    return eb.identify(SWIM, **GOAL, eps=0.4, discount=0.7, stationary=True, successors="model", seed=1)
+    return eb.identify(SWIM, **GOAL, eps=0.4, discount=0.7, successors="model", seed=1)
 
 
 class TestModels:
     def test_the_claim_holds_for_the_endless_return(self, result):
         certificate = result.certificate
         assert result.stopped
+        assert certificate.stationary
         assert result.policy.shape[0] == horizon_for(0.7, SWIM.reward_range, 0.4)
         best, own = truth(SWIM, -1.0, 0.7), truth(SWIM, -1.0, 0.7, result.policy)
         assert certificate.lower <= own <= best <= certificate.upper
@@ -247,19 +248,7 @@ def test_the_command_line_takes_a_discount():
     swim = ["river-swim", "-p", "n_states=4", "--beta", "-1", "--json"]
     solved = CliRunner().invoke(app, ["solve", *swim, "--discount", "0.7"])
     assert json.loads(solved.output)["value"] == pytest.approx(truth(SWIM, -1.0, 0.7), abs=1e-7)
-    goal = [
-        "--eps",
-        "0.4",
-        "--delta",
-        "0.1",
-        "--discount",
-        "0.7",
-        "--successors",
-        "model",
-        "--seed",
-        "1",
-        "--stationary",
-    ]
+    goal = ["--eps", "0.4", "--delta", "0.1", "--discount", "0.7", "--successors", "model", "--seed", "1"]
     found = CliRunner().invoke(app, ["identify", *swim, *goal])
     content = json.loads(found.output)
     assert found.exit_code == 0
