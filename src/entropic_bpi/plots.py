@@ -242,15 +242,15 @@ def missing(lacking: Missing) -> Figure:
     return figure
 
 
-def spectrum(claims: Sequence[Certificate], policies: Sequence[int]) -> Figure:
+def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Figure:
     """The certified band of the best value over β, or of the best EVaR over α, and where the certified policy changes.
 
     Parameters
     ----------
     claims : sequence of Certificate
         One for each β, or one for each level of the entropic value at risk, in order.
-    policies : sequence of int
-        The number of the policy of each claim.
+    policies : sequence of int, optional
+        The number of the policy of each claim; without it changes are not shown.
     """
     tail, value = claims[0].alpha is not None, "value" if claims[0].alpha is None else "EVaR"
     levels = np.array([claim.alpha if tail else claim.beta for claim in claims])
