@@ -62,7 +62,7 @@ def hostile_model():
     actions = [f"go {HOSTILE[0]}", f"stay {HOSTILE[1]}"]
     return eb.FiniteMDP(
         np.stack([0.9 * ring + 0.1 * np.eye(n), np.eye(n)], axis=1),
-        np.tile([1.0, 0.0], (n, 1)),
+        np.array([[0.0, 0.3]] * (n - 1) + [[2.0, 0.3]]),
         horizon=n,
         state_names=HOSTILE,
         action_names=actions,
@@ -84,6 +84,9 @@ KINDS = {
     "budget spent": lambda: eb.identify(bridge(), **GOAL | {"eps": 0.01}, successors="model", max_episodes=40),
     "no episode": lambda: eb.identify(bridge(), **GOAL | {"eps": 0.01}, max_episodes=1),
     "mean": lambda: eb.identify(bridge(), **GOAL | {"beta": 0.0}, successors="model"),
+    "value at risk": lambda: eb.identify(
+        bridge(), risk=eb.EVaR(0.3), eps=1.5, delta=0.1, seed=1, successors="model", max_episodes=2000
+    ),
     "bernstein sharp": lambda: eb.identify(
         bridge(3), **GOAL | {"beta": 0.5, "eps": 1.0}, method="bernstein", constants="sharp"
     ),

@@ -11,6 +11,7 @@ from reference import noisy
 from scipy import stats
 
 import entropic_bpi as eb
+from entropic_bpi.methods.kl import KL
 from entropic_bpi.problem import Problem
 from tests.reference.logs import ROLES, play, table
 
@@ -441,3 +442,5 @@ def test_a_problem_has_one_risk():
     assert math.isnan(problem.beta)
     assert problem.goal.alpha == 0.05
     assert problem.at(-2.0, 0.3).goal == (-2.0, 0.3, 0.1, None)
+    with pytest.raises(eb.InvalidProblemError, match="one risk parameter"):
+        KL(problem)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 from typer.testing import CliRunner
 
 import entropic_bpi as eb
@@ -82,7 +83,7 @@ def test_every_kind_of_certificate_has_a_report_in_the_same_order(kind):
     for words in certificate_of(kind).assumptions:
         assert words[:200] in page.text
     charts = [div for div in page.all("div") if div.get("role") == "img"]
-    assert len(charts) == (2 if hasattr(made(kind), "history") else 1)
+    assert len(charts) == hasattr(made(kind), "history") + (expected_returns(certificate_of(kind)).cut <= 0.5)
     assert all(chart["aria-label"] for chart in charts)
 
 
@@ -94,6 +95,8 @@ def test_the_claim_is_one_sentence_with_its_probability():
     assert "avoids risk" in claim_of(certificate_of("gap certificate")).meaning
     assert "seeks risk" in claim_of(certificate_of("bernstein sharp")).meaning
     assert "the mean of its return" in claim_of(certificate_of("mean")).meaning
+    assert "the worst 30 % of its episodes" in claim_of(certificate_of("value at risk")).meaning
+    assert "in at most 30 % of its episodes" in claim_of(certificate_of("value at risk")).bounds
 
 
 def test_tests_of_the_assumptions_are_shown_where_there_are_any():
@@ -202,9 +205,9 @@ def test_random_rewards_are_paid_as_often_as_they_were_seen():
     assert abs(returns.mean() - won) < 0.1
 
 
-def test_an_episode_ends_where_nothing_is_known():
-    assert expected_returns(certificate_of("no episode")).cut > 0.9
-    assert "came where nothing is known" in Page(page_of("no episode")).text
+def test_there_is_no_estimate_where_most_episodes_come_to_what_is_not_known():
+    assert expected_returns(certificate_of("no episode")).cut == 1
+    assert "There is no estimate of the return" in Page(page_of("no episode")).text
 
 
 def test_what_limits_the_gap_is_what_missing_finds():
@@ -229,9 +232,10 @@ def test_the_table_has_the_policy_and_the_bounds_of_the_start():
     assert policy.grid is None
 
 
-def test_bernstein_has_no_bounds_of_places_and_says_so():
-    assert not policy_of(certificate_of("bernstein sharp"), None, None).bounded
-    assert "certifies the value at the start alone" in Page(page_of("bernstein sharp")).text
+@pytest.mark.parametrize("kind", ["bernstein sharp", "value at risk"])
+def test_claims_without_bounds_of_places_say_so(kind):
+    assert not policy_of(certificate_of(kind), None, None).bounded
+    assert "The claim is about the start alone" in Page(page_of(kind)).text
 
 
 def test_a_map_is_found_in_pairs_of_numbers_and_in_known_worlds():
@@ -286,17 +290,31 @@ def test_hostile_names_are_text_and_short():
     assert HOSTILE[0] in card.text
 
 
-def test_a_report_about_many_states_stays_small(tmp_path):
-    n = 3000
-    stay = np.eye(n)[:, None, :]
+def test_lines_that_do_not_fit_are_counted(monkeypatch):
+    monkeypatch.setattr("entropic_bpi.report._policy._MOST_LINES", 2)
+    policy = policy_of(certificate_of("gap certificate"), None, None)
+    assert (len(policy.lines), policy.left_out > 0) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "start"), [(1500, None), (100_000, 0)])
+def test_a_report_about_many_states_stays_small(tmp_path, n, start):
+    stay, back = sparse.eye(n, format="csr"), sparse.csr_matrix(sparse.eye(n, format="csr")[::-1])
     mdp = eb.FiniteMDP(
-        stay, np.ones((n, 1)), horizon=2, start=np.full(n, 1 / n), state_names=[f"{i}" + "<b>" * 99 for i in range(n)]
+        [stay, (stay + back) / 2],
+        np.linspace([0, 0], [1, 1], n),
+        horizon=2,
+        start=np.full(n, 1 / n) if start is None else start,
+        state_names=[f"{i}" + "<script>alert(1)</script>" * 9 for i in range(n)],
     )
-    certificate = eb.identify(mdp, **GOAL | {"eps": 0.5}, stationary=True, replan=1.0, max_episodes=20_000).certificate
+    options = GOAL | {"eps": 1e-6, "stationary": True, "replan": 1.0, "max_episodes": 20_000}
+    options["successors"] = None if start is None else "model"
+    certificate = eb.identify(mdp, **options).certificate
     assert certificate.report(tmp_path / "report.html").ok
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert len(page) < 500_000
-    assert "more lines do not fit this page" in page
+    assert len(Page(page).all("script")) == 1
+    assert ("more lines do not fit this page" in page) == (start is None)
 
 
 # -- certificates that do not verify -----------------------------------------------------------------------------
@@ -310,7 +328,11 @@ def test_a_false_claim_is_red_at_the_top_and_exits_1(tmp_path):
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert page.all("header") == [{"class": "failed"}]
     top = page.text.index("NOT VERIFIED: do not rely on this certificate.")
-    assert top < page.text.index("The counts do not imply this claim") < page.text.index("What it rests on")
+    assert top < page.text.index("The file does not support its claim")
+    assert [h2["id"] for h2 in page.all("h2")] == [
+        "check",
+        "provenance",
+    ]  # what follows from a false claim is not shown
     assert "lower: 1.9 is claimed, but the counts imply only" in page.text
     assert "NOT passed" in page.text
     told = json.loads(invoke("report", path, "-o", tmp_path / "report.html", "--json").output)
@@ -393,6 +415,7 @@ def test_notebooks_show_the_short_form():
         (made("gap certificate"), "With probability at least 90 %, the policy below is within 0.3"),
         (certificate_of("budget spent"), "Goal not reached"),
         (eb.solve(bridge(), -1.0), "The best policy of a known model is worth"),
+        (eb.front(bridge(), betas=(-2.0, 2.0)), "policies are best for some β from −2 to 2."),
         (bridge(), "from 0 to 1"),
     ]:
         assert words in Page(thing._repr_html_()).text

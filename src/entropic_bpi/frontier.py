@@ -114,6 +114,11 @@ class Front:
             plots.save(figure, path)
         return figure
 
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.short(self)
+
     def __repr__(self) -> str:
         ends = f"{self.betas[0]:g} to {self.betas[-1]:g}"
         return f"Front({len(self.policies)} policies for beta from {ends}, breakpoints {self.breakpoints.round(6).tolist()})"

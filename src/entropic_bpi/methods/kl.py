@@ -39,6 +39,7 @@ from numba import prange
 from entropic_bpi._checks import check_reach
 from entropic_bpi._compile import compiled, inlined, inner, parallel
 from entropic_bpi.counts import Counts, Ledger, spare_slots
+from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.gap import SAME_TOLERANCE
 from entropic_bpi.methods.kl_ball import TOLERANCE
 from entropic_bpi.methods.kl_records import Candidate, Optimism, Place, Rules, Scratch, Trial, new_scratch
@@ -241,6 +242,8 @@ def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidat
 
 def planning_beta(problem: Problem) -> float:
     """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
+    if problem.alpha is not None:
+        raise InvalidProblemError("this is about one risk parameter beta, and the entropic value at risk has many")
     spread = problem.return_spread
     exponent = abs(problem.beta) * spread
     check_reach(problem.beta, exponent, "(range of the return)")

@@ -27,6 +27,8 @@ _WIDTH, _HEIGHT = 420, 220
 _MOST_BARS = 30
 _MOST_POINTS = 120
 _HEADROOM = 1.08
+# Half of the width of a single bar, in parts of the axis.
+_THIN = 0.02
 _MARK = re.compile(r'(<path aria-label="(?P<words>[^"]*)"[^>]*?)/>')
 _CONFIG = {
     "background": None,
@@ -61,7 +63,7 @@ def law_of_the_return(certificate: Certificate, expected: Expected) -> Chart:
     """How often which return is to be expected, and the certified interval of the value on the same axis."""
     lower, upper, to = certificate.lower, certificate.upper, Rounding(certificate.problem.return_spread)
     certified = to.at_least(lower), to.at_most(upper)
-    bars = _bars(expected.returns)
+    bars = _bars(expected.returns, min(lower, expected.returns.min()), max(upper, expected.returns.max()))
     top = max(bar["share"] for bar in bars) * _HEADROOM
     words = (
         f"Estimated returns: mean {expected.returns.mean():.4g}, from {expected.returns.min():.4g} to "
@@ -82,12 +84,11 @@ def law_of_the_return(certificate: Certificate, expected: Expected) -> Chart:
     return _drawn(layers), words
 
 
-def _bars(returns: np.ndarray) -> list[dict[str, Any]]:
-    """The law as bars: one for each return if they are few, or else of equal width."""
+def _bars(returns: np.ndarray, left: float, right: float) -> list[dict[str, Any]]:
+    """The law as bars on an axis between two ends: one for each return if they are few, or else of equal width."""
     values, times = np.unique(returns.round(12), return_counts=True)
     if len(values) <= _MOST_BARS:
-        room = np.diff(values).min(initial=np.inf)
-        half = 0.4 * min(room, (values[-1] - values[0]) / 12) if len(values) > 1 else 0.02 * max(1.0, abs(values[0]))
+        half = min(0.4 * np.diff(values).min(initial=np.inf), _THIN * (right - left) or 1.0)
         edges, tips = np.stack([values - half, values + half], axis=1), [f"return {value:.4g}" for value in values]
     else:
         times, borders = np.histogram(returns, bins=_MOST_BARS)

@@ -27,6 +27,8 @@ __all__ = ["page_of", "templates"]
 
 _LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
+# With more than this share of episodes of which nothing is known, the rest says little.
+_MOST_CUT = 0.5
 
 
 def templates() -> Environment:
@@ -47,8 +49,11 @@ def page_of(material: Material, *, grid: tuple[int, int] | None, actions: Sequen
     environment = templates()
     style, script = (environment.loader.get_source(environment, f"page.{kind}")[0] for kind in ("css", "js"))  # type: ignore[union-attr]
     certificate, verification = material.certificate, material.verification
-    told: dict[str, Any] = {} if certificate is None else _told(certificate, material, grid, actions)
-    state = "failed" if not verification.ok else "certified" if told["claim"].reached else "open"
+    told: dict[str, Any] = {} if certificate is None else {"claim": claim_of(certificate)}
+    state = "failed"
+    if certificate is not None and verification.ok:
+        told |= _told(certificate, material, grid, actions)
+        state = "certified" if certificate.reached else "open"
     return environment.get_template("page.html").render(
         **told,
         state=state,
@@ -69,19 +74,18 @@ def page_of(material: Material, *, grid: tuple[int, int] | None, actions: Sequen
 def _told(
     certificate: Certificate, material: Material, grid: tuple[int, int] | None, actions: Sequence[str] | None
 ) -> dict[str, Any]:
-    """All that the certificate itself tells."""
+    """All that the certificate itself tells, beside its claim."""
     expected, rows, to = expected_returns(certificate), limits(certificate), Rounding(certificate.problem.return_spread)
     policy = policy_of(certificate, grid, actions)
-    lost = f"; {expected.cut:.1%} of them came where nothing is known and are cut there" if expected.cut else ""
     return {
-        "claim": claim_of(certificate),
+        "statement": certificate.statement,
         "episodes": f"{certificate.episodes:,}",
         "assumptions": [_short(words) for words in certificate.assumptions],
         "tests": _tests(certificate),
         "policy": policy,
-        "returns": law_of_the_return(certificate, expected),
+        "returns": law_of_the_return(certificate, expected) if expected.cut <= _MOST_CUT else None,
         "simulated": EPISODES,
-        "cut": lost,
+        "cut": f"{expected.cut:.1%}" if expected.cut else None,
         "gap": None if material.history is None else fall_of_the_gap(material.history, certificate.eps),
         "run_known": material.history is not None,
         "eps": to.at_most(certificate.eps),

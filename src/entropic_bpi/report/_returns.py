@@ -16,7 +16,7 @@ EPISODES = 20_000
 
 
 class Expected(NamedTuple):
-    """Returns of simulated episodes, and the share of episodes that came where nothing is known and were cut there."""
+    """Returns of simulated episodes, and the share of episodes that came where nothing is known and are left out."""
 
     returns: np.ndarray
     cut: float
@@ -52,7 +52,7 @@ def expected_returns(certificate: Certificate, episodes: int = EPISODES) -> Expe
         if own >= 0 and problem.rewards is None:
             returns[playing] += drawn.rewards(outcome, own)
         state[playing] = seen.successors[outcome]
-    return Expected(returns, float(cut.mean()))
+    return Expected(returns[~cut], float(cut.mean()))
 
 
 def _in_order(seen: Transitions) -> Transitions:

@@ -10,6 +10,7 @@ from typing import Any
 from entropic_bpi.certificate import Certificate
 from entropic_bpi.choices import Choice, certified_choices, choices_of, reached_by
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.frontier import Front
 from entropic_bpi.loop import Identification
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.planning import Solution
@@ -18,7 +19,7 @@ from entropic_bpi.report._words import claim_of, name, risk_of, signed
 
 __all__ = ["card"]
 
-_SHOWN_CHOICES = 8
+_SHOWN_ROWS = 8
 _SHOWN_NAMES = 6
 _LARGEST_MODEL = 10_000
 
@@ -68,6 +69,25 @@ def _solution(solution: Solution) -> str:
 
 
 @card.register
+def _front(front: Front) -> str:
+    first, last, count = signed(front.betas[0]), signed(front.betas[-1]), len(front.policies)
+    shown = []
+    if front.mdp.n_states * front.mdp.horizon <= _LARGEST_MODEL:
+        shown = [
+            (f"{signed(row.low)} to {signed(row.high)}", *(f"{number:.4g}" for number in (row.mean, row.std, row.cvar)))
+            for row in front.table()
+        ]
+    return _rendered(
+        "Front",
+        f"{count} {'policy is' if count == 1 else 'policies are'} best for some β from {first} to {last}.",
+        {"model": _size(front.mdp), "changes at β": ", ".join(f"{beta:.4g}" for beta in front.breakpoints) or "none"},
+        "The policies",
+        ("β", "mean return", "standard deviation", "mean of the worst 5 %"),
+        shown,
+    )
+
+
+@card.register
 def _model(mdp: FiniteMDP) -> str:
     low, high = mdp.reward_range
     start = f"state {name(mdp.state_names[mdp.start])}" if isinstance(mdp.start, int) else "random"
@@ -97,17 +117,25 @@ def _names(names: Sequence[str]) -> str:
 def _card(
     title: str, sentence: str, facts: dict[str, str], choices: Sequence[Choice], *, note: str = "", good: bool = True
 ) -> str:
-    shown = [(choice.steps, name(choice.state), name(choice.action)) for choice in choices[:_SHOWN_CHOICES]]
-    return (
-        templates()
-        .get_template("short.html")
-        .render(
-            title=title,
-            sentence=sentence,
-            facts=facts,
-            choices=shown,
-            more=len(choices) - len(shown),
-            note=note,
-            good=good,
-        )
-    )
+    rows = [(choice.steps, name(choice.state), name(choice.action)) for choice in choices]
+    columns, summary = ("steps", "state", "action"), "The policy, where it was seen to come"
+    return _rendered(title, sentence, facts, summary, columns, rows, note=note, good=good)
+
+
+def _rendered(
+    title: str,
+    sentence: str,
+    facts: dict[str, str],
+    summary: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    note: str = "",
+    good: bool = True,
+) -> str:
+    template = templates().get_template("short.html")
+    more = len(rows) - _SHOWN_ROWS
+    return template.render(
+        title=title, sentence=sentence, facts=facts, summary=summary, columns=columns, rows=rows[:_SHOWN_ROWS], more=more,
+        note=note, good=good,
+    )  # fmt: skip

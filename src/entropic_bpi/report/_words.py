@@ -83,18 +83,24 @@ def claim_of(certificate: Certificate) -> Claim:
             f"{surely}, the policy below is within {gap}."
         )
     lower, upper = to.at_least(certificate.lower), to.at_most(certificate.upper)
-    return Claim(
-        sentence=sentence,
-        meaning=f"What a policy is worth is {risk_of(certificate).value}. All of it is in units of reward.",
-        bounds=f"The policy is worth at least {lower}, and no policy is worth more than {upper}: of the best one it misses "
-        f"at most {gap}.",
-        reached=certificate.reached,
+    bounds = (
+        f"The policy is worth at least {lower}, and no policy is worth more than {upper}: of the best one it misses at most "
+        f"{gap}."
     )
+    if certificate.alpha is not None:
+        bounds += f" Its return falls below {lower} in at most {100 * certificate.alpha:g} % of its episodes."
+    meaning = f"What a policy is worth is {risk_of(certificate).value}. All of it is in units of reward."
+    return Claim(sentence, meaning, bounds, certificate.reached)
 
 
 def risk_of(certificate: Certificate) -> Risk:
     """How the certificate judges uncertain returns."""
-    beta = certificate.beta
+    beta, alpha = certificate.beta, certificate.alpha
+    if alpha is not None:
+        worst = f"the worst {100 * alpha:g} % of its episodes"
+        return Risk(
+            f"entropic value at risk, α = {alpha:g}", f"its entropic value at risk: a cautious measure of {worst}"
+        )
     if beta == 0:
         return Risk("mean return (β = 0)", "the mean of its return")
     sure = "the sure amount that is as good as its uncertain return to somebody who"
