@@ -138,7 +138,8 @@ def identify(
     discount : float, optional
         γ between 0 and 1: the return is discounted by γ a step and never ends, and so is the claim: what comes after the
         horizon is part of the bounds (:mod:`entropic_bpi.discounting`). Unless given, the horizon is the smallest one that
-        leaves at most ε/10 to either side; a FiniteMDP's own is of no account. Needs ``method="kl"``.
+        leaves at most ε/10 to either side; a FiniteMDP's own is of no account, its transitions and rewards must be the same
+        at every step, and ``stationary`` defaults to True. Needs ``method="kl"``.
     data : Log, optional
         Start from this log of the same environment, whose states and actions are labelled by observations and actions, and
         play on. Its episodes count as played; steps beyond the horizon are not used. Needs ``method="kl"``, whose
@@ -290,7 +291,8 @@ def _planned_part(source: Any, settings: Settings, discount: float) -> tuple[Any
             f"what comes after {horizon} steps can still differ by {high - low:.3g}, and eps is {settings.goal.eps:g}: "
             "leave out horizon=, which is then long enough, or give a longer one"
         )
-    return repeated(source, horizon) if simulated else source, replace(settings, horizon=horizon)
+    settings = replace(settings, horizon=horizon, stationary=settings.stationary is not False)
+    return repeated(source, horizon) if simulated else source, settings
 
 
 def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str, ...]]:

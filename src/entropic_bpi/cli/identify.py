@@ -60,7 +60,7 @@ def identify(
     stationary: Annotated[
         bool | None,
         typer.Option(
-            help="Assume the same transitions at every step. Default: yes for environments, otherwise no.",
+            help="Assume the same transitions at every step. Default: yes for environments and discounts, otherwise no.",
             show_default=False,
         ),
     ] = None,
@@ -182,7 +182,7 @@ def identify(
         "delta": delta,
         "method": method,
         "constants": constants,
-        "stationary": is_environment(source) if stationary is None else stationary,
+        "stationary": is_environment(source) or discount is not None if stationary is None else stationary,
         "successors": _read_successors(successors),
         "max_successors": max_successors,
         "return_range": return_range,
