@@ -98,7 +98,8 @@ def test_a_spent_budget_comes_with_a_forecast_and_a_reached_goal_with_none():
     bridge = eb.instances.risky_bridge(horizon=6)
     spent = eb.identify(bridge, **BRIDGE, eps=0.05, max_episodes=1000)
     done = eb.identify(bridge, **BRIDGE, eps=0.5)
-    assert done.stopped and done.forecast is None
+    assert done.stopped
+    assert done.forecast is None
     low, high = spent.forecast.episodes
     needed = eb.identify(bridge, **BRIDGE, eps=0.05).episodes - 1000
     assert low / 4 < needed < 4 * high
@@ -118,7 +119,7 @@ def test_without_a_terminal_lines_of_text_are_printed_now_and_then(monkeypatch):
     monkeypatch.setattr(_progress.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(sys, "stderr", text)
     with _progress.Progress(True, 0.1) as line:
-        for second in range(0, 600):
+        for second in range(600):
             now[0] = float(second)
             line.update(second, 1.0, lambda: "much to go" if now[0] > 3 else None)
     lines = text.getvalue().splitlines()

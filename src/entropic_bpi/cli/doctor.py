@@ -83,6 +83,7 @@ def _cache() -> str:
 def _gpu() -> str:
     if find_spec("numba_cuda") is None:
         return "not looked for: numba-cuda is missing (pip install 'entropic-bpi[gpu]')"
-    from numba import cuda
+    from importlib import import_module
 
+    cuda: Any = import_module("numba.cuda")
     return "found" if cuda.is_available() else "none that numba-cuda can use"
