@@ -32,9 +32,9 @@ def falling(power, until=5000, noise=0.0):
 @pytest.mark.parametrize("power", [0.5, 0.7, 1.0])
 def test_gaps_that_fall_like_a_power_are_foreseen_exactly(power):
     history, pace = falling(power), Pace(episode=1e-3, plan=0.5)
-    told = forecast_of(history, 0.01, pace, batch)
+    told = forecast_of(history, 1e-3, pace, batch)
     last = int(history["episodes"][-1])
-    until = (30.0 / 0.01) ** (1 / power)
+    until = (30.0 / 1e-3) ** (1 / power)
     assert told.episodes == pytest.approx((until - last, until - last), rel=1e-6)
     plans, played = 0, last
     while played < until:
