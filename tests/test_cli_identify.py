@@ -140,7 +140,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["--constants", "sharp", "--stationary", "--successors", tmp_path / "mask.npy", "--replan", "0.5"],
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
         *["--accept-errors", "--announce", "run.json", "--max-successors", "2", "--return-range", "-1", "3"],
-        *["--rewards", "random", "--max-states", "4", "--num-envs", "2"],
+        *["--rewards", "random", "--max-states", "4", "--num-envs", "2", "--discount", "0.9"],
     )
     assert given.pop("successors").shape == (8, 2, 8)
     assert given == {
@@ -152,6 +152,8 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "stationary": True,
         "max_successors": 2,
         "return_range": (-1.0, 3.0),
+        "discount": 0.9,
+        "horizon": None,
         "rewards": "random",
         "max_states": 4,
         "num_envs": 2,

@@ -11,7 +11,11 @@ from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi.cli import app
+from entropic_bpi.counts import Counts
 from entropic_bpi.discounting import horizon_for, long_horizon, tail_of
+from entropic_bpi.methods.kl import KL
+from entropic_bpi.problem import Problem
+from entropic_bpi.types import Transitions
 
 SWIM = eb.instances.river_swim(4, horizon=1)
 GOAL = {"beta": -1.0, "delta": 0.1}
@@ -99,13 +103,14 @@ class TestPlanning:
 
 @pytest.fixture(scope="module")
 def result():
-    return eb.identify(SWIM, **GOAL, eps=0.4, discount=0.7, stationary=True, successors="model", seed=1)
+    return eb.identify(SWIM, **GOAL, eps=0.4, discount=0.7, successors="model", seed=1)
 
 
 class TestModels:
     def test_the_claim_holds_for_the_endless_return(self, result):
         certificate = result.certificate
         assert result.stopped
+        assert certificate.stationary
         assert result.policy.shape[0] == horizon_for(0.7, SWIM.reward_range, 0.4)
         best, own = truth(SWIM, -1.0, 0.7), truth(SWIM, -1.0, 0.7, result.policy)
         assert certificate.lower <= own <= best <= certificate.upper
@@ -132,6 +137,30 @@ class TestModels:
             other = eb.certify(result, beta=beta)
             assert other.lower <= truth(SWIM, beta, 0.7) <= other.upper
             assert eb.verify(other).ok
+
+    @pytest.mark.parametrize("beta", [-2.0, 0.0, 1.5])
+    @pytest.mark.parametrize("pooled", [True, False])
+    @pytest.mark.parametrize("next_state", [True, False])
+    def test_bounds_are_those_of_the_model_with_discounted_rewards_and_the_tail(self, beta, pooled, next_state):
+        """What is known of undiscounted problems is known of these: the two differ by the tail and by rounding."""
+        rng = np.random.default_rng(3)
+        rewards = rng.normal(size=(3, 2, 3) if next_state else (3, 2))
+        mdp = eb.FiniteMDP(rng.dirichlet(np.ones(3), size=(3, 2)), rewards, horizon=5, start=[0.2, 0.3, 0.5])
+        goal = {"beta": beta, "eps": 0.1, "delta": 0.1, "stationary": pooled, "successors": "model"}
+        plain = Problem.from_mdp(eb.discounted(mdp, 0.8, 5), **goal)
+        own = Problem.from_mdp(mdp, **goal, discount=0.8)
+        counts = Counts(own)
+        rows = np.repeat(np.arange(own.n_rows), 3)
+        seen = Transitions(rows, np.tile(np.arange(3), own.n_rows), rng.integers(1, 40, size=len(rows)))
+        counts.add(seen, 100)
+        policy = rng.integers(2, size=(6, 3))
+        policy[0] = 0
+        expected = KL(plain).bounds_of(Counts.of(plain, seen, 100), policy)
+        found = KL(own).bounds_of(counts, policy)
+        low, high = own.tail
+        assert found.lower == pytest.approx(expected.lower + low, abs=1e-8)
+        assert found.upper == pytest.approx(expected.upper + high, abs=1e-8)
+        assert found.gap == pytest.approx(expected.gap + high - low, abs=1e-7)
 
     @pytest.mark.parametrize("reward", [1.0, -1.0])
     def test_a_tail_that_pays_all_it_can_is_covered(self, reward):
@@ -247,19 +276,7 @@ def test_the_command_line_takes_a_discount():
     swim = ["river-swim", "-p", "n_states=4", "--beta", "-1", "--json"]
     solved = CliRunner().invoke(app, ["solve", *swim, "--discount", "0.7"])
     assert json.loads(solved.output)["value"] == pytest.approx(truth(SWIM, -1.0, 0.7), abs=1e-7)
-    goal = [
-        "--eps",
-        "0.4",
-        "--delta",
-        "0.1",
-        "--discount",
-        "0.7",
-        "--successors",
-        "model",
-        "--seed",
-        "1",
-        "--stationary",
-    ]
+    goal = ["--eps", "0.4", "--delta", "0.1", "--discount", "0.7", "--successors", "model", "--seed", "1"]
     found = CliRunner().invoke(app, ["identify", *swim, *goal])
     content = json.loads(found.output)
     assert found.exit_code == 0

@@ -434,7 +434,7 @@ def test_progress_in_a_notebook_is_a_bar_that_is_redrawn_in_place(monkeypatch):
     monkeypatch.setattr("entropic_bpi._progress._REFRESH_SECONDS", 0.0)
     with Progress(True, eps=0.1) as line:
         for episodes, gap in [(0, math.inf), (1, 10.0), (100, 1.0), (10_000, 0.1)]:
-            line.update(episodes, gap)
+            line.update(episodes, gap, lambda: None)
     parts = [float(re.search('<progress value="([^"]*)"', html)[1]) for html in shown]
     assert parts == [0.0, 0.0, 0.5, 1.0, 1.0]
     assert "10,000 episodes · gap 0.1 (goal 0.1)" in shown[-1]

@@ -69,6 +69,7 @@ def identify(
     discount: float | None = None,
     data: Log | None = None,
     max_episodes: int | None = None,
+    max_seconds: float | None = None,
     seed: int | None = None,
     ties: str = "random",
     checkpoint: str | Path | None = None,
@@ -138,13 +139,16 @@ def identify(
     discount : float, optional
         γ between 0 and 1: the return is discounted by γ a step and never ends, and so is the claim: what comes after the
         horizon is part of the bounds (:mod:`entropic_bpi.discounting`). Unless given, the horizon is the smallest one that
-        leaves at most ε/10 to either side; a FiniteMDP's own is of no account. Needs ``method="kl"``.
+        leaves at most ε/10 to either side; a FiniteMDP's own is of no account, its transitions and rewards must be the same
+        at every step, and ``stationary`` defaults to True. Needs ``method="kl"``.
     data : Log, optional
         Start from this log of the same environment, whose states and actions are labelled by observations and actions, and
         play on. Its episodes count as played; steps beyond the horizon are not used. Needs ``method="kl"``, whose
         certificate holds whoever made the decisions.
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
+    max_seconds : float, optional
+        The same after so much time of this call, at the next plan. A run that goes on from a checkpoint has it anew.
     seed : int, optional
         Repeats a run exactly.
     ties : {"random", "lowest"}
@@ -247,7 +251,7 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
     with Progress(progress, loop.problem.eps) as line, deferred_interrupt() as check_interrupt:
 
         def observe(plan: Plan) -> None:
-            line.update(loop.counts.episodes, plan.bounds.gap)
+            line.update(loop.counts.episodes, plan.bounds.gap, loop.forecast)
             if store is not None and store.age() >= CHECKPOINT_SECONDS:
                 store.save(loop.state())
             check_interrupt()
@@ -290,7 +294,8 @@ def _planned_part(source: Any, settings: Settings, discount: float) -> tuple[Any
             f"what comes after {horizon} steps can still differ by {high - low:.3g}, and eps is {settings.goal.eps:g}: "
             "leave out horizon=, which is then long enough, or give a longer one"
         )
-    return repeated(source, horizon) if simulated else source, replace(settings, horizon=horizon)
+    settings = replace(settings, horizon=horizon, stationary=settings.stationary is not False)
+    return repeated(source, horizon) if simulated else source, settings
 
 
 def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str, ...]]:

@@ -39,6 +39,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 _DASHES = ("-", "--", ":", "-.")
 _DPI = 200
 _MOST_STATES = 30
+_MOST_POLICIES = 14
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -241,15 +242,15 @@ def missing(lacking: Missing) -> Figure:
     return figure
 
 
-def spectrum(claims: Sequence[Certificate], policies: Sequence[int]) -> Figure:
+def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Figure:
     """The certified band of the best value over β, or of the best EVaR over α, and where the certified policy changes.
 
     Parameters
     ----------
     claims : sequence of Certificate
         One for each β, or one for each level of the entropic value at risk, in order.
-    policies : sequence of int
-        The number of the policy of each claim.
+    policies : sequence of int, optional
+        The number of the policy of each claim; without it changes are not shown.
     """
     tail, value = claims[0].alpha is not None, "value" if claims[0].alpha is None else "EVaR"
     levels = np.array([claim.alpha if tail else claim.beta for claim in claims])
@@ -275,26 +276,48 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int]) -> Figure:
 def front(found: Front, *, alpha: float = 0.05) -> Figure:
     """Risk against reward of the policies that are optimal for some β: the mean of the return over its standard deviation.
 
-    Below each policy is the mean of the worst fraction ``alpha`` of its returns, and beside it for which β it is optimal.
+    Below each policy is the mean of the worst fraction ``alpha`` of its returns. Policies are numbered in the order of β;
+    the list says for which β each is optimal.
     """
     rows = found.table(alpha)
-    spread = [row.std for row in rows]
-    figure = new_figure(5.2, 3.8)
+    spread, mean, worst = ([getattr(row, name) for row in rows] for name in ("std", "mean", "cvar"))
+    figure = new_figure(6.4, 3.8)
     axes = figure.subplots()
-    axes.plot(spread, [row.mean for row in rows], color=COLOURS[0], alpha=0.4, linewidth=1.0, zorder=1)
-    axes.vlines(spread, [row.cvar for row in rows], [row.mean for row in rows], color="grey", linewidth=0.6, zorder=1)
-    axes.scatter(spread, [row.mean for row in rows], color=COLOURS[0], label="mean of the return", zorder=2)
-    worst = f"mean of the worst {100 * alpha:g} % of the returns"
-    axes.scatter(spread, [row.cvar for row in rows], color=COLOURS[1], marker="v", s=24, label=worst, zorder=2)
-    for row in rows:
-        beside: dict[str, Any] = {"textcoords": "offset points", "xytext": (7, 4), "fontsize": 6.5}
-        white = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}
-        axes.annotate(f"β {short(row.low)} to {short(row.high)}", (row.std, row.mean), bbox=white, **beside)
-    axes.margins(x=0.18, y=0.12)
+    axes.plot(spread, mean, color=COLOURS[0], alpha=0.4, linewidth=1.0, zorder=1)
+    axes.vlines(spread, worst, mean, color="grey", linewidth=0.6, zorder=1)
+    marks = [axes.scatter(spread, mean, color=COLOURS[0], label="mean of the return", zorder=2)]
+    what = f"mean of the worst {100 * alpha:g} % of the returns"
+    marks += [axes.scatter(spread, worst, color=COLOURS[1], marker="v", s=24, label=what, zorder=2)]
+    for number, row in enumerate(rows, start=1):
+        axes.annotate(f"{number}", (row.std, row.mean), textcoords="offset points", xytext=(4, 5), fontsize="small")
+    shown = [f"{number}: β {short(row.low)} to {short(row.high)}" for number, row in enumerate(rows, start=1)]
+    shown = shown if len(shown) <= _MOST_POLICIES else [*shown[: _MOST_POLICIES - 1], "…"]
+    axes.text(1.02, 1.0, "\n".join(shown), transform=axes.transAxes, va="top", fontsize="small", linespacing=1.6)
+    axes.margins(x=0.1, y=0.15)
     axes.set_xlabel("standard deviation of the return (units of reward)")
     axes.set_ylabel("return (units of reward)")
-    axes.set_title("Optimal policies, each with the β for which it is optimal", fontsize="medium")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    axes.set_title("Policies that are optimal for some β", fontsize="medium")
+    figure.legend(handles=marks, loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    tidy(axes)
+    return figure
+
+
+def returns(values: np.ndarray) -> Figure:
+    """A histogram of returns, with their mean and the worst and best twentieth."""
+    figure = new_figure(6.0, 3.6)
+    axes = figure.add_subplot()
+    different = np.unique(values)
+    if len(different) <= 30:  # few values: one bar for each
+        width = 0.8 * float(np.diff(different).min()) if len(different) > 1 else 0.8
+        axes.bar(different, [int((values == value).sum()) for value in different], width=width)
+    else:
+        axes.hist(values, bins=30)
+    low, high = np.quantile(values, (0.05, 0.95))
+    axes.axvline(float(values.mean()), color="black", label=f"mean {values.mean():.4g}")
+    axes.axvspan(low, high, color="black", alpha=0.08, lw=0, label=f"5 % to 95 %: {low:.4g} to {high:.4g}")
+    axes.set_xlabel("return of an episode")
+    axes.set_ylabel("episodes")
+    axes.legend(frameon=False)
     tidy(axes)
     return figure
 
