@@ -95,10 +95,12 @@ def occupancy(mdp, policy):
 
 def best_possible(mdp, alternatives, beta, eps, delta):
     """The bound that these alternatives give when every deterministic policy is listed: a program without relaxation."""
-    shape = (mdp.horizon, mdp.n_states)
-    policies = [
-        np.reshape(p, shape) for p in itertools.product(range(mdp.n_actions), repeat=mdp.horizon * mdp.n_states)
-    ]
+    reached = np.zeros((mdp.horizon, mdp.n_states), dtype=bool)
+    reached[0] = mdp.start_distribution > 0
+    for h in range(mdp.horizon - 1):
+        reached[h + 1] = (np.repeat(reached[h], mdp.n_actions) @ mdp.step_kernel(h).reshape(-1, mdp.n_states)) > 0
+    policies = np.zeros((mdp.n_actions ** reached.sum(), *reached.shape), dtype=int)
+    policies[:, reached] = list(itertools.product(range(mdp.n_actions), repeat=reached.sum()))
     models = [mdp, *alternatives]
     values = np.array([[eb.evaluate(model, policy, beta).value for policy in policies] for model in models])
     right = values >= values.max(axis=1, keepdims=True) - eps
@@ -133,6 +135,21 @@ def test_the_program_is_below_the_one_that_lists_every_policy(seed):
     found = theory.characteristic_time(mdp, beta, eps, delta=delta, rounds=3)
     exact = best_possible(mdp, found.alternatives, beta, eps, delta)
     assert 0 < found.episodes <= exact * (1 + 1e-4)
+
+
+def test_alternatives_may_need_several_changes_at_once():
+    """Nothing that is done to one row, or along one direction, makes swimming left the better choice."""
+    river, question = eb.instances.river_swim(3, horizon=4), {"beta": -1.0, "eps": 0.1, "delta": 0.05}
+    found = theory.characteristic_time(river, **question, rounds=2)
+    assert 5 < found.episodes <= best_possible(river, found.alternatives, **question) * (1 + 1e-4)
+
+
+def test_a_time_limit_gives_the_best_bound_so_far(monkeypatch):
+    mdp, clock = lotteries(0.8, 0.5), itertools.count()
+    whole = theory.characteristic_time(mdp, 1.0, 0.1, rounds=2).episodes
+    monkeypatch.setattr(theory.characteristic.time, "perf_counter", lambda: float(next(clock)))
+    bounds = [theory.characteristic_time(mdp, 1.0, 0.1, rounds=2, seconds=s).episodes for s in (1, 2, 100)]
+    assert 0 == bounds[0] < bounds[1] <= bounds[2] == whole
 
 
 @pytest.mark.parametrize("beta", BETAS)
@@ -181,6 +198,8 @@ def test_bad_questions():
         theory.characteristic_time(eb.instances.garnet(100, 4, 3, horizon=20, seed=1), 1.0, 0.1)
     with pytest.raises(eb.InvalidProblemError, match="successors must be 'model' or None"):
         theory.characteristic_time(lotteries(0.8, 0.5), 1.0, 0.1, successors="all")
+    with pytest.raises(eb.InvalidProblemError, match="seconds"):
+        theory.characteristic_time(lotteries(0.8, 0.5), 1.0, 0.1, seconds=0)
     hard = eb.instances.hard_instance(6, 2, 6, beta=1.0, eps=0.1)
     with pytest.raises(eb.InvalidProblemError, match="stationary=True"):
         theory.characteristic_time(hard, 1.0, 0.1, stationary=True)

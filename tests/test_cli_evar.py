@@ -36,7 +36,7 @@ def test_a_run_is_told_in_words_and_verified(folder, capsys):
     code, out, _ = run(capsys, "identify", "risky-bridge", "--evar", "0.1", *GOAL)
     assert code == 0
     for words in ("evar", "the worst 10% of the returns", claim.statement, "best EVaR - EVaR of the policy <="):
-        assert words in out
+        assert words in " ".join(out.split())  # long lines are broken
     code, out, _ = run(capsys, "verify", folder / "certificate.json")
     assert code == 0
     assert "the counts imply the claim" in out

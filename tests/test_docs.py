@@ -193,7 +193,18 @@ def names_in_the_reference():
                 yield home, line.strip()
 
 
-MODULES = [eb, plots, eb.compare, eb.events, eb.experiments, eb.instances, eb.learners, eb.methods, eb.theory]
+MODULES = [
+    eb,
+    plots,
+    eb.compare,
+    eb.events,
+    eb.experiments,
+    eb.instances,
+    eb.learners,
+    eb.methods,
+    eb.report,
+    eb.theory,
+]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -95,6 +95,7 @@ def test_the_claim_is_one_sentence_with_its_probability():
     assert "avoids risk" in claim_of(certificate_of("gap certificate")).meaning
     assert "seeks risk" in claim_of(certificate_of("bernstein sharp")).meaning
     assert "the mean of its return" in claim_of(certificate_of("mean")).meaning
+    assert "counts 0.7 times as much with every step" in claim_of(certificate_of("discounted")).meaning
     assert "the worst 30 % of its episodes" in claim_of(certificate_of("value at risk")).meaning
     assert "in at most 30 % of its episodes" in claim_of(certificate_of("value at risk")).bounds
 
@@ -173,7 +174,7 @@ def empirical_law(certificate):
         after = {}
         for (s, paid), mass in paths.items():
             a = int(certificate.policy[h, s])
-            earned = paid + problem.rewards[h if len(problem.rewards) > 1 else 0, s, a]
+            earned = paid + problem.factors[h] * problem.rewards[h if len(problem.rewards) > 1 else 0, s, a]
             row = ((0 if problem.stationary else h * problem.n_states) + s) * problem.n_actions + a
             total = sum(rows[row].values())
             for to, times in rows[row].items():
@@ -185,7 +186,7 @@ def empirical_law(certificate):
     return law
 
 
-@pytest.mark.parametrize("kind", ["gap certificate", "pair certificate", "hostile names"])
+@pytest.mark.parametrize("kind", ["gap certificate", "pair certificate", "discounted", "hostile names"])
 def test_expected_returns_have_the_law_of_the_empirical_model(kind):
     expected, law = expected_returns(certificate_of(kind)), empirical_law(certificate_of(kind))
     values, times = np.unique(expected.returns.round(9), return_counts=True)
@@ -431,7 +432,7 @@ def test_progress_in_a_notebook_is_a_bar_that_is_redrawn_in_place(monkeypatch):
     monkeypatch.setattr("entropic_bpi._progress._REFRESH_SECONDS", 0.0)
     with Progress(True, eps=0.1) as line:
         for episodes, gap in [(0, math.inf), (1, 10.0), (100, 1.0), (10_000, 0.1)]:
-            line.update(episodes, gap)
+            line.update(episodes, gap, lambda: None)
     parts = [float(re.search('<progress value="([^"]*)"', html)[1]) for html in shown]
     assert parts == [0.0, 0.0, 0.5, 1.0, 1.0]
     assert "10,000 episodes · gap 0.1 (goal 0.1)" in shown[-1]

@@ -44,6 +44,9 @@ from .planning import max_return as max_return
 from .planning import return_law as return_law
 from .planning import solve as solve
 from .planning import tilted as tilted
+from .policies import Policy as Policy
+from .policies import Rollout as Rollout
+from .policies import rollout as rollout
 from .shortfall import Missing as Missing
 from .shortfall import missing as missing
 from .types import END as END

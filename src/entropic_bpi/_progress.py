@@ -5,29 +5,33 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Progress"]
 
 _REFRESH_SECONDS = 0.2
+# When text is printed first, and how far two such lines are apart at most.
+_FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 2.0, 60.0
 
 
 class Progress:
-    """Shows episodes, the certified gap and the expected remaining time while a run goes on: on stderr, or in the notebook.
+    """Shows episodes, the certified gap and what is left to do while a run goes on.
 
-    The gap shrinks about like one over the square root of the number of episodes, and a run with a replanning ratio
-    spends about the same time on every further percent of episodes; the estimate of the remaining time uses both.
+    On a terminal's stderr one line that changes, in a notebook a bar, and elsewhere a line of text now and then.
     """
 
     def __init__(self, shown: bool, eps: float) -> None:
         self.shown, self.eps = shown, eps
-        self.began = self.refreshed = time.perf_counter()
+        self.refreshed = time.perf_counter()
         self.episodes, self.gap, self.widest = 0, math.inf, eps
         self.line: Any = None
 
     def __enter__(self) -> Progress:
         if self.shown and _in_notebook():
             self.line = _NotebookBar()
+        elif self.shown and not sys.stderr.isatty():
+            self.line = _PlainLines()
         elif self.shown:
             from rich.console import Console
             from rich.status import Status
@@ -43,7 +47,7 @@ class Progress:
         if self.line is not None:
             self.line.stop()
 
-    def update(self, episodes: int, gap: float) -> None:
+    def update(self, episodes: int, gap: float, forecast: Callable[[], object]) -> None:
         self.episodes, self.gap = episodes, gap
         if gap < math.inf:
             self.widest = max(self.widest, gap)
@@ -51,7 +55,7 @@ class Progress:
         if self.line is None or now - self.refreshed < _REFRESH_SECONDS:
             return
         self.refreshed = now
-        words = f"{self._so_far()} · {self._remaining(gap)}"
+        words = f"{self._so_far()} · {forecast() or 'no forecast yet'}"
         if isinstance(self.line, _NotebookBar):
             self.line.update(words, self._part())
         else:
@@ -66,20 +70,28 @@ class Progress:
             return float(self.gap <= self.eps)
         return math.log(self.widest / self.gap) / math.log(self.widest / self.eps)
 
-    def _remaining(self, gap: float) -> str:
-        factor = (gap / self.eps) ** 2
-        if not 1 < factor < 1e12:
-            return "remaining: not known yet"
-        elapsed = self.refreshed - self.began
-        # Plans are spaced by a constant factor in episodes, so time grows like the logarithm of their number.
-        left = elapsed * math.log(factor) / math.log(self.episodes + 2)
-        return f"about {factor:.2g}x the episodes, {left:.0f} s to go"
-
 
 def _in_notebook() -> bool:
     """Whether this is the kernel of a notebook, not a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
+
+
+class _PlainLines:
+    """For files and pipes: lines of text, the first soon, and each later than the one before by half of the time so far."""
+
+    def start(self) -> None:
+        self.began = time.perf_counter()
+        self.due = _FIRST_LINE_SECONDS
+
+    def update(self, words: str) -> None:
+        elapsed = time.perf_counter() - self.began
+        if elapsed >= self.due:
+            self.due = elapsed + min(max(_FIRST_LINE_SECONDS, elapsed / 2), _LAST_LINE_SECONDS)
+            print(f"{elapsed:.0f} s: {words}", file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        """There is nothing to clear."""
 
 
 class _NotebookBar:

@@ -69,6 +69,7 @@ def identify(
     discount: float | None = None,
     data: Log | None = None,
     max_episodes: int | None = None,
+    max_seconds: float | None = None,
     seed: int | None = None,
     ties: str = "random",
     checkpoint: str | Path | None = None,
@@ -146,6 +147,8 @@ def identify(
         certificate holds whoever made the decisions.
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
+    max_seconds : float, optional
+        The same after so much time of this call, at the next plan. A run that goes on from a checkpoint has it anew.
     seed : int, optional
         Repeats a run exactly.
     ties : {"random", "lowest"}
@@ -248,7 +251,7 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
     with Progress(progress, loop.problem.eps) as line, deferred_interrupt() as check_interrupt:
 
         def observe(plan: Plan) -> None:
-            line.update(loop.counts.episodes, plan.bounds.gap)
+            line.update(loop.counts.episodes, plan.bounds.gap, loop.forecast)
             if store is not None and store.age() >= CHECKPOINT_SECONDS:
                 store.save(loop.state())
             check_interrupt()

@@ -19,6 +19,7 @@ from entropic_bpi.certificate import Certificate, Circumstances
 from entropic_bpi.checkpoint import HISTORY, State
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.forecast import Forecast, Pace, forecast_of
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling import open_sampler
 from entropic_bpi.sampling.environment import EnvironmentRaised
@@ -38,6 +39,8 @@ PLACES_PER_STEP = 5
 # Episodes that the compiled plan-test-play loop handles before it returns to Python.
 EVERY_CHUNK = 2_000
 _NO_MEMORY = np.empty(0)
+# Of the history, the last so many parts are enough for a forecast.
+_RECENT = 400
 # What a checkpoint keeps of an error's message.
 LONGEST_MESSAGE = 300
 # Beyond this many plans, replan="every" keeps only one in about a thousandth of the episodes so far.
@@ -65,6 +68,8 @@ class Identification:
         Time spent, over all parts of a resumed run.
     seed : int
         The seed; passing it again repeats the run.
+    forecast : Forecast or None
+        If the budget was spent: how many more episodes and seconds the goal would probably take, where that can be told.
     """
 
     policy: np.ndarray
@@ -74,10 +79,17 @@ class Identification:
     history: np.ndarray
     seconds: float
     seed: int
+    forecast: Forecast | None = None
 
     def policy_of(self, observation: Any, step: int = 0) -> Any:
         """What the certified policy does on an observation; see :meth:`Certificate.policy_of`."""
         return self.certificate.policy_of(observation, step)
+
+    def policy_table(self) -> list[dict[str, Any]]:
+        """What the policy does, one row ``step, state, action`` by their names; see :meth:`entropic_bpi.Policy.table`."""
+        import entropic_bpi
+
+        return entropic_bpi.Policy(self.certificate).table()
 
     def report(
         self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
@@ -125,18 +137,32 @@ class Loop:
         self.method: Any = methods.make(settings.method, self.problem, settings.options, tie_seed, settings.device)
         self.counts = Counts(self.problem)
         self.sampler = open_sampler(self.source, self.problem, self.rng, self.seed)
-        self.began = time.perf_counter()
+        self.began, self.clock = time.perf_counter(), Pace()
 
     def go(self, observe: Callable[[Plan], object]) -> None:
         """Plan, test, play. ``observe`` is told of every plan; it changes nothing."""
         while True:
+            began = time.perf_counter()
             plan = self.method.plan(self.counts, self.round)
+            self.clock.made_plan(time.perf_counter() - began)
             self._examine(plan.bounds)
             self._note(plan)
             observe(plan)
-            if plan.bounds.reached(self.problem.goal) or self._left() <= 0:
+            if plan.bounds.reached(self.problem.goal) or self._left() <= 0 or self._late():
                 return
+            began, before = time.perf_counter(), self.counts.episodes
             self._play(plan)
+            self.clock.played(self.counts.episodes - before, time.perf_counter() - began)
+
+    def forecast(self) -> Forecast | None:
+        """What is to be expected until the goal, by the plans so far."""
+        if not self.history:
+            return None
+        history = np.concatenate(self.history[-_RECENT:])
+        return forecast_of(history, self.problem.eps, self.clock, self._until_plan)
+
+    def _until_plan(self, played: int) -> int:
+        return EVERY_CHUNK if self._compiled() else self._batch(played)
 
     def _examine(self, bounds: Bounds) -> None:
         """End the run if what was seen speaks against what is assumed."""
@@ -152,6 +178,10 @@ class Loop:
     def _left(self) -> float:
         budget = self.settings.max_episodes
         return math.inf if budget is None else budget - self.counts.episodes
+
+    def _late(self) -> bool:
+        budget = self.settings.max_seconds
+        return budget is not None and time.perf_counter() - self.began >= budget
 
     def _play(self, plan: Plan) -> None:
         """Play what the plan asks for, wholly or, when interrupted, not at all."""
@@ -200,12 +230,13 @@ class Loop:
             self.error = message
 
     def _play_batch(self, plan: Plan) -> None:
-        self.sampler.play(plan.behaviour, int(min(self._batch(), self._left())), self.counts, self.round)
+        episodes = int(min(self._batch(self.counts.episodes), self._left()))
+        self.sampler.play(plan.behaviour, episodes, self.counts, self.round)
         self.round += 1
 
-    def _batch(self) -> int:
-        """How many episodes to play before the next plan."""
-        replan, played = self.settings.replan, self.counts.episodes
+    def _batch(self, played: int) -> int:
+        """How many episodes to play before the next plan, after ``played``."""
+        replan = self.settings.replan
         if replan is not None:
             return max(1, math.ceil(replan * played))
         return max(1, math.ceil(REPLAN * played), min(self.pace, played))
@@ -239,7 +270,7 @@ class Loop:
             plan = self.method.plan(self.counts, self.round)
 
     def _note(self, plan: Plan) -> None:
-        bounds, limited = plan.bounds, self.settings.max_episodes is not None
+        bounds, limited = plan.bounds, self.settings.limited
         self.history.append(np.array([(self.counts.episodes, *bounds)], dtype=HISTORY))
         better = self.best is None or bounds.certified.gap < self.best[0].bounds.certified.gap
         if bounds.reached(self.problem.goal) or (limited and better):
@@ -288,7 +319,7 @@ class Loop:
             round=saved.round,
             seconds=saved.seconds,
             history=[saved.history],
-            best=None if self.settings.max_episodes is None else saved.best,
+            best=saved.best if self.settings.limited else None,
             circumstances=self.circumstances._replace(
                 errors=saved.errors + (saved.error is not None), announcement=saved.announcement
             ),
@@ -332,6 +363,7 @@ class Loop:
             history=np.concatenate(self.history),
             seconds=self.elapsed(),
             seed=self.seed,
+            forecast=self.forecast(),
         )
 
 

@@ -302,6 +302,26 @@ def front(found: Front, *, alpha: float = 0.05) -> Figure:
     return figure
 
 
+def returns(values: np.ndarray) -> Figure:
+    """A histogram of returns, with their mean and the worst and best twentieth."""
+    figure = new_figure(6.0, 3.6)
+    axes = figure.add_subplot()
+    different = np.unique(values)
+    if len(different) <= 30:  # few values: one bar for each
+        width = 0.8 * float(np.diff(different).min()) if len(different) > 1 else 0.8
+        axes.bar(different, [int((values == value).sum()) for value in different], width=width)
+    else:
+        axes.hist(values, bins=30)
+    low, high = np.quantile(values, (0.05, 0.95))
+    axes.axvline(float(values.mean()), color="black", label=f"mean {values.mean():.4g}")
+    axes.axvspan(low, high, color="black", alpha=0.08, lw=0, label=f"5 % to 95 %: {low:.4g} to {high:.4g}")
+    axes.set_xlabel("return of an episode")
+    axes.set_ylabel("episodes")
+    axes.legend(frameon=False)
+    tidy(axes)
+    return figure
+
+
 def regret(runs: Mapping[str, Sequence[Run]], *, title: str = "") -> Figure:
     """Mean regret of each learner over its seeds, and a band from the smallest to the largest.
 

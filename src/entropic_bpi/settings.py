@@ -92,6 +92,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "discount": check_probability,
     "horizon": check_integer,
     "max_episodes": check_integer,
+    "max_seconds": check_positive,
     "seed": check_seed,
     "ties": check_ties,
     "num_envs": check_integer,
@@ -132,6 +133,7 @@ class Settings:
     num_envs : int
     max_states : int or None
     max_episodes : int or None
+    max_seconds : float or None
     seed : int or None
         None: a fresh one.
     device : str
@@ -155,6 +157,7 @@ class Settings:
     num_envs: int = 1
     max_states: int | None = None
     max_episodes: int | None = None
+    max_seconds: float | None = None
     seed: int | None = None
     device: str = "cpu"
 
@@ -180,9 +183,14 @@ class Settings:
             )
         return settings
 
+    @property
+    def limited(self) -> bool:
+        """Whether the run may end before its goal."""
+        return self.max_episodes is not None or self.max_seconds is not None
+
     def facts(self) -> dict[str, Any]:
         """What makes a run the one that it is: everything but its length, its seed, and the goal, which the problem has."""
-        apart = ("goal", "options", "max_episodes", "seed")
+        apart = ("goal", "options", "max_episodes", "max_seconds", "seed")
         return {
             field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart
         } | self.options

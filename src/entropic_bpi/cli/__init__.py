@@ -9,6 +9,7 @@ from entropic_bpi.cli import (
     bounds,
     certify,
     compare,
+    doctor,
     experiments,
     front,
     identify,
@@ -25,6 +26,7 @@ __all__ = [
     "bounds",
     "certify",
     "compare",
+    "doctor",
     "experiments",
     "front",
     "identify",
@@ -50,3 +52,4 @@ app.command("reproduce")(experiments.reproduce)
 app.command("sweep")(experiments.sweep)
 app.command("validate")(validate.validate)
 app.command("export")(experiments.export)
+app.command("doctor")(doctor.doctor)

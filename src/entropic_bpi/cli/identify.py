@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -115,6 +116,7 @@ def identify(
         ),
     ] = "fixed",
     max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop anyway after so much time.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
     ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
     horizon: HorizonOption = None,
@@ -193,6 +195,7 @@ def identify(
         "max_states": max_states,
         "num_envs": num_envs,
         "max_episodes": max_episodes,
+        "max_seconds": max_seconds,
         "seed": seed,
         "ties": ties,
         "accept_errors": accept_errors,
@@ -201,7 +204,7 @@ def identify(
     checkpoint = None if out is None else out / CHECKPOINT
     with _folder(out, resume):
         try:
-            result = eb.identify(model, **options, checkpoint=checkpoint, progress=sys.stderr.isatty() and not quiet)
+            result = eb.identify(model, **options, checkpoint=checkpoint, progress=not quiet)
         except KeyboardInterrupt:
             _say_how_to_go_on(checkpoint)
             raise
@@ -348,6 +351,23 @@ def _as_json(source: str, result: Identification, choices: Sequence[Choice]) -> 
     }
 
 
+def _what_would_help(result: Identification) -> Iterator[str]:
+    """For whoever has spent a budget in vain: more of what, or less of which claim."""
+    claim = result.certificate
+    if result.forecast is not None:
+        yield f"by the last gaps, {result.forecast}; with --out a run can go on (--resume)"
+    if claim.gap < math.inf:
+        yield f"--eps {_rounded_up(claim.gap):g} is reached by these episodes"
+    if claim.problem.artificial == 0 and not claim.problem.stationary:
+        yield "--stationary, if transitions are the same at every step"
+    yield "--successors or --max-successors, if the possible next states, or their number, are known"
+
+
+def _rounded_up(gap: float) -> float:
+    unit = 10.0 ** (math.floor(math.log10(gap)) - 1) if gap > 0 else 1.0
+    return math.ceil(gap / unit) * unit
+
+
 def _show(source: str, result: Identification, choices: Sequence[Choice]) -> None:
     from rich.table import Table
 
@@ -363,7 +383,9 @@ def _show(source: str, result: Identification, choices: Sequence[Choice]) -> Non
         surely = f"with probability at least {1 - claim.delta:g}"
         facts.add_row("certified", f"{surely} the policy below is within {claim.eps:g} of the best")
     else:
-        facts.add_row("NOT certified", f"the episodes were spent before a gap of {claim.eps:g} was reached")
+        facts.add_row("NOT certified", f"the budget was spent before a gap of {claim.eps:g} was reached")
+        for i, help in enumerate(_what_would_help(result)):
+            facts.add_row("" if i else "would help", help)
     for row in bound_rows(claim):
         facts.add_row(*row)
     behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"

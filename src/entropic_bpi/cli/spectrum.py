@@ -84,7 +84,7 @@ def spectrum(
         write_csv(out / table, ("beta" if which == "beta" else "alpha", "lower", "upper", "gap", "policy"), rows)
         plots.save(plots.spectrum(claims, numbers), out / plot)
         _show(run, claims, levels, policies, numbers)
-        print(printable(f"\nwritten  {out}: {table}, {plot}"))
+        print(f"\nwritten  {printable(str(out))}: {table}, {plot}")
 
 
 def _levels(name: str, text: str) -> list[float]:

@@ -85,6 +85,8 @@ def _told(
         "policy": policy,
         "returns": law_of_the_return(certificate, expected) if expected.cut <= _MOST_CUT else None,
         "simulated": EPISODES,
+        "discounted": certificate.problem.discount is not None,
+        "horizon": certificate.problem.horizon,
         "cut": f"{expected.cut:.1%}" if expected.cut else None,
         "gap": None if material.history is None else fall_of_the_gap(material.history, certificate.eps),
         "run_known": material.history is not None,

@@ -42,7 +42,7 @@ def expected_returns(certificate: Certificate, episodes: int = EPISODES) -> Expe
             rows = (offset + state[playing]) * problem.n_actions + actions
             if problem.rewards is not None:
                 paid = problem.rewards[own if len(problem.rewards) > 1 else 0]
-                returns[playing] += paid[state[playing], actions]
+                returns[playing] += problem.factors[own] * paid[state[playing], actions]
         known = drawn.visits[rows] > 0
         missed, playing = playing[~known], playing[known]
         # The last move of a model whose rewards do not depend on it leads to nothing that counts.
@@ -50,7 +50,7 @@ def expected_returns(certificate: Certificate, episodes: int = EPISODES) -> Expe
         going[missed] = False
         outcome = drawn.of(rows[known], rng)
         if own >= 0 and problem.rewards is None:
-            returns[playing] += drawn.rewards(outcome, own)
+            returns[playing] += problem.factors[own] * drawn.rewards(outcome, own)
         state[playing] = seen.successors[outcome]
     return Expected(returns[~cut], float(cut.mean()))
 

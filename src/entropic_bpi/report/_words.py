@@ -90,6 +90,9 @@ def claim_of(certificate: Certificate) -> Claim:
     if certificate.alpha is not None:
         bounds += f" Its return falls below {lower} in at most {100 * certificate.alpha:g} % of its episodes."
     meaning = f"What a policy is worth is {risk_of(certificate).value}. All of it is in units of reward."
+    discount = certificate.problem.discount
+    if discount is not None:
+        meaning += f" The return never ends, and a reward counts {discount!r} times as much with every step."
     return Claim(sentence, meaning, bounds, certificate.reached)
 
 

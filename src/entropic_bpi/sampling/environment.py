@@ -37,6 +37,7 @@ __all__ = [
     "EnvironmentRaised",
     "Player",
     "check_black_box",
+    "made",
     "open_environment",
 ]
 
@@ -62,11 +63,11 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
         raise InvalidProblemError(
             "num_envs needs an environment id, a class or a factory, from which several copies can be made"
         )
-    env = source if given else _made(source, num_envs)
+    env = source if given else made(source, num_envs)
     return Environment(env, ours=not given, max_states=max_states)
 
 
-def _made(source: Any, num_envs: int) -> Any:
+def made(source: Any, num_envs: int = 1) -> Any:
     """An environment made here, or a vector of copies."""
     import gymnasium
 

@@ -22,12 +22,14 @@ in :math:`D_k(h,s)`, the actions whose best completion loses at most ε in :math
 :math:`\varphi` is convex and is replaced by tangents. What remains is a linear program.
 
 **What is heuristic.** How alternatives are found: for each place and action, rows are moved along the gradient of the
-difference of two values, weighted by the visits of the current program, just as far as needed. This affects how large the
-bound is, never that it is one; alternatives in which no single decision changes are not looked for.
+difference of two values, weighted by the visits of the current program, just as far as needed. Where no straight way
+leads to one, rows are moved together little by little, with a new gradient at every step. This affects how large the bound
+is, never that it is one; alternatives in which no single decision changes are not looked for.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +54,8 @@ __all__ = ["CharacteristicTime", "characteristic_time"]
 
 # The linear program's own tolerance, taken off its value.
 _PROGRAM_SLACK = 1e-6
+# How strongly rows are pulled towards an alternative, and how often what is found is refined.
+_WEAKEST_PULL, _PULL_GROWTH, _STRONGEST_PULL, _REFINEMENTS = 1e-2, 4.0, 1e7, 3
 _TANGENTS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)
 
 
@@ -93,6 +97,7 @@ def characteristic_time(
     successors: str | None = "model",
     stationary: bool = False,
     rounds: int = 6,
+    seconds: float | None = None,
 ) -> CharacteristicTime:
     r"""Episodes that every (ε, δ)-PAC algorithm needs, on average, on this very model.
 
@@ -114,6 +119,9 @@ def characteristic_time(
         The class: kernels that may change from step to step (False), or only those that do not.
     rounds : int
         At most this often alternatives are improved; more rounds, a better bound.
+    seconds : float, optional
+        No more alternatives are looked for after this time, and the bound is what those found so far give. The last linear
+        program is still solved. Without it there is no limit, and the result can be repeated.
 
     Examples
     --------
@@ -135,6 +143,7 @@ def characteristic_time(
     if check_flag("stationary", stationary) and not mdp.stationary:
         raise InvalidProblemError("stationary=True asks for kernels that do not change, but the model's does")
     rounds = check_integer("rounds", rounds)
+    seconds = np.inf if seconds is None else check_positive("seconds", seconds)
     check_exponent(check_finite("beta", beta), mdp.horizon * max(map(abs, mdp.reward_range)))
     search = _Search(
         DenseModel.of(mdp, check_finite("beta", beta)),
@@ -143,7 +152,7 @@ def characteristic_time(
         anywhere=successors is None,
         pooled=bool(stationary),
     )
-    solution = search.run(rounds)
+    solution = search.run(rounds, seconds)
     model = search.model
     bound = solution.episodes * (1 - _PROGRAM_SLACK)
     certain = _divergence(delta, delta) if delta < 0.5 else np.inf
@@ -228,13 +237,15 @@ class _Search:
         self.alternatives: list[_Alternative] = []
         self.flow = self._flow_matrix()
 
-    def run(self, rounds: int) -> _Solution:
+    def run(self, rounds: int, seconds: float) -> _Solution:
+        began = time.perf_counter()
         solution = _Solution(0.0, self._spread_visits(), np.zeros(0), [])
         wanted = list(range(len(self.targets)))
         for _ in range(rounds):
             known = len(self.alternatives)
             for index in wanted:
-                self.alternatives += self._alternatives(index, solution)
+                if time.perf_counter() - began < seconds:
+                    self.alternatives += self._alternatives(index, solution)
             if len(self.alternatives) == known:
                 break
             improved = self._program()
@@ -264,8 +275,15 @@ class _Search:
         return np.asarray(visits[self.reachable])
 
     def _targets(self) -> list[_Target]:
+        """What may be changed. If time is short what counts are places with one right action, the rarest first."""
+        visits = np.zeros(self.model.shape)
+        visits[self.reachable] = self._spread_visits()
+        often, open_ended = visits.sum(axis=2), self.decisions.sum(axis=2) > 1
         targets = []
-        for h, s in np.argwhere(self.places).tolist():
+        for h, s in sorted(
+            np.argwhere(self.places).tolist(),
+            key=lambda p: (open_ended[*p], -often[*p] if open_ended[*p] else often[*p]),
+        ):
             good = np.flatnonzero(self.decisions[h, s]).tolist()
             for action in range(self.model.shape[2]):
                 others = [a for a in good if a != action]
@@ -293,28 +311,27 @@ class _Search:
         own[(*target.place, target.action)] = True
         candidates = []
         for detour in self._detours(target):
+            found = []
             for rival, only in ((False, own), (False, None), (True, None)):
                 if only is not None and solution.episodes > 0:
                     continue
                 kernel = self._move(target, model, weights, detour, rival, only)
-                if kernel is not None and only is None:
-                    moved = DenseModel(kernel, model.rewards, model.start, model.beta)
-                    kernel = self._cheaper(kernel, self._move(target, moved, weights, detour, rival, only), weights)
                 if kernel is not None:
-                    candidates.append(kernel)
+                    found.append(kernel if only is not None else self._refined(kernel, target, weights, detour, rival))
+            candidates += found or self._pursued(target, weights, detour)
         if solution.episodes > 0 and candidates:
             candidates = [min(candidates, key=lambda kernel: self._cost(kernel, weights))]
-        found: list[_Alternative] = []
+        alternatives: list[_Alternative] = []
         for kernel in candidates:
-            decisions = DenseModel(kernel, model.rewards, model.start, model.beta).decisions(self.eps)
+            decisions = self._with(kernel).decisions(self.eps)
             if decisions[target.place][target.others].any():
                 continue
             divergence = _row_divergence(model.kernel, kernel)[self.reachable]
             decisive = bool((~(decisions & self.decisions).any(axis=2)).any())
             alternative = _Alternative(index, kernel, divergence, decisions, decisive)
-            if not any(alternative.resembles(known) for known in self.alternatives + found):
-                found.append(alternative)
-        return found
+            if not any(alternative.resembles(known) for known in self.alternatives + alternatives):
+                alternatives.append(alternative)
+        return alternatives
 
     def _detours(self, target: _Target) -> list[float]:
         """Go to the target's place only if it costs nothing, or at any cost, where that makes a difference."""
@@ -326,32 +343,36 @@ class _Search:
     def _cost(self, kernel: np.ndarray, weights: np.ndarray) -> float:
         return float((weights * _row_divergence(self.model.kernel, kernel)).sum())
 
-    def _cheaper(self, kernel: np.ndarray, other: np.ndarray | None, weights: np.ndarray) -> np.ndarray:
-        return kernel if other is None or self._cost(kernel, weights) <= self._cost(other, weights) else other
+    def _refined(
+        self, kernel: np.ndarray, target: _Target, weights: np.ndarray, detour: float, rival: bool
+    ) -> np.ndarray:
+        """Take the gradient at what was found and move again, if that makes it cheaper."""
+        moved = self._move(target, self._with(kernel), weights, detour, rival)
+        return kernel if moved is None or self._cost(kernel, weights) <= self._cost(moved, weights) else moved
+
+    def _with(self, kernel: np.ndarray) -> DenseModel:
+        return DenseModel(kernel, self.model.rewards, self.model.start, self.model.beta)
 
     def _move(
-        self, target: _Target, at: DenseModel, weights: np.ndarray, detour: float, rival: bool, only: np.ndarray | None
+        self,
+        target: _Target,
+        at: DenseModel,
+        weights: np.ndarray,
+        detour: float,
+        rival: bool,
+        only: np.ndarray | None = None,
     ) -> np.ndarray | None:
         """Move rows along the gradient taken at the model ``at`` until the target is met; None if it cannot be."""
-        values, q = at.solve()
-        slopes = at.gradient(at.best_policy(values, q, target.place, [target.action], detour))
-        if rival:
-            slopes = slopes - at.gradient(at.best_policy(values, q, target.place, target.others))
+        steep = self._steepness(target, at, weights, detour, rival)
         if only is not None:
-            slopes = np.where(only[..., None], slopes, 0.0)
-        base = self.model.kernel
-        if self.pooled:
-            slopes, weights, base = slopes.sum(axis=0), weights.sum(axis=0), base[0]
-        moved = np.abs(slopes).max(axis=-1) > 0
-        if not moved.any():
+            moving: np.ndarray = np.any(only, axis=0) if self.pooled else only
+            steep = np.where(moving[..., None], steep, 0.0)
+        if not steep.any():
             return None
-        rows, steep = base[moved], slopes[moved] / weights[moved][:, None]
-        steep /= np.abs(steep).max()
+        steep = steep / np.abs(steep).max()
 
         def kernel_at(log_step: float) -> np.ndarray:
-            kernel = base.copy()
-            kernel[moved] = _tilt(rows, np.exp(log_step) * steep, self.anywhere)
-            return np.broadcast_to(kernel, self.model.kernel.shape) if self.pooled else kernel
+            return self._tilted(np.exp(log_step) * steep)
 
         def shortfall(log_step: float) -> float:
             return self._shortfall(target, kernel_at(log_step))
@@ -368,9 +389,48 @@ class _Search:
                 return kernel
         return None
 
+    def _pursued(self, target: _Target, weights: np.ndarray, detour: float) -> list[np.ndarray]:
+        """Move rows little by little, along a gradient that is taken anew each time; the alternative, if one is found.
+
+        Where one change helps only together with others, no straight way leads there. For fixed visits and fixed values of
+        what follows the step of each row is exact: it minimises its divergence less ``pull`` times what it gains.
+        """
+        kernel, pull = self.model.kernel, 0.0
+        while pull < _STRONGEST_PULL:
+            steep = self._steepness(target, self._with(kernel), weights, detour, rival=True)
+            if not steep.any():
+                return []
+            pull = _PULL_GROWTH * pull or _WEAKEST_PULL / np.abs(steep).max()
+            kernel = self._tilted(pull * steep)
+            if self._shortfall(target, kernel) <= 0:
+                for _ in range(_REFINEMENTS):
+                    kernel = self._refined(kernel, target, weights, detour, rival=True)
+                return [kernel]
+        return []
+
+    def _steepness(
+        self, target: _Target, at: DenseModel, weights: np.ndarray, detour: float, rival: bool
+    ) -> np.ndarray:
+        """What moving each row gains at the model ``at``, per unit of the weight of its divergence."""
+        values, q = at.solve()
+        slopes = at.gradient(at.best_policy(values, q, target.place, [target.action], detour))
+        if rival:
+            slopes = slopes - at.gradient(at.best_policy(values, q, target.place, target.others))
+        if self.pooled:
+            slopes, weights = slopes.sum(axis=0), weights.sum(axis=0)
+        weighty = weights[..., None] > 0
+        return np.asarray(np.divide(slopes, weights[..., None], out=np.zeros_like(slopes), where=weighty))
+
+    def _tilted(self, steep: np.ndarray) -> np.ndarray:
+        """The model's kernel with every row moved so far."""
+        kernel = self.model.kernel[0].copy() if self.pooled else self.model.kernel.copy()
+        moved = np.abs(steep).max(axis=-1) > 0
+        kernel[moved] = _tilt(kernel[moved], steep[moved], self.anywhere)
+        return np.broadcast_to(kernel, self.model.kernel.shape) if self.pooled else kernel
+
     def _shortfall(self, target: _Target, kernel: np.ndarray) -> float:
         """How much is missing until every one of the target's others loses more than ε."""
-        model = DenseModel(kernel, self.model.rewards, self.model.start, self.model.beta)
+        model = self._with(kernel)
         values, q = model.solve()
         h, s = target.place
         actions = np.array(target.others)

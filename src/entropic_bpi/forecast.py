@@ -1,0 +1,138 @@
+"""How much longer: from the last gaps, and from what episodes and plans take.
+
+The gap falls about like a power of the number of episodes. The power is fitted, as a line through logarithms, to the plans
+of the last octave (the last doubling of the episodes) and to both of its halves; where the three lines meet the goal is
+the range. Nothing is certified by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Forecast", "Pace", "forecast_of"]
+
+# Fewer plans than this in the last octave are no ground for a forecast.
+FEWEST_PLANS = 8
+# Not worth a number: so many times the episodes played.
+FARTHEST = 1e6
+# What a new measurement counts for in the time of an episode, and of a plan.
+_WEIGHT = 0.2
+_MOST_PLANS = 10_000
+
+
+class Forecast(NamedTuple):
+    """More episodes, and more seconds, until the goal: two ends of a range each."""
+
+    episodes: tuple[float, float]
+    seconds: tuple[float, float]
+
+    def __str__(self) -> str:
+        low, high = self.seconds
+        return f"{_between(*self.episodes, _count)} more episodes, {_between(low, high, _time)} to go"
+
+
+@dataclass
+class Pace:
+    """What an episode and a plan take, by the clock: means that forget."""
+
+    episode: float = math.nan
+    plan: float = math.nan
+    planned: int = field(default=0)
+
+    def played(self, episodes: int, seconds: float) -> None:
+        if episodes > 0:
+            self.episode = _mixed(self.episode, seconds / episodes)
+
+    def made_plan(self, seconds: float) -> None:
+        self.planned += 1
+        if self.planned > 1:  # the first one compiles
+            self.plan = _mixed(self.plan, seconds)
+
+    def seconds(self, played: int, until: float, batch: Callable[[int], int]) -> float:
+        """How long it takes to get to ``until`` episodes, with a plan after each ``batch``."""
+        plans, reached = 0, played
+        while reached < until and plans < _MOST_PLANS:
+            reached += batch(reached)
+            plans += 1
+        if reached < until:  # batches that do not grow
+            plans = round(plans * (until - played) / max(reached - played, 1))
+        return (until - played) * self.episode + plans * self.plan
+
+
+def forecast_of(history: np.ndarray, eps: float, pace: Pace, batch: Callable[[int], int]) -> Forecast | None:
+    """What to expect, or None if there is no ground for a forecast yet.
+
+    Parameters
+    ----------
+    history : structured array with ``episodes`` and ``gap``
+        One row for each plan.
+    eps : float
+        The goal.
+    pace : Pace
+    batch : function
+        How many episodes follow a plan after so many.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> episodes = np.arange(100, 1000, 10)
+    >>> history = np.array([(n, 5.0 / n**0.5) for n in episodes], dtype=[("episodes", int), ("gap", float)])
+    >>> soon = forecast_of(history, 0.1, Pace(episode=1e-3, plan=1e-2), lambda n: n // 100)
+    >>> [round(number) for number in soon.episodes]
+    [1510, 1510]
+    """
+    rows = history[(history["episodes"] > 0) & np.isfinite(history["gap"]) & (history["gap"] > 0)]
+    if not len(rows) or not rows["gap"][-1] > eps:
+        return None
+    played = int(rows["episodes"][-1])
+    rows = rows[rows["episodes"] * 2 >= played]
+    if len(rows) < FEWEST_PLANS or math.isnan(pace.episode) or math.isnan(pace.plan):
+        return None
+    half = rows["episodes"] * math.sqrt(2) >= played
+    ends = [_meets(part, eps) for part in (rows, rows[half], rows[~half])]
+    until = [end for end in ends if math.isfinite(end)]
+    if not math.isfinite(ends[0]) or max(until) > FARTHEST * played:
+        return None
+    more = min(until) - played, max(until) - played
+    seconds = [pace.seconds(played, end, batch) for end in (min(until), max(until))]
+    return Forecast(more, (min(seconds), max(seconds)))
+
+
+def _meets(rows: np.ndarray, eps: float) -> float:
+    """After how many episodes the line through these plans, and through the last of them all, meets the goal."""
+    if len(rows) < 3:
+        return math.inf
+    x, y = np.log(rows["episodes"]), np.log(rows["gap"])
+    spread = float(((x - x.mean()) ** 2).sum())
+    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread > 0 else 0.0
+    if not slope < 0:
+        return math.inf
+    exponent = float(x[-1]) + (math.log(eps) - float(y[-1])) / slope
+    return math.exp(exponent) if exponent < 700 else math.inf
+
+
+def _mixed(old: float, new: float) -> float:
+    return new if math.isnan(old) else (1 - _WEIGHT) * old + _WEIGHT * new
+
+
+def _between(low: float, high: float, told: Callable[[float], str]) -> str:
+    first, last = told(low), told(high)
+    return first if first == last else f"{first} to {last}"
+
+
+def _count(number: float) -> str:
+    digits = max(0, math.floor(math.log10(number)) - 1) if number >= 1 else 0
+    return f"{round(number, -digits):,.0f}"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{max(1, math.ceil(seconds))} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"

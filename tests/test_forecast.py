@@ -1,0 +1,128 @@
+"""How much longer: forecasts from gaps whose law is known, budgets of time, and what is printed meanwhile."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import entropic_bpi as eb
+from entropic_bpi import _progress
+from entropic_bpi.forecast import Forecast, Pace, forecast_of
+
+ROWS = [("episodes", np.int64), ("gap", float)]
+
+
+def batch(played):
+    return max(1, math.ceil(0.01 * played))
+
+
+def falling(power, until=5000, noise=0.0):
+    rng, played, rows = np.random.default_rng(0), 1, []
+    while played < until:
+        rows.append((played, 30.0 * played**-power * math.exp(noise * rng.normal())))
+        played += batch(played)
+    return np.array(rows, dtype=ROWS)
+
+
+@pytest.mark.parametrize("power", [0.5, 0.7, 1.0])
+def test_gaps_that_fall_like_a_power_are_foreseen_exactly(power):
+    history, pace = falling(power), Pace(episode=1e-3, plan=0.5)
+    told = forecast_of(history, 1e-3, pace, batch)
+    last = int(history["episodes"][-1])
+    until = (30.0 / 1e-3) ** (1 / power)
+    assert told.episodes == pytest.approx((until - last, until - last), rel=1e-6)
+    plans, played = 0, last
+    while played < until:
+        played, plans = played + batch(played), plans + 1
+    assert told.seconds == pytest.approx([1e-3 * (until - last) + 0.5 * plans] * 2, rel=1e-6)
+
+
+def test_noise_widens_the_range_and_the_truth_is_near():
+    told = forecast_of(falling(0.5, noise=0.01), 0.1, Pace(episode=1e-3, plan=0.1), batch)
+    low, high = told.episodes
+    assert low < high
+    assert low / 1.5 < (30.0 / 0.1) ** 2 < 1.5 * high
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        np.empty(0, dtype=ROWS),
+        falling(0.5, until=5),  # too early
+        np.array([(n, math.inf) for n in range(1, 50)], dtype=ROWS),
+        np.array([(n, 2.0) for n in range(1, 50)], dtype=ROWS),  # not falling
+        np.array([(n, 1.0 + n) for n in range(1, 50)], dtype=ROWS),
+        np.array([(n, math.nan) for n in range(1, 50)], dtype=ROWS),
+        falling(0.0001),  # not in this life
+    ],
+)
+def test_without_ground_there_is_no_forecast(history):
+    assert forecast_of(history, 0.01, Pace(episode=1e-3, plan=0.1), batch) is None
+
+
+def test_the_first_plan_which_compiles_does_not_count():
+    pace = Pace()
+    pace.made_plan(30.0)
+    pace.made_plan(0.1)
+    assert pace.plan == 0.1
+
+
+def test_a_forecast_in_words():
+    assert str(Forecast((15_234.0, 21_876.0), (12.1, 34.0))) == "15,000 to 22,000 more episodes, 13 s to 34 s to go"
+    assert str(Forecast((150.0, 150.0), (700.0, 710.0))) == "150 more episodes, 12 min to go"
+    assert str(Forecast((2e9, 2e9), (7e4, 7e4))) == "2,000,000,000 more episodes, 19 h to go"
+
+
+BRIDGE = {"beta": -1.0, "delta": 0.1, "successors": "model", "seed": 1}
+
+
+def test_a_budget_of_time_ends_a_run_with_what_is_certified():
+    bridge = eb.instances.risky_bridge(horizon=6)
+    eb.identify(bridge, **BRIDGE, eps=1.0)  # compiles
+    began = time.perf_counter()
+    result = eb.identify(bridge, **BRIDGE, eps=1e-5, max_seconds=0.3)
+    assert time.perf_counter() - began < 60
+    assert not result.stopped
+    assert eb.verify(result.certificate).ok
+    assert result.certificate.gap < 1.0
+    with pytest.raises(eb.InvalidProblemError, match="max_seconds"):
+        eb.identify(bridge, **BRIDGE, eps=1.0, max_seconds=0)
+
+
+def test_a_spent_budget_comes_with_a_forecast_and_a_reached_goal_with_none():
+    bridge = eb.instances.risky_bridge(horizon=6)
+    spent = eb.identify(bridge, **BRIDGE, eps=0.05, max_episodes=1000)
+    done = eb.identify(bridge, **BRIDGE, eps=0.5)
+    assert done.stopped
+    assert done.forecast is None
+    low, high = spent.forecast.episodes
+    needed = eb.identify(bridge, **BRIDGE, eps=0.05).episodes - 1000
+    assert low / 4 < needed < 4 * high
+
+
+def test_a_budget_of_time_may_change_when_a_run_goes_on(tmp_path):
+    bridge, path = eb.instances.risky_bridge(horizon=6), tmp_path / "run"
+    eb.identify(bridge, **BRIDGE, eps=0.2, max_seconds=1e-9, checkpoint=path)
+    result = eb.identify(bridge, **BRIDGE, eps=0.2, checkpoint=path)
+    alone = eb.identify(bridge, **BRIDGE, eps=0.2)
+    assert result.stopped
+    assert np.array_equal(result.history, alone.history)
+
+
+def test_without_a_terminal_lines_of_text_are_printed_now_and_then(monkeypatch):
+    now, text = [0.0], io.StringIO()
+    monkeypatch.setattr(_progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(sys, "stderr", text)
+    with _progress.Progress(True, 0.1) as line:
+        for second in range(600):
+            now[0] = float(second)
+            line.update(second, 1.0, lambda: "much to go" if now[0] > 3 else None)
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "2 s: 2 episodes · gap 1 (goal 0.1) · no forecast yet"
+    assert lines[1] == "4 s: 4 episodes · gap 1 (goal 0.1) · much to go"
+    assert 10 < len(lines) < 25
