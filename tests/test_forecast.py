@@ -121,8 +121,8 @@ def test_without_a_terminal_lines_of_text_are_printed_now_and_then(monkeypatch):
     with _progress.Progress(True, 0.1) as line:
         for second in range(600):
             now[0] = float(second)
-            line.update(second, 1.0, lambda: "much to go" if now[0] > 3 else None)
+            line.update(second, 1.0, lambda: "much to go" if now[0] > 15 else None)
     lines = text.getvalue().splitlines()
-    assert lines[0] == "2 s: 2 episodes · gap 1 (goal 0.1) · no forecast yet"
-    assert lines[1] == "4 s: 4 episodes · gap 1 (goal 0.1) · much to go"
-    assert 10 < len(lines) < 25
+    assert lines[0] == "10 s: 11 episodes · gap 1 (goal 0.1) · no forecast yet"
+    assert lines[1] == "20 s: 21 episodes · gap 1 (goal 0.1) · much to go"
+    assert 10 < len(lines) < 20

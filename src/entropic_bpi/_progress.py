@@ -12,7 +12,7 @@ __all__ = ["Progress"]
 
 _REFRESH_SECONDS = 0.2
 # When text is printed first, and how far two such lines are apart at most.
-_FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 2.0, 60.0
+_FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 10.0, 60.0
 
 
 class Progress:
@@ -78,13 +78,17 @@ def _in_notebook() -> bool:
 
 
 class _PlainLines:
-    """For files and pipes: lines of text, the first soon, and each later than the one before by half of the time so far."""
+    """For files and pipes: lines of text, each later than the one before by half of the time so far.
+
+    The time is that since the first plan, before which most of it goes into compiling.
+    """
 
     def start(self) -> None:
-        self.began = time.perf_counter()
-        self.due = _FIRST_LINE_SECONDS
+        self.began, self.due = math.nan, _FIRST_LINE_SECONDS
 
     def update(self, words: str) -> None:
+        if math.isnan(self.began):
+            self.began = time.perf_counter()
         elapsed = time.perf_counter() - self.began
         if elapsed >= self.due:
             self.due = elapsed + min(max(_FIRST_LINE_SECONDS, elapsed / 2), _LAST_LINE_SECONDS)
