@@ -140,7 +140,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["--constants", "sharp", "--stationary", "--successors", tmp_path / "mask.npy", "--replan", "0.5"],
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
         *["--accept-errors", "--announce", "run.json", "--max-successors", "2", "--return-range", "-1", "3"],
-        *["--rewards", "random", "--max-states", "4", "--num-envs", "2", "--discount", "0.9"],
+        *["--rewards", "random", "--max-states", "4", "--num-envs", "2", "--discount", "0.9", "--max-seconds", "60"],
     )
     assert given.pop("successors").shape == (8, 2, 8)
     assert given == {
@@ -160,12 +160,13 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "replan": 0.5,
         "sampling": "optimistic",
         "max_episodes": 7,
+        "max_seconds": 60.0,
         "seed": 3,
         "ties": "lowest",
         "accept_errors": True,
         "announce": Path("run.json"),
         "checkpoint": None,
-        "progress": False,
+        "progress": True,
     }
 
 

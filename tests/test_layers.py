@@ -18,8 +18,8 @@ LAYERS = {
     "sources": "sampling log",
     "methods": "methods",
     "records": "forecast settings certificate choices checkpoint announcement events verification assumption_tests",
-    "runs": "loop identification certification shortfall policies",
-    "studies": "learners sequential compare plots frontier report",
+    "runs": "loop identification certification shortfall",
+    "studies": "learners sequential compare plots frontier policies report",
     "experiments": "experiments",
     "doors": "cli __init__ __main__",
 }

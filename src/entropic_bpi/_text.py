@@ -6,7 +6,7 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
-__all__ = ["drawable", "printable", "rounded", "shown"]
+__all__ = ["certainty", "drawable", "printable", "rounded", "shown"]
 
 _LONGEST_SHOWN = 200
 _DIGITS = 4
@@ -28,6 +28,15 @@ def printable(text: str) -> str:
 def drawable(text: str) -> str:
     """The same for Matplotlib, where a dollar sign would begin a formula."""
     return printable(text).replace("$", r"\$")
+
+
+def certainty(delta: float) -> str:
+    """1 - ``delta``, to all its digits: rounded it might be 1.
+
+    >>> certainty(0.05), certainty(1e-9)
+    ('0.95', '0.999999999')
+    """
+    return f"{1 - Decimal(repr(float(delta))):f}"
 
 
 def rounded(value: float, side: int) -> str:

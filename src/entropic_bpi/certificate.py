@@ -26,7 +26,7 @@ import numpy as np
 from entropic_bpi import _schema
 from entropic_bpi._checks import check_integer, check_path, check_policy, check_positive, check_probability
 from entropic_bpi._files import write_text_atomically
-from entropic_bpi._text import rounded, shown
+from entropic_bpi._text import certainty, rounded, shown
 from entropic_bpi._version import __version__
 from entropic_bpi.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.counts import Counts
@@ -167,7 +167,7 @@ class Certificate:
         >>> print(result.certificate.statement)  # doctest: +ELLIPSIS
         With probability at least 0.9 over the data, this policy has a value of at least ..., and no policy has one more ...
         """
-        surely = f"With probability at least {1 - self.delta:g} over the data, "
+        surely = f"With probability at least {certainty(self.delta)} over the data, "
         if self.alpha is None:
             return (
                 f"{surely}this policy has a value of at least {rounded(self.lower, -1)}, and no policy has one more than "

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from entropic_bpi._files import write_atomically
-from entropic_bpi._text import drawable
+from entropic_bpi._text import certainty, drawable
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate import Certificate
@@ -106,7 +106,7 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
     values.plot(episodes, rows["upper"], color=COLOURS[0], label="upper bound of the best value")
     values.plot(episodes, rows["lower"], color=COLOURS[0], ls="--", label="lower bound of the policy's value")
     values.set_ylabel("value (units of reward)")
-    values.set_title(f"Certified with probability at least {1 - delta:g}", fontsize="medium")
+    values.set_title(f"Certified with probability at least {certainty(delta)}", fontsize="medium")
     values.legend(frameon=False, fontsize="small")
     claimed = np.minimum(rows["gap"], rows["upper"] - rows["lower"])  # a method may not bound the gap yet
     gaps.plot(episodes, claimed, color=COLOURS[1], label="certified gap")
@@ -161,7 +161,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     axes.set(xticks=[], yticks=[])
     axes.set_title(
         f"Policy, and bounds of its and the best value (units of reward), β = {problem.beta:.4g}, "
-        f"all with probability ≥ {1 - certificate.delta:g}",
+        f"all with probability ≥ {certainty(certificate.delta)}",
         fontsize=6.5,
         wrap=True,
     )

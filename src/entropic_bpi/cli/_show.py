@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi._text import printable
+from entropic_bpi._text import certainty, printable
 from entropic_bpi.choices import Choice, certified_choices, choices_of
 from entropic_bpi.errors import InvalidProblemError
 
@@ -101,7 +101,7 @@ def risk_keys(certificate: Certificate) -> dict[str, Any]:
 
 def bound_rows(certificate: Certificate) -> list[tuple[str, str]]:
     """What is claimed: names and values for a table."""
-    surely, value = f"with probability at least {1 - certificate.delta:g}", "value"
+    surely, value = f"with probability at least {certainty(certificate.delta)}", "value"
     rows = []
     if certificate.alpha is not None:
         value = "EVaR"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from entropic_bpi._files import locked, write_csv
-from entropic_bpi._text import printable
+from entropic_bpi._text import certainty, printable
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import (
     Choice,
@@ -380,7 +380,7 @@ def _show(source: str, result: Identification, choices: Sequence[Choice]) -> Non
     facts.add_row(*risk_row(claim))
     facts.add_row("method", claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants")
     if result.stopped:
-        surely = f"with probability at least {1 - claim.delta:g}"
+        surely = f"with probability at least {certainty(claim.delta)}"
         facts.add_row("certified", f"{surely} the policy below is within {claim.eps:g} of the best")
     else:
         facts.add_row("NOT certified", f"the budget was spent before a gap of {claim.eps:g} was reached")

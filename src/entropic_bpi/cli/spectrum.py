@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from entropic_bpi._files import write_csv
-from entropic_bpi._text import printable
+from entropic_bpi._text import certainty, printable
 from entropic_bpi.cli._show import (
     OutOption,
     certified_choices,
@@ -135,7 +135,7 @@ def _show(
 
     console, name = terminal(), "beta" if claims[0].alpha is None else "alpha"
     console.print(
-        f"With probability at least {1 - run.delta:g} all {len(claims)} claims hold at once, for every {name} shown and any "
+        f"With probability at least {certainty(run.delta)} all {len(claims)} claims hold at once, for every {name} shown and any "
         f"other ({run.episodes:,} episodes)."
     )
     if run.method != "kl":
