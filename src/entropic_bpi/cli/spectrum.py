@@ -135,8 +135,8 @@ def _show(
 
     console, name = terminal(), "beta" if claims[0].alpha is None else "alpha"
     console.print(
-        f"With probability at least {certainty(run.delta)} all {len(claims)} claims hold at once, for every {name} shown and any "
-        f"other ({run.episodes:,} episodes)."
+        f"With probability at least {certainty(run.delta)} all {len(claims)} claims hold at once, for every {name} shown "
+        f"and any other ({run.episodes:,} episodes)."
     )
     if run.method != "kl":
         console.print(
