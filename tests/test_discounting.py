@@ -158,9 +158,11 @@ class TestModels:
         expected = KL(plain).bounds_of(Counts.of(plain, seen, 100), policy)
         found = KL(own).bounds_of(counts, policy)
         low, high = own.tail
-        assert found.lower == pytest.approx(expected.lower + low, abs=1e-8)
-        assert found.upper == pytest.approx(expected.upper + high, abs=1e-8)
-        assert found.gap == pytest.approx(expected.gap + high - low, abs=1e-7)
+        # β = 0 is computed at a β close by, which depends on how far returns can be apart.
+        room = 1e-7 if beta else 2e-6 * plain.return_spread
+        assert found.lower == pytest.approx(expected.lower + low, abs=room)
+        assert found.upper == pytest.approx(expected.upper + high, abs=room)
+        assert found.gap == pytest.approx(expected.gap + high - low, abs=room)
 
     @pytest.mark.parametrize("reward", [1.0, -1.0])
     def test_a_tail_that_pays_all_it_can_is_covered(self, reward):
