@@ -37,8 +37,8 @@ def evars(kernel, rewards, t, policy, start, alpha, spread) -> tuple[float, floa
     """Lower bound of the largest EVaR, and the candidate's own, whose one peak is refined to the end."""
     c, found = -math.log(alpha), np.zeros(2)
     for side in range(2):
-        low, high = 0.5 * c / spread, 2000 * max(c, 0.1) / spread
-        for _ in range(5):
+        low, high = 0.5 * c / spread, 1e7 * max(c, 1.0) / spread
+        for _ in range(6):
             lams = np.geomspace(low, high, 60)
             heights = values(kernel, rewards, t.actions, t.reachable, policy, start, lams)[side] - c / lams
             best = int(np.argmax(heights))
