@@ -1,4 +1,5 @@
-"""Episodes to certify with the gap certificate alone, and with the pair certificate: ``python -m benchmarks.pairs [SEEDS]``.
+"""Episodes to certify with the gap certificate alone, with the pair certificate as a second test, and with it leading the
+challenger as well, as by default: ``python -m benchmarks.pairs [SEEDS [NAME]]``.
 
 The same seeds, known successors, batches of 2 %. The last columns are processor seconds of a run, kernels compiled.
 """
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import entropic_bpi as eb
-from entropic_bpi.methods import pairs
+from entropic_bpi.methods import kl, pairs
 
 SEEDS = 10
 
@@ -82,8 +83,22 @@ def cases() -> Iterator[Case]:
     yield Case("bridge, per step", bridge, ((-1.0, 0.2), (0.5, 0.2), (2.5, 0.2), (4.5, 0.2)), 0.1, stationary=False)
 
 
-def measured(case: Case, beta: float, eps: float, seeds: int, most_pairs: int) -> tuple[float, float]:
-    """Mean episodes and processor seconds of runs in which so many pairs are allowed; every policy keeps its promise."""
+class Variant(NamedTuple):
+    """How many pairs are allowed, and how much smaller their gap must be for them to lead the challenger."""
+
+    most_pairs: int
+    lead: float
+
+
+VARIANTS = (
+    Variant(0, 0.0),
+    Variant(pairs.MOST_PAIRS, 0.0),
+    Variant(pairs.MOST_PAIRS, kl.PAIRS_LEAD),
+)
+
+
+def measured(case: Case, beta: float, eps: float, seeds: int, variant: Variant) -> tuple[float, float]:
+    """Mean episodes and processor seconds of a run; every policy keeps its promise."""
     options: dict[str, Any] = {
         "delta": case.delta,
         "stationary": case.stationary,
@@ -91,7 +106,8 @@ def measured(case: Case, beta: float, eps: float, seeds: int, most_pairs: int) -
         "replan": 0.02,
     }
     best = eb.solve(case.mdp, beta).value
-    allowed, pairs.MOST_PAIRS = pairs.MOST_PAIRS, most_pairs
+    usual = Variant(pairs.MOST_PAIRS, kl.PAIRS_LEAD)
+    pairs.MOST_PAIRS, kl.PAIRS_LEAD = variant
     try:
         episodes, began = [], time.process_time()
         for seed in range(seeds):
@@ -100,18 +116,22 @@ def measured(case: Case, beta: float, eps: float, seeds: int, most_pairs: int) -
             episodes.append(result.episodes)
         return float(np.mean(episodes)), (time.process_time() - began) / seeds
     finally:
-        pairs.MOST_PAIRS = allowed
+        pairs.MOST_PAIRS, kl.PAIRS_LEAD = usual
 
 
-def main(seeds: int) -> None:
-    print("| instance | β | ε | gap certificate | with pairs | seconds | with pairs |", "|---" * 7 + "|", sep="\n")
+def main(seeds: int = SEEDS, name: str = "") -> None:
+    columns = ("instance", "β", "ε", *2 * ("gap certificate", "and pairs", "and leading"))
+    print("", *columns, "", sep=" | ")
+    print("|---" * len(columns) + "|")
     for case in cases():
+        if not case.name.startswith(name):
+            continue
         eb.identify(case.mdp, beta=case.betas[0][0], eps=1e-9, delta=0.1, seed=0, max_episodes=2, successors="model")
         for beta, eps in case.betas:
-            alone, with_pairs = (measured(case, beta, eps, seeds, most) for most in (0, pairs.MOST_PAIRS))
-            figures = f"{alone[0]:.0f} | {with_pairs[0]:.0f} | {alone[1]:.2f} | {with_pairs[1]:.2f}"
-            print(f"| {case.name} | {beta:g} | {eps:g} | {figures} |", flush=True)
+            found = [measured(case, beta, eps, seeds, variant) for variant in VARIANTS]
+            figures = [f"{episodes:.0f}" for episodes, _ in found] + [f"{seconds:.2f}" for _, seconds in found]
+            print(f"| {case.name} | {beta:g} | {eps:g} | {' | '.join(figures)} |", flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS)
+    main(*(int(argument) if i == 0 else argument for i, argument in enumerate(sys.argv[1:3])))

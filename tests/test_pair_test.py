@@ -140,7 +140,7 @@ def test_an_interrupted_run_keeps_the_schedule(options, tmp_path, monkeypatch):
     goal = {**GOAL, "stationary": False, **options}
     monkeypatch.setattr(loop, "EVERY_CHUNK", 37)
     whole = eb.identify(RIVER, **goal)
-    assert whole.episodes > 150
+    assert whole.episodes > 100
     assert whole.certificate.test == "pairs"
     player, name = (KL, "play_every") if options else (Simulator, "play")
     play, path = getattr(player, name), tmp_path / "run.checkpoint"
@@ -160,6 +160,39 @@ def test_an_interrupted_run_keeps_the_schedule(options, tmp_path, monkeypatch):
         except KeyboardInterrupt:
             pass
     assert same(whole, resumed)
+
+
+def test_the_challenger_follows_the_pair_certificate_where_that_knows_better():
+    """Its candidate and its contested actions are remembered until it is computed again."""
+    problem = Problem.from_mdp(RIVER, beta=-1.0, eps=1e-3, delta=0.1, stationary=True, successors="model")
+    limited = eb.identify(RIVER, **{**GOAL, "eps": 1e-3}, max_episodes=30)
+    method = KL(problem, seed=1)
+    counts = eb.counts.Counts.of(problem, limited.certificate.transitions, 30)
+    plan = method.plan(counts, 1)
+    assert method.memory[1] < 0.9 * method.memory[2]
+    _, (occupied, turn) = method._pair_claim(method.rules, counts, method.plans[method.last])
+    np.testing.assert_array_equal(plan.behaviour.turn, turn)
+    np.testing.assert_array_equal(plan.behaviour.lead, method.plans[method.last].policy)
+    assert (turn[~occupied] == -1).all()
+    assert (turn[occupied] != plan.behaviour.lead[occupied]).all()
+    assert (turn >= 0).any()
+    assert not np.array_equal(turn, method.plans[method.last].turn)  # the gap certificate says something else
+    counts.episodes += 1  # the pair certificate is not due
+    np.testing.assert_array_equal(method.plan(counts, 2).behaviour.turn, turn)
+    method.memory[1] = method.memory[2]  # as if it had known no better
+    again = method.plan(counts, 2).behaviour
+    np.testing.assert_array_equal(again.turn, method.plans[method.last].turn)
+
+
+def test_whatever_a_checkpoint_says_of_the_challenger_is_an_action():
+    problem = Problem.from_mdp(RIVER, beta=-1.0, eps=0.3, delta=0.1, stationary=True, successors="model")
+    method = KL(problem)
+    method.memory[:3] = 5, 0.1, 1.0
+    method.memory[3:] = np.resize([-np.inf, np.inf, -7.0, 7.0, 0.5, 1e300], method.memory.size - 3)
+    policy, turn = method._challenger()
+    assert policy.min() >= 0
+    assert turn.min() >= -1
+    assert max(policy.max(), turn.max()) < problem.n_actions
 
 
 def test_planning_after_every_episode_tests_pairs_on_the_way():

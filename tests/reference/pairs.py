@@ -196,12 +196,17 @@ def pair_bound(sign, top: Row, bottom: Row, value, d, slip=None, enumerated=ENUM
 
 @dataclass
 class Pairs:
-    """``rho`` (T + 1, S), ``d`` and ``r`` (T + 1, S + 1, S + 1), NaN where nobody can be, and where that is."""
+    """``rho`` (T + 1, S), ``d`` and ``r`` (T + 1, S + 1, S + 1), NaN where nobody can be, and where that is.
+
+    ``gain`` (T, S, A): how many times better than the candidate each action may be, 1 for not at all; for the candidate's
+    own action, because of what follows.
+    """
 
     rho: np.ndarray
     d: np.ndarray
     r: np.ndarray
     occupied: np.ndarray
+    gain: np.ndarray
 
 
 def pair_certificate(
@@ -214,6 +219,7 @@ def pair_certificate(
     rho = np.full((T + 1, S), np.nan)
     d[T] = r[T] = 1.0
     rho[T] = 1.0
+    gain_of = np.ones(u_opt.shape)
 
     def beyond(values, h, largest):
         """The values of step h by state, and for elsewhere the extreme of what can be reached."""
@@ -260,6 +266,8 @@ def pair_certificate(
                 if bound > 1:
                     contested[s][a] = bound
             rho[h, s] = r[h, s, s] = max(1.0, min(plain, max(own[s], *contested[s].values(), 1.0)))
+            for a, gain in {c: own[s], **contested[s]}.items():
+                gain_of[h, s, a] = max(gain, 1.0)
         for x, y in product(states, states):
             if x == y:
                 continue
@@ -287,4 +295,4 @@ def pair_certificate(
             table[S, S] = 1.0 if slip == "one elsewhere" else inside.max()
         if slip == "elsewhere left out":
             d[h, S], r[h, S], d[h, :, S], r[h, :, S] = 1.0, 1.0, 1.0, 1.0
-    return Pairs(rho, d, r, where)
+    return Pairs(rho, d, r, where, gain_of)

@@ -21,7 +21,8 @@ and when it may decide, a second test is tried, which takes longer and is often 
 (:mod:`entropic_bpi.methods.pairs`).
 
 **Play.** Alternate between the policy greedy for :math:`Z^o` and the challenger: follow the candidate to the first place
-where another action might be better, play that action, and go on greedily.
+where another action might be better, play that action, and go on greedily. Candidate and places are those of the second test
+the last time that it was tried, because it knows better what is still open.
 
 **Small β.** :math:`|V_\beta-V_{\beta'}|\le|\beta-\beta'|\,(\text{range of the return})^2/8` for every policy, by
 Hoeffding's lemma. Below :math:`|\beta|\cdot\text{range}=10^{-5}`, where :math:`Z=1+O(\beta)` would lose digits, bounds
@@ -76,6 +77,10 @@ CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 # When the pair certificate is computed: after this growth of the episodes, or this close to ε by what is expected of it.
 PAIRS_GROWTH, PAIRS_CLOSE = 1.2, 1.1
+# It leads the challenger if its gap was so much smaller.
+PAIRS_LEAD = 0.99
+# For this many places (step and state), where it asks to turn is kept until it is computed again.
+MOST_REMEMBERED = 1_000_000
 # How much larger, relatively, its gap may become when solvers converge: they may move mass in another way.
 PAIRS_ROOM = 1e-4
 # What a certificate's gap may come from. The pair certificate takes longer to check: it must be better by this share.
@@ -108,7 +113,7 @@ def _claim_of(
 def _pairs_due(memory: np.ndarray, episodes: int, gap: float, eps: float) -> bool:
     """Whether the pair certificate may decide, or was not asked for long; asked again about the same counts, it is.
 
-    ``memory`` has when it was computed last, its gap, and the gap certificate's then: the two fall together.
+    ``memory`` begins with when it was computed last, its gap, and the gap certificate's then: the two fall together.
     """
     then, pairs, ratio = float(memory[0]), float(memory[1]), float(memory[2])
     if gap <= eps:
@@ -207,6 +212,8 @@ def _run_every(
     rules: Rules,
     ledger: Ledger,
     sheets: tuple[Optimism, tuple[Candidate, Candidate], Scratch],
+    challenger: tuple[np.ndarray, np.ndarray],
+    remembered: bool,
     last: int,
     round: int,
     spare: int,
@@ -216,6 +223,7 @@ def _run_every(
 ) -> tuple[int, int, int, int, int]:
     """Play an episode, plan, test; once for each row of ``history``, or until the test passes or pairs are due.
 
+    The ``challenger`` is played if it is ``remembered`` from the pair certificate, otherwise that of the last candidate.
     Returns the number of episodes played, which candidate the last claim is about, which one was evaluated last, and the
     transition that was declared impossible, if any.
     """
@@ -225,7 +233,8 @@ def _run_every(
         if ledger.end[0] + spare > ledger.successor.size:
             return i, claimed, last, -1, -1
         leading = rules.challenge and (round + i) % 2 == 1
-        behaviour = Behaviour(optimism.policy, plans[last].policy, plans[last].turn, leading)
+        policy, turn = challenger if remembered else (plans[last].policy, plans[last].turn)
+        behaviour = Behaviour(optimism.policy, policy, turn, leading)
         row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
         if row >= 0:
             return i, claimed, last, row, successor
@@ -289,7 +298,10 @@ class KL:
         )
         self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
         self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PLACES
-        self.memory = np.array([-1.0, np.inf, np.inf])  # see _pairs_due
+        # See _pairs_due; then the policy and the turns of the challenger, if there is room for them.
+        places = problem.steps * problem.n_states
+        room = 2 * places if places <= MOST_REMEMBERED else 0
+        self.memory = np.concatenate([[-1.0, np.inf, np.inf], np.zeros(room)])
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
@@ -297,11 +309,11 @@ class KL:
         if _pairs_due(self.memory, counts.episodes, gap, self.rules.eps):
             (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
         bounds = self._in_reward_units(lower, upper, gap)
-        return Plan(self.plans[kind].policy.copy(), bounds, self._behaviour(self.plans[self.last], round))
+        return Plan(self.plans[kind].policy.copy(), bounds, self._behaviour(*self._challenger(), round))
 
-    def _behaviour(self, lead: Candidate, round: int) -> Behaviour:
+    def _behaviour(self, policy: np.ndarray, turn: np.ndarray, round: int) -> Behaviour:
         leading = self.challenge and round % 2 == 1
-        return Behaviour(self.optimism.policy.copy(), lead.policy.copy(), lead.turn.copy(), leading)
+        return Behaviour(self.optimism.policy.copy(), policy.copy(), turn.copy(), leading)
 
     def _with_pairs(
         self, counts: Counts, claim: tuple[float, float, float], kind: int
@@ -311,28 +323,55 @@ class KL:
         for tried in (kind, 1 - kind):
             if occupied is not None and np.array_equal(*(plan.policy[occupied] for plan in self.plans)):
                 break  # the same policy wherever it can be
-            (lower, upper, apart), occupied = self._pair_claim(self.rules, counts, self.plans[tried])
+            (lower, upper, apart), pairs = self._pair_claim(self.rules, counts, self.plans[tried])
+            if pairs is None:
+                break
             apart *= 1.0 + PAIRS_ROOM
+            occupied, turn = pairs
+            if self.memory.size > 3 and (smallest == np.inf or tried == self.last):
+                self.memory[3:] = np.stack([self.plans[tried].policy, turn]).ravel()
             smallest = min(smallest, apart)
             if apart < claim[2]:
                 claim, kind = (lower, upper, apart), tried
-            if occupied is None or claim[2] <= self.rules.eps:
+            if claim[2] <= self.rules.eps:
                 break
-        self.memory[:] = counts.episodes, smallest, gap
+        self.memory[:3] = counts.episodes, smallest, gap
         return claim, kind
+
+    @property
+    def _remembered(self) -> bool:
+        """Whether the pair certificate knew better than the gap certificate, whose turns are new at every plan."""
+        return bool(self.memory.size > 3 and self.memory[1] < PAIRS_LEAD * self.memory[2])
+
+    def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
+        """The policy to follow and where to turn from it: by the last pair certificate, or by the last candidate's plan."""
+        if not self._remembered:
+            return self.plans[self.last].policy, self.plans[self.last].turn
+        # What a checkpoint says may be anything.
+        policy, turn = (
+            np.clip(self.memory[3:], -1, self.problem.n_actions - 1)
+            .astype(np.int64)
+            .reshape(2, self.problem.steps, self.problem.n_states)
+        )
+        return np.maximum(policy, 0), turn
 
     def _pair_claim(
         self, rules: Rules, counts: Counts, plan: Candidate
-    ) -> tuple[tuple[float, float, float], np.ndarray | None]:
-        """What the pair certificate claims about a planned candidate, and the states that this is about, if not too many."""
-        ratio, occupied = np.inf, None
+    ) -> tuple[tuple[float, float, float], tuple[np.ndarray, np.ndarray] | None]:
+        """What the pair certificate claims about a planned candidate; about which states, and where one turns from it there.
+
+        Neither states nor turns if there are too many pairs.
+        """
+        ratio, pairs = np.inf, None
         # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
         if self.problem.return_range is None:
             self._fetch(counts)
             sheets = self.frame, rules, self._ledger(counts), self.optimism, plan
             occupied = occupied_states(*sheets)
-            ratio = np.inf if occupied is None else pair_ratio(*sheets, occupied)
-        return _claim_of(self.frame, rules, self.optimism, plan, ratio), occupied
+            if occupied is not None:
+                ratio, turn = pair_ratio(*sheets, occupied)
+                pairs = occupied, turn
+        return _claim_of(self.frame, rules, self.optimism, plan, ratio), pairs
 
     def claim(self, counts: Counts, plan: Plan) -> Claim:
         """The bounds of the candidate with all solvers converged."""
@@ -352,7 +391,8 @@ class KL:
 
     def challenger(self, round: int) -> Behaviour:
         """What to play against the policy that was last asked about."""
-        return self._behaviour(self.plans[GIVEN % 2], round)
+        given = self.plans[GIVEN % 2]
+        return self._behaviour(given.policy, given.turn, round)
 
     def _rounded(self, claim: tuple[float, float, float], test: str) -> Claim:
         """In the reward's units, with room for whoever checks it with other, equally careful roundings."""
@@ -458,6 +498,8 @@ class KL:
                 self.rules,
                 counts.ledger,
                 sheets,
+                self._challenger(),
+                self._remembered,
                 self.last,
                 round + played,
                 spare,

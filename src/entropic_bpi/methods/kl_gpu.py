@@ -5,7 +5,7 @@ one state, are called from kernels, and only the loops around them are here. A p
 kernel: steps are separated by a barrier of the whole grid, not by launches. What takes long and is not needed everywhere
 is collected in a queue first, so that few threads wait for their neighbours.
 
-Rows may have at most :data:`WIDEST` possible successors, for each thread keeps its row in memory of its own.
+Rows may have at most 32 possible successors, for each thread keeps its row in memory of its own.
 """
 
 from __future__ import annotations

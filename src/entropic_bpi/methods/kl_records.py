@@ -141,13 +141,15 @@ class Relations(NamedTuple):
     """What the pair certificate knows of the occupied states of one step, in their order; the last is "elsewhere".
 
     ``position`` ``(S + 1)`` says which one a state is. ``d[x, y]`` bounds Z^π(x)/Z^π(y), ``r[x, y]`` bounds Z*(x)/Z^π(y)
-    for β > 0 and Z^π(x)/Z*(y) for β < 0, and ``rho`` ``(S + 1)`` has the diagonal of ``r`` by state.
+    for β > 0 and Z^π(x)/Z*(y) for β < 0, and ``rho`` ``(S + 1)`` has the diagonal of ``r`` by state. ``turn`` ``(S + 1)`` is
+    the action by which the candidate may lose most in a state, -1 if that is none but the future.
     """
 
     position: np.ndarray
     d: np.ndarray
     r: np.ndarray
     rho: np.ndarray
+    turn: np.ndarray
 
 
 class Rows(NamedTuple):

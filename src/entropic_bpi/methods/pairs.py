@@ -328,15 +328,15 @@ def _one_state(
     p: int,
     desk: Desk,
     scratch: Scratch,
-) -> float:
-    """ρ of the state at position ``p``, and its gains; ``ratio`` is what the gap certificate says."""
+) -> tuple[float, int]:
+    """ρ of the state at position ``p``, where it comes from, and its gains; ``ratio`` is what the gap certificate says."""
     h, s, sign, chosen, first = place.h, place.s, rules.sign, crowd.action[p], p * frame.n_actions
     _write_out(frame, rules, ledger, place, chosen, next, rows, first + chosen, desk)
     crowd.gain[p] = 1.0
     plain = ratio_of(sign, crowd.best[p], crowd.worst[p])
     if plain <= 1.0:
-        return 1.0
-    worst = 1.0
+        return 1.0, -1
+    worst, turn = 1.0, -1
     for a in range(actions_at(frame, h)):
         top, bottom = (a, chosen) if sign > 0 else (chosen, a)
         weight = action_weight(frame, rules, place, top) / action_weight(frame, rules, place, bottom)
@@ -353,9 +353,10 @@ def _one_state(
                 bound = _compare(rows, first + top, first + bottom, next.d, next.r, bound, desk)
         if not bound <= 1.0:
             crowd.gain[p, a] = bound
-            worst = max(worst, bound)
+            if not bound <= worst:
+                worst, turn = bound, -1 if a == chosen else a
     bound = min(worst, plain, ratio)
-    return max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf
+    return max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf, turn
 
 
 @inner
@@ -458,7 +459,9 @@ def _step(
         crowd.best[p], crowd.worst[p], crowd.top[p] = optimism.z[h, s], plan.z[h, s], plan.high[h, s]
         for a in range(frame.n_actions):
             crowd.backup[p, a] = optimism.u[h, s, a]
-        rho = _one_state(frame, rules, ledger, crowd, Place(h, s), box, plan.rho[h, s], next, rows, p, desk, scratch)
+        rho, now.turn[s] = _one_state(
+            frame, rules, ledger, crowd, Place(h, s), box, plan.rho[h, s], next, rows, p, desk, scratch
+        )
         now.position[s], now.rho[s], now.r[p, p], now.d[p, p] = p, rho, rho, 1.0
     count = now.position[-1]
     for p in range(count):
@@ -470,8 +473,8 @@ def _step(
 
 
 def _new_relations(n_states: int, occupied: int) -> Relations:
-    shape = (occupied + 1, occupied + 1)
-    return Relations(np.zeros(n_states + 1, dtype=np.int64), np.ones(shape), np.ones(shape), np.ones(n_states + 1))
+    shape, names = (occupied + 1, occupied + 1), np.zeros((2, n_states + 1), dtype=np.int64)
+    return Relations(names[0], np.ones(shape), np.ones(shape), np.ones(n_states + 1), names[1])
 
 
 def occupied_states(
@@ -500,12 +503,13 @@ def relations(
 
 def pair_ratio(
     frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, occupied: np.ndarray
-) -> float:
-    """How much better than the candidate any policy can be, as a ratio of Z.
+) -> tuple[float, np.ndarray]:
+    """How much better than the candidate any policy can be, as a ratio of Z, and where it turns from it, ``(steps, S)``.
 
     ``optimism`` and ``plan`` are those of the gap certificate, from the same counts.
     """
-    rho = np.inf
-    for _, now in relations(frame, rules, ledger, optimism, plan, occupied):
+    rho, turn = np.inf, np.full(occupied.shape, -1)
+    for h, now in relations(frame, rules, ledger, optimism, plan, occupied):
         rho = now.rho[frame.start]
-    return float(rho)
+        turn[h, occupied[h]] = now.turn[:-1][occupied[h]]
+    return float(rho), turn
