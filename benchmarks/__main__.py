@@ -53,7 +53,8 @@ PARTS: dict[str, tuple[Part, str]] = {
     "limits": (
         limits.limits,
         "Episodes over limit: the KL method with known successors, ε = 0.2 and δ = 0.1, beside a proved lower bound on the "
-        "mean of every algorithm on the same model. Here the ratio is measured over limit, and part of it is the limit's.",
+        "mean of every algorithm on the same model, for which a minute was spent each. Here the ratio is measured over "
+        "limit, and part of it is the limit's.",
     ),
     "scaling": (
         scaling.scaling,
