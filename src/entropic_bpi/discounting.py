@@ -94,7 +94,7 @@ def discounted(mdp: FiniteMDP, discount: float, horizon: int | None = None) -> F
     >>> forever
     FiniteMDP(6 states, 2 actions, horizon 197, stationary, dense)
     >>> round(eb.solve(forever, 0.0).value, 3)
-    1.331
+    1.304
     """
     mdp, discount = check_model(mdp), check_probability("discount", discount)
     horizon = long_horizon(discount) if horizon is None else check_integer("horizon", horizon)

@@ -133,7 +133,7 @@ def test_export_writes_parquet_and_csv_that_agree(tmp_path):
     }
     for table, rows in (("runs", 3), ("curves", 300), ("timings", 3)):
         counts = [
-            duckdb.execute(f"SELECT count(*) FROM '{str(file).replace(chr(39), chr(39) * 2)}'").fetchone()[0]
+            duckdb.sql(f"SELECT count(*) FROM '{str(file).replace(chr(39), chr(39) * 2)}'").fetchall()[0][0]
             for file in files
             if file.stem == table
         ]
