@@ -212,6 +212,17 @@ def test_names_with_brackets_are_printed_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "words", [["solve", "nowhere", "--beta", "1"], ["solve", "risky-bridge"], ["verify", "nothing"]]
+)
+def test_with_json_an_error_is_an_object_too(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*words, "--json"])
+    printed = capsys.readouterr()
+    assert ended.value.code == 2
+    assert f"entropic-bpi: {json.loads(printed.out)['error']}\n" == printed.err
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (

@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 a claim failed; 2 bad input, with one line on stderr. Comm
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -37,28 +38,34 @@ class _Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        as_json = "--json" in (sys.argv[1:] if args is None else args)
         try:
             outcome = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except EntropicBPIError as error:
-            fail(str(error))
+            fail(str(error), as_json)
         except MemoryError as error:
-            fail(f"the problem does not fit into memory: {error}")
+            fail(f"the problem does not fit into memory: {error}", as_json)
         except OSError as error:
-            fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
+            fail(f"{error.filename or 'input or output'}: {error.strerror or error}", as_json)
         except (KeyboardInterrupt, typer.Abort):
             sys.exit(INTERRUPTED)
         except Exception as error:
             if not hasattr(error, "format_message"):  # typer's usage errors, wherever typer keeps their class
                 raise
             context = getattr(error, "ctx", None)
-            fail(f"{error.format_message()} (try: {context.command_path if context else 'entropic-bpi'} --help)")
+            path = context.command_path if context else "entropic-bpi"
+            fail(f"{error.format_message()} (try: {path} --help)", as_json)
         if standalone_mode:
             sys.exit(outcome if isinstance(outcome, int) else 0)
         return outcome
 
 
-def fail(message: str) -> NoReturn:
-    print("entropic-bpi: " + printable(" ".join(message.split())), file=sys.stderr)
+def fail(message: str, as_json: bool = False) -> NoReturn:
+    """One line on stderr; for programs also an object on stdout, where they expect one."""
+    line = printable(" ".join(message.split()))
+    if as_json:
+        print(json.dumps({"error": line}, indent=2))
+    print(f"entropic-bpi: {line}", file=sys.stderr)
     sys.exit(BAD_INPUT)
 
 
