@@ -203,15 +203,25 @@ def running(group):
 def test_workers_end_with_the_command(tmp_path, signal_sent, code):
     words = ["risky-bridge", "--beta", "1", "--episodes", "1000000000", "--learners", "rovi", "--seeds", "2"]
     words = [COMMAND, "compare", *words, "--workers", "2", "--out", "out"]
-    with subprocess.Popen(
-        words, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    process = subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A job in the background of a script has the signal switched off, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
         while not (tmp_path / "out").exists():
             assert process.poll() is None
             time.sleep(0.02)
         time.sleep(2)  # workers start, import and perhaps play
         process.send_signal(signal_sent)  # to the parent alone
         output, errors = process.communicate(timeout=20)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     assert (process.returncode, output) == (code, b"")
     assert b"Traceback" not in errors
     deadline = time.monotonic() + 10
