@@ -87,8 +87,10 @@ def model():
 
 def test_a_budget_of_time_ends_a_run_with_what_is_certified(model):
     lake = {"horizon": 4, "reward_range": (0, 1), "beta": -1.0, "eps": 1e-9, "delta": 0.1, "seed": 1}
+    eb.identify("FrozenLake-v1", **lake, max_episodes=5)  # compiles
     result = eb.identify("FrozenLake-v1", **lake, max_seconds=0.2)
     assert not result.stopped
+    assert result.episodes > 0
     assert eb.verify(result.certificate).ok
     assert 0 < result.certificate.gap < 4.0
     with pytest.raises(eb.InvalidProblemError, match="max_seconds"):

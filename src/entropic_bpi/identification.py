@@ -213,7 +213,8 @@ def identify(
         beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
         stationary=stationary, successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
         reward_range=reward_range, rewards=rewards, return_range=return_range, discount=discount, data=data,
-        max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs, max_states=max_states, device=device,
+        max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
+        max_states=max_states, device=device,
     )  # fmt: skip
     loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
