@@ -215,9 +215,8 @@ def _record_all(ledger: Ledger, n_states: int, transitions: Transitions, first: 
 def spare_slots(problem: Problem) -> int:
     """Pool slots that one episode can need at most."""
     slots = problem.slots
-    open_ended = bool((slots.successor == problem.n_states).any())
     # A row that may go anywhere moves to twice its place when it is full.
-    largest = 2 * (problem.n_states + END_REWARDS + STAY_REWARDS) + 8 if open_ended else 0
+    largest = 2 * (problem.n_states + END_REWARDS + STAY_REWARDS) + 8 if problem.open_ended else 0
     return problem.steps * max(int(slots.used.max()), largest)
 
 

@@ -226,7 +226,7 @@ def rollout(
     first = None if seed is None else check_seed("seed", seed)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
     weight = act.certificate.problem.factors if isinstance(act, Policy) else np.ones(steps)
-    given = hasattr(env, "step")
+    given = hasattr(env, "step") and not isinstance(env, type)
     world = env if given else made(_playable(env))
     try:
         for i in range(episodes):

@@ -213,6 +213,11 @@ class Problem:
         return len(self.slots.begin)
 
     @cached_property
+    def open_ended(self) -> bool:
+        """Whether a row may lead to "some state not seen yet", which is no state."""
+        return bool((self.slots.successor == self.n_states).any())
+
+    @cached_property
     def reward_range(self) -> tuple[float, float]:
         """Smallest and largest reward that the learner must reckon with."""
         if self.rewards is not None:

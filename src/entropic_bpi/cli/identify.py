@@ -358,9 +358,10 @@ def _what_would_help(result: Identification) -> Iterator[str]:
         yield f"by the last gaps, {result.forecast}; with --out a run can go on (--resume)"
     if claim.gap < math.inf:
         yield f"--eps {_rounded_up(claim.gap):g} is reached by these episodes"
-    if claim.problem.artificial == 0 and not claim.problem.stationary:
+    if not claim.problem.stationary:
         yield "--stationary, if transitions are the same at every step"
-    yield "--successors or --max-successors, if the possible next states, or their number, are known"
+    if claim.problem.successors == "unknown" and claim.problem.max_successors is None:
+        yield "--successors or --max-successors, if the possible next states, or their number, are known"
 
 
 def _rounded_up(gap: float) -> float:

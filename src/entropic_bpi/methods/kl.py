@@ -283,6 +283,10 @@ class KL:
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
         self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
         self.planner: Any = None  # of the GPU, once there are counts
+        if device == "gpu" and problem.open_ended:  # the column of states not seen yet is not kept there
+            raise InvalidProblemError(
+                "device='gpu' is for known possible next states: declare successors=, or leave device='cpu'"
+            )
         self.origin: object = None
         self.frame = problem.frame
         spread, beta = problem.return_spread, planning_beta(problem)
@@ -535,7 +539,6 @@ class KL:
             steps = factor[:-1, None, None] if problem.discount is not None else 1.0
             gain = np.exp(beta * steps * (problem.rewards - shift))
         widest = int(problem.slots.used.max())
-        open_ended = bool((problem.slots.successor == problem.n_states).any())
         bottom, top = _declared_ends(problem, beta)
         return Rules(
             beta=beta,
@@ -549,7 +552,7 @@ class KL:
             bottom=bottom,
             radius=np.where(problem.uncertain, np.inf, 0.0),
             planned=np.full(problem.n_rows, -1),
-            widest=max(widest, problem.n_states + 2 + END_REWARDS + STAY_REWARDS if open_ended else 0),
+            widest=max(widest, problem.n_states + 2 + END_REWARDS + STAY_REWARDS if problem.open_ended else 0),
             exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_spread,
             tolerance=TOLERANCE,
             same_tolerance=SAME_TOLERANCE,

@@ -101,10 +101,8 @@ def _kernels(width: int) -> _Kernels:
             actions, after = actions_at(frame, h), plan.z[h + 1]
             for i in range(thread, count, threads):
                 place = Place(h, frame.states[begin + i])
-                a, scratch = (
-                    optimism.policy[h, place.s],
-                    Scratch(work, values[place.s], bounds[place.s], shared, scores),
-                )
+                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
+                a = optimism.policy[h, place.s]
                 values[place.s, a] = kl.backup(frame, rules, ledger, place, a, after, -sign, scratch)
             grid.sync()
             for i in range(thread, count * actions, threads):
@@ -119,10 +117,8 @@ def _kernels(width: int) -> _Kernels:
             grid.sync()
             for i in range(thread, count, threads):
                 place = Place(h, frame.states[begin + i])
-                scratch, chosen = (
-                    Scratch(work, values[place.s], bounds[place.s], shared, scores),
-                    kl.given_action(frame, trial, place),
-                )
+                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
+                chosen = kl.given_action(frame, trial, place)
                 if chosen < 0:
                     chosen = kl.choose_pessimistic_best(frame, rules, place, scratch)
                 if kind == kl.SMALLEST_GAP and kl.have_rivals(frame, rules, optimism, place, chosen, scratch):
@@ -137,10 +133,8 @@ def _kernels(width: int) -> _Kernels:
             grid.sync()
             for i in range(thread, queued[0, h], threads):
                 place = Place(h, queue[i])
-                scratch, leader = (
-                    Scratch(work, values[place.s], bounds[place.s], shared, scores),
-                    plan.policy[h, place.s],
-                )
+                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
+                leader = plan.policy[h, place.s]
                 plan.policy[h, place.s] = kl.choose_smallest_gap(
                     frame, rules, ledger, optimism, plan, place, leader, scratch
                 )
@@ -153,16 +147,14 @@ def _kernels(width: int) -> _Kernels:
             grid.sync()
             for i in range(thread, queued[1, h], threads):
                 place = Place(h, queue[i])
-                scratch, a = (
-                    Scratch(work, values[place.s], bounds[place.s], shared, scores),
-                    optimism.policy[h, place.s],
-                )
+                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
+                a = optimism.policy[h, place.s]
                 ratio = kl.deviate(frame, rules, ledger, optimism, plan, place, a, scratch)
                 kl.keep_worse(plan, place, a, ratio)
                 kl.keep_worse(plan, place, -1, kl.stay(frame, rules, ledger, optimism, plan, place, scratch))
                 for b in range(actions):
                     values[place.s, b] = 1.0
-                    if b != a and kl.may_deviate(frame, rules, optimism, plan, place, b):
+                    if b != a and kl.may_deviate(rules, optimism, plan, place, b):
                         deviations[cuda.atomic.add(queued, (2, h), 1)] = place.s * actions + b
             grid.sync()
             for i in range(thread, queued[2, h], threads):

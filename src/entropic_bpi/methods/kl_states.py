@@ -316,7 +316,7 @@ def keep_worse(plan: Candidate, place: Place, turn: int, ratio: float) -> None:
 
 
 @inlined
-def may_deviate(frame: Frame, rules: Rules, optimism: Optimism, plan: Candidate, place: Place, a: int) -> bool:
+def may_deviate(rules: Rules, optimism: Optimism, plan: Candidate, place: Place, a: int) -> bool:
     """Whether another action, by what is known of it without a closer look, is worse for ρ than all so far."""
     h, s = place.h, place.s
     return a != plan.policy[h, s] and not ratio_of(rules.sign, optimism.u[h, s, a], plan.z[h, s]) <= plan.rho[h, s]
@@ -335,7 +335,7 @@ def deviate(
 ) -> float:
     """How much better than the candidate's action ``a`` may be, where that matters; 1 elsewhere."""
     h, s, chosen = place.h, place.s, plan.policy[place.h, place.s]
-    if not may_deviate(frame, rules, optimism, plan, place, a):
+    if not may_deviate(rules, optimism, plan, place, a):
         return 1.0
     limit = ratio_of(rules.sign, optimism.u[h, s, a], plan.z[h, s])
     row, other = row_of(frame, h, s, chosen), row_of(frame, h, s, a)
