@@ -9,6 +9,7 @@ import duckdb
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 import entropic_bpi as eb
 
@@ -101,7 +102,7 @@ def test_a_rollout_earns_what_the_law_of_the_return_says(bridge, on_bridge):
 
 def test_a_rollout_takes_environments_of_every_kind_and_functions(on_lake):
     lake = gymnasium.make("FrozenLake-v1")
-    for source in (lake, "FrozenLake-v1", lambda: gymnasium.make("FrozenLake-v1")):
+    for source in (lake, "FrozenLake-v1", lambda: gymnasium.make("FrozenLake-v1"), FrozenLakeEnv):
         seen = eb.rollout(source, eb.Policy.load(on_lake, unseen=0), episodes=20, seed=1)
         assert seen.lengths.max() <= 4
     assert lake.reset(seed=1)[0] == 0  # it was left open
