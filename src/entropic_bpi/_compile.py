@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
-__all__ = ["allocating", "compiled", "helper", "inlined", "inner", "parallel"]
+__all__ = ["allocating", "compiled", "helper", "inlined", "inner", "parallel", "serial"]
 
 # A kernel keeps the type that it was written with; the dtypes of its arrays are Numba's affair.
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -116,3 +116,9 @@ def parallel(function: Function) -> Function:
     twin.__qualname__ = f"{function.__qualname__}.parallel"
     twin.__module__ = function.__module__
     return cast(Function, _jit(twin, parallel=True))
+
+
+def serial(function: Function) -> Function:
+    """``inner`` for code with a ``prange`` that a thread of a GPU, which does not know it, goes through alone."""
+    twin = FunctionType(function.__code__, {**function.__globals__, "prange": range}, function.__name__)
+    return inner(cast(Function, twin))

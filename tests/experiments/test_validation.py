@@ -219,7 +219,12 @@ def test_the_shares_of_the_events_add_up_to_delta():
 
 def test_cells_have_seeds_of_their_own():
     """With common seeds the failures of two cells would come together, and their sum would not be binomial."""
-    specs = [spec for case in default_cases() for spec in validation._runs_of(case, None, 3, 0.1)]
+    specs = [
+        spec
+        for case in default_cases()
+        for cell in validation._cells_of([case], None)
+        for spec in validation._specs_of(cell, 3, 0.1)
+    ]
     assert len({spec.seed for spec in specs}) == len(specs)
 
 

@@ -16,10 +16,10 @@ from entropic_bpi.planning import ReturnLaw, evaluate, return_law, solve
 from entropic_bpi.settings import EVERY
 from entropic_bpi.types import Plan
 
-__all__ = ["Referee", "true_evars"]
+__all__ = ["ROUNDING", "Referee", "true_evars"]
 
 # Rounding of the judge's own values.
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 
 
 @lru_cache(maxsize=8)
@@ -85,5 +85,5 @@ class Referee:
         else:
             best = solve(self.mdp, claim.beta).value
             mine = evaluate(self.mdp, claim.policy, claim.beta).value
-        room = _ROUNDING * (1 + abs(best))
+        room = ROUNDING * (1 + abs(best))
         return bool(claim.lower <= mine + room and best <= claim.upper + room and best - mine <= claim.gap + room)

@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -36,15 +38,18 @@ from entropic_bpi._text import shown
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.events import EVENTS
 from entropic_bpi.experiments.figures._figure import Table, column, rows_where, save_drawing, write_table
+from entropic_bpi.experiments.judged import Judged, all_of
 from entropic_bpi.experiments.referee import true_evars
 from entropic_bpi.experiments.rules import RULES, rule_of
-from entropic_bpi.experiments.runner import run
 from entropic_bpi.experiments.spec import RunSpec
 from entropic_bpi.experiments.statistics import LEVEL, proportion
-from entropic_bpi.experiments.store import Results
 from entropic_bpi.identification import start
 from entropic_bpi.mdp import FiniteMDP, check_model
+from entropic_bpi.problem import Problem
 from entropic_bpi.settings import Settings
+
+if TYPE_CHECKING:
+    from entropic_bpi.experiments.store import Results
 
 __all__ = ["Case", "Validation", "default_cases", "validate"]
 
@@ -60,6 +65,8 @@ OF_EVAR = " (EVaR)"
 EPS_SHARE = 0.1
 # Batches grow by this ratio. The fewer plans there are, the quicker a run is; the guarantee is the same for all ratios.
 REPLAN = 0.2
+# On a GPU, so many cells at a time: the runs of one do not fill it.
+AT_ONCE = 8
 # With the promise kept, the study reports a contradiction with at most this probability.
 FALSE_ALARM = 0.01
 _ROUNDING = 1e-9
@@ -123,6 +130,22 @@ class Case:
         except InvalidProblemError:
             return False
         return True
+
+
+class Cell(NamedTuple):
+    """A case at one β, or at one level of the entropic value at risk, under one rule."""
+
+    rule: str
+    case: Case
+    beta: float
+    alpha: float | None
+    eps: float
+
+    @property
+    def first_seed(self) -> int:
+        """Seeds of its own for every cell: with common ones the failures of different cells would not be independent."""
+        risk = repr(self.beta) if self.alpha is None else f"EVaR({self.alpha!r})"
+        return crc32(f"{self.case.name}|{risk}|{self.rule}".encode()) << 16
 
 
 def default_cases() -> list[Case]:
@@ -204,6 +227,7 @@ def validate(
     scheduler: str | None = None,
     resume: bool = False,
     progress: bool | None = None,
+    device: str = "cpu",
 ) -> Validation:
     """Measure how often the guarantee fails, and write ``rates.csv``, ``cells.csv``, ``totals.csv``, a figure and a summary.
 
@@ -223,6 +247,9 @@ def validate(
         The probability of failure that is promised.
     workers, scheduler, resume, progress
         As for :func:`~entropic_bpi.experiments.run`.
+    device : {"cpu", "gpu"}
+        On a GPU every run is a thread: cells of the KL method for one β, by the thousand, in one process. Single runs are
+        not kept there, and E_bet, which no rule uses, is not watched.
 
     Examples
     --------
@@ -242,11 +269,18 @@ def validate(
     study = default_cases() if cases is None else check_list("cases", cases)
     folder = check_path("folder", folder)
     _check_cases(study)
-    specs = [spec for case in study for spec in _runs_of(case, chosen, count, check_probability("delta", delta))]
-    if not specs:
-        raise InvalidProblemError("none of the rules applies to the cases")
-    results = run(specs, folder, workers=workers, scheduler=scheduler, resume=resume, progress=progress)
-    found = _found(results, delta)
+    check_probability("delta", delta)
+    if check_choice("device", device, ("cpu", "gpu")) == "gpu":
+        if resume or workers or scheduler:
+            raise InvalidProblemError("workers, scheduler and resume are for device='cpu'")
+        found = _tables(_on_gpu(_cells_of(study, chosen), count, delta, progress), delta, [])
+    else:
+        from entropic_bpi.experiments.runner import run
+
+        specs = [spec for cell in _cells_of(study, chosen) for spec in _specs_of(cell, count, delta)]
+        found = _found(
+            run(specs, folder, workers=workers, scheduler=scheduler, resume=resume, progress=progress), delta
+        )
     _write(found, folder)
     return found
 
@@ -270,27 +304,66 @@ def _check_cases(cases: Sequence[Any]) -> None:
         raise InvalidProblemError(f"no case may be called {ALL!r}, which is the name of the totals")
 
 
-def _runs_of(case: Case, rules: Sequence[str] | None, count: int, delta: float) -> Iterable[RunSpec]:
-    common = {"delta": delta, "replan": REPLAN}
-    cells: list[tuple[str, float, dict[str, Any]]] = []
-    for beta in case.betas:
-        options = {"eps": case.accuracy(check_finite("beta", beta)), **common}
-        cells += [(rule, beta, options) for rule in case.rules(beta)]
-    for alpha in case.alphas:
-        options = {"eps": case.evar_accuracy(alpha), **common, "evar": alpha}
-        cells += [(rule, math.nan, options) for rule in case.rules(-1.0) if rule in EVAR_RULES]
-    for rule, beta, options in cells:
-        if rules is not None and rule not in rules:
-            continue
-        settings = dict(RULES[rule])
-        method = settings.pop("method")
-        # Seeds of its own for every cell: with common ones the failures of different cells would not be independent.
-        risk = repr(beta) if "evar" not in options else f"EVaR({options['evar']!r})"
-        first = crc32(f"{case.name}|{risk}|{rule}".encode()) << 16
-        for i in range(count):
-            yield RunSpec(
-                case.name, case.params, "validate", method, beta, {**options, **settings}, first + i, case.mdp
-            )
+def _cells_of(cases: Sequence[Case], rules: Sequence[str] | None) -> list[Cell]:
+    cells: list[Cell] = []
+    for case in cases:
+        for beta in case.betas:
+            eps = case.accuracy(check_finite("beta", beta))
+            cells += [Cell(rule, case, beta, None, eps) for rule in case.rules(beta)]
+        for alpha in case.alphas:
+            eps, fitting = case.evar_accuracy(alpha), case.rules(-1.0)
+            cells += [Cell(rule, case, math.nan, alpha, eps) for rule in fitting if rule in EVAR_RULES]
+    chosen = [cell for cell in cells if rules is None or cell.rule in rules]
+    if not chosen:
+        raise InvalidProblemError("none of the rules applies to the cases")
+    return chosen
+
+
+def _specs_of(cell: Cell, count: int, delta: float) -> Iterable[RunSpec]:
+    case, settings = cell.case, dict(RULES[cell.rule])
+    method = settings.pop("method")
+    options = {"eps": cell.eps, "delta": delta, "replan": REPLAN}
+    if cell.alpha is not None:
+        options["evar"] = cell.alpha
+    for i in range(count):
+        yield RunSpec(
+            case.name,
+            case.params,
+            "validate",
+            method,
+            cell.beta,
+            {**options, **settings},
+            cell.first_seed + i,
+            case.mdp,
+        )
+
+
+def _on_gpu(cells: Sequence[Cell], count: int, delta: float, progress: bool | None) -> Iterator[Judged]:
+    """Run and judge the cells of the KL method for one β, one after the other."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from entropic_bpi.experiments.gpu_study import begin
+
+    chosen = [cell for cell in cells if RULES[cell.rule]["method"] == "kl" and cell.alpha is None]
+    if not chosen:
+        raise InvalidProblemError(
+            "device='gpu' is for the rules of the KL method and for beta: none of the cells is left"
+        )
+
+    def started(cell: Cell) -> Callable[[], Judged]:
+        mdp, declared = cell.case.mdp, {name: value for name, value in RULES[cell.rule].items() if name != "method"}
+        problem = Problem.from_mdp(mdp, beta=cell.beta, eps=cell.eps, delta=delta, **declared)
+        names = {"rule": cell.rule, "case": cell.case.name}
+        return begin(mdp, problem, count, seed=cell.first_seed, replan=REPLAN, **names)
+
+    shown = sys.stderr.isatty() if progress is None else progress
+    going: deque[Callable[[], Judged]] = deque()
+    for cell in track([*chosen, *[None] * AT_ONCE], "cells", console=Console(stderr=True), disable=not shown):
+        if len(going) == AT_ONCE or (cell is None and going):
+            yield going.popleft()()
+        if cell is not None:
+            going.append(started(cell))
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -301,43 +374,66 @@ def _found(results: Results, delta: float) -> Validation:
     if len(errors) == len(results.runs["error"]):
         raise EntropicBPIError(f"all {len(errors)} runs failed, the first with: {errors[0]}")
     runs = results.where(np.array([error is None for error in results.runs["error"]], dtype=bool)).runs
+    return _tables(_judged(runs), delta, errors)
+
+
+def _judged(runs: dict[str, np.ndarray]) -> Iterator[Judged]:
+    """The runs of each cell."""
     settings = [json.loads(spec) for spec in runs["spec"]]
-    levels = [setting["options"].get("evar") for setting in settings]
-    named = zip(runs["spec"], levels, strict=True)
-    rules = np.array([rule_of(spec) + ("" if level is None else OF_EVAR) for spec, level in named])
-    eps = np.array([setting["options"]["eps"] for setting in settings])
-    risks: list[Any] = [
-        float(beta) if level is None else f"EVaR({level:g})" for beta, level in zip(runs["beta"], levels, strict=True)
-    ]
-    labels = np.array(
-        [f"{rule}|{name}|{risk!r}" for rule, name, risk in zip(rules, runs["instance"], risks, strict=True)]
-    )
+    cells: dict[tuple[str, str, Any, float], list[int]] = {}
+    for i, (spec, options) in enumerate(zip(runs["spec"], (setting["options"] for setting in settings), strict=True)):
+        level = options.get("evar")
+        rule, risk = (
+            (rule_of(spec), float(runs["beta"][i])) if level is None else (rule_of(spec) + OF_EVAR, _evar(level))
+        )
+        cells.setdefault((rule, runs["instance"][i], risk, options["eps"]), []).append(i)
+    for (rule, case, risk, eps), mine in cells.items():
+        method = methods.find(RULES[rule.removesuffix(OF_EVAR)]["method"])
+        watched = method.proof if rule.endswith(OF_EVAR) else method.events
+        failed = [set(names.split()) for names in runs["failed_events"][mine]]
+        yield Judged(
+            rule=rule,
+            case=case,
+            risk=risk,
+            eps=np.full(len(mine), eps),
+            stopped=runs["stopped"][mine].astype(bool),
+            claim_holds=runs["claim_holds"][mine].astype(bool),
+            failed={name: np.array([name in names for names in failed]) for name in watched},
+            gap=runs["gap"][mine],
+            true_gap=runs["true_gap"][mine],
+            episodes=runs["episodes"][mine],
+        )
+
+
+def _evar(level: float) -> str:
+    return f"EVaR({level:g})"
+
+
+def _tables(judged: Iterable[Judged], delta: float, errors: Sequence[str]) -> Validation:
+    everything = sorted(judged, key=lambda cell: f"{cell.case}|{cell.risk!r}")
     rates: Table = []
     cells: Table = []
-    for rule in [name for kind in ("", OF_EVAR) for name in (rule + kind for rule in RULES) if name in rules]:
-        mine = rules == rule
-        rates += _rates({"rule": rule, "case": ALL, "beta": ""}, runs, mine, eps, delta)
-        for label in np.unique(labels[mine]):
-            cell = labels == label
-            first = int(np.flatnonzero(cell)[0])
-            where = {"rule": rule, "case": runs["instance"][first], "beta": risks[first]}
-            rates += _rates(where, runs, cell, eps, delta)
-            cells.append({**where, "eps": eps[first], **_sizes(runs, cell)})
+    for rule in [rule + kind for kind in ("", OF_EVAR) for rule in RULES]:
+        mine = [cell for cell in everything if cell.rule == rule]
+        if not mine:
+            continue
+        rates += _rates({"rule": rule, "case": ALL, "beta": ""}, all_of(mine), delta)
+        for cell in mine:
+            where = {"rule": rule, "case": cell.case, "beta": cell.risk}
+            rates += _rates(where, cell, delta)
+            cells.append({**where, "eps": cell.eps[0], **_sizes(cell)})
     return Validation(rates, cells, _tell(rates, cells, delta) + _tell_errors(errors))
 
 
-def _rates(where: dict[str, Any], runs: dict[str, np.ndarray], chosen: np.ndarray, eps: Any, delta: float) -> Table:
-    wrong = runs["stopped"].astype(bool) & (runs["true_gap"] > eps + _ROUNDING)
+def _rates(where: dict[str, Any], cell: Judged, delta: float) -> Table:
+    proof = methods.find(RULES[where["rule"].removesuffix(OF_EVAR)]["method"]).proof
+    held = ~np.any([cell.failed[name] for name in proof], axis=0)
     counted = {
-        NOT_OPTIMAL: (wrong[chosen], 1.0),
-        FALSE_CLAIM: (~runs["claim_holds"][chosen].astype(bool), 1.0),
+        NOT_OPTIMAL: (cell.stopped & (cell.true_gap > cell.eps + _ROUNDING), 1.0),
+        FALSE_CLAIM: (~cell.claim_holds, 1.0),
+        DISPROOF: (~cell.claim_holds & held, 0.0),
+        **{name: (failed, EVENTS[name].share) for name, failed in cell.failed.items()},
     }
-    method = methods.find(RULES[where["rule"].removesuffix(OF_EVAR)]["method"])
-    failed = [set(names.split()) for names in runs["failed_events"][chosen]]
-    held = np.array([names.isdisjoint(method.proof) for names in failed])
-    counted[DISPROOF] = (counted[FALSE_CLAIM][0] & held, 0.0)
-    for name in method.proof if where["rule"].endswith(OF_EVAR) else method.events:
-        counted[name] = (np.array([name in names for names in failed]), EVENTS[name].share)
     table = []
     for claim, (failures, share) in counted.items():
         rate, low, high = proportion(int(failures.sum()), len(failures))
@@ -347,16 +443,17 @@ def _rates(where: dict[str, Any], runs: dict[str, np.ndarray], chosen: np.ndarra
     return table
 
 
-def _sizes(runs: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, Any]:
-    gap, true, episodes = (runs[name][chosen] for name in ("gap", "true_gap", "episodes"))
+def _sizes(cell: Judged) -> dict[str, Any]:
+    gap, true, episodes = cell.gap, cell.true_gap, cell.episodes
     return {
         "runs": len(gap),
-        "stopped": int(runs["stopped"][chosen].sum()),
+        "stopped": int(cell.stopped.sum()),
         "certified_gap": float(np.median(gap)),
         "true_gap_mean": float(true.mean()),
         "true_gap_largest": float(true.max()),
         "largest_share": float((true / gap).max()),
         "episodes_mean": float(episodes.mean()),
+        "episodes_sd": float(episodes.std()),
         "episodes_median": float(np.median(episodes)),
         "episodes_largest": int(episodes.max()),
     }

@@ -312,7 +312,7 @@ class KL:
         lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
         if _pairs_due(self.memory, counts.episodes, gap, self.rules.eps):
             (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
-        bounds = self._in_reward_units(lower, upper, gap)
+        bounds = self.in_reward_units(lower, upper, gap)
         return Plan(self.plans[kind].policy.copy(), bounds, self._behaviour(*self._challenger(), round))
 
     def _behaviour(self, policy: np.ndarray, turn: np.ndarray, round: int) -> Behaviour:
@@ -400,7 +400,7 @@ class KL:
 
     def _rounded(self, claim: tuple[float, float, float], test: str) -> Claim:
         """In the reward's units, with room for whoever checks it with other, equally careful roundings."""
-        lower, upper, gap = self._in_reward_units(*claim)
+        lower, upper, gap = self.in_reward_units(*claim)
         room = CLAIM_ROUNDING * self.problem.return_spread
         return Claim(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room), test)
 
@@ -429,7 +429,7 @@ class KL:
         if not 0.0 < best < np.inf:
             return lower, np.inf
         pad = (ROUNDING * (problem.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
-        upper = self._in_reward_units(0.0, math.log(best) / rules.beta + pad, 0.0).upper
+        upper = self.in_reward_units(0.0, math.log(best) / rules.beta + pad, 0.0).upper
         return lower, float(upper + CLAIM_ROUNDING * problem.return_spread)
 
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -519,9 +519,9 @@ class KL:
             if going:
                 history[played - 1], _ = self._with_pairs(counts, tuple(history[played - 1]), kind)
                 going = played < episodes and not history[played - 1, 2] <= self.rules.eps
-        return self._in_reward_units(*history[:played].T)
+        return self.in_reward_units(*history[:played].T)
 
-    def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
+    def in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
         """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost, and by the tail."""
         offset = self.problem.duration * self.rules.shift
         risen = self.rules.beta > self.problem.beta

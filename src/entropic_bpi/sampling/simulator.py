@@ -21,7 +21,7 @@ from entropic_bpi.problem import Frame, Problem, row_of
 from entropic_bpi.sampling.witness import Witness
 from entropic_bpi.types import Behaviour, Transitions
 
-__all__ = ["Kernel", "Simulator", "play_episode"]
+__all__ = ["Kernel", "Simulator", "choose_action", "kernel_row", "next_state", "play_episode"]
 
 
 class Kernel(NamedTuple):
@@ -38,7 +38,7 @@ class Kernel(NamedTuple):
 
 
 @inlined
-def _choose(behaviour: Behaviour, leading: bool, h: int, s: int) -> tuple[int, bool]:
+def choose_action(behaviour: Behaviour, leading: bool, h: int, s: int) -> tuple[int, bool]:
     """The action at step ``h`` in state ``s``, and whether the lead still goes on."""
     if not leading:
         return behaviour.greedy[h, s], False
@@ -48,11 +48,23 @@ def _choose(behaviour: Behaviour, leading: bool, h: int, s: int) -> tuple[int, b
 
 
 @inlined
-def _kernel_row(kernel: Kernel, frame: Frame, h: int, s: int, a: int) -> int:
+def kernel_row(kernel: Kernel, frame: Frame, h: int, s: int, a: int) -> int:
     if frame.artificial and h == 0:
         return kernel.indptr.size - 2
     step = h - frame.artificial if kernel.per_step else 0
     return (step * frame.n_states + s) * frame.n_actions + a
+
+
+@inlined
+def next_state(kernel: Kernel, source: int, left: float) -> int:
+    """Where a row of the kernel leads, by a number ``left`` that was drawn from [0, 1)."""
+    j, last = kernel.indptr[source], kernel.indptr[source + 1] - 1
+    while j < last:
+        left -= kernel.probabilities[j]
+        if left < 0:
+            break
+        j += 1
+    return kernel.indices[j]
 
 
 @helper
@@ -65,16 +77,9 @@ def play_episode(
     """
     s, leading = frame.start, behaviour.leading
     for h in range(frame.steps):
-        a, leading = _choose(behaviour, leading, h, s)
-        row, source = row_of(frame, h, s, a), _kernel_row(kernel, frame, h, s, a)
-        left = rng.random()
-        j, last = kernel.indptr[source], kernel.indptr[source + 1] - 1
-        while j < last:
-            left -= kernel.probabilities[j]
-            if left < 0:
-                break
-            j += 1
-        s = kernel.indices[j]
+        a, leading = choose_action(behaviour, leading, h, s)
+        row, source = row_of(frame, h, s, a), kernel_row(kernel, frame, h, s, a)
+        s = next_state(kernel, source, rng.random())
         if record(ledger, frame.n_states, row, s, 1) < 0:
             return row, s
     return -1, -1
@@ -112,9 +117,9 @@ def _split_episodes(
                 visitors = here[mode, s]
                 if visitors == 0:
                     continue
-                a, leading = _choose(behaviour, mode == 1, h, s)
+                a, leading = choose_action(behaviour, mode == 1, h, s)
                 row = row_of(frame, h, s, a)
-                source = _kernel_row(kernel, frame, h, s, a)
+                source = kernel_row(kernel, frame, h, s, a)
                 for j in range(kernel.indptr[source], kernel.indptr[source + 1]):
                     if visitors == 0:
                         break

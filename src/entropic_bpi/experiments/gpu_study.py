@@ -1,0 +1,77 @@
+"""Many runs on a GPU, judged: exact values of all their policies at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi.experiments.judged import Judged
+from entropic_bpi.experiments.referee import ROUNDING
+from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.methods.kl_many import Runs, launch
+from entropic_bpi.planning import solve
+from entropic_bpi.problem import Problem
+
+__all__ = ["begin", "values_of"]
+
+
+def begin(
+    mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan: float, **names: str
+) -> Callable[[], Judged]:
+    """Begin to identify ``runs`` times; what is returned waits for them and compares every claim with the truth.
+
+    ``names`` are those of the cell: its rule and its case.
+    """
+    result, best = launch(mdp, problem, runs, seed=seed, replan=replan), solve(mdp, problem.beta).value
+    return lambda: _judge(mdp, problem, result(), best, **names)
+
+
+def _judge(mdp: FiniteMDP, problem: Problem, runs: Runs, best: float, **names: Any) -> Judged:
+    mine, room = values_of(mdp, runs.policy, problem.beta), ROUNDING * (1 + abs(best))
+    true = (runs.lower <= mine + room) & (best <= runs.upper + room) & (best - mine <= runs.gap + room)
+    return Judged(
+        **names,
+        risk=problem.beta,
+        eps=np.full(len(mine), problem.eps),
+        stopped=runs.stopped,
+        claim_holds=true,
+        failed={"E_cat": ~runs.event},
+        gap=runs.gap,
+        true_gap=best - mine,
+        episodes=runs.episodes,
+    )
+
+
+def values_of(mdp: FiniteMDP, policies: np.ndarray, beta: float) -> np.ndarray:
+    """The values at the start of many policies ``(runs, H, S)`` of a small model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import entropic_bpi as eb
+    >>> from entropic_bpi.experiments.gpu_study import values_of
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> policies = np.random.default_rng(0).integers(0, bridge.n_actions, (3, 5, 8))
+    >>> exact = [eb.evaluate(bridge, policy, beta=2.0).value for policy in policies]
+    >>> bool(np.allclose(values_of(bridge, policies, 2.0), exact))
+    True
+    """
+    states, values = np.arange(mdp.n_states), np.zeros((len(policies), mdp.n_states))
+    for h in reversed(range(mdp.horizon)):
+        rows = mdp.step_rows(h)
+        kernel, paid = np.zeros((2, len(rows.indptr) - 1, mdp.n_states))
+        where = np.repeat(np.arange(len(kernel)), np.diff(rows.indptr)), rows.indices
+        kernel[where] = rows.probabilities
+        paid[where] = 0.0 if rows.rewards is None else rows.rewards
+        if rows.rewards is None:
+            paid += mdp.step_rewards(h).reshape(-1, 1)
+        chosen = states * mdp.n_actions + policies[:, h]
+        outcomes = np.where(kernel[chosen] > 0, beta * (paid[chosen] + values[:, None, :]), -np.inf)
+        largest = outcomes.max(axis=2, keepdims=True)
+        mean = (kernel[chosen] * np.exp(outcomes - largest)).sum(axis=2)
+        values = (largest[..., 0] + np.log(mean)) / beta
+    start = mdp.start_distribution
+    largest = (beta * values).max(axis=1, keepdims=True)
+    return (largest[:, 0] + np.log(np.exp(beta * values - largest) @ start)) / beta

@@ -1,0 +1,84 @@
+"""Whole runs on a GPU, under Numba's CUDA simulator: run by run what the method does on the CPU with the same draws."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numba import njit
+
+from entropic_bpi.sampling.philox import STREAM_SIZE, open_stream, uniform
+
+# The simulator must be switched on before Numba is imported, and runs functions that are not compiled.
+COMPARED = """
+import math
+import numpy as np
+import entropic_bpi as eb
+from entropic_bpi.counts import Counts
+from entropic_bpi.events import MixtureEvent
+from entropic_bpi.methods.kl import KL
+from entropic_bpi.methods.kl_many import launch
+from entropic_bpi.problem import Problem
+from entropic_bpi.sampling.simulator import Simulator, play_episode
+
+def run_here(model, problem, seed, number, replan, budget):
+    rng = np.random.Generator(np.random.Philox(key=np.array([seed, number], dtype=np.uint64)))
+    method, counts, held = KL(problem, seed=int(rng.random() * 2.0**62) + 1), Counts(problem), True
+    kernel, round = Simulator(model, problem, rng).kernel, 0
+    while True:
+        plan = method.plan(counts, round)
+        held = held and MixtureEvent().holds(model, counts)
+        if plan.bounds.reached(problem.goal) or counts.episodes >= budget:
+            stopped, claim = plan.bounds.reached(problem.goal), method.bounds_of(counts, plan.policy)
+            return counts.episodes, stopped, held, claim, plan.policy
+        for _ in range(min(max(1, math.ceil(replan * counts.episodes)), budget - counts.episodes)):
+            play_episode(kernel, problem.frame, plan.behaviour, counts.ledger, rng)
+            counts.episodes += 1
+        round += 1
+
+rng = np.random.default_rng(0)
+mixed = eb.FiniteMDP(rng.dirichlet(np.ones(3), (3, 2)), rng.random((3, 2, 3)), horizon=2, start=[0.5, 0.5, 0.0])
+river = eb.instances.river_swim(3, horizon=3)
+for model, eps, declared in (
+    (mixed, 0.8, {}), (mixed, 0.3, {"stationary": True}), (river, 0.01, {"successors": "model", "stationary": True})
+):
+    for beta in (1.0, -1.0):
+        problem = Problem.from_mdp(model, beta=beta, eps=eps, delta=0.9, **declared)
+        settings = {"seed": 5, "replan": 0.5, "budget": 30}
+        runs = launch(model, problem, 2, **settings)()
+        for i in range(2):
+            episodes, stopped, held, claim, policy = run_here(model, problem, number=i, **settings)
+            assert (runs.episodes[i], runs.stopped[i], runs.event[i]) == (episodes, stopped, held)
+            assert (runs.lower[i], runs.upper[i], runs.gap[i]) == claim[:3], (runs.gap[i], claim)
+            assert np.array_equal(runs.policy[i], policy[int(problem.artificial):])
+            print(beta, episodes, stopped, held, claim.test, claim.gap)
+"""
+
+
+def test_a_thread_runs_what_the_cpu_runs():
+    switched = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
+    run = subprocess.run([sys.executable, "-c", COMPARED], env=switched, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    told = [line.split() for line in run.stdout.splitlines()]
+    assert len(told) == 12
+    assert {line[4] for line in told} == {"ratio", "pairs"}
+    assert {line[2] for line in told} == {"True", "False"}
+
+
+@njit
+def _draw(key, other, numbers):
+    stream = np.zeros(STREAM_SIZE, dtype=np.uint64)
+    open_stream(stream, key, other)
+    for i in range(numbers.size):
+        numbers[i] = uniform(stream)
+
+
+@pytest.mark.parametrize("key", [(0, 0), (1, 2), (2**62 + 12345, 7)])
+def test_streams_are_those_of_numpy(key):
+    numbers = np.empty(1003)
+    _draw(*key, numbers)
+    generator = np.random.Generator(np.random.Philox(key=np.array(key, dtype=np.uint64)))
+    assert np.array_equal(numbers, generator.random(1003))
