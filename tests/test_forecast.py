@@ -11,7 +11,7 @@ import pytest
 
 import entropic_bpi as eb
 from entropic_bpi import _progress
-from entropic_bpi.forecast import Forecast, Pace, forecast_of
+from entropic_bpi.pace import Forecast, Pace, forecast_of
 
 ROWS = [("episodes", np.int64), ("gap", float)]
 

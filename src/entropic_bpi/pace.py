@@ -32,8 +32,16 @@ class Forecast(NamedTuple):
     seconds: tuple[float, float]
 
     def __str__(self) -> str:
-        low, high = self.seconds
-        return f"{_between(*self.episodes, _count)} more episodes, {_between(low, high, _time)} to go"
+        return f"{_between(*self.episodes, _count)} more episodes, {_between(*self.seconds, _time)} to go"
+
+    def after(self, episodes: int, seconds: float) -> Forecast:
+        """The same from the beginning, of which so much is done."""
+        (fewest, most), (shortest, longest) = self
+        return Forecast((episodes + fewest, episodes + most), (seconds + shortest, seconds + longest))
+
+    def in_all(self) -> str:
+        """In words, where it is from the beginning."""
+        return f"{_between(*self.episodes, _count)} episodes, {_between(*self.seconds, _time)}"
 
 
 @dataclass
