@@ -57,15 +57,35 @@ class Pilot(NamedTuple):
 class Declaration(NamedTuple):
     """What could be declared, and what that changes.
 
-    ``true`` says that it was read from the model; otherwise it only fits what was seen. The run takes a ``factor`` fewer
-    episodes with it: at least so many if ``at_least``, None if neither can be told.
+    ``true`` says that it was read from the model; otherwise it only fits what was seen. With it the run takes a ``factor``
+    fewer episodes, from one end of the forecasts' ranges to the other: the upper end is infinite where the run without it
+    has no forecast, and None where this one has none.
     """
 
     declared: dict[str, Any]
     true: bool
     pilot: Pilot
-    factor: float | None
-    at_least: bool
+    factor: tuple[float, float] | None
+
+    @property
+    def helps(self) -> bool:
+        """Whether the pilots show that it does."""
+        return self.factor is not None and self.factor[0] > 1
+
+    @property
+    def effect(self) -> str:
+        """In words, what it does to the number of episodes."""
+        if self.factor is None:
+            return f"no forecast yet: a gap of {self.pilot.gap:.3g} after {self.pilot.episodes:,} episodes"
+        low, high = self.factor
+        if low <= 1 <= high:
+            return "not told apart by these pilots"
+        if high < 1:
+            return "no fewer episodes"
+        if high == math.inf:
+            return f"more than {low:.2g} times fewer episodes"
+        both = f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
+        return f"{both} times fewer episodes"
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.declared.items())
@@ -116,17 +136,7 @@ class Outlook:
         else:
             yield ("reached by the pilot: " if pilot.reached else "probably ") + pilot.until.in_all()
         for one in self.declarations:
-            if one.factor is not None:
-                yield f"{one}: {told_factor(one)}{'' if one.true else ', if it is true'}"
-
-
-def told_factor(one: Declaration) -> str:
-    """The factor in words: what a declaration does to the number of episodes."""
-    if one.factor is None:
-        return f"no forecast yet: a gap of {one.pilot.gap:.3g} after {one.pilot.episodes:,} episodes"
-    if one.at_least:
-        return f"more than {one.factor:.2g} times fewer episodes"
-    return f"{one.factor:.2g} times fewer episodes" if one.factor > 1.05 else "about as many episodes"
+            yield f"{one}: {one.effect}{'' if one.true else ', if it is true'}"
 
 
 def forecast(
@@ -155,7 +165,7 @@ def forecast(
     >>> bool(low <= high)
     True
     >>> best = outlook.declarations[0]  # both are true of the bridge: read from the model
-    >>> best.declared, best.true, best.factor > 4
+    >>> best.declared, best.true, best.helps
     ({'stationary': True, 'successors': 'model'}, True, True)
 
     The run, with what helps:
@@ -180,7 +190,7 @@ def forecast(
     tried = found if together in found or not together else [*found, together]
     known = isinstance(source, FiniteMDP)
     declarations = [made for one in tried if (made := _declared(source, settings, one, known, pilot)) is not None]
-    declarations.sort(key=lambda one: -(one.factor or 0.0))
+    declarations.sort(key=lambda one: one.factor or (0.0, 0.0), reverse=True)
     lower, upper = _proved(source, settings) if isinstance(source, FiniteMDP) else (None, None)
     return Outlook(pilot, tuple(declarations), lower, upper, _memory())
 
@@ -214,19 +224,16 @@ def _declared(
     if loop.circumstances.ignored:
         return None
     if pilot.until is None:
-        return Declaration(declared, true, pilot, None, False)
-    middle = math.sqrt(math.prod(pilot.until.episodes))
-    if without.until is not None:
-        factor = math.sqrt(math.prod(without.until.episodes)) / middle
-        return Declaration(declared, true, pilot, factor, False)
-    # Without the declaration the goal was not reached by then, and more is not known.
-    factor = without.episodes / middle
-    return Declaration(declared, true, pilot, factor if factor > 1 else None, factor > 1)
+        return Declaration(declared, true, pilot, None)
+    fewest, most = pilot.until.episodes
+    # Without a forecast all that is known is that the goal was not reached by then.
+    others = (without.episodes, math.inf) if without.until is None else without.until.episodes
+    return Declaration(declared, true, pilot, (others[0] / most, others[1] / fewest))
 
 
 def _of_model(mdp: FiniteMDP, settings: Settings) -> Iterator[dict[str, Any]]:
     """What is true of a model and was not declared."""
-    if mdp.stationary and mdp.horizon > 1 and settings.stationary is None and settings.discount is None:
+    if mdp.stationary and mdp.horizon > 1 and not settings.stationary and settings.discount is None:
         yield {"stationary": True}
     if settings.successors is None:
         yield {"successors": "model"}
