@@ -228,7 +228,8 @@ def _declared(
     fewest, most = pilot.until.episodes
     # Without a forecast all that is known is that the goal was not reached by then.
     others = (without.episodes, math.inf) if without.until is None else without.until.episodes
-    return Declaration(declared, true, pilot, (others[0] / most, others[1] / fewest))
+    # What is certified before the first episode counts as one.
+    return Declaration(declared, true, pilot, (max(others[0], 1) / max(most, 1), max(others[1], 1) / max(fewest, 1)))
 
 
 def _of_model(mdp: FiniteMDP, settings: Settings) -> Iterator[dict[str, Any]]:
@@ -275,16 +276,15 @@ def _returns(loop: Loop) -> tuple[float, float]:
     problem, seen = loop.problem, loop.counts.transitions()
     ends = []
     for extreme, none in ((np.minimum, math.inf), (np.maximum, -math.inf)):
-        values = np.zeros(problem.n_states + 1)
-        for h in reversed(range(problem.steps)):
+        values = np.zeros(problem.n_states)
+        for h in reversed(range(problem.artificial, problem.steps)):
             at_step = np.isin(seen.rows, problem.rows_at(h, np.arange(problem.n_states)))
             states = seen.rows[at_step] // problem.n_actions % problem.n_states
-            best = np.full(problem.n_states + 1, none)
-            if problem.artificial and h == 0:
-                states = np.zeros_like(states)
+            best = np.full(problem.n_states, none)
             extreme.at(best, states, seen.rewards[at_step] + values[seen.successors[at_step]])
             values = np.where(np.isfinite(best), best, 0.0)
-        ends.append(float(values[0 if problem.start is None else problem.start]))
+        # The start is random in every environment: an artificial first step, whose row is the last.
+        ends.append(float(extreme.reduce(values[seen.successors[seen.rows == problem.n_rows - 1]])))
     return ends[0], ends[1]
 
 

@@ -71,7 +71,6 @@ def fail(message: str, as_json: bool = False) -> NoReturn:
 
 app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
