@@ -1,16 +1,23 @@
 """What holds for every command: an object for programs, also of errors, and the next useful command for people."""
 
 import json
+import math
+import os
 import shlex
+import subprocess
+import sysconfig
+from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
-import entropic_bpi as eb
 from entropic_bpi import cli
+from entropic_bpi.cli import _answer
 from entropic_bpi.experiments import figures
 
+COMMAND = str(Path(sysconfig.get_path("scripts")) / "entropic-bpi")
 COMMANDS = typer.main.get_command(cli.app).commands
 QUESTION = "risky-bridge --beta -1 --eps 2 --delta 0.1 --successors model"
 # A cheap call of each command, in a folder that holds a run, a log, a sweep and results. Its own --out is always new.
@@ -100,6 +107,14 @@ def test_every_command_has_an_object_for_an_error(command):
     assert "--no-such-option" in json.loads(result.stdout)["error"]
 
 
+def test_a_shell_completes_commands_and_options():
+    asked = {"_ENTROPIC_BPI_COMPLETE": "complete_bash", "COMP_WORDS": "entropic-bpi plan --pilot", "COMP_CWORD": "2"}
+    done = subprocess.run([COMMAND], env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["--pilot-seconds", "--pilot-episodes"]
+    shown = subprocess.run([COMMAND, "--show-completion", "bash"], capture_output=True, text=True, check=True)
+    assert "complete -o default -F _entropic_bpi_completion entropic-bpi" in shown.stdout
+
+
 def test_the_plan_ends_with_the_run_and_what_is_true_and_helps(call):
     words = "risky-bridge --beta 2.5 --eps 1 --delta 0.1 --pilot-episodes 2000 --seed 1 -p p_dash=0.8"
     result = typed("plan", words)
@@ -110,8 +125,12 @@ def test_the_plan_ends_with_the_run_and_what_is_true_and_helps(call):
     assert result.stderr.endswith("--out run\n")
 
 
-def test_what_is_not_finite_is_null(call, folder):
-    found = json.loads(typed("plan", "risky-bridge --beta 2.5 --eps 1e-6 --delta 0.1 --pilot-episodes 1 --json").stdout)
-    assert found["episodes"] is None
-    assert found["pilot"]["gap"] > 0
-    assert eb.Certificate.load(folder / "run" / "certificate.json").gap <= 2
+def test_what_is_not_finite_is_null(capsys):
+    content = {
+        "gap": math.inf,
+        "rows": np.array([[1.0, math.nan]]),
+        "pair": (np.float64(-math.inf), np.int64(2)),
+        "in": Path("a"),
+    }
+    _answer.answer(content, True, print, ())
+    assert json.loads(capsys.readouterr().out) == {"gap": None, "rows": [[1.0, None]], "pair": [None, 2], "in": "a"}

@@ -21,7 +21,7 @@ def test_a_pilot_that_reaches_the_goal_is_the_run():
     run = eb.identify(BRIDGE, **ASKED)
     assert outlook.pilot.reached
     assert outlook.episodes == (run.episodes, run.episodes)
-    assert outlook.pilot.gap == run.certificate.gap
+    assert run.certificate.gap <= outlook.pilot.gap <= ASKED["eps"]
     assert str(outlook).startswith("reached by the pilot: ")
 
 
