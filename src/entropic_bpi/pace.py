@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Forecast", "Pace", "forecast_of"]
+__all__ = ["Forecast", "Pace", "between", "count", "forecast_of"]
 
 # Fewer plans than this in the last octave are no ground for a forecast.
 FEWEST_PLANS = 8
@@ -38,7 +38,7 @@ class Forecast(NamedTuple):
     seconds: tuple[float, float]
 
     def __str__(self) -> str:
-        return f"{_between(*self.episodes, _count)} more episodes, {_between(*self.seconds, _time)} to go"
+        return f"{between(*self.episodes, count)} more episodes, {between(*self.seconds, _time)} to go"
 
     def rounded(self) -> int:
         """The upper end of the episodes, to two digits."""
@@ -51,7 +51,7 @@ class Forecast(NamedTuple):
 
     def in_all(self) -> str:
         """In words, where it is from the beginning."""
-        return f"{_between(*self.episodes, _count)} episodes, {_between(*self.seconds, _time)}"
+        return f"{between(*self.episodes, count)} episodes, {between(*self.seconds, _time)}"
 
 
 @dataclass
@@ -136,7 +136,8 @@ def _mixed(old: float, new: float) -> float:
     return new if math.isnan(old) else (1 - _WEIGHT) * old + _WEIGHT * new
 
 
-def _between(low: float, high: float, told: Callable[[float], str]) -> str:
+def between(low: float, high: float, told: Callable[[float], str]) -> str:
+    """A range in words, or one number where its ends are told alike."""
     first, last = told(low), told(high)
     return first if first == last else f"{first} to {last}"
 
@@ -146,7 +147,8 @@ def _two_digits(number: float) -> float:
     return round(number, -digits)
 
 
-def _count(number: float) -> str:
+def count(number: float) -> str:
+    """A large number in words: two digits, and zeros."""
     return f"{_two_digits(number):,.0f}"
 
 

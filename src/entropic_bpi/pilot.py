@@ -25,7 +25,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.identification import identify, start
 from entropic_bpi.loop import Loop
 from entropic_bpi.mdp import FiniteMDP
-from entropic_bpi.pace import Forecast
+from entropic_bpi.pace import Forecast, between, count
 from entropic_bpi.planning import max_return
 from entropic_bpi.settings import EVERY, Settings
 
@@ -83,9 +83,8 @@ class Declaration(NamedTuple):
         if high < 1:
             return "no fewer episodes"
         if high == math.inf:
-            return f"more than {low:.2g} times fewer episodes"
-        both = f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
-        return f"{both} times fewer episodes"
+            return f"more than {_times(low)} times fewer episodes"
+        return f"{between(low, high, _times)} times fewer episodes"
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.declared.items())
@@ -137,6 +136,10 @@ class Outlook:
             yield ("reached by the pilot: " if pilot.reached else "probably ") + pilot.until.in_all()
         for one in self.declarations:
             yield f"{one}: {one.effect}{'' if one.true else ', if it is true'}"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2g}" if factor < 99 else count(factor)
 
 
 def forecast(

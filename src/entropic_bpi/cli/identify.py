@@ -222,13 +222,12 @@ def identify(
 
 
 def _next(context: typer.Context, result: Identification, out: Path | None) -> list[object]:
-    """Keep it, go on with it, or check it."""
-    if out is None:
-        return [*again(context, "identify"), "--out", "run"]
-    if not result.stopped:
-        longer = () if result.forecast is None else ("--max-episodes", result.episodes + result.forecast.rounded())
-        return [*again(context, "identify", without=("max_episodes", "max_seconds", "resume")), *longer, "--resume"]
-    return ["verify", out / CERTIFICATE]
+    """Check it, keep it, or go on with it."""
+    if result.stopped:
+        return [*again(context, "identify"), "--out", "run"] if out is None else ["verify", out / CERTIFICATE]
+    longer = () if result.forecast is None else ("--max-episodes", result.episodes + result.forecast.rounded())
+    way = ("--out", "run") if out is None else ("--resume",)
+    return [*again(context, "identify", without=("max_episodes", "max_seconds", "resume")), *longer, *way]
 
 
 # -- options and folder ------------------------------------------------------------------------------------------
@@ -387,6 +386,7 @@ def _as_json(source: str, result: Identification, choices: Sequence[Choice]) -> 
         "certificate_episodes": claim.episodes,
         "seed": result.seed,
         "seconds": result.seconds,
+        "forecast": None if result.forecast is None else result.forecast._asdict(),
         "assumptions": list(claim.assumptions),
         "policy": [choice._asdict() for choice in choices],
     }

@@ -105,7 +105,9 @@ def _show(source: str, outlook: Outlook) -> None:
     if pilot.until is None:
         facts.add_row("forecast", "no forecast yet: the gap has not begun to fall, or not for long; --pilot-seconds 30")
     else:
-        facts.add_row("reached" if pilot.reached else "probably", pilot.until.in_all())
+        facts.add_row(
+            "forecast", "the pilot was the whole run" if pilot.reached else f"probably {pilot.until.in_all()}"
+        )
     if outlook.lower is not None:
         facts.add_row("at least", f"{outlook.lower:.3g} episodes on average, for every algorithm with this guarantee")
     if outlook.upper is not None:

@@ -12,13 +12,17 @@ from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
 from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.errors import CertificateError
 
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
 
 CertificateArgument = Annotated[
-    Path, typer.Argument(metavar="CERTIFICATE", help="The JSON file that identify wrote.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="CERTIFICATE", help="The JSON file that identify or certify wrote, or its folder.", show_default=False
+    ),
 ]
 
 
@@ -35,9 +39,10 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
     """
     from entropic_bpi.verification import verify as check
 
-    if not certificate.exists():
-        raise CertificateError(f"no such file: {certificate}")
-    result = check(certificate)
+    path = certificate / CERTIFICATE if certificate.is_dir() else certificate
+    if not path.exists():
+        raise CertificateError(f"no such file: {path}")
+    result = check(path)
     derived = {"lower": result.lower, "upper": result.upper, "gap": result.gap}
     content = {"ok": result.ok, **(derived if _known(result) else dict.fromkeys(derived)), "problems": result.problems}
     answer(content, as_json, lambda: _show(result), ("report", certificate, "-o", "report.html"))
