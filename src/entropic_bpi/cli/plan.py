@@ -58,7 +58,9 @@ def plan(
 
 def _true_options(outlook: Outlook) -> list[str]:
     """The options of what helps most and is known to be true."""
-    return next((list(_options(one)) for one in outlook.declarations if one.true and one.helps), [])
+    unforeseen = outlook.pilot.until is None
+    useful = (one for one in outlook.declarations if one.true and (one.helps or (unforeseen and one.pilot.until)))
+    return next((list(_options(one)) for one in useful), [])
 
 
 def _options(one: Declaration) -> Iterator[str]:
