@@ -12,7 +12,7 @@ import inspect
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -199,16 +199,27 @@ def forecast(
         max_episodes=None if pilot_episodes is None else check_integer("pilot_episodes", pilot_episodes),
     )
     first, pilot = _fly(source, settings)
-    found = list(_of_model(source, settings) if isinstance(source, FiniteMDP) else _of_environment(first))
-    together: dict[str, Any] = {}
-    for one in found:
-        together |= one if "max_successors" not in one or "successors" not in together else {}
-    tried = found if together in found or not together else [*found, together]
     known = isinstance(source, FiniteMDP)
-    declarations = [made for one in tried if (made := _declared(source, settings, one, known, pilot)) is not None]
-    declarations.sort(key=lambda one: one.factor or (0.0, 0.0), reverse=True)
-    lower, upper = _proved(source, settings) if isinstance(source, FiniteMDP) else (None, None)
-    return Outlook(pilot, tuple(declarations), lower, upper, _memory())
+    found = list(_of_model(source, settings) if known else _of_environment(first))
+    tried = [_declared(source, settings, one, known, pilot) for one in (*found, *_together(found))]
+    declarations = sorted(filter(None, tried), key=lambda one: one.factor or (0.0, 0.0), reverse=True)
+    # The theorems are about entropic risks of returns that end.
+    proved = known and settings.goal.alpha is None and settings.discount is None
+    return Outlook(
+        pilot,
+        tuple(declarations),
+        lower=_lower(source, settings) if proved else None,
+        upper=_upper(source, settings) if proved and settings.method == "bernstein" else None,
+        memory=_memory(),
+    )
+
+
+def _together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All declarations at once, where there are several; to name the successors says more than to count them."""
+    every = {name: value for one in found for name, value in one.items()}
+    if "successors" in every:
+        every.pop("max_successors", None)
+    return [every] if len(every) > 1 else []
 
 
 def _fly(source: Any, settings: Settings) -> tuple[Loop, Pilot]:
@@ -232,7 +243,7 @@ def _fly(source: Any, settings: Settings) -> tuple[Loop, Pilot]:
 def _declared(
     source: Any, settings: Settings, declared: dict[str, Any], true: bool, without: Pilot
 ) -> Declaration | None:
-    """The pilot with a declaration; None if the method makes no use of it, or what is seen contradicts it."""
+    """The pilot with a declaration; None if the method makes no use of it, or if what is seen contradicts it."""
     try:
         loop, pilot = _fly(source, replace(settings, **declared))
     except InvalidProblemError:
@@ -304,30 +315,39 @@ def _returns(loop: Loop) -> tuple[float, float]:
     return ends[0], ends[1]
 
 
-def _proved(mdp: FiniteMDP, settings: Settings) -> tuple[float | None, float | None]:
-    """What the theorems say about this model: a lower bound for everybody, an upper one for the paper's rule."""
-    goal, lower, upper = settings.goal, None, None
-    if goal.alpha is not None or settings.discount is not None:
-        return None, None
-    if mdp.horizon * mdp.n_states * mdp.n_actions <= _LARGEST_FOR_BOUND:
-        stationary = bool(settings.stationary) and mdp.stationary
-        bound = theory.characteristic_time(
-            mdp, goal.beta, goal.eps, delta=goal.delta, stationary=stationary, seconds=_BOUND_SECONDS
-        )
-        lower = bound.episodes if bound.episodes > 0 else None
-    form = _UPPER_FORMS.get(settings.options.get("constants", "")) if settings.method == "bernstein" else None
+def _lower(mdp: FiniteMDP, settings: Settings) -> float | None:
+    """What every algorithm needs on this model, where it is small."""
+    if mdp.horizon * mdp.n_states * mdp.n_actions > _LARGEST_FOR_BOUND:
+        return None
+    beta, eps, delta, _ = settings.goal
+    pooled = bool(settings.stationary) and mdp.stationary
+    try:
+        bound = theory.characteristic_time(mdp, beta, eps, delta=delta, stationary=pooled, seconds=_BOUND_SECONDS)
+    except InvalidProblemError:
+        return None
+    return bound.episodes if bound.episodes > 0 else None
+
+
+def _upper(mdp: FiniteMDP, settings: Settings) -> float | None:
+    """What the paper's rule is proved to need at most: if it tests after every episode, in units of the rewards' range."""
+    form = _UPPER_FORMS.get(settings.options["constants"])
     low, high = mdp.reward_range
-    if form is not None and high > low and settings.replan == EVERY:
-        unit = high - low
-        try:
-            upper = theory.upper_bound(
-                mdp.n_states, mdp.n_actions, mdp.horizon + (not np.isscalar(mdp.start)),
-                beta=goal.beta * unit, eps=goal.eps / unit, delta=goal.delta, form=form,
-                max_return=(max_return(mdp) - mdp.horizon * low) / unit,
-            )  # fmt: skip
-        except InvalidProblemError:
-            upper = None
-    return lower, upper
+    if form is None or not low < high or settings.replan != EVERY:
+        return None
+    unit, (beta, eps, delta, _) = high - low, settings.goal
+    try:
+        return theory.upper_bound(
+            mdp.n_states,
+            mdp.n_actions,
+            mdp.horizon + (not isinstance(mdp.start, int)),
+            beta=beta * unit,
+            eps=eps / unit,
+            delta=delta,
+            max_return=(max_return(mdp) - mdp.horizon * low) / unit,
+            form=form,
+        )
+    except InvalidProblemError:
+        return None
 
 
 def _memory() -> int | None:
