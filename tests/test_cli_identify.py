@@ -42,7 +42,7 @@ def contents(folder):
 def test_a_run_prints_its_claim_and_writes_its_files(tmp_path, expected):
     words = [COMMAND, "identify", *BRIDGE, "--out", "run"]
     result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "next: entropic-bpi verify run/certificate.json\n")
     claim = expected.certificate
     for words in (
         "with probability at least 0.9 the policy below is within 0.5 of the best",
@@ -123,7 +123,7 @@ def test_a_black_box_is_played_and_its_rewards_are_learned(tmp_path):
     assert found["episodes"] == 50
     assert found["policy"][0]["first_step"] == 0
     assert "end" not in {choice["state"] for choice in found["policy"]}  # nothing is chosen there
-    assert invoke(*words, "--max-episodes", "50", "--out", tmp_path / "told").output.endswith("grid.png\n")
+    assert invoke(*words, "--max-episodes", "50", "--out", tmp_path / "told").stdout.endswith("grid.png\n")
 
 
 def test_every_option_reaches_the_library(tmp_path, monkeypatch):

@@ -33,6 +33,10 @@ from .log import Log as Log
 from .loop import Identification as Identification
 from .mdp import FiniteMDP as FiniteMDP
 from .mdp import Rows as Rows
+from .pilot import Declaration as Declaration
+from .pilot import Outlook as Outlook
+from .pilot import Pilot as Pilot
+from .pilot import forecast as forecast
 from .planning import Evaluation as Evaluation
 from .planning import ReturnLaw as ReturnLaw
 from .planning import ReturnLawBracket as ReturnLawBracket

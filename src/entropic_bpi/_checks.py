@@ -122,7 +122,8 @@ def check_flag(name: str, value: Any) -> bool:
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     options = list(choices)
     if not isinstance(value, str) or value not in options:
-        raise InvalidProblemError(f"{name} must be one of {', '.join(options)}; got {shown(value)}")
+        listed = [repr(option) if "," in option else option for option in options]
+        raise InvalidProblemError(f"{name} must be one of {', '.join(listed)}; got {shown(value)}")
     return str(value)
 
 

@@ -19,7 +19,7 @@ from entropic_bpi.certificate import Certificate, Circumstances
 from entropic_bpi.checkpoint import HISTORY, State
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.forecast import Forecast, Pace, forecast_of
+from entropic_bpi.pace import Forecast, Pace, forecast_of
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling import open_sampler
 from entropic_bpi.sampling.environment import EnvironmentRaised

@@ -13,6 +13,7 @@ from entropic_bpi.cli import (
     experiments,
     front,
     identify,
+    plan,
     report,
     solve,
     spectrum,
@@ -31,6 +32,7 @@ __all__ = [
     "front",
     "identify",
     "main",
+    "plan",
     "report",
     "solve",
     "spectrum",
@@ -41,6 +43,7 @@ __all__ = [
 app.command("instances")(solve.instances)
 app.command("solve")(solve.solve)
 app.command("front")(front.front)
+app.command("plan")(plan.plan)
 app.command("identify")(identify.identify)
 app.command("certify")(certify.certify)
 app.command("spectrum")(spectrum.spectrum)

@@ -71,7 +71,6 @@ def fail(message: str, as_json: bool = False) -> NoReturn:
 
 app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -138,6 +137,8 @@ def _top(
 
         entropic-bpi solve gym:FrozenLake-v1 --horizon 100 --beta -1
 
+        entropic-bpi plan risky-bridge --beta -1 --eps 0.2 --delta 0.1
+
         entropic-bpi identify risky-bridge --beta -1 --eps 0.2 --delta 0.1 --successors model --out run
 
         entropic-bpi report run -o report.html
@@ -145,6 +146,8 @@ def _top(
         entropic-bpi spectrum run --beta -3:1:0.1 --out run
 
         entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --learners rsvi2,rovi --seeds 5 --out regret
+
+    Every command has --json, and --install-completion teaches your shell the commands and their options.
 
     Exit codes: 0 done; 1 a claim failed; 2 bad input.
     """

@@ -28,7 +28,7 @@ SourceArgument = Annotated[
     str,
     typer.Argument(
         help="An instance (risky-bridge), a saved model (model.npz, model.json), a Gymnasium environment "
-        "(gym:FrozenLake-v1; gym:package:Env-v0 imports the package first), or one of your own (file.py:Class).",
+        "(gym:FrozenLake-v1; gym:my_package:Env-v0 imports the package first), or one of your own (file.py:Class).",
         show_default=False,
     ),
 ]

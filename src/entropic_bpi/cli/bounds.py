@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._show import terminal
+from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.errors import InvalidProblemError
 
 __all__ = ["bounds"]
@@ -36,7 +37,7 @@ def bounds(
         float | None,
         typer.Option("--max-return", help="Largest return of the model, for the upper bounds (default: H)."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Lower and upper bounds on the number of episodes, side by side.
 
@@ -49,11 +50,9 @@ def bounds(
     """
     sizes = {"n_states": states, "n_actions": actions, "horizon": horizon}
     rows = _rows(sizes, beta, eps, delta, float(horizon) if max_return is None else max_return)
-    if as_json:
-        given = {"states": states, "actions": actions, "horizon": horizon, "beta": beta, "eps": eps, "delta": delta}
-        print(json.dumps({**given, "bounds": rows}, indent=2))
-    else:
-        _show(rows)
+    given = {"states": states, "actions": actions, "horizon": horizon, "beta": beta, "eps": eps, "delta": delta}
+    then = ("reproduce", "tight", "--quick", "--out", "figures")
+    answer({**given, "bounds": rows}, as_json, lambda: _show(rows), then)
 
 
 def _rows(sizes: dict[str, int], beta: float, eps: float, delta: float, largest: float) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import typer
 
 from entropic_bpi._files import write_csv
 from entropic_bpi._text import printable
+from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import (
     bound_rows,
@@ -38,6 +39,7 @@ def _column(text: str) -> Any:
 
 
 def certify(
+    context: typer.Context,
     log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV or Parquet file, or a query in DuckDB's SQL.")],
     episode: Annotated[str, _column("Which episode a line belongs to.")],
     step: Annotated[str, _column("Its step there: 0, 1, 2, ...")],
@@ -143,12 +145,14 @@ def certify(
         claim.save(out / CERTIFICATE)
         write_csv(out / TABLE, lacking.rows[0]._fields if lacking.rows else (), lacking.rows)
         plots.save(plots.missing(lacking), out / PLOT)
-    if as_json:
-        print(json.dumps(_as_json(data, claim, lacking), indent=2))
-    else:
+
+    def show() -> None:
         _show(data, claim, lacking, given=policy is not None, wanted=eps is not None)
         if out is not None:
             print(f"\nwritten  {printable(str(out))}: {CERTIFICATE}, {TABLE}, {PLOT}")
+
+    then = [*again(context, "certify"), "--out", "run"] if out is None else ["verify", out / CERTIFICATE]
+    answer(_as_json(data, claim, lacking), as_json, show, then)
     return 0 if claim.reached else CLAIM_FAILED
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from entropic_bpi._files import write_csv
+from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._show import OutOption, new_folder, progress_bar, terminal
 from entropic_bpi.cli._sources import (
     BetaOption,
     HorizonOption,
+    JsonOption,
     ParamOption,
     SourceArgument,
     parse_params,
@@ -30,6 +32,7 @@ _STOPPING_FORM = {"kl_bpi": "identify_kl", "entropic_bpi": "identify_bernstein"}
 
 
 def compare(
+    context: typer.Context,
     source: SourceArgument,
     beta: BetaOption,
     episodes: Annotated[int, typer.Option(help="Length of each run; with --stop the number at which a run is capped.")],
@@ -72,6 +75,7 @@ def compare(
     workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
     horizon: HorizonOption = None,
     param: ParamOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Run several learners over several seeds, and compare their regret or the episodes they need to be sure.
 
@@ -111,16 +115,27 @@ def compare(
     if given == []:
         raise InvalidProblemError(f"--learners must be names separated by commas, got {learners!r}")
     if sequential:
-        _compare_sequentially(source, mdp, given, episodes, {**settings, "batch": batch, "level": level}, out)
+        told = _compare_sequentially(source, mdp, given, episodes, {**settings, "batch": batch, "level": level}, out)
     elif stop is None:
-        _compare_regret(source, mdp, given, episodes, settings, out)
+        told = _compare_regret(source, mdp, given, episodes, settings, out)
     else:
-        _compare_stopping(source, mdp, given, episodes, stop, settings, out)
+        told = _compare_stopping(source, mdp, given, episodes, stop, settings, out)
+    low, high = mdp.reward_range
+    eps = f"{(high - low) * mdp.horizon / 20:.1g}" if stop is None else f"{stop:g}"
+    then = [*again(context, "plan", only=("source", "horizon", "param", "beta")), "--eps", eps, "--delta", f"{delta:g}"]
+    answer({"source": source, "beta": beta, "seeds": settings["seeds"], **told.content}, as_json, told.show, then)
+
+
+class _Told(NamedTuple):
+    """The outcome for programs, and how a person is shown it."""
+
+    content: dict[str, Any]
+    show: Callable[[], None]
 
 
 def _compare_regret(
     source: str, mdp: FiniteMDP, given: list[str] | None, episodes: int, settings: dict[str, Any], out: Path
-) -> None:
+) -> _Told:
     from rich.table import Table
 
     from entropic_bpi.compare import compare_regret, confidence, playable
@@ -131,26 +146,26 @@ def _compare_regret(
         task = bar.add_task("runs", total=len(set(learners)) * settings["seeds"])
         runs = compare_regret(mdp, learners, episodes=episodes, **settings, done=lambda _: bar.advance(task))
     _write_regret(runs, f"{_setting(source, settings)}: mean and range of {_seeds(settings['seeds'])}", out)
-
-    console = terminal()
-    console.print(f"{_question(source, episodes, settings)}, {_seeds(settings['seeds'])}")
-    table = Table("learner", "regret", "95% interval", "seconds a run", box=None, pad_edge=False)
     final = {learner: confidence([run.regret[-1] for run in each]) for learner, each in runs.items()}
-    for learner, (mean, half) in sorted(final.items(), key=lambda item: float(item[1][0])):
-        table.add_row(
-            learner,
-            f"{mean:.6g}",
-            _interval(mean, half, ".6g"),
-            f"{_mean([run.seconds for run in runs[learner]]):.3g}",
-        )
-    console.print(table)
-    console.print()
-    console.print(f"written  {out}: {REGRET}, {PLOT}")
+
+    def show() -> None:
+        console = terminal()
+        console.print(f"{_question(source, episodes, settings)}, {_seeds(settings['seeds'])}")
+        table = Table("learner", "regret", "95% interval", "seconds a run", box=None, pad_edge=False)
+        for learner, (mean, half) in sorted(final.items(), key=lambda item: float(item[1][0])):
+            seconds = _mean([run.seconds for run in runs[learner]])
+            table.add_row(learner, f"{mean:.6g}", _interval(mean, half, ".6g"), f"{seconds:.3g}")
+        console.print(table)
+        console.print()
+        console.print(f"written  {out}: {REGRET}, {PLOT}")
+
+    learned = [{"learner": learner, "regret": mean, "half_width": half} for learner, (mean, half) in final.items()]
+    return _Told({"episodes": episodes, "learners": learned, "written": _paths(out, REGRET, PLOT)}, show)
 
 
 def _compare_sequentially(
     source: str, mdp: FiniteMDP, given: list[str] | None, episodes: int, settings: dict[str, Any], out: Path
-) -> None:
+) -> _Told:
     from rich.table import Table
 
     from entropic_bpi.compare import compare_sequentially, playable
@@ -164,23 +179,33 @@ def _compare_sequentially(
         )
     _write_regret(runs, f"{_setting(source, settings)}: mean and range of the runs", out)
     rows = [(*verdict.pair, verdict.runs, verdict.p_value, verdict.lower or "") for verdict in verdicts]
-    write_csv(out / VERDICTS, ("first", "second", "runs", "p_value", "lower"), rows)
-
-    console = terminal()
-    console.print(f"{_question(source, episodes, settings)}, told apart at level {settings['level']:g}")
-    table = Table("learner", "runs", "mean regret", "seconds a run", box=None, pad_edge=False)
+    columns = ("first", "second", "runs", "p_value", "lower")
+    write_csv(out / VERDICTS, columns, rows)
     final = {learner: _mean([run.regret[-1] for run in each]) for learner, each in runs.items()}
-    for learner in sorted(final, key=lambda name: final[name]):
-        seconds = _mean([run.seconds for run in runs[learner]])
-        table.add_row(learner, str(len(runs[learner])), f"{final[learner]:.6g}", f"{seconds:.3g}")
-    console.print(table)
-    console.print()
-    pairs = Table("pair", "runs of each", "p-value", box=None, pad_edge=False)
-    for verdict in sorted(verdicts, key=lambda verdict: (verdict.lower is None, verdict.runs, verdict.p_value)):
-        pairs.add_row(_relation(verdict), str(verdict.runs), f"{verdict.p_value:.2g}")
-    console.print(pairs)
-    console.print()
-    console.print(f"written  {out}: {REGRET}, {PLOT}, {VERDICTS}")
+
+    def show() -> None:
+        console = terminal()
+        console.print(f"{_question(source, episodes, settings)}, told apart at level {settings['level']:g}")
+        table = Table("learner", "runs", "mean regret", "seconds a run", box=None, pad_edge=False)
+        for learner in sorted(final, key=lambda name: final[name]):
+            seconds = _mean([run.seconds for run in runs[learner]])
+            table.add_row(learner, str(len(runs[learner])), f"{final[learner]:.6g}", f"{seconds:.3g}")
+        console.print(table)
+        console.print()
+        pairs = Table("pair", "runs of each", "p-value", box=None, pad_edge=False)
+        for verdict in sorted(verdicts, key=lambda verdict: (verdict.lower is None, verdict.runs, verdict.p_value)):
+            pairs.add_row(_relation(verdict), str(verdict.runs), f"{verdict.p_value:.2g}")
+        console.print(pairs)
+        console.print()
+        console.print(f"written  {out}: {REGRET}, {PLOT}, {VERDICTS}")
+
+    content = {
+        "episodes": episodes,
+        "learners": [{"learner": name, "regret": mean, "runs": len(runs[name])} for name, mean in final.items()],
+        "verdicts": [dict(zip(columns, (*row[:4], row[4] or None), strict=True)) for row in rows],
+        "written": _paths(out, REGRET, PLOT, VERDICTS),
+    }
+    return _Told(content, show)
 
 
 def _relation(verdict: Verdict) -> str:
@@ -207,7 +232,7 @@ def _question(source: str, episodes: int, settings: Mapping[str, Any]) -> str:
 
 def _compare_stopping(
     source: str, mdp: FiniteMDP, given: list[str] | None, cap: int, eps: float, settings: dict[str, Any], out: Path
-) -> None:
+) -> _Told:
     from rich.table import Table
 
     from entropic_bpi._checks import check_choice
@@ -227,26 +252,36 @@ def _compare_stopping(
     rows = [[getattr(one, name) for name in columns] for each in found.values() for one in each]
     write_csv(out / STOPPING, columns, rows)
 
-    console = terminal()
-    console.print(
-        f"{source}: episodes to a certificate of eps {eps:g} with delta {settings['delta']:g}, beta {settings['beta']:g}, "
-        f"{_seeds(settings['seeds'])}"
-    )
-    if settings["scale"] < 1:
-        console.print("with --scale below 1 the learners' certificates are void; those of identify are not affected")
-    table = Table(
-        "learner", "episodes", "95% interval", "capped", "certified gap", "seconds a run", box=None, pad_edge=False
-    )
-    for learner, each in sorted(found.items(), key=lambda item: _mean([one.episodes for one in item[1]])):
-        table.add_row(learner, *_stopping_row(each))
-    console.print(table)
-    for name in left_out:
-        form = _STOPPING_FORM.get(name)
+    def show() -> None:
+        console = terminal()
         console.print(
-            f"{name}: {form} is it with a stopping rule" if form else f"{name}: no stopping rule at this beta"
+            f"{source}: episodes to a certificate of eps {eps:g} with delta {settings['delta']:g}, "
+            f"beta {settings['beta']:g}, {_seeds(settings['seeds'])}"
         )
-    console.print()
-    console.print(f"written  {out}: {STOPPING}")
+        if settings["scale"] < 1:
+            console.print(
+                "with --scale below 1 the learners' certificates are void; those of identify are not affected"
+            )
+        table = Table(
+            "learner", "episodes", "95% interval", "capped", "certified gap", "seconds a run", box=None, pad_edge=False
+        )
+        for learner, each in sorted(found.items(), key=lambda item: _mean([one.episodes for one in item[1]])):
+            table.add_row(learner, *_stopping_row(each))
+        console.print(table)
+        for name in left_out:
+            form = _STOPPING_FORM.get(name)
+            console.print(
+                f"{name}: {form} is it with a stopping rule" if form else f"{name}: no stopping rule at this beta"
+            )
+        console.print()
+        console.print(f"written  {out}: {STOPPING}")
+
+    runs = [dict(zip(columns, row, strict=True)) for row in rows]
+    return _Told({"eps": eps, "max_episodes": cap, "runs": runs, "written": _paths(out, STOPPING)}, show)
+
+
+def _paths(out: Path, *names: str) -> list[str]:
+    return [str(out / name) for name in names]
 
 
 def _stopping_row(each: Sequence[Stop]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 from entropic_bpi._text import printable
 from entropic_bpi._version import __version__
+from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
 from entropic_bpi.cli._sources import JsonOption
@@ -20,6 +20,7 @@ from entropic_bpi.cli._sources import JsonOption
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "duckdb", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.
 _EXTRAS = {"gpu": "numba-cuda", "report": "vl-convert-python", "minari": "minari", "cluster": "distributed"}
+_FIRST_RUN = ("identify", "risky-bridge", "--beta", "-1", "--eps", "0.2", "--delta", "0.1", "--successors", "model")
 
 
 def doctor(as_json: JsonOption = False) -> int:
@@ -33,18 +34,19 @@ def doctor(as_json: JsonOption = False) -> int:
 
         entropic-bpi doctor --json
     """
+    found = _findings()
+    answer(found, as_json, lambda: _show(found), _FIRST_RUN)
+    return CLAIM_FAILED if "missing" in found["packages"].values() else 0
+
+
+def _show(found: dict[str, Any]) -> None:
     from rich.table import Table
 
-    found = _findings()
-    if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        facts = Table.grid("name", "value", padding=(0, 2))
-        for name, value in found.items():
-            told = value if isinstance(value, str) else ", ".join(f"{key} {item}" for key, item in value.items())
-            facts.add_row(name, printable(told))
-        terminal().print(facts)
-    return CLAIM_FAILED if "missing" in found["packages"].values() else 0
+    facts = Table.grid("name", "value", padding=(0, 2))
+    for name, value in found.items():
+        told = value if isinstance(value, str) else ", ".join(f"{key} {item}" for key, item in value.items())
+        facts.add_row(name, printable(told))
+    terminal().print(facts)
 
 
 def _findings() -> dict[str, Any]:

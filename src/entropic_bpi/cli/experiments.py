@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from entropic_bpi._text import printable
+from entropic_bpi.cli._answer import again, answer
+from entropic_bpi.cli._app import CLAIM_FAILED
+from entropic_bpi.cli._sources import JsonOption
 
 if TYPE_CHECKING:
     from entropic_bpi.experiments.store import Results
 
 __all__ = ["OutOption", "ResumeOption", "SchedulerOption", "WorkersOption", "export", "reproduce", "sweep"]
 
+RESULTS = "results.duckdb"
 OutOption = Annotated[Path, typer.Option(help="Folder for the results; created if needed.", show_default=False)]
 WorkersOption = Annotated[
     int | None, typer.Option(help="Processes. Default: one per core; 0: none.", show_default=False)
@@ -40,6 +44,7 @@ def reproduce(
     workers: WorkersOption = None,
     scheduler: SchedulerOption = None,
     resume: ResumeOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Draw the figures of the paper, and some of ours, from runs that it carries out.
 
@@ -60,17 +65,29 @@ def reproduce(
     from entropic_bpi.experiments.figures import reproduce
 
     told = reproduce(figures or [], out, quick=quick, seeds=seeds, workers=workers, scheduler=scheduler, resume=resume)
-    for name, text in told.items():
-        print(f"{printable(f'{out / name}: {text}')}\n")
+
+    def show() -> None:
+        for name, text in told.items():
+            print(f"{printable(f'{out / name}: {text}')}\n")
+
+    drawn = [{"figure": name, "folder": str(out / name), "text": text} for name, text in told.items()]
+    answer({"results": str(out / RESULTS), "figures": drawn}, as_json, show, export_of(out))
+
+
+def export_of(out: Path) -> tuple[object, ...]:
+    """The command that makes tables of results."""
+    return ("export", out, "--out", out / "tables")
 
 
 def sweep(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The sweep.", show_default=False)],
     out: OutOption,
     workers: WorkersOption = None,
     scheduler: SchedulerOption = None,
     resume: ResumeOption = False,
-) -> None:
+    as_json: JsonOption = False,
+) -> int:
     """Carry out the runs of a TOML file and keep their results in OUT/results.duckdb.
 
     Example file:
@@ -95,16 +112,18 @@ def sweep(
     results = experiments.run(
         asked.runs, out, workers=workers, scheduler=scheduler, resume=resume, imports=asked.imports
     )
-    print(printable(f"{len(results.runs['id'])} runs in {out / 'results.duckdb'}"))
-    if _report_failures(results):
-        raise typer.Exit(1)
+    failed = _failures(results)
+    content = {"results": str(out / RESULTS), "runs": len(results.runs["id"]), "failed": failed}
+    then = [*again(context, "sweep", without=("resume",)), "--resume"] if failed else export_of(out)
+    answer(content, as_json, lambda: print(printable(f"{content['runs']} runs in {content['results']}")), then)
+    for one in failed:
+        print(printable(f"failed: {one['run']}: {one['error']}"), file=sys.stderr)
+    return CLAIM_FAILED if failed else 0
 
 
-def _report_failures(results: Results) -> int:
-    failed = [(name, error) for name, error in zip(results.runs["id"], results.runs["error"], strict=True) if error]
-    for name, error in failed:
-        print(printable(f"failed: {name}: {error}"), file=sys.stderr)
-    return len(failed)
+def _failures(results: Results) -> list[dict[str, Any]]:
+    pairs = zip(results.runs["id"], results.runs["error"], strict=True)
+    return [{"run": name, "error": error} for name, error in pairs if error]
 
 
 def export(
@@ -114,6 +133,7 @@ def export(
     latex: Annotated[
         bool, typer.Option("--latex", help="LaTeX tables of means over seeds instead, or besides.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write results as Parquet and CSV: the tables runs, curves and timings.
 
@@ -123,5 +143,11 @@ def export(
     from entropic_bpi import experiments
 
     wanted = [*(format or (() if latex else ("parquet", "csv"))), *(["latex"] if latex else ())]
-    for path in experiments.export(results, out, wanted):
-        print(printable(str(path)))
+    written = [str(path) for path in experiments.export(results, out, wanted)]
+
+    def show() -> None:
+        for path in written:
+            print(printable(path))
+
+    other = ["--format", "parquet"] if latex else ["--latex"]
+    answer({"written": written}, as_json, show, ["export", results, *other, "--out", out])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._show import terminal
 from entropic_bpi.cli._sources import HorizonOption, JsonOption, ParamOption, SourceArgument, parse_params
 
+if TYPE_CHECKING:
+    from entropic_bpi.frontier import FrontRow
+
 
 def front(
+    context: typer.Context,
     source: SourceArgument,
     betas: Annotated[
         tuple[float, float],
@@ -47,23 +52,22 @@ def front(
     rows = found.table(alpha)
     if plot is not None:
         found.plot(plot, alpha=alpha)
-    if as_json:
-        print(
-            json.dumps(
-                {
-                    "source": source,
-                    "betas": found.betas.tolist(),
-                    "values": found.values.tolist(),
-                    "breakpoints": found.breakpoints.tolist(),
-                    "tol": found.tol,
-                    "alpha": alpha,
-                    "rows": [row._asdict() for row in rows],
-                    "policies": [policy.tolist() for policy in found.policies],
-                },
-                indent=2,
-            )
-        )
-        return
+    content = {
+        "source": source,
+        "betas": found.betas,
+        "values": found.values,
+        "breakpoints": found.breakpoints,
+        "tol": found.tol,
+        "alpha": alpha,
+        "rows": [row._asdict() for row in rows],
+        "policies": found.policies,
+    }
+    middle = rows[len(rows) // 2]
+    then = again(context, "solve", only=("source", "horizon", "param"))
+    answer(content, as_json, lambda: _show(rows, alpha), [*then, "--beta", f"{(middle.low + middle.high) / 2:.3g}"])
+
+
+def _show(rows: Sequence[FrontRow], alpha: float) -> None:
     from rich.table import Table
 
     percent = f"{100 * alpha:g} %"

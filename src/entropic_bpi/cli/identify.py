@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ import typer
 
 from entropic_bpi._files import locked, write_csv
 from entropic_bpi._text import certainty, printable
+from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import (
     Choice,
@@ -49,6 +49,7 @@ _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 
 
 def identify(
+    context: typer.Context,
     source: SourceArgument,
     eps: Annotated[float, typer.Option(help="How far from optimal the policy may be, in units of reward.")],
     delta: Annotated[float, typer.Option(help="Probability with which the claim may fail.")],
@@ -172,39 +173,36 @@ def identify(
     certified); 2 bad input.
     """
     import entropic_bpi as eb
-    from entropic_bpi.instances.sources import is_environment
 
-    model, given = _open_source(source, steps_of(source, horizon, discount), param, reward_range)
-    if discount is not None or reward_range is not None:
-        given["horizon"] = horizon
-    options: dict[str, Any] = {
-        **given,
-        **risk_of(beta, evar),
-        "eps": eps,
-        "delta": delta,
-        "method": method,
-        "constants": constants,
-        "stationary": is_environment(source) or discount is not None if stationary is None else stationary,
-        "successors": _read_successors(successors),
-        "max_successors": max_successors,
-        "return_range": return_range,
-        "discount": discount,
-        "replan": _read_replan(replan),
-        "sampling": sampling,
-        "rewards": rewards,
-        "max_states": max_states,
-        "num_envs": num_envs,
-        "max_episodes": max_episodes,
-        "max_seconds": max_seconds,
-        "seed": seed,
-        "ties": ties,
-        "accept_errors": accept_errors,
-        "announce": announce,
-    }
+    model, asked = question(
+        source=source,
+        beta=beta,
+        evar=evar,
+        eps=eps,
+        delta=delta,
+        method=method,
+        constants=constants,
+        stationary=stationary,
+        successors=successors,
+        max_successors=max_successors,
+        replan=replan,
+        sampling=sampling,
+        reward_range=reward_range,
+        max_states=max_states,
+        return_range=return_range,
+        num_envs=num_envs,
+        rewards=rewards,
+        seed=seed,
+        ties=ties,
+        horizon=horizon,
+        discount=discount,
+        param=param,
+    )
+    asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "announce": announce}
     checkpoint = None if out is None else out / CHECKPOINT
     with _folder(out, resume):
         try:
-            result = eb.identify(model, **options, checkpoint=checkpoint, progress=not quiet)
+            result = eb.identify(model, **asked, accept_errors=accept_errors, checkpoint=checkpoint, progress=not quiet)
         except KeyboardInterrupt:
             _say_how_to_go_on(checkpoint)
             raise
@@ -212,16 +210,58 @@ def identify(
             _write(out, result)
             written = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT, *_draw_grid(out, source, param, result)]
     choices = certified_choices(result.certificate)
-    if as_json:
-        print(json.dumps(_as_json(source, result, choices), indent=2))
-    elif not quiet:
+
+    def show() -> None:
         _show(source, result, choices)
         if out is not None:
             print(f"\nwritten  {printable(str(out))}: {', '.join(written)}")
+
+    if as_json or not quiet:
+        answer(_as_json(source, result, choices), as_json, show, _next(context, result, out))
     return 0 if result.stopped else CLAIM_FAILED
 
 
+def _next(context: typer.Context, result: Identification, out: Path | None) -> list[object]:
+    """Check it, keep it, or go on with it."""
+    if result.stopped:
+        return [*again(context, "identify"), "--out", "run"] if out is None else ["verify", out / CERTIFICATE]
+    longer = () if result.forecast is None else ("--max-episodes", result.episodes + result.forecast.rounded())
+    way = ("--out", "run") if out is None else ("--resume",)
+    return [*again(context, "identify", without=("max_episodes", "max_seconds", "resume")), *longer, *way]
+
+
 # -- options and folder ------------------------------------------------------------------------------------------
+
+
+def question(
+    source: str,
+    *,
+    beta: float | None,
+    evar: float | None,
+    horizon: int | None,
+    discount: float | None,
+    param: list[str] | None,
+    reward_range: tuple[float, float] | None,
+    stationary: bool | None,
+    successors: str | None,
+    replan: str | None,
+    **others: Any,
+) -> tuple[Any, dict[str, Any]]:
+    """What the options ask for: the model or environment, and the arguments of ``identify``."""
+    from entropic_bpi.instances.sources import is_environment
+
+    model, given = _open_source(source, steps_of(source, horizon, discount), param, reward_range)
+    if discount is not None or reward_range is not None:
+        given["horizon"] = horizon
+    return model, {
+        **given,
+        **risk_of(beta, evar),
+        "stationary": is_environment(source) or discount is not None if stationary is None else stationary,
+        "successors": _read_successors(successors),
+        "discount": discount,
+        "replan": _read_replan(replan),
+        **others,
+    }
 
 
 def _open_source(
@@ -346,6 +386,7 @@ def _as_json(source: str, result: Identification, choices: Sequence[Choice]) -> 
         "certificate_episodes": claim.episodes,
         "seed": result.seed,
         "seconds": result.seconds,
+        "forecast": None if result.forecast is None else result.forecast._asdict(),
         "assumptions": list(claim.assumptions),
         "policy": [choice._asdict() for choice in choices],
     }

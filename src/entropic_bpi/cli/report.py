@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +9,11 @@ from typing import Annotated
 import typer
 
 from entropic_bpi._text import printable
+from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
 from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.errors import InvalidProblemError
 
 
@@ -53,14 +54,17 @@ def report(
         raise InvalidProblemError(f"--out must be an .html file, got {out}")
     names = None if actions is None else [part.strip() for part in actions.split(",")]
     checked = eb.report.write(run, out, grid=_shape(grid), actions=names)
-    if as_json:
-        print(json.dumps({"report": str(out), "ok": checked.ok, "problems": checked.problems}, indent=2))
-    else:
+
+    def show() -> None:
         verdict = "the counts imply the claim" if checked.ok else "NOT verified, and the report says so"
         terminal().print(f"verdict  {verdict}")
         for problem in checked.problems:
             terminal().print(f"problem  {problem}")
         print(f"written  {printable(str(out))}: open it in a browser")
+
+    certificate = run / CERTIFICATE if run.is_dir() else run
+    content = {"report": str(out), "ok": checked.ok, "problems": checked.problems}
+    answer(content, as_json, show, ("verify", certificate))
     return 0 if checked.ok else CLAIM_FAILED
 
 

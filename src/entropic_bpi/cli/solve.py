@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from entropic_bpi.choices import Choice, choices_of, reached_by
+from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._show import attitude, show_policy, terminal
 from entropic_bpi.cli._sources import (
     DiscountOption,
@@ -35,7 +37,7 @@ _SHOWN_ATOMS = 5
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def instances() -> None:
+def instances(as_json: JsonOption = False) -> None:
     """List the built-in instances with their parameters.
 
     Parameters without a default are required. Pass them with -p, as in
@@ -44,20 +46,36 @@ def instances() -> None:
 
         entropic-bpi solve hard-instance --beta -1 -p n_states=10 -p n_actions=2 -p horizon=12 -p beta=-1 -p eps=0.05
     """
-    from rich.table import Table
-
     from entropic_bpi.instances import builder, names
 
-    table = Table("name", "parameters", "what it is", box=None, pad_edge=False)
+    found = []
     for name in names():
         build = builder(name)
         parameters = inspect.signature(build).parameters.values()
-        shown = [p.name if p.default is p.empty else f"{p.name}={p.default}" for p in parameters]
-        table.add_row(name, " ".join(shown), (inspect.getdoc(build) or "").splitlines()[0])
+        found.append(
+            {
+                "name": name,
+                "required": [p.name for p in parameters if p.default is p.empty],
+                "defaults": {p.name: p.default for p in parameters if p.default is not p.empty},
+                "what": (inspect.getdoc(build) or "").splitlines()[0],
+            }
+        )
+    then = ("solve", "risky-bridge", "--beta", "-1")
+    answer({"instances": found}, as_json, lambda: _show_instances(found), then)
+
+
+def _show_instances(found: Sequence[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table("name", "parameters", "what it is", box=None, pad_edge=False)
+    for one in found:
+        parameters = [*one["required"], *(f"{name}={value}" for name, value in one["defaults"].items())]
+        table.add_row(one["name"], " ".join(parameters), one["what"])
     terminal().print(table)
 
 
 def solve(
+    context: typer.Context,
     source: SourceArgument,
     beta: EitherBetaOption = None,
     evar: EVaROption = None,
@@ -94,10 +112,20 @@ def solve(
     solution = planning.solve(mdp, risk["beta"]) if evar is None else solve_evar(mdp, evar)
     law = _small_law(mdp, solution.policy)
     choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
-    if as_json:
-        print(json.dumps(_solution_as_json(source, mdp, solution, evar, law, choices), indent=2))
-    else:
-        _show_solution(source, mdp, solution, evar, law, choices)
+    low, high = mdp.reward_range
+    then = [
+        *again(context, "plan", without=("as_json",)),
+        "--eps",
+        f"{(high - low) * mdp.horizon / 20:.1g}",
+        "--delta",
+        "0.1",
+    ]
+    answer(
+        _solution_as_json(source, mdp, solution, evar, law, choices),
+        as_json,
+        lambda: _show_solution(source, mdp, solution, evar, law, choices),
+        then,
+    )
 
 
 def _small_law(mdp: FiniteMDP, policy: np.ndarray) -> ReturnLaw | None:

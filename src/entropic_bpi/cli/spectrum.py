@@ -5,12 +5,13 @@ from __future__ import annotations
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from entropic_bpi._files import write_csv
 from entropic_bpi._text import certainty, printable
+from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._show import (
     OutOption,
     certified_choices,
@@ -18,6 +19,7 @@ from entropic_bpi.cli._show import (
     progress_bar,
     terminal,
 )
+from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
 from entropic_bpi.errors import InvalidProblemError
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 FILES = {"beta": ("spectrum.csv", "spectrum.png"), "evar": ("evar.csv", "evar.png")}
 _MOST_LEVELS = 10_000
 _SHOWN_CHANGES = 3
+_COLUMNS = ("lower", "upper", "gap", "policy")
 
 
 def spectrum(
@@ -42,6 +45,7 @@ def spectrum(
             metavar="LOW:HIGH:STEP", help="Levels of the entropic value at risk, between 0 and 1.", show_default=False
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Certify every risk level from the episodes of one run, and draw the band of certified values.
 
@@ -70,6 +74,7 @@ def spectrum(
         raise InvalidProblemError(f"--evar: levels must lie between 0 and 1, got {evar}")
     run = eb.Certificate.load(_certificate_in(run_dir))
     new_folder(out, [name for which in asked for name in FILES[which]])
+    bands: dict[str, _Band] = {}
     for which, levels in asked.items():
         with progress_bar() as bar:
             claims = [
@@ -77,14 +82,21 @@ def spectrum(
                 for level in bar.track(levels, description="certifying")
             ]
         policies = [_actions(claim) for claim in claims]
-        numbers, (table, plot) = _number(policies), FILES[which]
-        rows = [
-            (level, c.lower, c.upper, c.gap, number) for level, c, number in zip(levels, claims, numbers, strict=True)
-        ]
-        write_csv(out / table, ("beta" if which == "beta" else "alpha", "lower", "upper", "gap", "policy"), rows)
-        plots.save(plots.spectrum(claims, numbers), out / plot)
-        _show(run, claims, levels, policies, numbers)
-        print(f"\nwritten  {printable(str(out))}: {table}, {plot}")
+        band = bands[which] = _Band(levels, claims, policies, _number(policies))
+        table, plot = FILES[which]
+        write_csv(out / table, ("beta" if which == "beta" else "alpha", *_COLUMNS), band.rows())
+        plots.save(plots.spectrum(claims, band.numbers), out / plot)
+
+    def show() -> None:
+        for which, band in bands.items():
+            _show(run, band)
+            print(f"\nwritten  {printable(str(out))}: {', '.join(FILES[which])}")
+
+    files = [str(out / name) for which in asked for name in FILES[which]]
+    content: dict[str, Any] = {"delta": run.delta, "episodes": run.episodes, "written": files}
+    for which, band in bands.items():
+        content[which] = [dict(zip(("level", *_COLUMNS), row, strict=True)) for row in band.rows()]
+    answer(content, as_json, show, ("report", run_dir, "-o", "report.html"))
 
 
 def _levels(name: str, text: str) -> list[float]:
@@ -112,6 +124,19 @@ def _certificate_in(run: Path) -> Path:
 _Policy = dict[tuple[int, str], str]
 
 
+class _Band(NamedTuple):
+    """The claims of all levels, and the numbers of their policies."""
+
+    levels: list[float]
+    claims: list[Certificate]
+    policies: list[_Policy]
+    numbers: list[int]
+
+    def rows(self) -> list[tuple[float, ...]]:
+        claims = zip(self.levels, self.claims, self.numbers, strict=True)
+        return [(level, c.lower, c.upper, c.gap, number) for level, c, number in claims]
+
+
 def _actions(claim: Certificate) -> _Policy:
     """The action at each step and state that the policy was seen to reach."""
     return {(h, c.state): c.action for c in certified_choices(claim) for h in range(c.first_step, c.last_step + 1)}
@@ -126,13 +151,12 @@ def _number(policies: list[_Policy]) -> list[int]:
     return [1 + known.index(policy) for policy in policies]
 
 
-def _show(
-    run: Certificate, claims: list[Certificate], levels: list[float], policies: list[_Policy], numbers: list[int]
-) -> None:
+def _show(run: Certificate, band: _Band) -> None:
     from rich.table import Table
 
     from entropic_bpi.plots import short
 
+    levels, claims, policies, numbers = band
     console, name = terminal(), "beta" if claims[0].alpha is None else "alpha"
     console.print(
         f"With probability at least {certainty(run.delta)} all {len(claims)} claims hold at once, for every {name} shown "

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from entropic_bpi._text import printable
+from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
-from entropic_bpi.cli._sources import HorizonOption, ParamOption, parse_params
-from entropic_bpi.cli.experiments import OutOption, ResumeOption, SchedulerOption, WorkersOption
+from entropic_bpi.cli._sources import HorizonOption, JsonOption, ParamOption, parse_params
+from entropic_bpi.cli.experiments import OutOption, ResumeOption, SchedulerOption, WorkersOption, export_of
 from entropic_bpi.errors import InvalidProblemError
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def validate(
     workers: WorkersOption = None,
     scheduler: SchedulerOption = None,
     resume: ResumeOption = False,
-) -> None:
+    as_json: JsonOption = False,
+) -> int:
     """Measure how often the guarantee fails: play many runs on models that are known, and judge each by the truth.
 
     A cell is a model at one beta, or one level of the entropic value at risk, under one rule (the paper's rule with each of
@@ -92,10 +94,14 @@ def validate(
         scheduler=scheduler,
         resume=resume,
     )
-    _show(found.totals)
-    print(printable(f"{out}: {found.text}"))
-    if not found.ok:
-        raise typer.Exit(CLAIM_FAILED)
+
+    def show() -> None:
+        _show(found.totals)
+        print(printable(f"{out}: {found.text}"))
+
+    content = {"ok": found.ok, "totals": found.totals, "text": found.text, "folder": str(out)}
+    answer(content, as_json, show, export_of(out))
+    return 0 if found.ok else CLAIM_FAILED
 
 
 def _cases(

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
 from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.errors import CertificateError
 
+if TYPE_CHECKING:
+    from entropic_bpi.verification import Verification
+
 CertificateArgument = Annotated[
-    Path, typer.Argument(metavar="CERTIFICATE", help="The JSON file that identify wrote.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="CERTIFICATE", help="The JSON file that identify or certify wrote, or its folder.", show_default=False
+    ),
 ]
 
 
@@ -30,26 +37,31 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
 
         entropic-bpi verify run/certificate.json --json
     """
-    from rich.table import Table
-
     from entropic_bpi.verification import verify as check
 
-    if not certificate.exists():
-        raise CertificateError(f"no such file: {certificate}")
-    result = check(certificate)
+    path = certificate / CERTIFICATE if certificate.is_dir() else certificate
+    if not path.exists():
+        raise CertificateError(f"no such file: {path}")
+    result = check(path)
     derived = {"lower": result.lower, "upper": result.upper, "gap": result.gap}
-    known = not any(map(math.isnan, derived.values()))
-    if as_json:
-        bounds = derived if known else dict.fromkeys(derived)
-        print(json.dumps({"ok": result.ok, **bounds, "problems": result.problems}, indent=2))
-    else:
-        facts = Table.grid("name", "value", padding=(0, 2))
-        facts.add_row("verdict", "the counts imply the claim" if result.ok else "NOT verified")
-        if known:
-            facts.add_row("value of the policy", f"at least {result.lower:.6f}")
-            facts.add_row("optimal value", f"at most {result.upper:.6f}")
-            facts.add_row("gap", f"at most {result.gap:.6g}")
-        for problem in result.problems:
-            facts.add_row("problem", problem)
-        terminal().print(facts)
+    content = {"ok": result.ok, **(derived if _known(result) else dict.fromkeys(derived)), "problems": result.problems}
+    answer(content, as_json, lambda: _show(result), ("report", certificate, "-o", "report.html"))
     return 0 if result.ok else CLAIM_FAILED
+
+
+def _known(result: Verification) -> bool:
+    return not any(map(math.isnan, (result.lower, result.upper, result.gap)))
+
+
+def _show(result: Verification) -> None:
+    from rich.table import Table
+
+    facts = Table.grid("name", "value", padding=(0, 2))
+    facts.add_row("verdict", "the counts imply the claim" if result.ok else "NOT verified")
+    if _known(result):
+        facts.add_row("value of the policy", f"at least {result.lower:.6f}")
+        facts.add_row("optimal value", f"at most {result.upper:.6f}")
+        facts.add_row("gap", f"at most {result.gap:.6g}")
+    for problem in result.problems:
+        facts.add_row("problem", problem)
+    terminal().print(facts)

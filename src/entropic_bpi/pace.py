@@ -1,8 +1,10 @@
 """How much longer: from the last gaps, and from what episodes and plans take.
 
 The gap falls about like a power of the number of episodes. The power is fitted, as a line through logarithms, to the plans
-of the last octave (the last doubling of the episodes) and to both of its halves; where the three lines meet the goal is
-the range. Nothing is certified by it.
+of the last octave (the last doubling of the episodes) and to both of its halves. Confidence sets shrink like 1/n while
+little is known and like 1/√n in the end, so a line that falls more slowly is a plateau that will end, and is taken to fall
+like that; and one that falls like 1/n is always among those whose meetings with the goal are the range. Nothing is
+certified by it.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Forecast", "Pace", "forecast_of"]
+__all__ = ["Forecast", "Pace", "between", "count", "forecast_of"]
 
 # Fewer plans than this in the last octave are no ground for a forecast.
 FEWEST_PLANS = 8
+# The slopes that bounds have in the end, with room for their logarithms, and while little is known.
+_SLOWEST, _FASTEST = -0.45, -1.0
+# A line that falls less than this is level.
+_LEVEL = -0.01
 # Not worth a number: so many times the episodes played.
 FARTHEST = 1e6
 # What a new measurement counts for in the time of an episode, and of a plan.
@@ -32,8 +38,20 @@ class Forecast(NamedTuple):
     seconds: tuple[float, float]
 
     def __str__(self) -> str:
-        low, high = self.seconds
-        return f"{_between(*self.episodes, _count)} more episodes, {_between(low, high, _time)} to go"
+        return f"{between(*self.episodes, count)} more episodes, {between(*self.seconds, _time)} to go"
+
+    def rounded(self) -> int:
+        """The upper end of the episodes, to two digits."""
+        return int(_two_digits(self.episodes[1]))
+
+    def after(self, episodes: int, seconds: float) -> Forecast:
+        """The same from the beginning, of which so much is done."""
+        (fewest, most), (shortest, longest) = self
+        return Forecast((episodes + fewest, episodes + most), (seconds + shortest, seconds + longest))
+
+    def in_all(self) -> str:
+        """In words, where it is from the beginning."""
+        return f"{between(*self.episodes, count)} episodes, {between(*self.seconds, _time)}"
 
 
 @dataclass
@@ -84,7 +102,7 @@ def forecast_of(history: np.ndarray, eps: float, pace: Pace, batch: Callable[[in
     >>> history = np.array([(n, 5.0 / n**0.5) for n in episodes], dtype=[("episodes", int), ("gap", float)])
     >>> soon = forecast_of(history, 0.1, Pace(episode=1e-3, plan=1e-2), lambda n: n // 100)
     >>> [round(number) for number in soon.episodes]
-    [1510, 1510]
+    [583, 1510]
     """
     rows = history[(history["episodes"] > 0) & np.isfinite(history["gap"]) & (history["gap"] > 0)]
     if not len(rows) or not rows["gap"][-1] > eps:
@@ -94,40 +112,44 @@ def forecast_of(history: np.ndarray, eps: float, pace: Pace, batch: Callable[[in
     if len(rows) < FEWEST_PLANS or math.isnan(pace.episode) or math.isnan(pace.plan):
         return None
     half = rows["episodes"] * math.sqrt(2) >= played
-    ends = [_meets(part, eps) for part in (rows, rows[half], rows[~half])]
-    until = [end for end in ends if math.isfinite(end)]
-    if not math.isfinite(ends[0]) or max(until) > FARTHEST * played:
+    slopes = [_slope(part) for part in (rows, rows[half], rows[~half]) if len(part) >= 3]
+    if not slopes[0] < _LEVEL:
         return None
-    more = min(until) - played, max(until) - played
-    seconds = [pace.seconds(played, end, batch) for end in (min(until), max(until))]
-    return Forecast(more, (min(seconds), max(seconds)))
+    # In logarithms, how much the gap must fall.
+    fall = math.log(float(rows["gap"][-1]) / eps)
+    factors = sorted(fall / -min(slope, _SLOWEST) for slope in (*slopes, _FASTEST))
+    if not factors[-1] < math.log(FARTHEST):
+        return None
+    shortest, longest = (played * math.exp(factor) for factor in (factors[0], factors[-1]))
+    seconds = [pace.seconds(played, end, batch) for end in (shortest, longest)]
+    return Forecast((shortest - played, longest - played), (min(seconds), max(seconds)))
 
 
-def _meets(rows: np.ndarray, eps: float) -> float:
-    """After how many episodes the line through these plans, and through the last of them all, meets the goal."""
-    if len(rows) < 3:
-        return math.inf
+def _slope(rows: np.ndarray) -> float:
+    """Of the line through these plans, in logarithms."""
     x, y = np.log(rows["episodes"]), np.log(rows["gap"])
     spread = float(((x - x.mean()) ** 2).sum())
-    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread > 0 else 0.0
-    if not slope < 0:
-        return math.inf
-    exponent = float(x[-1]) + (math.log(eps) - float(y[-1])) / slope
-    return math.exp(exponent) if exponent < 700 else math.inf
+    return float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread > 0 else 0.0
 
 
 def _mixed(old: float, new: float) -> float:
     return new if math.isnan(old) else (1 - _WEIGHT) * old + _WEIGHT * new
 
 
-def _between(low: float, high: float, told: Callable[[float], str]) -> str:
+def between(low: float, high: float, told: Callable[[float], str]) -> str:
+    """A range in words, or one number where its ends are told alike."""
     first, last = told(low), told(high)
     return first if first == last else f"{first} to {last}"
 
 
-def _count(number: float) -> str:
+def _two_digits(number: float) -> float:
     digits = max(0, math.floor(math.log10(number)) - 1) if number >= 1 else 0
-    return f"{round(number, -digits):,.0f}"
+    return round(number, -digits)
+
+
+def count(number: float) -> str:
+    """A large number in words: two digits, and zeros."""
+    return f"{_two_digits(number):,.0f}"
 
 
 def _time(seconds: float) -> str:
