@@ -116,10 +116,10 @@ def test_a_shell_completes_commands_and_options():
 
 
 def test_the_plan_ends_with_the_run_and_what_is_true_and_helps(call):
-    words = "risky-bridge --beta 2.5 --eps 1 --delta 0.1 --pilot-episodes 2000 --seed 1 -p p_dash=0.8"
+    words = "risky-bridge --beta 2.5 --eps 1 --delta 0.1 --pilot-episodes 2000 --seed 1 -p horizon=5"
     result = typed("plan", words)
     assert "true of the model" in result.stdout
-    expected = "next: entropic-bpi identify risky-bridge --eps 1 --delta 0.1 --beta 2.5 --seed 1 --param p_dash=0.8 "
+    expected = "next: entropic-bpi identify risky-bridge --eps 1 --delta 0.1 --beta 2.5 --seed 1 --param horizon=5 "
     assert result.stderr.splitlines()[-1].startswith(expected)
     assert "--successors model" in result.stderr
     assert result.stderr.endswith("--out run\n")

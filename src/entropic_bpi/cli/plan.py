@@ -21,6 +21,10 @@ _OF_A_PILOT = ("pilot_seconds", "pilot_episodes", "as_json")
 # Less memory than this is not worth a word.
 _MUCH_MEMORY = 2**30
 
+_NOT_MEASURED = (
+    "Not measured, for no pilot can guess it: --successors, the next states that are possible; it usually helps most."
+)
+
 
 @with_options_of(identify, without=_OF_A_RUN)
 def plan(
@@ -53,7 +57,13 @@ def plan(
     model, arguments = question(**asked)
     outlook = eb.forecast(model, pilot_seconds=pilot_seconds, pilot_episodes=pilot_episodes, **arguments)
     then = [*again(context, "identify", without=_OF_A_PILOT), *_true_options(outlook), "--out", "run"]
-    answer(_as_json(source, outlook), as_json, lambda: _show(source, outlook), then)
+
+    def show() -> None:
+        _show(source, outlook)
+        if asked["reward_range"] is not None and asked["successors"] is None:
+            print(f"\n{_NOT_MEASURED}")
+
+    answer(_as_json(source, outlook), as_json, show, then)
 
 
 def _true_options(outlook: Outlook) -> list[str]:
