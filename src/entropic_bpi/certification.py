@@ -21,7 +21,7 @@ from entropic_bpi.evar import EVaR
 from entropic_bpi.log import Log
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.witness import Witness
-from entropic_bpi.settings import Settings, check_risk
+from entropic_bpi.settings import Settings, check_device, check_risk
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
 
 __all__ = ["Comparison", "certify"]
@@ -86,6 +86,7 @@ def certify(
     max_successors: int | None = None,
     return_range: tuple[float, float] | None = None,
     max_states: int | None = None,
+    device: str = "cpu",
 ) -> Any:
     r"""Certify from data that was already collected: another risk level, a given policy, or somebody else's log.
 
@@ -117,6 +118,8 @@ def certify(
         (default: True); and the law of the rewards, the possible next states, their number, the range of the return, and
         how many states there are at most, where more is known. States and actions are the log's labels. What contradicts
         a declaration is named by its line, and the tests of :mod:`entropic_bpi.assumption_tests` are made.
+    device : {"cpu", "gpu"}
+        Where the bounds are computed; see :func:`entropic_bpi.identify`.
 
     Returns
     -------
@@ -153,7 +156,7 @@ def certify(
     else:
         evidence = _collected(source, check_risk(beta, risk), eps, delta, declared)
     counts = Counts.of(evidence.problem, evidence.transitions, evidence.episodes)
-    method: Any = methods.make("kl", evidence.problem, {}, 0)
+    method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
     if policies is None:
         if policy is None:
             planned = method.plan(counts, 0).policy

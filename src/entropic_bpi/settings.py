@@ -25,7 +25,7 @@ from entropic_bpi.log import Log
 from entropic_bpi.problem import REWARD_LAWS
 from entropic_bpi.types import Goal
 
-__all__ = ["CHECKS", "EVERY", "Settings", "check_risk"]
+__all__ = ["CHECKS", "EVERY", "Settings", "check_device", "check_risk"]
 
 EVERY = 0.0
 """The batch ratio of ``replan="every"``."""

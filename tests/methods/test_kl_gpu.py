@@ -40,6 +40,9 @@ for beta in (1.0, -1.0):
         assert here.bounds_of(counts, plan.policy) == there.bounds_of(counts, plan.policy)
         assert here.interval_of(counts, plan.policy) == there.interval_of(counts, plan.policy)
         assert np.array_equal(here.value_bounds(counts, plan.policy), there.value_bounds(counts, plan.policy), True)
+        for wanted in ({"beta": 2 * beta}, {"beta": beta, "policy": plan.policy}):
+            mine, other = (eb.certify(counts, **wanted, device=device) for device in ("cpu", "gpu"))
+            assert (mine.lower, mine.upper, mine.gap) == (other.lower, other.upper, other.gap)
         print(beta, most, plan.bounds.gap)
 """
 
@@ -74,6 +77,11 @@ def test_what_a_gpu_cannot_do_is_refused_before_it_is_asked():
         identify(replan="every")
     with pytest.raises(eb.InvalidProblemError, match=r"at most 32 .*declare successors="):
         eb.identify(eb.instances.garnet(40, 2, 2, horizon=3, seed=1), beta=1.0, eps=0.5, delta=0.1, device="gpu")
+
+
+def test_a_certificate_of_old_data_is_refused_without_a_gpu_too():
+    with pytest.raises(eb.InvalidProblemError, match="device must be"):
+        eb.certify(identify(device="cpu", successors="model"), beta=1.0, device="tpu")
 
 
 def test_states_that_were_not_seen_yet_are_not_for_a_gpu():

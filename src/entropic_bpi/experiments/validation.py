@@ -149,8 +149,7 @@ class Cell(NamedTuple):
 
     def problem(self, delta: float) -> Problem:
         declared = {name: value for name, value in RULES[self.rule].items() if name not in ("method", "constants")}
-        goal = {"beta": self.beta, "eps": self.eps, "delta": delta, "alpha": self.alpha}
-        return Problem.from_mdp(self.case.mdp, **goal, **declared)
+        return Problem.from_mdp(self.case.mdp, beta=self.beta, eps=self.eps, delta=delta, alpha=self.alpha, **declared)
 
 
 def default_cases() -> list[Case]:

@@ -36,6 +36,7 @@ from entropic_bpi.methods.kl_records import (
     new_rows,
     new_scratch,
 )
+from entropic_bpi.methods.kl_states import GIVEN
 from entropic_bpi.problem import Frame, Problem, row_of
 from entropic_bpi.sampling.philox import STREAM_SIZE, open_stream, uniform
 from entropic_bpi.sampling.simulator import Kernel, Simulator, choose_action, kernel_row, next_state
@@ -309,7 +310,7 @@ def _one_run(
         stopped = best <= rules.eps
         if stopped or episodes >= orders.budget:
             # The last plan is about the policy that is claimed: one place in the code that plans compiles once.
-            _copy(plans[kl.GIVEN % 2].policy, plans[kind].policy)
+            _copy(plans[GIVEN % 2].policy, plans[kind].policy)
             concluding, round, rules = True, kl.FINAL_ROUND, _converged(rules)
             continue
         remembered = memory[1] < kl.PAIRS_LEAD * memory[2]
@@ -450,8 +451,8 @@ def launch(
     def result() -> Runs:
         stream.synchronize()
         known.clear()  # until now it must not be given back
-        policy = records.plans[kl.GIVEN % 2].policy.copy_to_host()
-        return _runs_of(method, _map(records.verdict, lambda part: part.copy_to_host()), policy)
+        verdict, policy = _map((records.verdict, records.plans[GIVEN % 2].policy), lambda part: part.copy_to_host())
+        return _runs_of(method, verdict, policy)
 
     return result
 
@@ -536,7 +537,7 @@ def _runs_of(method: kl.KL, verdict: Verdict, policy: np.ndarray) -> Runs:
     )
 
 
-def _map(record: Any, change: Callable[[np.ndarray], Any]) -> Any:
+def _map(record: Any, change: Callable[[Any], Any]) -> Any:
     """The same record with other arrays."""
     if isinstance(record, tuple):
         parts = [_map(part, change) for part in record]
