@@ -12,6 +12,8 @@ from numba import njit
 
 from entropic_bpi.sampling.philox import STREAM_SIZE, open_stream, uniform
 
+SIMULATED = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
+
 # The simulator must be switched on before Numba is imported, and runs functions that are not compiled.
 COMPARED = """
 import math
@@ -40,14 +42,14 @@ def run_here(model, problem, seed, number, replan, budget):
         round += 1
 
 rng = np.random.default_rng(0)
-mixed = eb.FiniteMDP(rng.dirichlet(np.ones(3), (3, 2)), rng.random((3, 2, 3)), horizon=2, start=[0.5, 0.5, 0.0])
-river = eb.instances.river_swim(3, horizon=3)
+mixed = eb.FiniteMDP(rng.dirichlet(np.ones(4), (4, 2)), rng.random((4, 2, 4)), horizon=2, start=[0.5, 0.5, 0.0, 0.0])
+river = eb.instances.river_swim(4, horizon=3)
 for model, eps, declared in (
-    (mixed, 0.8, {}), (mixed, 0.3, {"stationary": True}), (river, 0.01, {"successors": "model", "stationary": True})
+    (mixed, 1.3, {}), (mixed, 0.9, {"stationary": True}), (river, 0.01, {"stationary": True})
 ):
     for beta in (1.0, -1.0):
         problem = Problem.from_mdp(model, beta=beta, eps=eps, delta=0.9, **declared)
-        settings = {"seed": 5, "replan": 0.5, "budget": 30}
+        settings = {"seed": 5, "replan": 0.5, "budget": 20}
         runs = launch(model, problem, 2, **settings)()
         for i in range(2):
             episodes, stopped, held, claim, policy = run_here(model, problem, number=i, **settings)
@@ -59,8 +61,7 @@ for model, eps, declared in (
 
 
 def test_a_thread_runs_what_the_cpu_runs():
-    switched = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
-    run = subprocess.run([sys.executable, "-c", COMPARED], env=switched, capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", COMPARED], env=SIMULATED, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     told = [line.split() for line in run.stdout.splitlines()]
     assert len(told) == 12
@@ -82,3 +83,26 @@ def test_streams_are_those_of_numpy(key):
     _draw(*key, numbers)
     generator = np.random.Generator(np.random.Philox(key=np.array(key, dtype=np.uint64)))
     assert np.array_equal(numbers, generator.random(1003))
+
+
+STUDY = """
+import sys
+import entropic_bpi as eb
+from entropic_bpi.experiments import Case, validate
+
+narrow, wide = eb.instances.garnet(3, 2, 2, horizon=2, seed=0), eb.instances.garnet(3, 2, 3, horizon=2, seed=0)
+cases = [Case("narrow", narrow, (1.0, -1.0), eps=0.1), Case("wide", wide, (1.0,), eps=0.1)]
+found = validate(sys.argv[1], cases, rules=["KL, both", "paper, sharp constants"], runs=3, device="gpu")
+print(found.text)
+print([(cell["case"], cell["beta"], cell["runs"], cell["stopped"]) for cell in found.cells])
+"""
+
+
+def test_a_study_on_a_gpu_leaves_out_what_cannot_run_there_and_says_so(tmp_path):
+    run = subprocess.run([sys.executable, "-c", STUDY, str(tmp_path)], env=SIMULATED, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "6 runs in 2 cells" in run.stdout
+    assert "1 cells are left out: rows of at most 3 possible successors" in run.stdout
+    assert "3 cells are left out: a GPU has the KL method only" in run.stdout
+    assert "[('narrow', -1.0, 3, 3), ('narrow', 1.0, 3, 3)]" in run.stdout
+    assert (tmp_path / "rates.csv").exists()

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,6 +147,11 @@ class Cell(NamedTuple):
         risk = repr(self.beta) if self.alpha is None else f"EVaR({self.alpha!r})"
         return crc32(f"{self.case.name}|{risk}|{self.rule}".encode()) << 16
 
+    def problem(self, delta: float) -> Problem:
+        declared = {name: value for name, value in RULES[self.rule].items() if name not in ("method", "constants")}
+        goal = {"beta": self.beta, "eps": self.eps, "delta": delta, "alpha": self.alpha}
+        return Problem.from_mdp(self.case.mdp, **goal, **declared)
+
 
 def default_cases() -> list[Case]:
     """Small models of every kind: chains, trees, garnets, kernels by step, random starts, next-state rewards, a lake."""
@@ -273,7 +278,8 @@ def validate(
     if check_choice("device", device, ("cpu", "gpu")) == "gpu":
         if resume or workers or scheduler:
             raise InvalidProblemError("workers, scheduler and resume are for device='cpu'")
-        found = _tables(_on_gpu(_cells_of(study, chosen), count, delta, progress), delta, [])
+        cells, left_out = _for_gpu(_cells_of(study, chosen), delta)
+        found = _tables(_on_gpu(cells, count, delta, progress), delta, left_out)
     else:
         from entropic_bpi.experiments.runner import run
 
@@ -339,31 +345,39 @@ def _specs_of(cell: Cell, count: int, delta: float) -> Iterable[RunSpec]:
 
 
 def _on_gpu(cells: Sequence[Cell], count: int, delta: float, progress: bool | None) -> Iterator[Judged]:
-    """Run and judge the cells of the KL method for one β, one after the other."""
+    """Run and judge cells whose runs fit a GPU, a few at a time."""
     from rich.console import Console
     from rich.progress import track
 
     from entropic_bpi.experiments.gpu_study import begin
 
-    chosen = [cell for cell in cells if RULES[cell.rule]["method"] == "kl" and cell.alpha is None]
-    if not chosen:
-        raise InvalidProblemError(
-            "device='gpu' is for the rules of the KL method and for beta: none of the cells is left"
-        )
-
-    def started(cell: Cell) -> Callable[[], Judged]:
-        mdp, declared = cell.case.mdp, {name: value for name, value in RULES[cell.rule].items() if name != "method"}
-        problem = Problem.from_mdp(mdp, beta=cell.beta, eps=cell.eps, delta=delta, **declared)
-        names = {"rule": cell.rule, "case": cell.case.name}
-        return begin(mdp, problem, count, seed=cell.first_seed, replan=REPLAN, **names)
-
     shown = sys.stderr.isatty() if progress is None else progress
     going: deque[Callable[[], Judged]] = deque()
-    for cell in track([*chosen, *[None] * AT_ONCE], "cells", console=Console(stderr=True), disable=not shown):
+    for cell in track([*cells, *[None] * AT_ONCE], "cells", console=Console(stderr=True), disable=not shown):
         if len(going) == AT_ONCE or (cell is None and going):
             yield going.popleft()()
         if cell is not None:
-            going.append(started(cell))
+            names = {"rule": cell.rule, "case": cell.case.name}
+            problem = cell.problem(delta)
+            going.append(begin(cell.case.mdp, problem, count, seed=cell.first_seed, replan=REPLAN, **names))
+
+
+def _for_gpu(cells: Sequence[Cell], delta: float) -> tuple[list[Cell], str]:
+    """Those that can run there, and why others cannot."""
+    from entropic_bpi.methods.kl_many import why_not
+
+    fitting, reasons = [], Counter[str]()
+    for cell in cells:
+        by_kl = RULES[cell.rule]["method"] == "kl"
+        reason = why_not(cell.problem(delta)) if by_kl else "a GPU has the KL method only"
+        if reason:
+            reasons[reason] += 1
+        else:
+            fitting.append(cell)
+    told = "; ".join(f"{number} cells are left out: {reason}" for reason, number in reasons.items())
+    if not fitting:
+        raise InvalidProblemError(f"device='gpu': {told}")
+    return fitting, told and f" {told}."
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -374,7 +388,7 @@ def _found(results: Results, delta: float) -> Validation:
     if len(errors) == len(results.runs["error"]):
         raise EntropicBPIError(f"all {len(errors)} runs failed, the first with: {errors[0]}")
     runs = results.where(np.array([error is None for error in results.runs["error"]], dtype=bool)).runs
-    return _tables(_judged(runs), delta, errors)
+    return _tables(_judged(runs), delta, _tell_errors(errors))
 
 
 def _judged(runs: dict[str, np.ndarray]) -> Iterator[Judged]:
@@ -409,7 +423,7 @@ def _evar(level: float) -> str:
     return f"EVaR({level:g})"
 
 
-def _tables(judged: Iterable[Judged], delta: float, errors: Sequence[str]) -> Validation:
+def _tables(judged: Iterable[Judged], delta: float, also: str) -> Validation:
     everything = sorted(judged, key=lambda cell: f"{cell.case}|{cell.risk!r}")
     rates: Table = []
     cells: Table = []
@@ -422,7 +436,7 @@ def _tables(judged: Iterable[Judged], delta: float, errors: Sequence[str]) -> Va
             where = {"rule": rule, "case": cell.case, "beta": cell.risk}
             rates += _rates(where, cell, delta)
             cells.append({**where, "eps": cell.eps[0], **_sizes(cell)})
-    return Validation(rates, cells, _tell(rates, cells, delta) + _tell_errors(errors))
+    return Validation(rates, cells, _tell(rates, cells, delta) + also)
 
 
 def _rates(where: dict[str, Any], cell: Judged, delta: float) -> Table:
