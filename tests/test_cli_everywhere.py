@@ -13,9 +13,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from entropic_bpi import cli
+from entropic_bpi import cli, experiments
 from entropic_bpi.cli import _answer
 from entropic_bpi.experiments import figures
+from entropic_bpi.experiments.validation import Validation
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "entropic-bpi")
 COMMANDS = typer.main.get_command(cli.app).commands
@@ -43,6 +44,11 @@ CALLS = {
 SWEEP = '[[runs]]\ninstance = "risky-bridge"\nmethod = "kl"\nbeta = -1.0\neps = 2.0\ndelta = 0.1\nseeds = 1\n'
 
 
+RATE = {"claim": "policies", "rule": "KL, both", "case": "all", "failures": 0, "runs": 2, "rate": 0.0}
+RATE |= {"low": 0.0, "high": 0.8, "promised": 0.1, "p_value": 1.0}
+STUDY = Validation([RATE], [], "Nothing failed.")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("everywhere")
@@ -64,8 +70,9 @@ def typed(command, words):
 @pytest.fixture
 def call(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    # The figures have tests of their own, and no figure is cheap.
+    # Figures and studies have tests of their own, and none of them is cheap.
     monkeypatch.setattr(figures, "reproduce", lambda names, out, **_: dict.fromkeys(names, "as in the paper"))
+    monkeypatch.setattr(experiments, "validate", lambda *_, **__: STUDY)
 
     def called(command, *more):
         words = CALLS[command].format(new=f"new-{command}-{len(more)}")

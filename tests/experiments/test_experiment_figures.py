@@ -7,11 +7,10 @@ import math
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import entropic_bpi as eb
-from entropic_bpi.cli import experiments as commands
+from entropic_bpi import cli
 from entropic_bpi.experiments import grid, reproduce
 from entropic_bpi.experiments.figures import FIGURES, PAPER, stopping, tuned
 from entropic_bpi.experiments.figures import regret as regret_figures
@@ -328,10 +327,7 @@ def test_statistics_have_the_seed_as_their_unit():
 
 @pytest.fixture
 def app():
-    app = typer.Typer()
-    for command in (commands.reproduce, commands.sweep, commands.export):
-        app.command()(command)
-    return app
+    return cli.app
 
 
 def test_reproduce_writes_pictures_data_and_words(tmp_path, app):
@@ -413,6 +409,7 @@ def test_a_sweep_with_a_failed_run_ends_with_code_1(tmp_path, app, monkeypatch):
     )
     assert done.exit_code == 1
     assert done.stderr.count("ValueError: no") == 2
+    assert done.stderr.splitlines()[-1].endswith("--workers 0 --resume")
 
 
 def test_results_of_nothing_can_be_selected():

@@ -113,11 +113,11 @@ def sweep(
         asked.runs, out, workers=workers, scheduler=scheduler, resume=resume, imports=asked.imports
     )
     failed = _failures(results)
+    for one in failed:
+        print(printable(f"failed: {one['run']}: {one['error']}"), file=sys.stderr)
     content = {"results": str(out / RESULTS), "runs": len(results.runs["id"]), "failed": failed}
     then = [*again(context, "sweep", without=("resume",)), "--resume"] if failed else export_of(out)
     answer(content, as_json, lambda: print(printable(f"{content['runs']} runs in {content['results']}")), then)
-    for one in failed:
-        print(printable(f"failed: {one['run']}: {one['error']}"), file=sys.stderr)
     return CLAIM_FAILED if failed else 0
 
 
