@@ -88,3 +88,14 @@ def test_states_that_were_not_seen_yet_are_not_for_a_gpu():
     """Rows of a small black box are short enough, but their bounds need the column that only the CPU fills."""
     with pytest.raises(eb.InvalidProblemError, match="known possible next states"):
         eb.identify("FrozenLake-v1", horizon=3, reward_range=(0, 1), beta=1.0, eps=0.5, delta=0.1, device="gpu")
+
+
+def test_the_command_line_asks_for_a_device_too():
+    from typer.testing import CliRunner
+
+    from entropic_bpi.cli import app
+
+    words = "identify risky-bridge --beta 1 --eps 0.5 --delta 0.1 --device tpu".split()
+    outcome = CliRunner().invoke(app, words)
+    assert outcome.exit_code == 2
+    assert "device must be" in outcome.output

@@ -120,6 +120,9 @@ def identify(
     max_seconds: Annotated[float | None, typer.Option(help="Stop anyway after so much time.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
     ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
+    device: Annotated[
+        str, typer.Option(help="Where kl plans: cpu, or gpu for large models with known successors.")
+    ] = "cpu",
     horizon: HorizonOption = None,
     discount: DiscountOption = None,
     param: ParamOption = None,
@@ -194,6 +197,7 @@ def identify(
         rewards=rewards,
         seed=seed,
         ties=ties,
+        device=device,
         horizon=horizon,
         discount=discount,
         param=param,
