@@ -12,6 +12,11 @@ from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from numba import njit
+from numba._dynfunc import make_function
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.compiler_machinery import LoweringPass, register_pass
+from numba.core.typed_passes import NativeLowering
 
 __all__ = ["allocating", "compiled", "helper", "inlined", "inner", "parallel"]
 
@@ -61,6 +66,45 @@ class _ForgivingCache:
         return None
 
 
+class _Part(JITCodeLibrary):
+    """Code that is linked into that of its callers, which is then optimised as a whole; it is never run by itself."""
+
+    def _optimize_final_module(self) -> None:
+        """Left to the callers."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _Offer(LoweringPass):
+    """Make a part known to its callers."""
+
+    _name = "offer"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        lowered, name = state.cr, state.func_id.func_name
+        entry = make_function(lowered.fndesc.lookup_module(), name, "", 0, lowered.env, (state.library,))
+        state["cr"] = lowered._replace(cfunc=entry)
+        state.targetctx.insert_user_function(entry, lowered.fndesc, [state.library])
+        return True
+
+
+class _PartCompiler(Compiler):
+    def define_pipelines(self) -> Any:
+        state = self.state
+        state.flags.no_compile = True
+        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
+        pipelines = super().define_pipelines()
+        for pipeline in pipelines:
+            pipeline.add_pass_after(_Offer, NativeLowering)
+            pipeline.finalize()
+        return pipelines
+
+
 # No reference counting: where nothing is allocated, counting the arrays taken out of records would be half of the work.
 _LEAN: dict[str, Any] = {"_nrt": False}
 
@@ -107,7 +151,7 @@ def inlined(function: Function) -> Function:
 
 def _inner(function: Function, **options: Any) -> Function:
     options |= {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_LEAN}
-    return cast(Function, njit(**options)(function))
+    return cast(Function, njit(pipeline_class=_PartCompiler, **options)(function))
 
 
 def parallel(function: Function) -> Function:
