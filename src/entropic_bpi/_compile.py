@@ -1,5 +1,10 @@
 """The ways to compile a kernel; no other module calls Numba's own decorators.
 
+A function that compiled code calls is a *part*: it is typed and lowered once, and linked as it is into every function
+that Python calls, an *entry*. Only entries are optimised, turned into machine code and kept on disk, each with its parts as
+a whole. Numba's own way is to do all of this for every function and again for each of its callers, which takes most of the
+time where functions are many and small.
+
 Compiled code is kept on disk where that is possible. Where it is not (no folder can be written, the disk is full, a file
 is damaged) the program compiles again and says so once: a cache may never stop a run.
 """
@@ -11,12 +16,14 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
-from numba import njit
+from numba import config
 from numba._dynfunc import make_function
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import LoweringPass, register_pass
+from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
+from numba.types import unliteral
 
 __all__ = ["allocating", "compiled", "helper", "inlined", "inner", "parallel"]
 
@@ -66,30 +73,31 @@ class _ForgivingCache:
         return None
 
 
-class _Part(JITCodeLibrary):
-    """Code that is linked into that of its callers, which is then optimised as a whole; it is never run by itself."""
+class _PartLibrary(JITCodeLibrary):
+    """The code of a part, with that of its own parts: linked into its callers' before that is optimised."""
 
     def _optimize_final_module(self) -> None:
-        """Left to the callers."""
+        """That is done for the entries."""
 
     def _finalize_final_module(self) -> None:
         self._finalized = True
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
-class _Offer(LoweringPass):
-    """Make a part known to its callers."""
+class _OfferPart(LoweringPass):
+    """Make a part known to Numba, in the place of what makes it executable."""
 
-    _name = "offer"
+    _name = "entropic_bpi_offer_part"
 
     def __init__(self) -> None:
         super().__init__()
 
     def run_pass(self, state: Any) -> bool:
-        lowered, name = state.cr, state.func_id.func_name
-        entry = make_function(lowered.fndesc.lookup_module(), name, "", 0, lowered.env, (state.library,))
+        lowered, library = state.cr, state.library
+        name = state.func_id.func_name
+        entry = make_function(lowered.fndesc.lookup_module(), name, name, 0, lowered.env, (library,))
+        state.targetctx.insert_user_function(entry, lowered.fndesc, [library])
         state["cr"] = lowered._replace(cfunc=entry)
-        state.targetctx.insert_user_function(entry, lowered.fndesc, [state.library])
         return True
 
 
@@ -97,28 +105,59 @@ class _PartCompiler(Compiler):
     def define_pipelines(self) -> Any:
         state = self.state
         state.flags.no_compile = True
-        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
-        pipelines = super().define_pipelines()
-        for pipeline in pipelines:
-            pipeline.add_pass_after(_Offer, NativeLowering)
-            pipeline.finalize()
-        return pipelines
+        state.library = _PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        (pipeline,) = super().define_pipelines()
+        pipeline.add_pass_after(_OfferPart, NativeLowering)
+        pipeline.finalize()
+        return [pipeline]
+
+
+class _Part(CPUDispatcher):
+    """A function that compiled code alone calls. It is compiled for types, not once more for each constant."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        args, kws = [unliteral(arg) for arg in args], {name: unliteral(arg) for name, arg in kws.items()}
+        return super().get_call_template(args, kws)
+
+
+class _Entry(CPUDispatcher):
+    """A function that Python calls; compiled code calls its ``part``."""
+
+    part: _Part
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return self.part.get_call_template(args, kws)
+
+    def get_overload(self, sig: Any) -> Any:
+        return self.part.get_overload(sig)
 
 
 # No reference counting: where nothing is allocated, counting the arrays taken out of records would be half of the work.
 _LEAN: dict[str, Any] = {"_nrt": False}
 
 
-def _jit(function: Function, **options: Any) -> Function:
-    options = {"nogil": True, "error_model": "numpy", **options}
+def _part(function: Function, **options: Any) -> Any:
+    if config.DISABLE_JIT:
+        return function
+    options = {**_options(options), "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return _Part(function, targetoptions=options, pipeline_class=_PartCompiler)
+
+
+def _entry(function: Function, **options: Any) -> Any:
+    if config.DISABLE_JIT:
+        return function
+    entry = _Entry(function, targetoptions=_options(options))
+    entry.part = _part(function, **options)
     try:
-        dispatcher = njit(cache=True, **options)(function)
+        entry.enable_caching()
+        entry._cache = _ForgivingCache(entry._cache)
     except RuntimeError as error:  # no folder for the cache
         _tell(error)
-        return cast(Function, njit(**options)(function))
-    if not isinstance(dispatcher, FunctionType):  # it is one where compiling is switched off
-        dispatcher._cache = _ForgivingCache(dispatcher._cache)
-    return cast(Function, dispatcher)
+    return entry
+
+
+def _options(more: dict[str, Any]) -> dict[str, Any]:
+    return {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy", **more}
 
 
 def compiled(function: Function) -> Function:
@@ -126,32 +165,27 @@ def compiled(function: Function) -> Function:
 
     For functions that allocate nothing: all memory is passed in. What allocates does not compile.
     """
-    return _jit(function, **_LEAN)
+    return cast(Function, _entry(function, **_LEAN))
 
 
 def allocating(function: Function) -> Function:
     """The same for functions that allocate."""
-    return _jit(function)
+    return cast(Function, _entry(function))
 
 
 def helper(function: Function) -> Function:
     """``compiled`` for what is small, merged into its callers: a call would cost more than its body."""
-    return _jit(function, forceinline=True, **_LEAN)
+    return cast(Function, _entry(function, forceinline=True, **_LEAN))
 
 
 def inner(function: Function) -> Function:
     """``compiled`` for what only compiled code calls: without the parts that Python needs, compilation is much shorter."""
-    return _inner(function)
+    return cast(Function, _part(function, **_LEAN))
 
 
 def inlined(function: Function) -> Function:
     """``inner`` and ``helper`` at once."""
-    return _inner(function, forceinline=True)
-
-
-def _inner(function: Function, **options: Any) -> Function:
-    options |= {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_LEAN}
-    return cast(Function, njit(pipeline_class=_PartCompiler, **options)(function))
+    return cast(Function, _part(function, forceinline=True, **_LEAN))
 
 
 def parallel(function: Function) -> Function:
@@ -159,4 +193,4 @@ def parallel(function: Function) -> Function:
     twin = FunctionType(function.__code__, function.__globals__, function.__name__)
     twin.__qualname__ = f"{function.__qualname__}.parallel"
     twin.__module__ = function.__module__
-    return cast(Function, _jit(twin, parallel=True))
+    return cast(Function, _entry(twin, parallel=True))
