@@ -1,34 +1,30 @@
 """The ways to compile a kernel; no other module calls Numba's own decorators.
 
-A function that compiled code calls is a *part*: it is typed and lowered once, and linked as it is into every function
-that Python calls, an *entry*. Only entries are optimised, turned into machine code and kept on disk, each with its parts as
-a whole. Numba's own way is to do all of this for every function and again for each of its callers, which takes most of the
-time where functions are many and small.
-
 Compiled code is kept on disk where that is possible. Where it is not (no folder can be written, the disk is full, a file
 is damaged) the program compiles again and says so once: a cache may never stop a run.
 """
 
 from __future__ import annotations
 
+import gc
+import time
 import warnings
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
-from numba import config
-from numba._dynfunc import make_function
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
-from numba.core.compiler_machinery import LoweringPass, register_pass
-from numba.core.registry import CPUDispatcher
-from numba.core.typed_passes import NativeLowering
-from numba.types import unliteral
+import numba
+from numba.core import event
 
-__all__ = ["allocating", "compiled", "helper", "inlined", "inner", "parallel"]
+from entropic_bpi._linking import Entry, Part, PartCompiler
+
+__all__ = ["allocating", "compile_clock", "compiled", "helper", "inlined", "inner", "parallel", "run_clock"]
 
 # A kernel keeps the type that it was written with; the dtypes of its arrays are Numba's affair.
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Numba's types say less of it than there is.
+_config: Any = numba.config
 
 _told = False
 
@@ -73,63 +69,39 @@ class _ForgivingCache:
         return None
 
 
-class _PartLibrary(JITCodeLibrary):
-    """The code of a part, with that of its own parts: linked into its callers' before that is optimised."""
+class _CompileClock(event.Listener):
+    """Adds up the ``seconds`` that go into compiling, and tells the ``observers`` when it begins.
 
-    def _optimize_final_module(self) -> None:
-        """That is done for the entries."""
-
-    def _finalize_final_module(self) -> None:
-        self._finalized = True
-
-
-@register_pass(mutates_CFG=False, analysis_only=True)
-class _OfferPart(LoweringPass):
-    """Make a part known to Numba, in the place of what makes it executable."""
-
-    _name = "entropic_bpi_offer_part"
+    Meanwhile no cycles of objects are looked for: compiling makes millions that live as long.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        self.seconds, self.depth, self.began, self.collecting = 0.0, 0, 0.0, False
+        self.observers: list[Callable[[], None]] = []
 
-    def run_pass(self, state: Any) -> bool:
-        lowered, library = state.cr, state.library
-        name = state.func_id.func_name
-        entry = make_function(lowered.fndesc.lookup_module(), name, name, 0, lowered.env, (library,))
-        state.targetctx.insert_user_function(entry, lowered.fndesc, [library])
-        state["cr"] = lowered._replace(cfunc=entry)
-        return True
+    def on_start(self, event: Any) -> None:
+        self.depth += 1
+        if self.depth == 1:
+            self.began, self.collecting = time.perf_counter(), gc.isenabled()
+            gc.disable()
+            for observer in self.observers:
+                observer()
 
-
-class _PartCompiler(Compiler):
-    def define_pipelines(self) -> Any:
-        state = self.state
-        state.flags.no_compile = True
-        state.library = _PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        (pipeline,) = super().define_pipelines()
-        pipeline.add_pass_after(_OfferPart, NativeLowering)
-        pipeline.finalize()
-        return [pipeline]
+    def on_end(self, event: Any) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            self.seconds += time.perf_counter() - self.began
+            if self.collecting:
+                gc.enable()
 
 
-class _Part(CPUDispatcher):
-    """A function that compiled code alone calls. It is compiled for types, not once more for each constant."""
-
-    def get_call_template(self, args: Any, kws: Any) -> Any:
-        args, kws = [unliteral(arg) for arg in args], {name: unliteral(arg) for name, arg in kws.items()}
-        return super().get_call_template(args, kws)
+compile_clock = _CompileClock()
+event.register("numba:compile", compile_clock)  # type: ignore[no-untyped-call]
 
 
-class _Entry(CPUDispatcher):
-    """A function that Python calls; compiled code calls its ``part``."""
-
-    part: _Part
-
-    def get_call_template(self, args: Any, kws: Any) -> Any:
-        return self.part.get_call_template(args, kws)
-
-    def get_overload(self, sig: Any) -> Any:
-        return self.part.get_overload(sig)
+def run_clock() -> float:
+    """Seconds since some moment, without those that went into compiling."""
+    return time.perf_counter() - compile_clock.seconds
 
 
 # No reference counting: where nothing is allocated, counting the arrays taken out of records would be half of the work.
@@ -137,16 +109,16 @@ _LEAN: dict[str, Any] = {"_nrt": False}
 
 
 def _part(function: Function, **options: Any) -> Any:
-    if config.DISABLE_JIT:
+    if _config.DISABLE_JIT:
         return function
-    options = {**_options(options), "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return _Part(function, targetoptions=options, pipeline_class=_PartCompiler)
+    options = {**_options(options), "no_cpython_wrapper": True}
+    return Part(function, targetoptions=options, pipeline_class=PartCompiler)
 
 
 def _entry(function: Function, **options: Any) -> Any:
-    if config.DISABLE_JIT:
+    if _config.DISABLE_JIT:
         return function
-    entry = _Entry(function, targetoptions=_options(options))
+    entry: Any = Entry(function, targetoptions=_options(options))
     entry.part = _part(function, **options)
     try:
         entry.enable_caching()
@@ -157,7 +129,8 @@ def _entry(function: Function, **options: Any) -> Any:
 
 
 def _options(more: dict[str, Any]) -> dict[str, Any]:
-    return {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy", **more}
+    options = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    return {**options, **more}
 
 
 def compiled(function: Function) -> Function:
