@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite.binding import Linkage
 from numba._dynfunc import make_function
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import LoweringPass, register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
@@ -31,6 +33,16 @@ class _PartLibrary(JITCodeLibrary):
 
     def _finalize_final_module(self) -> None:
         self._finalized = True
+
+
+class EntryLibrary(JITCodeLibrary):
+    """The code of an entry with that of its parts, which nobody else can call: it may be rearranged at will."""
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if function.linkage == Linkage.linkonce_odr:
+                function.linkage = Linkage.internal
+        super()._optimize_final_module()
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -80,3 +92,13 @@ class Entry(CPUDispatcher):
 
     def get_overload(self, sig: Any) -> Any:
         return self.part.get_overload(sig)
+
+    def compile(self, sig: Any) -> Any:
+        codegen = self.targetctx.codegen()
+        with global_compiler_lock:
+            usual = codegen._library_class
+            codegen._library_class = EntryLibrary  # of the bodies of parallel loops too, which are entries of their own
+            try:
+                return super().compile(sig)
+            finally:
+                codegen._library_class = usual
