@@ -19,7 +19,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import certify, compiling, floors, fresh, kl, learning, limits, machine, planning, scaling, simulating, table
+from benchmarks import (
+    certify,
+    compiling,
+    floors,
+    fresh,
+    kl,
+    learning,
+    limits,
+    machine,
+    planning,
+    scaling,
+    simulating,
+    table,
+)
 from benchmarks.bench import Bench
 from benchmarks.peers import Peers
 from benchmarks.table import Row

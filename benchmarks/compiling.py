@@ -77,7 +77,9 @@ def compiling(bench: Bench) -> Iterator[Row]:
     functions = recorded()
     entries = [each for each in functions if each.depth == 0]
     total = sum(each.together for each in entries)
-    yield Row(PART, "all of it", "s", total, note=f"{len(functions)} functions, {len(entries)} of them called by Python")
+    yield Row(
+        PART, "all of it", "s", total, note=f"{len(functions)} functions, {len(entries)} of them called by Python"
+    )
     for each in sorted(entries, key=lambda each: -each.together):
         note = f"{each.alone:.2g} s by itself: optimising all and making machine code of it"
         yield Row(PART, f"{each.name}, with what only it needs", "s", each.together, note=note)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import event
 
-from entropic_bpi._linking import Entry, Part, PartCompiler
+from entropic_bpi._linking import Entry, EntryCompiler, Part, PartCompiler
 
 __all__ = ["allocating", "compile_clock", "compiled", "helper", "inlined", "inner", "parallel", "run_clock"]
 
@@ -118,7 +118,7 @@ def _part(function: Function, **options: Any) -> Any:
 def _entry(function: Function, **options: Any) -> Any:
     if _config.DISABLE_JIT:
         return function
-    entry: Any = Entry(function, targetoptions=_options(options))
+    entry: Any = Entry(function, targetoptions=_options(options), pipeline_class=EntryCompiler)
     entry.part = _part(function, **options)
     try:
         entry.enable_caching()

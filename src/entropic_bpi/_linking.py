@@ -16,13 +16,12 @@ from llvmlite.binding import Linkage
 from numba._dynfunc import make_function
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import LoweringPass, register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 from numba.core.types.misc import unliteral
 
-__all__ = ["Entry", "Part", "PartCompiler"]
+__all__ = ["Entry", "EntryCompiler", "Part", "PartCompiler"]
 
 
 class _PartLibrary(JITCodeLibrary):
@@ -36,13 +35,25 @@ class _PartLibrary(JITCodeLibrary):
 
 
 class EntryLibrary(JITCodeLibrary):
-    """The code of an entry with that of its parts, which nobody else can call: it may be rearranged at will."""
+    """The code of an entry with that of its parts, which nobody else can call: it may be rearranged at will.
+
+    One pass over the whole: Numba's first one, which looks for reference counts, leaves less to merge for the second.
+    """
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if function.linkage == Linkage.linkonce_odr:
                 function.linkage = Linkage.internal
-        super()._optimize_final_module()
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
+
+
+class EntryCompiler(Compiler):
+    def define_pipelines(self) -> Any:
+        state = self.state
+        state.library = EntryLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().define_pipelines()
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -92,13 +103,3 @@ class Entry(CPUDispatcher):
 
     def get_overload(self, sig: Any) -> Any:
         return self.part.get_overload(sig)
-
-    def compile(self, sig: Any) -> Any:
-        codegen = self.targetctx.codegen()
-        with global_compiler_lock:
-            usual = codegen._library_class
-            codegen._library_class = EntryLibrary  # of the bodies of parallel loops too, which are entries of their own
-            try:
-                return super().compile(sig)
-            finally:
-                codegen._library_class = usual
