@@ -19,7 +19,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import certify, floors, fresh, kl, learning, limits, machine, planning, scaling, simulating, table
+from benchmarks import (
+    certify,
+    compiling,
+    floors,
+    fresh,
+    kl,
+    learning,
+    limits,
+    machine,
+    planning,
+    scaling,
+    simulating,
+    table,
+)
 from benchmarks.bench import Bench
 from benchmarks.peers import Peers
 from benchmarks.table import Row
@@ -62,6 +75,11 @@ PARTS: dict[str, tuple[Part, str]] = {
     ),
     "memory": (fresh.memory, "Memory: peak of a fresh process that builds the model and does the job."),
     "start": (fresh.start, "First result: a fresh process that imports the library and identifies a policy."),
+    "compiling": (
+        compiling.compiling,
+        "Compiling: seconds of the processor until a first identify on the risky bridge has all that it needs, once per "
+        "installation.",
+    ),
     "floors": (
         floors.floors,
         "Floors: the least time that the arithmetic can take at the rates measured on this machine. Here the ratio is "

@@ -27,10 +27,37 @@ print(len(told), *(str(warning.message) for warning in told), sep="|")
 """
 
 
-def run(folder, **more):
+LINKED = """
+import gc, time
+from entropic_bpi._compile import compile_clock, compiled, inner, run_clock
+
+begun = []
+compile_clock.observers.append(lambda: begun.append(gc.isenabled()))
+
+@inner
+def doubled(x):
+    return 2 * x
+
+@compiled
+def tripled(x, times=3):
+    return times * x
+
+@compiled
+def entry(x):
+    return doubled(x) + doubled(1) + tripled(x) + tripled(0)
+
+began, before = time.perf_counter(), run_clock()
+assert entry(8) == 42 and tripled(14) == 42
+apart = time.perf_counter() - began - (run_clock() - before) - compile_clock.seconds
+print(len(begun), compile_clock.seconds > 0, abs(apart) < 1e-3, gc.isenabled())
+print(len(doubled.signatures), len(tripled.part.signatures))
+"""
+
+
+def run(folder, text=JOB, **more):
     job = folder / "job.py"
     if not job.exists():
-        job.write_text(JOB)
+        job.write_text(text)
     path = os.pathsep.join(filter(None, [str(SOURCES) if SOURCES.is_dir() else "", os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path, **more}
     result = subprocess.run([sys.executable, str(job)], capture_output=True, text=True, env=environment, check=False)
@@ -46,6 +73,22 @@ def test_a_writable_cache_is_used_in_silence(tmp_path):
     before = [file.stat().st_mtime_ns for file in kept]
     assert run(tmp_path, NUMBA_CACHE_DIR=str(cache)) == "0"
     assert [file.stat().st_mtime_ns for file in kept] == before
+
+
+def test_parts_are_compiled_once_for_all_constants_and_kept_with_their_entry_alone(tmp_path):
+    cache = tmp_path / "cache"
+    first, second = (run(tmp_path, LINKED, NUMBA_CACHE_DIR=str(cache)).splitlines() for _ in range(2))
+    assert first == ["2 True True True", "1 1"]  # the entry, with all of its parts, and what Python called besides
+    assert second == ["0 False True True", "0 0"]
+    assert len(list(cache.rglob("*.nbc"))) == 2
+
+
+def test_a_cache_that_can_no_longer_be_written_costs_one_warning(tmp_path):
+    """As in a folder that has become read-only: root may write to those."""
+    cache = tmp_path / "cache"
+    vanish = f"import pathlib, shutil; shutil.rmtree({str(cache)!r}); pathlib.Path({str(cache)!r}).touch()"
+    told = run(tmp_path, JOB.replace("    assert", f"    {vanish}\n    assert"), NUMBA_CACHE_DIR=str(cache))
+    assert told.startswith("1|compiled code cannot be kept")
 
 
 def test_no_folder_for_the_cache_costs_one_warning(tmp_path):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import math
 import sys
+import time
 
 import numpy as np
 import pytest
 
 import entropic_bpi as eb
 from entropic_bpi import _progress
+from entropic_bpi._compile import compile_clock
+from entropic_bpi.methods.kl import KL
 from entropic_bpi.pace import Forecast, Pace, forecast_of
 
 ROWS = [("episodes", np.int64), ("gap", float)]
@@ -122,6 +125,39 @@ def test_a_budget_of_time_may_change_when_a_run_goes_on(model, tmp_path):
     alone = eb.identify(model, **OPTIONS, eps=0.2)
     assert result.stopped
     assert np.array_equal(result.history, alone.history)
+
+
+def test_progress_says_once_that_code_is_compiled():
+    class Line:
+        words = ()
+
+        def update(self, words):
+            self.words += (words,)
+
+        def stop(self):
+            """There is nothing to clear."""
+
+    with _progress.Progress(False, 0.1) as line:
+        line.line = Line()
+        for _ in range(2):
+            for observer in compile_clock.observers:
+                observer()
+    assert line.line.words == ("compiling, which is done once …",)
+    assert compile_clock.observers == []
+
+
+def test_the_time_of_a_run_does_not_contain_that_of_compiling(model, monkeypatch):
+    def plan(method, counts, round, original=KL.plan):
+        compile_clock.on_start(None)
+        time.sleep(0.2 if round == 0 else 0.0)
+        compile_clock.on_end(None)
+        return original(method, counts, round)
+
+    monkeypatch.setattr(KL, "plan", plan)
+    began = time.perf_counter()
+    result = eb.identify(model, **OPTIONS, eps=0.5)
+    assert result.compile_seconds >= 0.2
+    assert 0 < result.seconds <= time.perf_counter() - began - result.compile_seconds
 
 
 def test_without_a_terminal_lines_of_text_are_printed_now_and_then(monkeypatch):

@@ -6,17 +6,25 @@ is damaged) the program compiles again and says so once: a cache may never stop 
 
 from __future__ import annotations
 
+import gc
+import time
 import warnings
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
-from numba import njit
+import numba
+from numba.core import event
 
-__all__ = ["allocating", "compiled", "helper", "inlined", "inner", "parallel", "serial"]
+from entropic_bpi._linking import Entry, EntryCompiler, Part, PartCompiler
+
+__all__ = ["allocating", "compile_clock", "compiled", "helper", "inlined", "inner", "parallel", "run_clock", "serial"]
 
 # A kernel keeps the type that it was written with; the dtypes of its arrays are Numba's affair.
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Numba's types say less of it than there is.
+_config: Any = numba.config
 
 _told = False
 
@@ -61,20 +69,68 @@ class _ForgivingCache:
         return None
 
 
+class _CompileClock(event.Listener):
+    """Adds up the ``seconds`` that go into compiling, and tells the ``observers`` when it begins.
+
+    Meanwhile no cycles of objects are looked for: compiling makes millions that live as long.
+    """
+
+    def __init__(self) -> None:
+        self.seconds, self.depth, self.began, self.collecting = 0.0, 0, 0.0, False
+        self.observers: list[Callable[[], None]] = []
+
+    def on_start(self, event: Any) -> None:
+        self.depth += 1
+        if self.depth == 1:
+            self.began, self.collecting = time.perf_counter(), gc.isenabled()
+            gc.disable()
+            for observer in self.observers:
+                observer()
+
+    def on_end(self, event: Any) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            self.seconds += time.perf_counter() - self.began
+            if self.collecting:
+                gc.enable()
+
+
+compile_clock = _CompileClock()
+event.register("numba:compile", compile_clock)  # type: ignore[no-untyped-call]
+
+
+def run_clock() -> float:
+    """Seconds since some moment, without those that went into compiling."""
+    return time.perf_counter() - compile_clock.seconds
+
+
 # No reference counting: where nothing is allocated, counting the arrays taken out of records would be half of the work.
 _LEAN: dict[str, Any] = {"_nrt": False}
 
 
-def _jit(function: Function, **options: Any) -> Function:
-    options = {"nogil": True, "error_model": "numpy", **options}
+def _part(function: Function, **options: Any) -> Any:
+    if _config.DISABLE_JIT:
+        return function
+    options = {**_options(options), "no_cpython_wrapper": True}
+    return Part(function, targetoptions=options, pipeline_class=PartCompiler)
+
+
+def _entry(function: Function, **options: Any) -> Any:
+    if _config.DISABLE_JIT:
+        return function
+    entry: Any = Entry(function, targetoptions=_options(options), pipeline_class=EntryCompiler)
+    entry.part = _part(function, **options)
     try:
-        dispatcher = njit(cache=True, **options)(function)
+        entry.enable_caching()
+        entry._cache = _ForgivingCache(entry._cache)
     except RuntimeError as error:  # no folder for the cache
         _tell(error)
-        return cast(Function, njit(**options)(function))
-    if not isinstance(dispatcher, FunctionType):  # it is one where compiling is switched off
-        dispatcher._cache = _ForgivingCache(dispatcher._cache)
-    return cast(Function, dispatcher)
+    return entry
+
+
+def _options(more: dict[str, Any]) -> dict[str, Any]:
+    options = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    return {**options, **more}
 
 
 def compiled(function: Function) -> Function:
@@ -82,32 +138,27 @@ def compiled(function: Function) -> Function:
 
     For functions that allocate nothing: all memory is passed in. What allocates does not compile.
     """
-    return _jit(function, **_LEAN)
+    return cast(Function, _entry(function, **_LEAN))
 
 
 def allocating(function: Function) -> Function:
     """The same for functions that allocate."""
-    return _jit(function)
+    return cast(Function, _entry(function))
 
 
 def helper(function: Function) -> Function:
     """``compiled`` for what is small, merged into its callers: a call would cost more than its body."""
-    return _jit(function, forceinline=True, **_LEAN)
+    return cast(Function, _entry(function, forceinline=True, **_LEAN))
 
 
 def inner(function: Function) -> Function:
     """``compiled`` for what only compiled code calls: without the parts that Python needs, compilation is much shorter."""
-    return _inner(function)
+    return cast(Function, _part(function, **_LEAN))
 
 
 def inlined(function: Function) -> Function:
     """``inner`` and ``helper`` at once."""
-    return _inner(function, forceinline=True)
-
-
-def _inner(function: Function, **options: Any) -> Function:
-    options |= {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_LEAN}
-    return cast(Function, njit(**options)(function))
+    return cast(Function, _part(function, forceinline=True, **_LEAN))
 
 
 def parallel(function: Function) -> Function:
@@ -115,7 +166,7 @@ def parallel(function: Function) -> Function:
     twin = FunctionType(function.__code__, function.__globals__, function.__name__)
     twin.__qualname__ = f"{function.__qualname__}.parallel"
     twin.__module__ = function.__module__
-    return cast(Function, _jit(twin, parallel=True))
+    return cast(Function, _entry(twin, parallel=True))
 
 
 def serial(function: Function) -> Function:

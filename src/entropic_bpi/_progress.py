@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from entropic_bpi._compile import compile_clock
+
 __all__ = ["Progress"]
 
 _REFRESH_SECONDS = 0.2
@@ -26,6 +28,7 @@ class Progress:
         self.refreshed = time.perf_counter()
         self.episodes, self.gap, self.widest = 0, math.inf, eps
         self.line: Any = None
+        self.told = False
 
     def __enter__(self) -> Progress:
         if self.shown and _in_notebook():
@@ -39,9 +42,11 @@ class Progress:
             self.line = Status("planning …", console=Console(stderr=True))
         if self.line is not None:
             self.line.start()
+        compile_clock.observers.append(self._tell_of_compiling)
         return self
 
     def __exit__(self, *error: object) -> None:
+        compile_clock.observers.remove(self._tell_of_compiling)
         if isinstance(self.line, _NotebookBar):  # it stays, so it shows how the run ended
             self.line.update(self._so_far(), self._part())
         if self.line is not None:
@@ -55,7 +60,15 @@ class Progress:
         if self.line is None or now - self.refreshed < _REFRESH_SECONDS:
             return
         self.refreshed = now
-        words = f"{self._so_far()} · {forecast() or 'no forecast yet'}"
+        self._show(f"{self._so_far()} · {forecast() or 'no forecast yet'}")
+
+    def _tell_of_compiling(self) -> None:
+        """Say once what is going on, until the next plan; a file or a pipe need not know."""
+        if not self.told and self.line is not None and not isinstance(self.line, _PlainLines):
+            self.told = True
+            self._show("compiling, which is done once …")
+
+    def _show(self, words: str) -> None:
         if isinstance(self.line, _NotebookBar):
             self.line.update(words, self._part())
         else:

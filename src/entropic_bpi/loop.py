@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from entropic_bpi import methods
+from entropic_bpi._compile import run_clock
 from entropic_bpi._facts import facts_of, problem_facts
 from entropic_bpi.assumption_tests import examine
 from entropic_bpi.certificate import Certificate, Circumstances
@@ -65,11 +66,13 @@ class Identification:
     history : structured array ``episodes, lower, upper, gap``
         One row per plan (thinned beyond ten thousand plans with ``replan="every"``).
     seconds : float
-        Time spent, over all parts of a resumed run.
+        Time spent, over all parts of a resumed run, without that for compiling.
     seed : int
         The seed; passing it again repeats the run.
     forecast : Forecast or None
         If the budget was spent: how many more episodes and seconds the goal would probably take, where that can be told.
+    compile_seconds : float
+        Time spent on compiling before the run could go on, which is done once per installation.
     """
 
     policy: np.ndarray
@@ -80,6 +83,7 @@ class Identification:
     seconds: float
     seed: int
     forecast: Forecast | None = None
+    compile_seconds: float = 0.0
 
     def policy_of(self, observation: Any, step: int = 0) -> Any:
         """What the certified policy does on an observation; see :meth:`Certificate.policy_of`."""
@@ -137,22 +141,22 @@ class Loop:
         self.method: Any = methods.make(settings.method, self.problem, settings.options, tie_seed, settings.device)
         self.counts = Counts(self.problem)
         self.sampler = open_sampler(self.source, self.problem, self.rng, self.seed)
-        self.began, self.clock = time.perf_counter(), Pace()
+        self.began, self.started, self.clock = time.perf_counter(), run_clock(), Pace()
 
     def go(self, observe: Callable[[Plan], object]) -> None:
         """Plan, test, play. ``observe`` is told of every plan; it changes nothing."""
         while True:
-            began = time.perf_counter()
+            began = run_clock()
             plan = self.method.plan(self.counts, self.round)
-            self.clock.made_plan(time.perf_counter() - began)
+            self.clock.made_plan(run_clock() - began)
             self._examine(plan.bounds)
             self._note(plan)
             observe(plan)
             if plan.bounds.reached(self.problem.goal) or self._left() <= 0 or self._late():
                 return
-            began, before = time.perf_counter(), self.counts.episodes
+            began, before = run_clock(), self.counts.episodes
             self._play(plan)
-            self.clock.played(self.counts.episodes - before, time.perf_counter() - began)
+            self.clock.played(self.counts.episodes - before, run_clock() - began)
 
     def forecast(self) -> Forecast | None:
         """What is to be expected until the goal, by the plans so far."""
@@ -181,7 +185,7 @@ class Loop:
 
     def _late(self) -> bool:
         budget = self.settings.max_seconds
-        return budget is not None and time.perf_counter() - self.began >= budget
+        return budget is not None and run_clock() - self.started >= budget
 
     def _play(self, plan: Plan) -> None:
         """Play what the plan asks for, wholly or, when interrupted, not at all."""
@@ -338,7 +342,7 @@ class Loop:
         self.sampler.close()
 
     def elapsed(self) -> float:
-        return self.seconds + time.perf_counter() - self.began
+        return self.seconds + run_clock() - self.started
 
     def result(self) -> Identification:
         assert self.best is not None
@@ -364,6 +368,7 @@ class Loop:
             seconds=self.elapsed(),
             seed=self.seed,
             forecast=self.forecast(),
+            compile_seconds=(time.perf_counter() - self.began) - (run_clock() - self.started),
         )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -224,14 +223,8 @@ def _together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _fly(source: Any, settings: Settings) -> tuple[Loop, Pilot]:
     """The beginning of a run, and what it says about the rest."""
-    loop = start(source, settings)
-
-    def observe(plan: Any) -> None:
-        if loop.clock.planned <= 2:  # until then most of the time goes into compiling
-            loop.began = time.perf_counter()
-
-    with closing(loop):
-        loop.go(observe)
+    with closing(start(source, settings)) as loop:
+        loop.go(lambda plan: None)
     assert loop.best is not None
     bounds, played, seconds = loop.best[0].bounds, loop.counts.episodes, loop.elapsed()
     reached = bounds.reached(loop.problem.goal)

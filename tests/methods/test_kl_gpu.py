@@ -95,7 +95,7 @@ def test_the_command_line_asks_for_a_device_too():
 
     from entropic_bpi.cli import app
 
-    words = "identify risky-bridge --beta 1 --eps 0.5 --delta 0.1 --device tpu".split()
+    words = ["identify", "risky-bridge", "--beta", "1", "--eps", "0.5", "--delta", "0.1", "--device", "tpu"]
     outcome = CliRunner().invoke(app, words)
     assert outcome.exit_code == 2
     assert "device must be" in outcome.output

@@ -42,6 +42,8 @@ from entropic_bpi.errors import InvalidProblemError
 if TYPE_CHECKING:
     from entropic_bpi.loop import Identification
 
+# Seconds of compiling that are worth a word.
+SHORTEST_COMPILING = 0.1
 CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "history.csv", "interval.png"
 GRID = "grid.png"
 # Arrows of the actions, in their order.
@@ -390,6 +392,7 @@ def _as_json(source: str, result: Identification, choices: Sequence[Choice]) -> 
         "certificate_episodes": claim.episodes,
         "seed": result.seed,
         "seconds": result.seconds,
+        "compile_seconds": result.compile_seconds,
         "forecast": None if result.forecast is None else result.forecast._asdict(),
         "assumptions": list(claim.assumptions),
         "policy": [choice._asdict() for choice in choices],
@@ -435,7 +438,9 @@ def _show(source: str, result: Identification, choices: Sequence[Choice]) -> Non
     for row in bound_rows(claim):
         facts.add_row(*row)
     behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"
-    facts.add_row("episodes", f"{result.episodes:,} in {result.seconds:.3g} s{behind}")
+    compiling = result.compile_seconds
+    once = f", and {compiling:.3g} s once for compiling" if compiling >= SHORTEST_COMPILING else ""
+    facts.add_row("episodes", f"{result.episodes:,} in {result.seconds:.3g} s{once}{behind}")
     facts.add_row("seed", f"{result.seed}")
     for i, assumption in enumerate(claim.assumptions):
         facts.add_row("" if i else "assumed", assumption)

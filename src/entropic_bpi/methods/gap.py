@@ -115,7 +115,7 @@ def same_ratio(
     largest = 1.0
     for j in range(size):
         largest = max(largest, box.rho[ledger.successor[begin + j]])
-    if largest <= floor:
+    if largest <= floor or ceiling <= floor:
         return floor
     if largest < 1.0 + NEGLIGIBLE or size == 1 or ledger.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX:
         return min(largest, ceiling)

@@ -1,0 +1,105 @@
+"""Compile what belongs together as a whole: entries, which Python calls, with the parts that they consist of.
+
+Numba optimises every function and turns it into machine code by itself, with all that it calls, and does the same again
+for each of its callers: where functions are many and small, that takes most of the time. Here a function that compiled code
+calls is a *part*: it is typed and lowered once, and linked as it is into every *entry* that needs it. Only entries are
+optimised, turned into machine code and kept on disk.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite.binding import Linkage
+from numba._dynfunc import make_function
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.compiler_machinery import LoweringPass, register_pass
+from numba.core.registry import CPUDispatcher
+from numba.core.typed_passes import NativeLowering
+from numba.core.types.misc import unliteral
+
+__all__ = ["Entry", "EntryCompiler", "Part", "PartCompiler"]
+
+
+class _PartLibrary(JITCodeLibrary):
+    """The code of a part, with that of its own parts: linked into its callers' before that is optimised."""
+
+    def _optimize_final_module(self) -> None:
+        """That is done for the entries."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+class EntryLibrary(JITCodeLibrary):
+    """The code of an entry with that of its parts, which nobody else can call: it may be rearranged at will.
+
+    One pass over the whole: Numba's first one, which looks for reference counts, leaves less to merge for the second.
+    """
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if function.linkage == Linkage.linkonce_odr:
+                function.linkage = Linkage.internal
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
+
+
+class EntryCompiler(Compiler):
+    def define_pipelines(self) -> Any:
+        state = self.state
+        state.library = EntryLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().define_pipelines()
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _OfferPart(LoweringPass):
+    """Make a part known to Numba, in the place of what makes it executable."""
+
+    _name = "entropic_bpi_offer_part"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        lowered, library = state.cr, state.library
+        name = state.func_id.func_name
+        entry = make_function(lowered.fndesc.lookup_module(), name, name, 0, lowered.env, (library,))
+        state.targetctx.insert_user_function(entry, lowered.fndesc, [library])
+        state["cr"] = lowered._replace(cfunc=entry)
+        return True
+
+
+class PartCompiler(Compiler):
+    def define_pipelines(self) -> Any:
+        state = self.state
+        state.flags.no_compile = True
+        state.library = _PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        (pipeline,) = super().define_pipelines()
+        pipeline.add_pass_after(_OfferPart, NativeLowering)
+        pipeline.finalize()
+        return [pipeline]
+
+
+class Part(CPUDispatcher):
+    """A function that compiled code alone calls. It is compiled for types, not once more for each constant."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        args, kws = [unliteral(arg) for arg in args], {name: unliteral(arg) for name, arg in kws.items()}
+        return super().get_call_template(args, kws)
+
+
+class Entry(CPUDispatcher):
+    """A function that Python calls; compiled code calls its ``part``."""
+
+    part: Any
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return self.part.get_call_template(args, kws)
+
+    def get_overload(self, sig: Any) -> Any:
+        return self.part.get_overload(sig)
