@@ -43,7 +43,7 @@ class EntryLibrary(JITCodeLibrary):
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if function.linkage == Linkage.linkonce_odr:
-                function.linkage = Linkage.internal
+                function.linkage = Linkage.private  # not internal, whose names other objects would find
         passes, builder = self._codegen._module_pass_manager()
         passes.run(self._final_module, builder)
 
