@@ -150,7 +150,7 @@ def _small_kl_plan(bench: Bench) -> Row:
 
     upper, gaps = plain()
     for policy, gap in zip(policies, gaps, strict=True):
-        claim = method._in_reward_units(*method._given(counts, policy)[1])  # of the gap certificate alone
+        claim = method.in_reward_units(*method._given(counts, policy)[1])  # of the gap certificate alone
         np.testing.assert_allclose(claim[1:], [upper, gap], atol=1e-6)
     times = race(bench.rounds, ours=full_plan(method, counts), NumPy=per_unit(plain))
     note = "theirs evaluates two given candidates; its balls are compiled, the rest is not"
