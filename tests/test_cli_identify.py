@@ -141,6 +141,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
         *["--accept-errors", "--announce", "run.json", "--max-successors", "2", "--return-range", "-1", "3"],
         *["--rewards", "random", "--max-states", "4", "--num-envs", "2", "--discount", "0.9", "--max-seconds", "60"],
+        *["--device", "gpu"],
     )
     assert given.pop("successors").shape == (8, 2, 8)
     assert given == {
@@ -163,6 +164,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "max_seconds": 60.0,
         "seed": 3,
         "ties": "lowest",
+        "device": "gpu",
         "accept_errors": True,
         "announce": Path("run.json"),
         "checkpoint": None,
