@@ -118,7 +118,9 @@ def test_a_shell_completes_commands_and_options():
     asked = {"_ENTROPIC_BPI_COMPLETE": "complete_bash", "COMP_WORDS": "entropic-bpi plan --pilot", "COMP_CWORD": "2"}
     done = subprocess.run([COMMAND], env={**os.environ, **asked}, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["--pilot-seconds", "--pilot-episodes"]
-    shown = subprocess.run([COMMAND, "--show-completion", "bash"], capture_output=True, text=True, check=True)
+    # Which shell it is would be read from the processes above this one, and there may be none.
+    told = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    shown = subprocess.run([COMMAND, "--show-completion", "bash"], env=told, capture_output=True, text=True, check=True)
     assert "complete -o default -F _entropic_bpi_completion entropic-bpi" in shown.stdout
 
 
