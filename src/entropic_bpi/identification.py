@@ -148,7 +148,8 @@ def identify(
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     max_seconds : float, optional
-        The same after so much time of this call, besides compiling, at the next plan. A run that goes on from a checkpoint has it anew.
+        The same after so much time of this call, besides compiling, at the next plan. A run that goes on from a checkpoint
+        has it anew.
     seed : int, optional
         Repeats a run exactly.
     ties : {"random", "lowest"}

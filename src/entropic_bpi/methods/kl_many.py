@@ -542,7 +542,7 @@ def _map(record: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(record, tuple):
         parts = [_map(part, change) for part in record]
         return type(record)(*parts) if hasattr(record, "_fields") else tuple(parts)
-    return change(record) if hasattr(record, "shape") else record
+    return record if isinstance(record, (int, float, np.generic)) else change(record)
 
 
 def _one_of_each(problem: Problem, method: kl.KL, ledger: Ledger) -> Records:
