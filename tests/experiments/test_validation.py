@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -302,3 +303,15 @@ def test_evar_cells_are_asked_for_by_the_command_line(tmp_path):
 
 def test_the_default_study_has_cells_of_evar():
     assert sum(len(case.alphas) for case in default_cases()) >= 3
+
+
+def test_the_gpu_s_study_is_not_told_apart_from_the_cpu_s():
+    """The data that the page on validation shows: stopping times and failed events, cell by cell."""
+    shown = Path(__file__).parents[2] / "docs/data/validation/gpu/agreement.csv"
+    if not shown.exists():
+        pytest.skip("the documentation is not here")
+    with shown.open() as file:
+        rows = list(csv.DictReader(file))
+    chances = [float(row[name]) for row in rows for name in ("p_episodes", "p_E_cat")]
+    assert len(rows) >= 12
+    assert min(chances) * len(chances) > 0.01
