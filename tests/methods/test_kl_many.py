@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 from numba import njit
 
+import entropic_bpi as eb
+from entropic_bpi.experiments.gpu_study import values_of
+from entropic_bpi.methods.kl_many import launch
+from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.philox import STREAM_SIZE, open_stream, uniform
 
 SIMULATED = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
@@ -106,3 +110,21 @@ def test_a_study_on_a_gpu_leaves_out_what_cannot_run_there_and_says_so(tmp_path)
     assert "3 cells are left out: a GPU has the KL method only" in run.stdout
     assert "[('narrow', -1.0, 3, 3), ('narrow', 1.0, 3, 3)]" in run.stdout
     assert (tmp_path / "rates.csv").exists()
+
+
+@pytest.mark.parametrize("beta", [0.0, 1e-9, -3.0])
+def test_the_judge_values_policies_as_evaluate_does(beta):
+    rng = np.random.default_rng(1)
+    model = eb.FiniteMDP(
+        rng.dirichlet(np.full(4, 0.3), (3, 4, 2)), rng.random((3, 4, 2, 4)), horizon=3, start=[0.5, 0.0, 0.5, 0.0]
+    )
+    policies = rng.integers(0, 2, (40, 3, 4))
+    exact = [eb.evaluate(model, policy, beta).value for policy in policies]
+    assert np.allclose(values_of(model, policies, beta), exact, rtol=1e-14, atol=0)
+
+
+def test_a_row_of_three_successors_is_refused_before_the_device_is_asked():
+    model = eb.instances.garnet(3, 2, 3, horizon=2, seed=0)
+    problem = Problem.from_mdp(model, beta=1.0, eps=0.1, delta=0.1, successors="model")
+    with pytest.raises(eb.InvalidProblemError, match="3 possible successors"):
+        launch(model, problem, 1, seed=0, replan=0.2)

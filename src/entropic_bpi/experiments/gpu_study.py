@@ -11,7 +11,7 @@ from entropic_bpi.experiments.judged import Judged
 from entropic_bpi.experiments.referee import ROUNDING
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.methods.kl_many import Runs, launch
-from entropic_bpi.planning import solve
+from entropic_bpi.planning import evaluate, solve
 from entropic_bpi.problem import Problem
 
 __all__ = ["begin", "values_of"]
@@ -58,20 +58,21 @@ def values_of(mdp: FiniteMDP, policies: np.ndarray, beta: float) -> np.ndarray:
     >>> bool(np.allclose(values_of(bridge, policies, 2.0), exact))
     True
     """
-    states, values = np.arange(mdp.n_states), np.zeros((len(policies), mdp.n_states))
-    for h in reversed(range(mdp.horizon)):
+    reached = _where_reached(mdp, policies)
+    distinct, which = np.unique(reached.reshape(len(reached), -1), axis=0, return_inverse=True)
+    values = [evaluate(mdp, policy.reshape(reached.shape[1:]), beta).value for policy in distinct]
+    return np.array(values)[which.ravel()]
+
+
+def _where_reached(mdp: FiniteMDP, policies: np.ndarray) -> np.ndarray:
+    """The same policies with action 0 in states that they never reach: few different ones are left."""
+    states, same = np.arange(mdp.n_states), np.zeros_like(policies)
+    occupied = np.broadcast_to(mdp.start_distribution > 0, (len(policies), mdp.n_states))
+    for h in range(mdp.horizon):
+        same[:, h] = np.where(occupied, policies[:, h], 0)
         rows = mdp.step_rows(h)
-        kernel, paid = np.zeros((2, len(rows.indptr) - 1, mdp.n_states))
-        where = np.repeat(np.arange(len(kernel)), np.diff(rows.indptr)), rows.indices
-        kernel[where] = rows.probabilities
-        paid[where] = 0.0 if rows.rewards is None else rows.rewards
-        if rows.rewards is None:
-            paid += mdp.step_rewards(h).reshape(-1, 1)
-        chosen = states * mdp.n_actions + policies[:, h]
-        outcomes = np.where(kernel[chosen] > 0, beta * (paid[chosen] + values[:, None, :]), -np.inf)
-        largest = outcomes.max(axis=2, keepdims=True)
-        mean = (kernel[chosen] * np.exp(outcomes - largest)).sum(axis=2)
-        values = (largest[..., 0] + np.log(mean)) / beta
-    start = mdp.start_distribution
-    largest = (beta * values).max(axis=1, keepdims=True)
-    return (largest[:, 0] + np.log(np.exp(beta * values - largest) @ start)) / beta
+        possible = np.zeros((len(rows.indptr) - 1, mdp.n_states), dtype=bool)
+        possible[np.repeat(np.arange(len(possible)), np.diff(rows.indptr)), rows.indices] = True
+        chosen = possible[states * mdp.n_actions + policies[:, h]]
+        occupied = (occupied[:, :, None] & chosen).any(axis=1)
+    return same

@@ -1,4 +1,4 @@
-"""Whole runs of the KL method on a GPU, one thread each: play, plan, test and judge thousands of small runs at once.
+"""Whole runs of the KL method on a GPU, one thread each: thousands of small runs at once.
 
 Nothing of the method is written twice: the threads call the functions that plan on the CPU, and only what
 :class:`~entropic_bpi.methods.kl.KL` and the loop of a run do in Python is here once more. Every run has a stream of random
@@ -137,6 +137,7 @@ def _play(kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: Ledger, st
     for h in range(frame.steps):
         a, leading = choose_action(behaviour, leading, h, s)
         successor = next_state(kernel, kernel_row(kernel, frame, h, s, a), uniform(stream))
+        # There is always room, and what is declared was read from the model: nothing can be refused.
         record(ledger, frame.n_states, row_of(frame, h, s, a), successor, 1)
         s = successor
 
@@ -435,11 +436,10 @@ def launch(
     Run ``i`` of a ``seed`` is the same however many there are. ``replan`` is the growth of the batches. What was launched
     before goes on beside it: small problems do not fill the device.
     """
+    reason = why_not(problem)
+    if reason:
+        raise InvalidProblemError(reason)
     check_gpu()
-    if problem.open_ended or problem.random_rewards or problem.return_range is not None or problem.alpha is not None:
-        raise InvalidProblemError(
-            "runs on a GPU need a known model: no unknown states, random rewards, returns or EVaR"
-        )
     method, fresh = kl.KL(problem), _fresh_ledger(problem)
     kernel = Simulator(mdp, problem, np.random.default_rng()).kernel
     orders = Orders(replan, budget, seed, fresh, method.rules.radius)
@@ -472,7 +472,6 @@ def _records_of_all(problem: Problem, method: kl.KL, ledger: Ledger, runs: int) 
     """Memory for all runs, with the run as the fastest index."""
     one = _one_of_each(problem, method, ledger)
     _check_room(one, runs)
-
     # An array without entries has no order of its own, and would be another type to compile: one row more, which is cut.
     rewards = np.empty((max(len(ledger.low), 1), ledger.low.shape[1]))
     one = one._replace(ledger=ledger._replace(low=rewards, high=rewards))
