@@ -107,7 +107,7 @@ def some_counts(method: KL | Bernstein, mdp: eb.FiniteMDP, rounds: int, episodes
 
 
 def full_plan(method: KL | Bernstein, counts: Counts, round: int = 0) -> Measure:
-    """Time a plan that may reuse nothing of the one before, nor asks for the pair certificate, which few plans of a run do."""
+    """Time a plan that may reuse nothing of the one before, without the pair certificate, which few plans ask for."""
 
     def plan() -> None:
         counts.origin = object()
