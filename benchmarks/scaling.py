@@ -62,9 +62,10 @@ def _measured(bench: Bench, what: str, size: str, values: Sequence[int], seconds
     if size == "A" and "plan" in what:
         note += "; pairs that were never played cost next to nothing"
     if size == "H" and "plan" in what:
-        few, later = slope(values, [_places(H=value) for value in values]), slope(values[1:], times[1:])
-        note += f"; the pairs of a step and a state that can be reached there grow with slope {number(few)}"
-        note += f"; without the shortest, the slope of the time is {number(later)}"
+        # Few states can be reached in the first steps, and little can be lost in the last: short horizons are cheap.
+        places, longer = slope(values, [_places(value) for value in values]), slope(values[1:], times[1:])
+        note += f"; pairs of a step and a state that can be there: slope {number(places)}"
+        note += f"; of the time from {values[1]} steps on: {number(longer)}"
     return Row(PART, f"{what}, in the number of {name}", "slope", curve.slope, note=note)
 
 
@@ -79,9 +80,8 @@ def _plan_time(bench: Bench, S: int = 100, A: int = 4, H: int = 20, successors: 
     return race(bench.pick(3, 2), it=full_plan(method, counts)).median("it")
 
 
-def _places(H: int) -> int:
-    """The pairs of a step and a state that can be there; of the first steps few can, and after the last nothing matters."""
-    return len(garnet_method("kl", 100, horizon=H)[1].frame.states)
+def _places(horizon: int) -> int:
+    return len(garnet_method("kl", 100, horizon=horizon)[1].frame.states)
 
 
 def draw(curves: Sequence[Curve], path: Path) -> None:
