@@ -31,7 +31,7 @@ from numba import get_num_threads
 from scipy import optimize
 
 from entropic_bpi import _entropic
-from entropic_bpi._checks import check_finite, check_integer, check_memory, check_policy
+from entropic_bpi._checks import check_device, check_finite, check_integer, check_memory, check_policy
 from entropic_bpi.discounting import discounted, tail_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import SUM_TOLERANCE, FiniteMDP, Rows, check_model
@@ -120,13 +120,20 @@ class Evaluation:
 
 
 @overload
-def solve(mdp: FiniteMDP, beta: float, *, discount: float | None = None, horizon: int | None = None) -> Solution: ...
+def solve(
+    mdp: FiniteMDP, beta: float, *, discount: float | None = None, horizon: int | None = None, device: str = "cpu"
+) -> Solution: ...
 @overload
 def solve(
-    mdp: FiniteMDP, beta: Sequence[float] | np.ndarray, *, discount: float | None = None, horizon: int | None = None
+    mdp: FiniteMDP,
+    beta: Sequence[float] | np.ndarray,
+    *,
+    discount: float | None = None,
+    horizon: int | None = None,
+    device: str = "cpu",
 ) -> list[Solution]: ...
 def solve(
-    mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None
+    mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None, device: str = "cpu"
 ) -> Solution | list[Solution]:
     r"""Find an optimal policy of a known model.
 
@@ -136,13 +143,16 @@ def solve(
     beta : float or sequence of floats
         Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation. For several of
         them a list of solutions. A large dense model is read once a step for all of them, which takes a fraction of the time
-        of separate calls; otherwise it is the same as these.
+        of separate calls; otherwise, on a CPU, it is the same as these.
     discount : float, optional
         γ between 0 and 1: plan for the return discounted by γ a step that never ends, see
         :mod:`entropic_bpi.discounting`. The model's own horizon is then of no account.
     horizon : int, optional
         With ``discount``, how many steps to plan; what the others can add is the solution's ``tail``. Default: until γ^h is
         a billionth.
+    device : {"cpu", "gpu"}
+        Where to plan: ``"gpu"`` is for large sparse models, and reads them once for all β. It needs an NVIDIA GPU and the
+        extra ``gpu``. The values are the CPU's but for their last digits.
 
     Examples
     --------
@@ -160,29 +170,43 @@ def solve(
         mdp, tail = forever, tail_of(discount, forever.horizon, mdp.reward_range)
     elif horizon is not None:
         raise InvalidProblemError("horizon is for discounted returns, with discount=; this model's own is part of it")
-    if not (isinstance(beta, Sequence) or np.ndim(beta) > 0) or isinstance(beta, str):
-        return _solve_together(mdp, [check_finite("beta", beta)], tail)[0]
-    betas = [check_finite(f"beta[{i}]", b) for i, b in enumerate(beta)]
-    return [
+    is_one = not (isinstance(beta, Sequence) or np.ndim(beta) > 0) or isinstance(beta, str)
+    betas = [check_finite("beta", beta)] if is_one else [check_finite(f"beta[{i}]", b) for i, b in enumerate(beta)]
+    together = min(len(betas), _TOGETHER)
+    check_memory(f"solving {mdp!r}", 2 * together * mdp.horizon * mdp.n_states)
+    plan: _Plan = partial(_plan_here, mdp)
+    if check_device("device", device) == "gpu" and betas:
+        from entropic_bpi.planning_gpu import Planner
+
+        plan = Planner(mdp, together, max(map(abs, betas))).plan
+    solutions = [
         solution
         for first in range(0, len(betas), _TOGETHER)
-        for solution in _solve_together(mdp, betas[first : first + _TOGETHER], tail)
+        for solution in _solve_together(mdp, betas[first : first + _TOGETHER], tail, plan)
+    ]
+    return solutions[0] if is_one else solutions
+
+
+# Fills in values (β, H + 1, S) and policies (β, H, S).
+_Plan = Callable[[list[float], np.ndarray, np.ndarray], None]
+
+
+def _solve_together(mdp: FiniteMDP, betas: list[float], tail: tuple[float, float], plan: _Plan) -> list[Solution]:
+    values = np.zeros((len(betas), mdp.horizon + 1, mdp.n_states))
+    policies = np.empty((len(betas), mdp.horizon, mdp.n_states), dtype=np.int64)
+    plan(betas, values, policies)
+    return [
+        Solution(mdp, beta, policies[i], values[i], _start_risk(mdp, values[i, 0], beta), tail)
+        for i, beta in enumerate(betas)
     ]
 
 
-def _solve_together(mdp: FiniteMDP, betas: list[float], tail: tuple[float, float]) -> list[Solution]:
-    check_memory(f"solving {mdp!r}", 2 * len(betas) * mdp.horizon * mdp.n_states)
-    values = np.zeros((len(betas), mdp.horizon + 1, mdp.n_states))
-    policies = np.empty((len(betas), mdp.horizon, mdp.n_states), dtype=np.int64)
+def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
     if _shares_products(mdp):
         _solve_by_steps(mdp, betas, values, policies)
     else:
         for i, beta in enumerate(betas):
             _solve_alone(mdp, beta, values[i], policies[i])
-    return [
-        Solution(mdp, beta, policies[i], values[i], _start_risk(mdp, values[i, 0], beta), tail)
-        for i, beta in enumerate(betas)
-    ]
 
 
 def _shares_products(mdp: FiniteMDP) -> bool:
