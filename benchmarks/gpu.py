@@ -6,8 +6,9 @@ copies in both directions, kernels compiled.
 Plans of the KL method: counts pooled over the steps, every row visited up to 200 times; a plan has both candidates and their
 gap certificates, and nothing of the plan before is reused.
 
-Exact planning (``--solve``): one β, and 32 of them in one call. Of the time of ``solve`` on a GPU the model's way there and
-the steps are shown by themselves; the rest is the way back of values and policies into new memory. Of 32 β four are compared.
+Exact planning (``--solve``): one β, and 32 of them in one call. Of the time of ``solve`` on a GPU the model's way there
+and the steps are shown by themselves; the rest is the way back of values and policies into new memory. Of 32 β, four are
+compared.
 """
 
 from __future__ import annotations
