@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
 
 import entropic_bpi as eb
+from entropic_bpi import planning_gpu
 from entropic_bpi.cli import app
 
 # The simulator must be switched on before Numba is imported, and runs functions that are not compiled.
@@ -66,6 +68,20 @@ def test_without_a_gpu_the_error_says_what_is_missing():
         pytest.skip("there is a GPU")
     with pytest.raises(eb.InvalidProblemError, match=r"device=.gpu. needs .*leave device=.cpu."):
         eb.solve(eb.instances.risky_bridge(horizon=4), -1.0, device="gpu")
+
+
+def test_what_does_not_fit_says_how_much_it_needs_before_anything_is_sent():
+    model = eb.instances.garnet(100, 4, 3, horizon=1000, seed=0)
+    device = mock.Mock()
+    device.current_context().get_memory_info.return_value = 2**20, 2**30
+    with (
+        mock.patch("entropic_bpi._gpu.cuda", device),
+        mock.patch.multiple(planning_gpu, cuda=device, check_gpu=lambda: None),
+        pytest.raises(eb.InvalidProblemError, match=r"for 3 beta needs 0.00\d+ GiB on the GPU, .*: ask for fewer"),
+    ):
+        eb.solve(model, [0.0, 1.0, 2.0], device="gpu")
+    device.to_device.assert_not_called()
+    device.device_array.assert_not_called()
 
 
 def test_an_unknown_device_is_refused():
