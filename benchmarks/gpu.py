@@ -75,12 +75,12 @@ def plans(sizes: tuple[int, ...]) -> Iterator[str]:
         )
 
 
-def end_to_end(states: int, device: str, horizon: int = 20) -> str:
+def end_to_end(states: int, device: str, max_seconds: float | None, horizon: int = 20) -> str:
     mdp = sparse_mdp(states, ACTIONS, SUCCESSORS, horizon)
     goal = {"beta": -0.5, "eps": 0.5, "delta": 0.1, "successors": "model", "stationary": True, "seed": 1}
     eb.identify(mdp, **{**goal, "eps": 10.0}, max_episodes=10, device=device)  # compiles
     start = time.perf_counter()
-    result = eb.identify(mdp, **goal, replan=0.1, device=device)
+    result = eb.identify(mdp, **goal, replan=0.1, max_seconds=max_seconds, device=device, progress=True)
     took = time.perf_counter() - start
     start = time.perf_counter()
     holds = eb.verify(result.certificate).ok
@@ -102,13 +102,14 @@ def main() -> None:
     parser.add_argument("--states", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--end-to-end", type=int, help="also certify a model with so many states")
     parser.add_argument("--device", default="gpu", choices=("cpu", "gpu"), help="for --end-to-end")
+    parser.add_argument("--seconds", type=float, help="limit for --end-to-end")
     given = parser.parse_args()
     if given.states:
         print(HEADER, "|---" * 6 + "|", sep="\n", flush=True)
     for line in plans(tuple(given.states)):
         print(line, flush=True)
     if given.end_to_end:
-        print(end_to_end(given.end_to_end, given.device), flush=True)
+        print(end_to_end(given.end_to_end, given.device, given.seconds), flush=True)
 
 
 if __name__ == "__main__":
