@@ -132,12 +132,12 @@ def timed(job: Callable[[], Any], repeats: int) -> tuple[float, Any]:
     return median(times), result
 
 
-def end_to_end(states: int, device: str, horizon: int = 20) -> str:
+def end_to_end(states: int, device: str, max_seconds: float | None, horizon: int = 20) -> str:
     mdp = sparse_mdp(states, ACTIONS, SUCCESSORS, horizon)
     goal = {"beta": -0.5, "eps": 0.5, "delta": 0.1, "successors": "model", "stationary": True, "seed": 1}
     eb.identify(mdp, **{**goal, "eps": 10.0}, max_episodes=10, device=device)  # compiles
     start = time.perf_counter()
-    result = eb.identify(mdp, **goal, replan=0.1, device=device)
+    result = eb.identify(mdp, **goal, replan=0.1, max_seconds=max_seconds, device=device, progress=True)
     took = time.perf_counter() - start
     start = time.perf_counter()
     holds = eb.verify(result.certificate).ok
@@ -160,6 +160,7 @@ def main() -> None:
     parser.add_argument("--end-to-end", type=int, help="also certify a model with so many states")
     parser.add_argument("--solve", action="store_true", help="exact planning instead of plans of the KL method")
     parser.add_argument("--device", default="gpu", choices=("cpu", "gpu"), help="for --end-to-end")
+    parser.add_argument("--seconds", type=float, help="limit for --end-to-end")
     given = parser.parse_args()
     header, lines, usual = (SOLVE_HEADER, solved, SOLVED) if given.solve else (HEADER, plans, SIZES)
     sizes = usual if given.states is None else tuple(given.states)
@@ -168,7 +169,7 @@ def main() -> None:
     for line in lines(sizes):
         print(line, flush=True)
     if given.end_to_end:
-        print(end_to_end(given.end_to_end, given.device), flush=True)
+        print(end_to_end(given.end_to_end, given.device, given.seconds), flush=True)
 
 
 if __name__ == "__main__":
