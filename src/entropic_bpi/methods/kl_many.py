@@ -13,15 +13,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-import numba.cuda
 import numpy as np
 
 from entropic_bpi._compile import inner, serial
+from entropic_bpi._gpu import check_gpu, check_room, config, cuda
 from entropic_bpi.counts import Counts, Ledger, record
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.methods import kl, pairs
-from entropic_bpi.methods.kl_gpu import MEMORY_SHARE, check_gpu, config
 from entropic_bpi.methods.kl_records import (
     Candidate,
     Crowd,
@@ -42,8 +41,6 @@ from entropic_bpi.sampling.simulator import Kernel, Simulator, choose_action, ke
 from entropic_bpi.types import Behaviour
 
 __all__ = ["Runs", "launch", "why_not"]
-
-cuda: Any = numba.cuda
 
 THREADS = 64
 
@@ -469,8 +466,6 @@ def _records_of_all(problem: Problem, method: kl.KL, ledger: Ledger, runs: int) 
 
 def _check_room(one: Records, runs: int) -> None:
     """Say how much memory is needed, if there is not enough."""
-    if config.ENABLE_CUDASIM:
-        return
     size = 0
 
     def weigh(part: np.ndarray) -> np.ndarray:
@@ -479,11 +474,7 @@ def _check_room(one: Records, runs: int) -> None:
         return part
 
     _map(one, weigh)
-    free = cuda.current_context().get_memory_info()[0]
-    if size > MEMORY_SHARE * free:
-        raise InvalidProblemError(
-            f"{runs} runs need {size / 2**30:.3g} GiB on the GPU, which has {free / 2**30:.3g} GiB free: ask for fewer runs"
-        )
+    check_room(f"a study of {runs} runs", size, "ask for fewer runs")
 
 
 def _fresh_ledger(problem: Problem) -> Ledger:
