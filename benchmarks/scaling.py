@@ -36,7 +36,7 @@ def scaling(bench: Bench) -> Iterator[Row]:
     kl_plan = {
         "S": bench.pick((50, 200, 800, 3200), (25, 100)),
         "A": bench.pick((2, 4, 8, 16), (2, 8)),
-        "H": bench.pick((5, 10, 20, 40), (5, 20)),
+        "H": bench.pick((5, 10, 20, 40, 80), (5, 10, 20)),
         "successors": bench.pick((2, 4, 8, 16), (2, 8)),
     }
     base = bench.pick(100_000, 10_000)
@@ -61,6 +61,10 @@ def _measured(bench: Bench, what: str, size: str, values: Sequence[int], seconds
         note += "; -1 would be ideal; each process first starts Python and loads the compiled code"
     if size == "A" and "plan" in what:
         note += "; pairs that were never played cost next to nothing"
+    if size == "H" and "plan" in what:
+        few, later = slope(values, [_places(H=value) for value in values]), slope(values[1:], times[1:])
+        note += f"; the pairs of a step and a state that can be reached there grow with slope {number(few)}"
+        note += f"; without the shortest, the slope of the time is {number(later)}"
     return Row(PART, f"{what}, in the number of {name}", "slope", curve.slope, note=note)
 
 
@@ -73,6 +77,11 @@ def _plan_time(bench: Bench, S: int = 100, A: int = 4, H: int = 20, successors: 
     mdp, method = garnet_method("kl", S, A, successors, H)
     counts = some_counts(method, mdp, 3, 5 * S * A)  # as many visits a row for every size
     return race(bench.pick(3, 2), it=full_plan(method, counts)).median("it")
+
+
+def _places(H: int) -> int:
+    """The pairs of a step and a state that can be there; of the first steps few can, and after the last nothing matters."""
+    return len(garnet_method("kl", 100, horizon=H)[1].frame.states)
 
 
 def draw(curves: Sequence[Curve], path: Path) -> None:

@@ -53,6 +53,48 @@ print(len(begun), compile_clock.seconds > 0, abs(apart) < 1e-3, gc.isenabled())
 print(len(doubled.signatures), len(tripled.part.signatures))
 """
 
+PARALLEL = """
+from threading import Thread
+import numpy as np
+from numba import njit, prange
+from numba.core.codegen import CPUCodeLibrary
+from entropic_bpi._compile import inner, parallel
+
+optimised, usual = [], CPUCodeLibrary._optimize_final_module
+
+def note(library):
+    optimised.append(library.name)
+    usual(library)
+
+CPUCodeLibrary._optimize_final_module = note
+
+@inner
+def doubled(x):
+    return 2 * x
+
+def fill(values, rounds):
+    for _ in range(rounds):
+        for i in prange(values.size):
+            values[i] += doubled(i)
+    return values.sum()
+
+@njit
+def by_numba(values):
+    return doubled(values.size)
+
+threaded = parallel(fill)
+values, jobs = [np.zeros(4), np.zeros(4, dtype=np.int64)], []
+for array in values:
+    jobs.append(Thread(target=threaded, args=(array, 2)))
+    jobs.append(Thread(target=by_numba, args=(array.astype(np.int32),)))
+for job in jobs:
+    job.start()
+for job in jobs:
+    job.join()
+assert all((array == [0, 4, 8, 12]).all() for array in values) and by_numba(np.arange(3)) == 6
+print(len(threaded.signatures), sum("parfor" in name or "wrapper" in name for name in optimised), "by_numba" in optimised)
+"""
+
 
 def run(folder, text=JOB, **more):
     job = folder / "job.py"
@@ -80,6 +122,13 @@ def test_parts_are_compiled_once_for_all_constants_and_kept_with_their_entry_alo
     first, second = (run(tmp_path, LINKED, NUMBA_CACHE_DIR=str(cache)).splitlines() for _ in range(2))
     assert first == ["2 True True True", "1 1"]  # the entry, with all of its parts, and what Python called besides
     assert second == ["0 False True True", "0 0"]
+    assert len(list(cache.rglob("*.nbc"))) == 2
+
+
+def test_bodies_of_parallel_loops_are_parts_of_their_entry_whoever_compiles_meanwhile(tmp_path):
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        assert run(tmp_path, PARALLEL, NUMBA_CACHE_DIR=str(cache)) == "2 0 True"
     assert len(list(cache.rglob("*.nbc"))) == 2
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from llvmlite.binding import Linkage
 from numba._dynfunc import make_function
-from numba.core.codegen import JITCodeLibrary
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import LoweringPass, register_pass
 from numba.core.registry import CPUDispatcher
@@ -34,6 +34,18 @@ class _PartLibrary(JITCodeLibrary):
         self._finalized = True
 
 
+class _PartCodegen(JITCPUCodegen):
+    """Numba's code generator, that of parts: so are the bodies of an entry's parallel loops, which Numba compiles itself."""
+
+    _library_class = _PartLibrary
+
+    def __init__(self, usual: JITCPUCodegen) -> None:
+        vars(self).update(vars(usual))  # one engine for all
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """A part is nowhere in memory, and needs no environment: it works without Python."""
+
+
 class EntryLibrary(JITCodeLibrary):
     """The code of an entry with that of its parts, which nobody else can call: it may be rearranged at will.
 
@@ -42,7 +54,7 @@ class EntryLibrary(JITCodeLibrary):
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
-            if function.linkage == Linkage.linkonce_odr:
+            if function.linkage in (Linkage.linkonce_odr, Linkage.weak_odr):
                 function.linkage = Linkage.private  # not internal, whose names other objects would find
         passes, builder = self._codegen._module_pass_manager()
         passes.run(self._final_module, builder)
@@ -53,6 +65,8 @@ class EntryCompiler(Compiler):
         state = self.state
         state.library = EntryLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
+        if state.flags.auto_parallel.enabled:
+            state.targetctx = state.targetctx.subtarget(_internal_codegen=_PartCodegen(state.targetctx.codegen()))
         return super().define_pipelines()
 
 
