@@ -19,7 +19,7 @@ from benchmarks.timing import Measure, per_unit, race
 
 PART = "planning"
 BETA = 0.1
-MANY = 32
+MANY = 16
 NUMPY = f"NumPy loop ({named('numpy')})"
 SCIPY = f"SciPy loop ({named('scipy')})"
 EASIER = "theirs is the easier job: the expectation"
@@ -57,10 +57,9 @@ def planning(bench: Bench) -> Iterator[Row]:
     for states, horizon in bench.pick([(100_000, 50), (1_000_000, 10)], [(20_000, 20)]):
         shape = (states, 4, 5)
         yield from _contest(bench, "sparse", sparse_mdp(*shape, horizon), SCIPY, sparse=shape)
-    yield from _many_betas(bench, "dense", dense_mdp(*size, 50))
-    yield from _many_betas(
-        bench, "sparse", sparse_mdp(*bench.pick((100_000, 4, 5), (20_000, 4, 5)), bench.pick(50, 20))
-    )
+    yield from _many_betas(bench, "dense", dense_mdp(*size, 50), dense=size)
+    shape = bench.pick((100_000, 4, 5), (20_000, 4, 5))
+    yield from _many_betas(bench, "sparse", sparse_mdp(*shape, bench.pick(50, 20)), sparse=shape)
 
 
 def _contest(
@@ -101,18 +100,24 @@ def _contest(
         yield Row(PART, f"{name}: expectation", "ms", ours, peer=named("quantecon"), note=f"it cannot: {refusal}")
 
 
-def _many_betas(bench: Bench, name: str, mdp: eb.FiniteMDP) -> Iterator[Row]:
-    """The values of a whole range of β in one call, against a call for each."""
+def _many_betas(bench: Bench, name: str, mdp: eb.FiniteMDP, **model: object) -> Iterator[Row]:
+    """The values of a whole range of β in one call, against a call for each, of ours and of QuantEcon."""
     betas = np.linspace(-0.5, 0.5, MANY)
     for found, beta in zip(eb.solve(mdp, betas), betas, strict=True):
         np.testing.assert_allclose(found.values, eb.solve(mdp, beta).values, rtol=1e-12, atol=1e-12)
-    times = race(
-        min(bench.rounds, 3),
-        together=per_unit(lambda: eb.solve(mdp, betas)),
-        alone=per_unit(lambda: [eb.solve(mdp, beta) for beta in betas]),
-    )
+    contestants: dict[str, Measure] = {
+        "together": per_unit(lambda: eb.solve(mdp, betas)),
+        "alone": per_unit(lambda: [eb.solve(mdp, beta) for beta in betas]),
+    }
+    if bench.peers is not None:
+        job = bench.peers["solvers"].prepare("quantecon_planning", horizon=mdp.horizon, repeats=MANY, **model)
+        contestants["quantecon"] = lambda: MANY * job.measure()
+    times = race(min(bench.rounds, 3), **contestants)
     what = f"{name} S = {mdp.n_states:,}, A = {mdp.n_actions}, H = {mdp.horizon}: {MANY} β in one call"
     yield compared(PART, what, times, ours="together", theirs="alone", peer=f"{MANY} calls of ours", unit="ms")
+    if "quantecon" in contestants:
+        peer = f"{MANY} calls of {named('quantecon')}"
+        yield compared(PART, what, times, ours="together", theirs="quantecon", peer=peer, unit="ms", note=EASIER)
 
 
 def _check_values(job: Job, mdp: eb.FiniteMDP) -> None:

@@ -16,6 +16,7 @@ from entropic_bpi.errors import InvalidProblemError
 
 __all__ = [
     "check_choice",
+    "check_device",
     "check_exponent",
     "check_finite",
     "check_flag",
@@ -125,6 +126,10 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
         listed = [repr(option) if "," in option else option for option in options]
         raise InvalidProblemError(f"{name} must be one of {', '.join(listed)}; got {shown(value)}")
     return str(value)
+
+
+def check_device(name: str, device: Any) -> str:
+    return check_choice(name, device, ("cpu", "gpu"))
 
 
 def check_list(name: str, value: Any) -> list[Any]:

@@ -25,12 +25,17 @@ from entropic_bpi._compile import allocating, compiled, inlined, inner
 __all__ = [
     "Lotteries",
     "Scale",
+    "anchors",
     "backup_best",
     "backward_induction",
+    "best_action",
+    "best_paid_action",
     "lottery_risk",
+    "products_of_rows",
     "reference",
     "risk_of_rows",
     "shared_risk_of_rows",
+    "terms_of",
 ]
 
 # Below this exponent e^{βv} is linear to the last bit relative to the risk, so β = 0 is exact.
@@ -70,15 +75,30 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 Terms = tuple[np.ndarray, np.ndarray, float, float, float]
 
 
-@compiled
-def reference(values: np.ndarray, beta: float) -> tuple[float, float, float, float]:
-    """Centre and top of ``values``, the largest absolute exponent about the centre, and the exponent of the top."""
-    low, high = values[0], values[0]
-    for value in values:
-        low, high = min(low, value), max(high, value)
+@inlined
+def anchors(low: float, high: float, beta: float) -> tuple[float, float, float, float]:
+    """Centre and top of values in this range, the largest absolute exponent about the centre, and that of the top."""
     centre = min(max(0.0, low), high)
     top = high if beta > 0 else low
     return centre, top, abs(beta) * max(high - centre, centre - low), beta * (top - centre)
+
+
+@inlined
+def terms_of(value: float, centre: float, top: float, reach: float, climb: float, beta: float) -> tuple[float, float]:
+    """The terms of a value in the near and in the far form; a near form out of range sends every row to the far one."""
+    above = value - centre
+    if reach < LINEAR_EXPONENT:
+        return above, value
+    return math.expm1(beta * above) if climb <= LARGEST_EXPONENT else -1.0, math.exp(beta * (value - top))
+
+
+@compiled
+def reference(values: np.ndarray, beta: float) -> tuple[float, float, float, float]:
+    """The ``anchors`` of these values."""
+    low, high = values[0], values[0]
+    for value in values:
+        low, high = min(low, value), max(high, value)
+    return anchors(low, high, beta)
 
 
 @compiled
@@ -101,16 +121,24 @@ def lottery_risk(probabilities: np.ndarray, values: np.ndarray, beta: float) -> 
     return top + math.log(total) / beta
 
 
+@inner
+def _paid_risk(
+    rows: Lotteries, rewards: np.ndarray, values: np.ndarray, beta: float, outcomes: np.ndarray, row: int
+) -> float:
+    """Risk of ``rewards + values`` over a row, on its own scale."""
+    begin, end = rows.indptr[row], rows.indptr[row + 1]
+    for j in range(begin, end):
+        outcomes[j - begin] = rewards[j] + values[rows.indices[j]]
+    return lottery_risk(rows.probabilities[begin:end], outcomes[: end - begin], beta)
+
+
 @allocating
 def risk_of_rows(rows: Arrays, rewards: np.ndarray, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
     """Risk of ``rewards + values`` over each of the rows ``which``, each on its own scale."""
     risks, outcomes = np.empty(which.size), np.empty(values.size)
-    indptr, indices, probabilities = rows  # once, since where references are counted each time costs one
+    lotteries = Lotteries(*rows)
     for i in range(which.size):
-        begin, end = indptr[which[i]], indptr[which[i] + 1]
-        for j in range(begin, end):
-            outcomes[j - begin] = rewards[j] + values[indices[j]]
-        risks[i] = lottery_risk(probabilities[begin:end], outcomes[: end - begin], beta)
+        risks[i] = _paid_risk(lotteries, rewards, values, beta, outcomes, which[i])
     return risks
 
 
@@ -130,6 +158,27 @@ def _dot(rows: Lotteries, terms: np.ndarray, row: int) -> float:
         total += rows.probabilities[j] * terms[np.uint64(rows.indices[j])]
         j += np.uint64(1)
     return total
+
+
+@allocating
+def products_of_rows(matrix: np.ndarray, terms: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """The rows ``which`` of a matrix times ``terms``, where they are; four sums at a time, for one would wait for itself."""
+    products, width = np.empty(which.size), np.uint64(terms.size)
+    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    for i in range(which.size):
+        row, j = np.uint64(which[i]), np.uint64(0)
+        a = b = c = d = 0.0
+        while j + three < width:
+            a += matrix[row, j] * terms[j]
+            b += matrix[row, j + one] * terms[j + one]
+            c += matrix[row, j + two] * terms[j + two]
+            d += matrix[row, j + three] * terms[j + three]
+            j += four
+        while j < width:
+            a += matrix[row, j] * terms[j]
+            j += one
+        products[i] = (a + b) + (c + d)
+    return products
 
 
 @inner
@@ -159,6 +208,40 @@ def shared_risk_of_rows(rows: Arrays, values: np.ndarray, scale: Terms, which: n
     return risks
 
 
+@inlined
+def best_action(
+    rows: Lotteries, rewards: np.ndarray, values: np.ndarray, scale: Scale, outcomes: np.ndarray, state: int
+) -> tuple[float, int]:
+    """Value and index of a state's best action, where rewards do not depend on the next state."""
+    n_actions, best, action, threshold = rewards.shape[1], -np.inf, 0, -np.inf
+    for a in range(n_actions):
+        value = _risk(rows, values, scale, outcomes, state * n_actions + a) + rewards[state, a]
+        better = value > threshold
+        best = value if better else best
+        action = a if better else action
+        threshold = best + TIE * abs(best)
+    return best, action
+
+
+@inner
+def best_paid_action(
+    rows: Lotteries,
+    rewards: np.ndarray,
+    values: np.ndarray,
+    beta: float,
+    outcomes: np.ndarray,
+    n_actions: int,
+    state: int,
+) -> tuple[float, int]:
+    """The same where they do: ``rewards`` of the entries of all rows."""
+    best, action, threshold = -np.inf, 0, -np.inf
+    for a in range(n_actions):
+        value = _paid_risk(rows, rewards, values, beta, outcomes, state * n_actions + a)
+        if value > threshold:
+            best, action, threshold = value, a, value + TIE * abs(value)
+    return best, action
+
+
 @inner
 def _backup_with_care(
     rows: Lotteries,
@@ -171,16 +254,8 @@ def _backup_with_care(
     policy: np.ndarray,
 ) -> None:
     """Best value and action of the states ``which``, from the values of all actions."""
-    n_actions = rewards.shape[1]
     for state in which:
-        best_value, best_action, threshold = -np.inf, 0, -np.inf
-        for a in range(n_actions):
-            value = _risk(rows, values, scale, outcomes, state * n_actions + a) + rewards[state, a]
-            better = value > threshold
-            best_value = value if better else best_value
-            best_action = a if better else best_action
-            threshold = best_value + TIE * abs(best_value)
-        best[state], policy[state] = best_value, best_action
+        best[state], policy[state] = best_action(rows, rewards, values, scale, outcomes, state)
 
 
 @inner
@@ -265,13 +340,9 @@ def backward_induction(
         for s in range(n_states):
             low = min(low, values[h + 1, s])
             high = max(high, values[h + 1, s])
-        centre, top = min(max(0.0, low), high), high if beta > 0.0 else low
-        linear = abs(beta) * max(high - centre, centre - low) < LINEAR_EXPONENT
-        in_range = beta * (top - centre) <= LARGEST_EXPONENT
+        centre, top, reach, climb = anchors(low, high, beta)
         for s in range(n_states):
-            above = values[h + 1, s] - centre
-            terms[0, s] = above if linear else math.expm1(beta * above) if in_range else -1.0
-            terms[1, s] = math.exp(beta * (values[h + 1, s] - top))
+            terms[0, s], terms[1, s] = terms_of(values[h + 1, s], centre, top, reach, climb, beta)
         row = h * n_states * n_actions % (indptr.size - 1)
         for s in range(n_states):
             threshold = -np.inf
@@ -280,7 +351,7 @@ def backward_induction(
                     total = 0.0
                     for j in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
                         total += probabilities[j] * terms[0, np.uint64(indices[j])]
-                    if linear:
+                    if reach < LINEAR_EXPONENT:
                         value = centre + total
                     elif total > SMALLEST_ARGUMENT - 1.0:
                         value = centre + math.log1p(total) / beta

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi._checks import check_policy, check_positive, check_probability
+from entropic_bpi._checks import check_device, check_policy, check_positive, check_probability
 from entropic_bpi._text import shown
 from entropic_bpi.assumption_tests import examine
 from entropic_bpi.certificate import Certificate, Circumstances, Logged
@@ -21,7 +21,7 @@ from entropic_bpi.evar import EVaR
 from entropic_bpi.log import Log
 from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.witness import Witness
-from entropic_bpi.settings import Settings, check_device, check_risk
+from entropic_bpi.settings import Settings, check_risk
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
 
 __all__ = ["Comparison", "certify"]

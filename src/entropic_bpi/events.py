@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -211,16 +212,10 @@ class BettingEvent(Event):
         problem, n = counts.problem, counts.ledger.visits
         union = math.log(max(sum(int(places.sum()) for _, places in _places(problem)), 1) / problem.delta)
         limit = 0.5 * math.log(math.pi) + special.gammaln(n + 1) - special.gammaln(n + 0.5)
-        values, outcomes, seen = _optimal_values(mdp, problem.beta), _outcomes(problem), _evidence(mdp, counts)
-        result = np.full(problem.n_rows, -np.inf)
-        for step, claimed in _places(problem):
-            outcome = values[step[seen.row] + 1, seen.state] + outcomes.rewards(problem, seen, step)
-            distance = -_growth(problem.beta, outcome - outcomes.best(problem, values, step)[seen.row])
-            mean = seen.of_row(np.add, seen.p * distance)
-            ratio = distance / np.where(mean > 0, mean, 1.0)[seen.group]
+        seen, result = _evidence(mdp, counts), np.full(problem.n_rows, -np.inf)
+        for claimed, ratio, told in _bets_of(mdp, problem, seen):
             wealth = _largest_wealth(seen.first, seen.times, ratio)
-            told = claimed[seen.rows] & (mean > 0)
-            excess = np.where(told, wealth - union - limit[seen.rows], -np.inf)
+            excess = np.where(claimed[seen.rows] & told, wealth - union - limit[seen.rows], -np.inf)
             result[seen.rows] = np.maximum(result[seen.rows], excess)
         return result
 
@@ -458,6 +453,44 @@ def _outcomes(problem: Problem) -> _Outcomes:
     slot = np.arange(len(row)) + np.repeat(slots.begin - np.cumsum(slots.used) + slots.used, slots.used)
     order = np.lexsort((slots.successor[slot], row))
     return _Outcomes(row[order], slots.successor[slot][order], slot[order])
+
+
+class _Bet(NamedTuple):
+    """At one step, d/pd of each (row, next state) of the evidence, and the rows where any outcome differs from the best.
+
+    ``claimed`` are the rows of the counts about which something is claimed at that step.
+    """
+
+    claimed: np.ndarray
+    ratio: np.ndarray
+    told: np.ndarray
+
+
+def _bets_of(mdp: FiniteMDP, problem: Problem, seen: _Evidence) -> Iterator[_Bet]:
+    keys, known = seen.row * problem.n_states + seen.state, _true_rows(mdp, problem)[0]
+    entry = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    if not np.array_equal(known[entry], keys):  # the impossible was seen
+        yield from _bets(mdp, problem, seen)
+        return
+    for claimed, ratio, told in _true_bets(mdp, problem):
+        yield _Bet(claimed, ratio[entry], told[entry][seen.first])
+
+
+@lru_cache(maxsize=8)
+def _true_bets(mdp: FiniteMDP, problem: Problem) -> list[_Bet]:
+    """Those of all possible transitions; ``told`` has one entry for each of them."""
+    keys, p = _true_rows(mdp, problem)
+    possible = _Evidence.of(*np.divmod(keys, problem.n_states), p, np.zeros(len(keys), dtype=np.int64))
+    return [bet._replace(told=bet.told[possible.group]) for bet in _bets(mdp, problem, possible)]
+
+
+def _bets(mdp: FiniteMDP, problem: Problem, seen: _Evidence) -> Iterator[_Bet]:
+    values, outcomes = _optimal_values(mdp, problem.beta), _outcomes(problem)
+    for step, claimed in _places(problem):
+        outcome = values[step[seen.row] + 1, seen.state] + outcomes.rewards(problem, seen, step)
+        distance = -_growth(problem.beta, outcome - outcomes.best(problem, values, step)[seen.row])
+        mean = seen.of_row(np.add, seen.p * distance)
+        yield _Bet(claimed, distance / np.where(mean > 0, mean, 1.0)[seen.group], mean > 0)
 
 
 def _growth(beta: float, x: np.ndarray) -> np.ndarray:

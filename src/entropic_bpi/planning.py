@@ -31,7 +31,7 @@ from numba import get_num_threads
 from scipy import optimize
 
 from entropic_bpi import _entropic
-from entropic_bpi._checks import check_finite, check_integer, check_memory, check_policy
+from entropic_bpi._checks import check_device, check_finite, check_integer, check_memory, check_policy
 from entropic_bpi.discounting import discounted, tail_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import SUM_TOLERANCE, FiniteMDP, Rows, check_model
@@ -66,6 +66,12 @@ _EXPANDED_AT_ONCE = 4_000_000
 _NO_GROWTH = np.empty((0, 0))
 # How many β share a reading of the transitions.
 _TOGETHER = 32
+# From this many probabilities and actions on, rows of a dense model that cannot be the best are worth finding ...
+_LARGE_MATRIX, _MANY_ACTIONS = 1 << 20, 4
+# ... unless their bounds differ by less than this share of the values, which is more than rounding makes of them.
+_ROUNDING = 1e-9
+# Rows of a matrix are copied before they are multiplied by another, so many numbers at a time, which the fast memory holds.
+_COPIED_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,13 +126,20 @@ class Evaluation:
 
 
 @overload
-def solve(mdp: FiniteMDP, beta: float, *, discount: float | None = None, horizon: int | None = None) -> Solution: ...
+def solve(
+    mdp: FiniteMDP, beta: float, *, discount: float | None = None, horizon: int | None = None, device: str = "cpu"
+) -> Solution: ...
 @overload
 def solve(
-    mdp: FiniteMDP, beta: Sequence[float] | np.ndarray, *, discount: float | None = None, horizon: int | None = None
+    mdp: FiniteMDP,
+    beta: Sequence[float] | np.ndarray,
+    *,
+    discount: float | None = None,
+    horizon: int | None = None,
+    device: str = "cpu",
 ) -> list[Solution]: ...
 def solve(
-    mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None
+    mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None, device: str = "cpu"
 ) -> Solution | list[Solution]:
     r"""Find an optimal policy of a known model.
 
@@ -136,13 +149,16 @@ def solve(
     beta : float or sequence of floats
         Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation. For several of
         them a list of solutions. A large dense model is read once a step for all of them, which takes a fraction of the time
-        of separate calls; otherwise it is the same as these.
+        of separate calls; otherwise, on a CPU, it is the same as these.
     discount : float, optional
         γ between 0 and 1: plan for the return discounted by γ a step that never ends, see
         :mod:`entropic_bpi.discounting`. The model's own horizon is then of no account.
     horizon : int, optional
         With ``discount``, how many steps to plan; what the others can add is the solution's ``tail``. Default: until γ^h is
         a billionth.
+    device : {"cpu", "gpu"}
+        Where to plan: ``"gpu"`` is for large sparse models, and reads them once for all β. It needs an NVIDIA GPU and the
+        extra ``gpu``. The values are the CPU's but for their last digits.
 
     Examples
     --------
@@ -160,29 +176,45 @@ def solve(
         mdp, tail = forever, tail_of(discount, forever.horizon, mdp.reward_range)
     elif horizon is not None:
         raise InvalidProblemError("horizon is for discounted returns, with discount=; this model's own is part of it")
-    if not (isinstance(beta, Sequence) or np.ndim(beta) > 0) or isinstance(beta, str):
-        return _solve_together(mdp, [check_finite("beta", beta)], tail)[0]
-    betas = [check_finite(f"beta[{i}]", b) for i, b in enumerate(beta)]
-    return [
+    is_one = not (isinstance(beta, Sequence) or np.ndim(beta) > 0) or isinstance(beta, str)
+    betas = [check_finite("beta", beta)] if is_one else [check_finite(f"beta[{i}]", b) for i, b in enumerate(beta)]
+    together = min(len(betas), _TOGETHER)
+    check_memory(f"solving {mdp!r}", 2 * together * mdp.horizon * mdp.n_states)
+    plan: _Plan = partial(_plan_here, mdp)
+    if check_device("device", device) == "gpu" and betas:
+        from entropic_bpi.planning_gpu import Planner
+
+        plan = Planner(mdp, together, max(map(abs, betas))).plan
+    solutions = [
         solution
         for first in range(0, len(betas), _TOGETHER)
-        for solution in _solve_together(mdp, betas[first : first + _TOGETHER], tail)
+        for solution in _solve_together(mdp, betas[first : first + _TOGETHER], tail, plan)
     ]
+    return solutions[0] if is_one else solutions
 
 
-def _solve_together(mdp: FiniteMDP, betas: list[float], tail: tuple[float, float]) -> list[Solution]:
-    check_memory(f"solving {mdp!r}", 2 * len(betas) * mdp.horizon * mdp.n_states)
+# Fills in values (β, H + 1, S) and policies (β, H, S).
+_Plan = Callable[[list[float], np.ndarray, np.ndarray], None]
+
+
+def _solve_together(mdp: FiniteMDP, betas: list[float], tail: tuple[float, float], plan: _Plan) -> list[Solution]:
     values = np.zeros((len(betas), mdp.horizon + 1, mdp.n_states))
     policies = np.empty((len(betas), mdp.horizon, mdp.n_states), dtype=np.int64)
-    if _shares_products(mdp):
-        _solve_by_steps(mdp, betas, values, policies)
-    else:
-        for i, beta in enumerate(betas):
-            _solve_alone(mdp, beta, values[i], policies[i])
+    plan(betas, values, policies)
     return [
         Solution(mdp, beta, policies[i], values[i], _start_risk(mdp, values[i, 0], beta), tail)
         for i, beta in enumerate(betas)
     ]
+
+
+def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
+    if _is_worth_bounds(mdp):
+        _solve_by_bounds(mdp, betas, values, policies)
+    elif _shares_products(mdp):
+        _solve_by_steps(mdp, betas, values, policies)
+    else:
+        for i, beta in enumerate(betas):
+            _solve_alone(mdp, beta, values[i], policies[i])
 
 
 def _shares_products(mdp: FiniteMDP) -> bool:
@@ -191,6 +223,11 @@ def _shares_products(mdp: FiniteMDP) -> bool:
     A sparse step is quicker one β after the other: the values of one stay in the fastest memory, those of many do not.
     """
     return not (mdp.is_sparse or mdp.next_state_rewards or _is_tiny(mdp))
+
+
+def _is_worth_bounds(mdp: FiniteMDP) -> bool:
+    is_large = mdp.n_actions >= _MANY_ACTIONS and mdp.n_states**2 * mdp.n_actions >= _LARGE_MATRIX
+    return is_large and mdp.stationary and not (mdp.is_sparse or mdp.next_state_rewards)
 
 
 def _is_tiny(mdp: FiniteMDP) -> bool:
@@ -269,13 +306,39 @@ def _plan_in_one_call(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: n
 
 def _solve_by_steps(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
     """Fill in ``values`` ``(β, H + 1, S)`` and ``policies`` ``(β, H, S)`` backwards."""
-    states = np.arange(mdp.n_states)
     for h in reversed(range(mdp.horizon)):
         tables = _tables_of_q_values(mdp, h, list(values[:, h + 1]), betas)
         for q_values, value, policy in zip(tables, values, policies, strict=True):
-            best = q_values.max(axis=1, keepdims=True)
-            policy[h] = (q_values >= best - _entropic.TIE * np.abs(best)).argmax(axis=1)
-            value[h] = q_values[states, policy[h]]
+            _choose_best(q_values, value[h], policy[h])
+
+
+def _solve_by_bounds(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
+    """The same for a large dense model with the same transitions at every step, of which it reads what may be the best.
+
+    A risk grows with its values, and by a constant with all of them. So from one step to the next that of a row grows by no
+    less than the value that grows least and no more than the one that grows most: bounds of every row, from when it was last
+    read, for nothing. A row that may be the best for one β is read for all.
+    """
+    low, high = np.zeros((2, len(betas), mdp.n_states, mdp.n_actions))  # the risk of values that are all 0
+    for h in reversed(range(mdp.horizon)):
+        rewards, after = mdp.step_rewards(h), values[:, h + 1]
+        if h < mdp.horizon - 1:
+            growth = after - values[:, h + 2]
+            low += growth.min(axis=1)[:, None, None]
+            high += growth.max(axis=1)[:, None, None]
+            room = _ROUNDING * (np.abs(after).max() + np.abs(rewards).max())
+            is_worse = high + rewards < (low + rewards).max(axis=2, keepdims=True) - room
+            rows = np.flatnonzero(~is_worse.all(axis=0))
+            for i, risks in enumerate(_dense_risks(mdp, h, list(after), betas, rows)):
+                low[i].reshape(-1)[rows] = high[i].reshape(-1)[rows] = risks
+        for i in range(len(betas)):  # what was not read is below the best of what was
+            _choose_best(high[i] + rewards, values[i, h], policies[i, h])
+
+
+def _choose_best(q_values: np.ndarray, value: np.ndarray, policy: np.ndarray) -> None:
+    best = q_values.max(axis=1, keepdims=True)
+    policy[:] = (q_values >= best - _entropic.TIE * np.abs(best)).argmax(axis=1)
+    value[:] = q_values[np.arange(len(q_values)), policy]
 
 
 def _evaluate_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
@@ -326,11 +389,11 @@ def _step_q_values(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> n
 def _tables_of_q_values(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float]) -> list[np.ndarray]:
     """The backup ``(S, A)`` at step ``h`` for each β and its ``values``."""
     shape = (mdp.n_states, mdp.n_actions)
+    rows = np.arange(shape[0] * shape[1])
     if mdp.next_state_rewards or mdp.is_sparse:
-        rows = np.arange(shape[0] * shape[1])
         risks = [_risk_of_rows(mdp, h, after, beta, rows) for after, beta in zip(values, betas, strict=True)]
     else:
-        risks = _dense_risks(mdp, h, values, betas)
+        risks = _dense_risks(mdp, h, values, betas, rows)
     tables = [each.reshape(shape) for each in risks]
     return tables if mdp.next_state_rewards else [table + mdp.step_rewards(h) for table in tables]
 
@@ -356,22 +419,35 @@ def _scale(values: np.ndarray, beta: float) -> _entropic.Terms:
         return near, np.exp(beta * (values - top)), centre, top, beta
 
 
-def _dense_risks(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float]) -> list[np.ndarray]:
-    """One matrix product for all rows and every β, a second one for those β of which some rows need the far form."""
+def _dense_risks(
+    mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float], which: np.ndarray
+) -> list[np.ndarray]:
+    """One matrix product for the rows ``which`` and every β, a second one for those β of which some need the far form."""
+    scales = [_scale(after, beta) for after, beta in zip(values, betas, strict=True)]
+    if len(scales) == 1:  # a library multiplies by a vector in another way than by a matrix of one column
+        sums = [_products(mdp, h, which, scales[0][0])]
+    else:
+        sums = list(_products(mdp, h, which, np.stack([scale[0] for scale in scales], axis=1)).T)
+    return [_risks_of_sums(mdp, h, which, *each) for each in zip(sums, values, scales, strict=True)]
+
+
+def _products(mdp: FiniteMDP, h: int, which: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """The rows ``which`` of a dense step times ``terms``; where a third is asked for, a library is faster with all."""
     kernel = mdp.step_kernel(h)
     assert kernel is not None
-    scales = [_scale(after, beta) for after, beta in zip(values, betas, strict=True)]
-    if (
-        len(scales) == 1
-    ):  # a product with a vector, which a library does in another way than with a matrix of one column
-        sums = [kernel @ scales[0][0]]
-    else:
-        sums = list((kernel @ np.stack([scale[0] for scale in scales], axis=1)).T)
-    return [_risks_of_sums(mdp, h, *each) for each in zip(sums, values, scales, strict=True)]
+    if 3 * len(which) >= len(kernel):
+        products = kernel @ terms
+        return np.asarray(products if len(which) == len(kernel) else products[which])
+    if terms.ndim == 1:
+        return _entropic.products_of_rows(kernel, terms, which)
+    size = max(1, _COPIED_AT_ONCE // mdp.n_states)
+    return np.concatenate([kernel[which[i : i + size]] @ terms for i in range(0, len(which), size)])
 
 
-def _risks_of_sums(mdp: FiniteMDP, h: int, sums: np.ndarray, values: np.ndarray, scale: _entropic.Terms) -> np.ndarray:
-    """The risks of ``values`` over all rows from the near ``sums``."""
+def _risks_of_sums(
+    mdp: FiniteMDP, h: int, which: np.ndarray, sums: np.ndarray, values: np.ndarray, scale: _entropic.Terms
+) -> np.ndarray:
+    """The risks of ``values`` over the rows ``which`` from their near ``sums``."""
     _, far, centre, top, beta = scale
     if beta == 0:
         return np.asarray(centre + sums)
@@ -380,14 +456,12 @@ def _risks_of_sums(mdp: FiniteMDP, h: int, sums: np.ndarray, values: np.ndarray,
         return np.asarray(centre + np.log1p(sums) / beta)
     risks = np.empty_like(sums)
     risks[is_near] = centre + np.log1p(sums[is_near]) / beta
-    kernel = mdp.step_kernel(h)
-    assert kernel is not None
-    sums = kernel @ far
+    sums = _products(mdp, h, which, far)
     is_far = ~is_near & (sums > _entropic.SMALLEST_SUM)
     risks[is_far] = top + np.log(sums[is_far]) / beta
     lost = np.flatnonzero(~is_near & ~is_far)
     if lost.size:
-        risks[lost] = _risk_of_rows(mdp, h, values, beta, lost)
+        risks[lost] = _risk_of_rows(mdp, h, values, beta, which[lost])
     return risks
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from entropic_bpi import methods
 from entropic_bpi._checks import (
     check_choice,
+    check_device,
     check_finite,
     check_flag,
     check_integer,
@@ -25,7 +26,7 @@ from entropic_bpi.log import Log
 from entropic_bpi.problem import REWARD_LAWS
 from entropic_bpi.types import Goal
 
-__all__ = ["CHECKS", "EVERY", "Settings", "check_device", "check_risk"]
+__all__ = ["CHECKS", "EVERY", "Settings", "check_risk"]
 
 EVERY = 0.0
 """The batch ratio of ``replan="every"``."""
@@ -55,10 +56,6 @@ def check_log(name: str, data: Any) -> Log:
     if not isinstance(data, Log):
         raise InvalidProblemError(f"{name} must be a Log, got {type(data).__name__}")
     return data
-
-
-def check_device(name: str, device: Any) -> str:
-    return check_choice(name, device, ("cpu", "gpu"))
 
 
 def check_method(name: str, method: Any) -> str:

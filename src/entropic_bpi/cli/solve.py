@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -82,6 +82,7 @@ def solve(
     horizon: HorizonOption = None,
     discount: DiscountOption = None,
     param: ParamOption = None,
+    device: Annotated[str, typer.Option(help="Where to plan for a beta: cpu, or gpu for large sparse models.")] = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Find an optimal policy of a known model, and the law of its return.
@@ -109,12 +110,17 @@ def solve(
     mdp = model_of(source, steps_of(source, horizon, discount), parse_params(param))
     if discount is not None:
         mdp = discounted(mdp, discount, horizon)
-    solution = planning.solve(mdp, risk["beta"]) if evar is None else solve_evar(mdp, evar)
+    if evar is None:
+        solution: Any = planning.solve(mdp, risk["beta"], device=device)
+    elif device == "cpu":
+        solution = solve_evar(mdp, evar)
+    else:
+        raise InvalidProblemError("--device gpu is for --beta: the entropic value at risk is planned on the CPU")
     law = _small_law(mdp, solution.policy)
     choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
     low, high = mdp.reward_range
     then = [
-        *again(context, "plan", without=("as_json",)),
+        *again(context, "plan", without=("as_json", "device")),
         "--eps",
         f"{(high - low) * mdp.horizon / 20:.1g}",
         "--delta",

@@ -26,6 +26,7 @@ from scipy.stats import binom
 from entropic_bpi import methods
 from entropic_bpi._checks import (
     check_choice,
+    check_device,
     check_finite,
     check_integer,
     check_list,
@@ -274,7 +275,7 @@ def validate(
     folder = check_path("folder", folder)
     _check_cases(study)
     check_probability("delta", delta)
-    if check_choice("device", device, ("cpu", "gpu")) == "gpu":
+    if check_device("device", device) == "gpu":
         if resume or workers or scheduler:
             raise InvalidProblemError("workers, scheduler and resume are for device='cpu'")
         cells, left_out = _for_gpu(_cells_of(study, chosen), delta)

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-import numba
-import numba.cuda
 import numpy as np
 from numba import float64, int64
 
+from entropic_bpi._gpu import THREADS, check_gpu, check_room, config, cuda, resident_blocks
 from entropic_bpi.counts import Ledger
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods import kl_states as kl
@@ -28,28 +26,8 @@ from entropic_bpi.problem import Frame, actions_at
 
 __all__ = ["WIDEST", "Planner"]
 
-# Numba's types say less of them than there is.
-cuda: Any = numba.cuda
-config: Any = numba.config
-
 WIDEST = 32
-THREADS, REGISTERS = 128, 96
-# Of the device's memory, this share is taken at most.
-MEMORY_SHARE = 0.9
-
-
-def check_gpu() -> None:
-    """Say what is missing, if there is no GPU to plan on."""
-    if config.ENABLE_CUDASIM:
-        return
-    if find_spec("numba_cuda") is None:
-        raise InvalidProblemError(
-            "device='gpu' needs numba-cuda: pip install 'entropic-bpi[gpu]'; or leave device='cpu'"
-        )
-    if not cuda.is_available():
-        raise InvalidProblemError(
-            "device='gpu' needs an NVIDIA GPU with its driver, and numba-cuda finds none here; leave device='cpu'"
-        )
+REGISTERS = 96
 
 
 class _Kernels(NamedTuple):
@@ -183,7 +161,9 @@ class Planner:
             )
         check_gpu()
         self.kernels = _kernels(1 << (rules.widest - 1).bit_length())
-        _check_memory([frame, rules, ledger, optimism, plan, plan])
+        records: tuple[Any, ...] = frame, rules, ledger, optimism, plan, plan
+        size = sum(part.nbytes for record in records for part in record if isinstance(part, np.ndarray))
+        check_room("this problem", size, "leave device='cpu'")
         self.frame, self.rules, self.ledger, self.optimism = map(self._copy, (frame, rules, ledger, optimism))
         self.plans = self._copy(plan), self._copy(plan)
         self.values = cuda.device_array((frame.n_states, frame.n_actions))
@@ -246,25 +226,5 @@ class Planner:
         """With as many blocks as can be on the device at once, which is what a barrier of the grid needs."""
         key = id(kernel)
         if key not in self.blocks:
-            self.blocks[key] = _resident_blocks(kernel, args)
+            self.blocks[key] = resident_blocks(kernel, args)
         kernel[self.blocks[key], THREADS](*args)
-
-
-def _resident_blocks(kernel: Any, args: tuple[Any, ...]) -> int:
-    if config.ENABLE_CUDASIM:  # its grids with a barrier have one block
-        return 1
-    types = tuple(kernel.typeof_pyval(arg) for arg in args)
-    kernel.compile(types)
-    return int(kernel.overloads[types].max_cooperative_grid_blocks(THREADS))
-
-
-def _check_memory(records: list[tuple[Any, ...]]) -> None:
-    needed = sum(part.nbytes for record in records for part in record if isinstance(part, np.ndarray))
-    if config.ENABLE_CUDASIM:
-        return
-    free = cuda.current_context().get_memory_info()[0]
-    if needed > MEMORY_SHARE * free:
-        raise InvalidProblemError(
-            f"this problem needs {needed / 2**30:.3g} GiB on the GPU, which has {free / 2**30:.3g} GiB free; "
-            "leave device='cpu'"
-        )

@@ -13,15 +13,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-import numba.cuda
 import numpy as np
 
 from entropic_bpi._compile import inner, serial
+from entropic_bpi._gpu import check_gpu, check_room, config, cuda
 from entropic_bpi.counts import Counts, Ledger, record
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.mdp import FiniteMDP
 from entropic_bpi.methods import kl, pairs
-from entropic_bpi.methods.kl_gpu import MEMORY_SHARE, check_gpu, config
 from entropic_bpi.methods.kl_records import (
     Candidate,
     Crowd,
@@ -31,10 +30,9 @@ from entropic_bpi.methods.kl_records import (
     Rows,
     Rules,
     Scratch,
-    new_crowd,
-    new_desk,
-    new_rows,
+    Sheets,
     new_scratch,
+    new_sheets,
 )
 from entropic_bpi.methods.kl_states import GIVEN
 from entropic_bpi.problem import Frame, Problem, row_of
@@ -44,12 +42,7 @@ from entropic_bpi.types import Behaviour
 
 __all__ = ["Runs", "launch", "why_not"]
 
-cuda: Any = numba.cuda
-
 THREADS = 64
-# Where the widest row has so many possible successors, the compiled kernel ends with a misaligned address on an H200; with
-# 2, 4 and 8 it does not, and under the simulator, which checks every index, none does.
-FAULTY_WIDTH = 3
 
 
 class Truth(NamedTuple):
@@ -72,11 +65,7 @@ class Orders(NamedTuple):
 class PairSheets(NamedTuple):
     """Working memory of the pair certificate."""
 
-    now: Relations
-    next: Relations
-    crowd: Crowd
-    rows: Rows
-    desk: Desk
+    sheets: Sheets
     occupied: np.ndarray
     turn: np.ndarray
 
@@ -198,24 +187,19 @@ def _pair_ratio(
     sheets: PairSheets,
 ) -> float:
     """``pairs.pair_ratio``, into ``sheets``; infinite if there are too many pairs."""
-    occupied, desk = sheets.occupied, sheets.desk
+    own, occupied = sheets.sheets, sheets.occupied
     for h in range(frame.steps):
         for s in range(frame.n_states + 1):
             occupied[h, s] = False
     if pairs._occupy(frame, rules, ledger, optimism, plan, occupied, pairs.MOST_PAIRS) > pairs.MOST_PAIRS:
         return np.inf
-    next, now, rho, rows = sheets.next, sheets.now, np.inf, _with_tolerance(sheets.rows, rules.tolerance)
+    next = own.next
     for x in range(frame.n_states + 1):
-        next.position[x], next.rho[x], desk.known[x] = 0, 1.0, -1
+        next.position[x], next.rho[x], own.desk.known[x] = 0, 1.0, -1
         for y in range(frame.n_states + 1):
             next.d[x, y], next.r[x, y] = 1.0, 1.0
-    for h in range(frame.steps - 1, -1, -1):
-        pairs._step(frame, rules, ledger, optimism, plan, h, occupied[h], sheets.crowd, rows, next, now, desk, scratch)
-        for s in range(frame.n_states):
-            sheets.turn[h, s] = now.turn[s] if occupied[h, s] else -1
-        rho = now.rho[frame.start]
-        next, now = now, next
-    return rho
+    own = Sheets(own.now, next, own.crowd, _with_tolerance(own.rows, rules.tolerance), own.desk)
+    return pairs.relate(frame, rules, ledger, optimism, plan, occupied, own, scratch, sheets.turn)
 
 
 @inner
@@ -353,9 +337,10 @@ def _relations(table: Relations, i: int) -> Relations:
 
 
 @inner
-def _pair_sheets(sheets: PairSheets, i: int) -> PairSheets:
+def _pair_sheets(all_sheets: PairSheets, i: int) -> PairSheets:
+    sheets = all_sheets.sheets
     crowd, rows, desk = sheets.crowd, sheets.rows, sheets.desk
-    return PairSheets(
+    own = Sheets(
         _relations(sheets.now, i),
         _relations(sheets.next, i),
         Crowd(crowd.action[i], crowd.best[i], crowd.worst[i], crowd.top[i], crowd.backup[i], crowd.gain[i]),
@@ -367,15 +352,17 @@ def _pair_sheets(sheets: PairSheets, i: int) -> PairSheets:
             desk.box[i], desk.known[i], desk.low[i], desk.high[i], desk.rank[i], desk.chosen[i], desk.scores[i],
             desk.left[i], desk.mass[i], desk.moved[i], desk.f[i], desk.work[i],
         ),
-        sheets.occupied[i],
-        sheets.turn[i],
     )  # fmt: skip
+    return PairSheets(own, all_sheets.occupied[i], all_sheets.turn[i])
 
 
 @cache
 def _kernel() -> Any:
-    # The simulator compiles nothing; a device, for minutes.
-    jit: Callable[[Callable[..., None]], Any] = cuda.jit if config.ENABLE_CUDASIM else cuda.jit(cache=True)
+    # The simulator compiles nothing; a device, for minutes. Line information is a must: what the compilers (NVVM of CUDA 13)
+    # make of the kernel without it reads a misaligned address where a row has three successors. With it every run is as on
+    # the CPU, and compute-sanitizer has nothing to say.
+    options = {} if config.ENABLE_CUDASIM else {"cache": True, "lineinfo": True}
+    jit: Callable[[Callable[..., None]], Any] = cuda.jit(**options)
 
     @jit
     def run_all(
@@ -463,8 +450,6 @@ def why_not(problem: Problem) -> str | None:
         return (
             "runs on a GPU need a known model and a beta: no unknown states, random rewards, ranges of returns or EVaR"
         )
-    if problem.slots.used.max() == FAULTY_WIDTH:
-        return f"rows of at most {FAULTY_WIDTH} possible successors fault on a GPU, for a reason not found yet"
     return None
 
 
@@ -481,8 +466,6 @@ def _records_of_all(problem: Problem, method: kl.KL, ledger: Ledger, runs: int) 
 
 def _check_room(one: Records, runs: int) -> None:
     """Say how much memory is needed, if there is not enough."""
-    if config.ENABLE_CUDASIM:
-        return
     size = 0
 
     def weigh(part: np.ndarray) -> np.ndarray:
@@ -491,11 +474,7 @@ def _check_room(one: Records, runs: int) -> None:
         return part
 
     _map(one, weigh)
-    free = cuda.current_context().get_memory_info()[0]
-    if size > MEMORY_SHARE * free:
-        raise InvalidProblemError(
-            f"{runs} runs need {size / 2**30:.3g} GiB on the GPU, which has {free / 2**30:.3g} GiB free: ask for fewer runs"
-        )
+    check_room(f"a study of {runs} runs", size, "ask for fewer runs")
 
 
 def _fresh_ledger(problem: Problem) -> Ledger:
@@ -548,13 +527,8 @@ def _one_of_each(problem: Problem, method: kl.KL, ledger: Ledger) -> Records:
     """The records of one run."""
     rules, n_states, n_actions = method.rules, problem.n_states, problem.n_actions
     choices, number = np.zeros((problem.steps, n_states), dtype=np.int64), np.zeros((), dtype=np.int64)
-    relations = pairs._new_relations(n_states, n_states)
     sheets = PairSheets(
-        now=relations,
-        next=relations,
-        crowd=new_crowd(n_states, n_actions),
-        rows=new_rows(rules, n_states * n_actions),
-        desk=new_desk(rules, n_states, n_states),
+        sheets=new_sheets(rules, n_states, n_actions, n_states),
         occupied=np.zeros((problem.steps, n_states + 1), dtype=np.bool_),
         turn=choices,
     )

@@ -21,11 +21,14 @@ __all__ = [
     "Rows",
     "Rules",
     "Scratch",
+    "Sheets",
     "Trial",
     "new_crowd",
     "new_desk",
+    "new_relations",
     "new_rows",
     "new_scratch",
+    "new_sheets",
 ]
 
 MAX_SHARED = 3
@@ -152,6 +155,11 @@ class Relations(NamedTuple):
     turn: np.ndarray
 
 
+def new_relations(n_states: int, occupied: int) -> Relations:
+    shape, names = (occupied + 1, occupied + 1), np.zeros((2, n_states + 1), dtype=np.int64)
+    return Relations(names[0], np.ones(shape), np.ones(shape), np.ones(n_states + 1), names[1])
+
+
 class Rows(NamedTuple):
     """What the occupied states of one step may do, written out: ``(rows,)``, ``(rows, slots)`` or ``(rows, successors)``.
 
@@ -253,4 +261,25 @@ def new_desk(rules: Rules, n_states: int, occupied: int) -> Desk:
         moved=np.empty((2, 1 + MAX_SHARED, widest)),
         f=np.empty((2, widest)),
         work=np.empty((2, widest)),
+    )
+
+
+class Sheets(NamedTuple):
+    """All that the pair certificate works on: the relations of one step and the next, and what serves every step."""
+
+    now: Relations
+    next: Relations
+    crowd: Crowd
+    rows: Rows
+    desk: Desk
+
+
+def new_sheets(rules: Rules, n_states: int, n_actions: int, occupied: int) -> Sheets:
+    """For at most so many ``occupied`` states at a step."""
+    return Sheets(
+        now=new_relations(n_states, occupied),
+        next=new_relations(n_states, occupied),
+        crowd=new_crowd(occupied, n_actions),
+        rows=new_rows(rules, occupied * n_actions),
+        desk=new_desk(rules, n_states, occupied),
     )

@@ -62,14 +62,13 @@ from entropic_bpi.methods.kl_records import (
     Rows,
     Rules,
     Scratch,
-    new_crowd,
-    new_desk,
-    new_rows,
+    Sheets,
     new_scratch,
+    new_sheets,
 )
 from entropic_bpi.problem import Frame, actions_at, row_of
 
-__all__ = ["MOST_PAIRS", "occupied_states", "pair_ratio", "relations"]
+__all__ = ["MOST_PAIRS", "occupied_states", "pair_ratio", "relate", "relations"]
 
 MOST_PAIRS = 1_800_000
 # Rounding of one bound, relative; more than what sums of a few hundred terms and exponents up to 600 can lose.
@@ -439,14 +438,11 @@ def _step(
     plan: Candidate,
     h: int,
     occupied: np.ndarray,
-    crowd: Crowd,
-    rows: Rows,
-    next: Relations,
-    now: Relations,
-    desk: Desk,
+    sheets: Sheets,
     scratch: Scratch,
 ) -> None:
     """Relate the occupied states of one step, from the relations of the next."""
+    now, next, crowd, rows, desk = sheets.now, sheets.next, sheets.crowd, sheets.rows, sheets.desk
     low, cap = (plan.z, optimism.z) if rules.sign > 0 else (optimism.z, plan.z)
     box = Box(low[h + 1], plan.high[h + 1], next.rho, cap[h + 1])
     now.position[-1] = 0  # elsewhere comes last
@@ -472,11 +468,6 @@ def _step(
     _close(now, count)
 
 
-def _new_relations(n_states: int, occupied: int) -> Relations:
-    shape, names = (occupied + 1, occupied + 1), np.zeros((2, n_states + 1), dtype=np.int64)
-    return Relations(names[0], np.ones(shape), np.ones(shape), np.ones(n_states + 1), names[1])
-
-
 def occupied_states(
     frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate
 ) -> np.ndarray | None:
@@ -486,19 +477,38 @@ def occupied_states(
     return occupied[:, :-1] if pairs <= MOST_PAIRS else None
 
 
+@compiled
+def relate(
+    frame: Frame,
+    rules: Rules,
+    ledger: Ledger,
+    optimism: Optimism,
+    plan: Candidate,
+    occupied: np.ndarray,
+    sheets: Sheets,
+    scratch: Scratch,
+    turn: np.ndarray,
+) -> float:
+    """How much better than the candidate any policy can be, and into ``turn`` ``(steps, S)`` where it turns from it."""
+    rho = np.inf
+    for h in range(frame.steps - 1, -1, -1):
+        _step(frame, rules, ledger, optimism, plan, h, occupied[h], sheets, scratch)
+        for s in range(frame.n_states):
+            turn[h, s] = sheets.now.turn[s] if occupied[h, s] else -1
+        rho = sheets.now.rho[frame.start]
+        sheets = Sheets(sheets.next, sheets.now, sheets.crowd, sheets.rows, sheets.desk)
+    return rho
+
+
 def relations(
     frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, occupied: np.ndarray
 ) -> Iterator[tuple[int, Relations]]:
     """The relations of the occupied states of each step, backwards; later ones overwrite them."""
-    widest = int(occupied.sum(axis=1).max())
-    next, now = _new_relations(frame.n_states, widest), _new_relations(frame.n_states, widest)
-    crowd, rows = new_crowd(widest, frame.n_actions), new_rows(rules, widest * frame.n_actions)
-    desk = new_desk(rules, frame.n_states, widest)
-    scratch = Scratch(*(layer[0] for layer in new_scratch(rules, frame.n_actions, 1)))
+    sheets, scratch = _memory(frame, rules, occupied)
     for h in reversed(range(frame.steps)):
-        _step(frame, rules, ledger, optimism, plan, h, occupied[h], crowd, rows, next, now, desk, scratch)
-        yield h, now
-        next, now = now, next
+        _step(frame, rules, ledger, optimism, plan, h, occupied[h], sheets, scratch)
+        yield h, sheets.now
+        sheets = sheets._replace(now=sheets.next, next=sheets.now)
 
 
 def pair_ratio(
@@ -508,8 +518,11 @@ def pair_ratio(
 
     ``optimism`` and ``plan`` are those of the gap certificate, from the same counts.
     """
-    rho, turn = np.inf, np.full(occupied.shape, -1)
-    for h, now in relations(frame, rules, ledger, optimism, plan, occupied):
-        rho = now.rho[frame.start]
-        turn[h, occupied[h]] = now.turn[:-1][occupied[h]]
+    turn = np.empty(occupied.shape, dtype=np.int64)
+    rho = relate(frame, rules, ledger, optimism, plan, occupied, *_memory(frame, rules, occupied), turn)
     return float(rho), turn
+
+
+def _memory(frame: Frame, rules: Rules, occupied: np.ndarray) -> tuple[Sheets, Scratch]:
+    sheets = new_sheets(rules, frame.n_states, frame.n_actions, int(occupied.sum(axis=1).max()))
+    return sheets, Scratch(*(layer[0] for layer in new_scratch(rules, frame.n_actions, 1)))
