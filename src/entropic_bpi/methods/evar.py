@@ -32,7 +32,8 @@ meet where the two are equal. Cells begin coarse, and the worst one is halved un
 for it.
 
 **Play.** At the λ with the largest optimistic :math:`h`, as ``method="kl"`` plays for β = -λ. Its candidate is tested once
-its own gap is small enough; where the test fails, what is played next is the challenger of the candidate there.
+its own gap is small enough; where the test fails, what is played next is the challenger of the candidate there and, in turn,
+the policy at the λ that leads, until its value is known to ε: then every λ that promises less passes.
 """
 
 from __future__ import annotations
@@ -344,7 +345,7 @@ class EVaRKL:
         failed, then, upper = self.marks
         leads = node.gap <= eps * (1 - CELL_SHARE)
         if leads and failed > 0 and self._fails(counts, plan.policy, float(failed), lower):
-            behaviour, leads = self._challenge(counts, plan.policy, float(failed), round), False
+            behaviour, leads = self._answer(counts, plan, node, float(failed), round), False
         if not (leads or counts.episodes >= TEST_GROWTH * then):
             lowest, highest = self.lowest + lower, max(self.lowest + lower, float(upper))
             return Plan(plan.policy, Bounds(lowest, highest, highest - lowest), behaviour)
@@ -356,7 +357,7 @@ class EVaRKL:
             self.marks[0] = blamed.lam
             self._remember(blamed)
             if leads:
-                behaviour = self._challenge(counts, plan.policy, blamed.lam, round)
+                behaviour = self._answer(counts, plan, node, blamed.lam, round)
         return Plan(plan.policy, Bounds(*claim[:3]), behaviour)
 
     def _leader(self, counts: Counts, round: int) -> tuple[float, Plan]:
@@ -386,10 +387,16 @@ class EVaRKL:
         self.pairs_tested[:] = counts.episodes, paired.gap, node.gap
         return not paired.gap <= limit
 
-    def _challenge(self, counts: Counts, policy: np.ndarray, lam: float, round: int) -> Behaviour:
-        """What the method at β = -λ plays against a policy."""
-        planner = self.planner(lam)
-        planner.bounds_of(counts, policy, pairs=False)
+    def _answer(self, counts: Counts, plan: Plan, leader: Node, failed: float, round: int) -> Behaviour:
+        """What to play when a candidate is good enough at the leading λ but not where it ``failed``: its challenger there.
+
+        In every second round it is the leader's own policy, until its value is known well enough: it may lead only because
+        nobody has looked. Afterwards no λ that promises less can fail.
+        """
+        if round % 2 == 0 and not leader.upper - leader.lower <= self.problem.eps * (1 - CELL_SHARE):
+            return plan.behaviour
+        planner = self.planner(failed)
+        planner.bounds_of(counts, plan.policy, pairs=False)
         return planner.challenger(round)
 
     def _remember(self, node: Node) -> None:
