@@ -56,6 +56,14 @@ def test_a_run_stops_with_a_true_certificate_that_is_verified(mdp, alpha):
     assert eb.verify(claim).ok
 
 
+def test_a_lambda_that_leads_only_because_nobody_has_looked_is_looked_at():
+    """At λ = 19 the candidate is certainly the best, and not known to be worse than what is best at λ = 31."""
+    mdp = eb.instances.garnet(3, 2, 2, horizon=3, seed=0)
+    found = identified(mdp, 0.1, eps=0.0123, replan=0.2, seed=5, max_episodes=100_000)
+    assert found.stopped
+    assert is_true(found.certificate, mdp)
+
+
 def test_negative_and_shifted_rewards_shift_the_claim_and_nothing_else():
     """Trap: of returns that are not counted from the smallest the grid lemma is false."""
     plain = eb.instances.garnet(3, 2, 2, horizon=3, seed=2)

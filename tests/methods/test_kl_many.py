@@ -12,8 +12,6 @@ from numba import njit
 
 import entropic_bpi as eb
 from entropic_bpi.experiments.gpu_study import values_of
-from entropic_bpi.methods.kl_many import launch
-from entropic_bpi.problem import Problem
 from entropic_bpi.sampling.philox import STREAM_SIZE, open_stream, uniform
 
 SIMULATED = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
@@ -95,7 +93,7 @@ import entropic_bpi as eb
 from entropic_bpi.experiments import Case, validate
 
 narrow, wide = eb.instances.garnet(3, 2, 2, horizon=2, seed=0), eb.instances.garnet(3, 2, 3, horizon=2, seed=0)
-cases = [Case("narrow", narrow, (1.0, -1.0), eps=0.1), Case("wide", wide, (1.0,), eps=0.1)]
+cases = [Case("narrow", narrow, (1.0, -1.0), eps=0.1), Case("wide", wide, (1.0,), eps=0.1, alphas=(0.5,))]
 found = validate(sys.argv[1], cases, rules=["KL, both", "paper, sharp constants"], runs=3, device="gpu")
 print(found.text)
 print([(cell["case"], cell["beta"], cell["runs"], cell["stopped"]) for cell in found.cells])
@@ -105,10 +103,10 @@ print([(cell["case"], cell["beta"], cell["runs"], cell["stopped"]) for cell in f
 def test_a_study_on_a_gpu_leaves_out_what_cannot_run_there_and_says_so(tmp_path):
     run = subprocess.run([sys.executable, "-c", STUDY, str(tmp_path)], env=SIMULATED, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert "6 runs in 2 cells" in run.stdout
-    assert "1 cells are left out: rows of at most 3 possible successors" in run.stdout
+    assert "9 runs in 3 cells" in run.stdout
+    assert "1 cells are left out: runs on a GPU need a known model and a beta" in run.stdout
     assert "3 cells are left out: a GPU has the KL method only" in run.stdout
-    assert "[('narrow', -1.0, 3, 3), ('narrow', 1.0, 3, 3)]" in run.stdout
+    assert "[('narrow', -1.0, 3, 3), ('narrow', 1.0, 3, 3), ('wide', 1.0, 3, 3)]" in run.stdout
     assert (tmp_path / "rates.csv").exists()
 
 
@@ -121,10 +119,3 @@ def test_the_judge_values_policies_as_evaluate_does(beta):
     policies = rng.integers(0, 2, (40, 3, 4))
     exact = [eb.evaluate(model, policy, beta).value for policy in policies]
     assert np.allclose(values_of(model, policies, beta), exact, rtol=1e-14, atol=0)
-
-
-def test_a_row_of_three_successors_is_refused_before_the_device_is_asked():
-    model = eb.instances.garnet(3, 2, 3, horizon=2, seed=0)
-    problem = Problem.from_mdp(model, beta=1.0, eps=0.1, delta=0.1, successors="model")
-    with pytest.raises(eb.InvalidProblemError, match="3 possible successors"):
-        launch(model, problem, 1, seed=0, replan=0.2)
