@@ -8,6 +8,7 @@ from functools import lru_cache
 from entropic_bpi.verification._intervals import Interval
 
 
+@lru_cache(maxsize=100_000)
 def stirling_error(x: Fraction) -> Interval:
     """c(x) = lnΓ(x) - (x - ½) ln x + x - ½ ln 2π, by its asymptotic series, which envelops it.
 
