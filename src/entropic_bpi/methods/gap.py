@@ -28,7 +28,7 @@ import numpy as np
 
 from entropic_bpi._compile import inlined, inner
 from entropic_bpi.counts import Ledger
-from entropic_bpi.methods.kl_ball import WHOLE_SIMPLEX, kl_extreme
+from entropic_bpi.methods.kl_ball import WHOLE_SIMPLEX, kl_extreme, kl_extremum
 from entropic_bpi.methods.kl_records import MAX_SHARED, Box, Deviation, Place, Rules, Scratch
 from entropic_bpi.problem import Frame, reward_step
 
@@ -46,7 +46,7 @@ __all__ = [
 
 # Relative precision of the search for `same`, and its length at most; its upper end is kept, so a coarse one is safe.
 SAME_TOLERANCE = 1e-4
-SAME_ITERATIONS = 100
+SAME_ITERATIONS, TANGENTS = 100, 12
 # Not worth a search: this close to 1 the difference is rounding.
 NEGLIGIBLE = 1e-12
 QUOTIENT_ROUNDING = 1e-15
@@ -93,14 +93,30 @@ def row_extreme(rules: Rules, ledger: Ledger, row: int, f: np.ndarray, sign: flo
 
 
 @inner
-def _tilted_excess(rules: Rules, ledger: Ledger, row: int, lam: float, scratch: Scratch) -> float:
-    """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere."""
-    size = ledger.used[row]
+def _tilted_excess(
+    rules: Rules, ledger: Ledger, row: int, lam: float, guess: float, scratch: Scratch
+) -> tuple[float, float, float]:
+    """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere.
+
+    With it how steeply it falls with λ, which is the mean of w under the q that attains it; and the solver's own w.
+    """
+    begin, size, n = ledger.begin[row], ledger.used[row], ledger.visits[row]
     rho, high, low, f = scratch.work[2], scratch.work[3], scratch.work[4], scratch.work[5]
     for j in range(size):
         excess = rho[j] - lam
         f[j] = excess * (high[j] if excess > 0.0 else low[j])
-    return row_extreme(rules, ledger, row, f, 1.0, scratch)
+    tally = ledger.tally[begin : begin + size]
+    value, nu, solved = kl_extremum(tally, f, size, n, rules.radius[row], 1.0, rules.tolerance, scratch.work, guess)
+    steep, rest, top, heaviest = 0.0, 1.0, -np.inf, 0.0
+    for j in range(size):
+        weight = high[j] if rho[j] > lam else low[j]
+        if f[j] > top:
+            top, heaviest = f[j], weight
+        if tally[j] > 0 and f[j] < nu:
+            q = tally[j] / n * ((nu - value) / (nu - f[j]) if nu < np.inf else 1.0)
+            steep += q * weight
+            rest -= q
+    return value, steep + max(rest, 0.0) * heaviest, solved
 
 
 @inner
@@ -132,26 +148,38 @@ def same_ratio(
     for j in range(size):
         high[j] *= unit
         low[j] *= unit
+    # The excess is convex and decreasing in λ: from the left its tangent's root is on the unsafe side, by little, and beyond
+    # how steep it is says how far the root can be. An end counts as safe only if its own computed value says so.
     left, right = floor, min(largest, ceiling)
-    left_value = _tilted_excess(rules, ledger, row, left, scratch)
-    if left_value <= 0.0:
+    value, steep, w = _tilted_excess(rules, ledger, row, left, 0.0, scratch)
+    if value <= 0.0:
         return left
-    right_value = _tilted_excess(rules, ledger, row, right, scratch)
-    if not right_value <= 0.0:
-        return right
-    # The excess is convex and decreasing in λ, so the chord's root is on the safe side; an end counts as safe only if
-    # its own computed value says so.
+    margin, right_value = 0.1 * rules.same_tolerance, np.inf
+    for _ in range(TANGENTS):
+        lam = left + value / steep
+        lam += margin * (lam - 1.0)
+        lam = lam if lam < right else right
+        further, steep, w = _tilted_excess(rules, ledger, row, lam, w, scratch)
+        if further <= 0.0:
+            if -further <= rules.same_tolerance * steep * (lam - 1.0):
+                return lam
+            right, right_value = lam, further
+            break
+        if lam == right:
+            return right
+        left, value, margin = lam, further, 2.0 * margin
+    # Where that was not enough, the chord's root, which is on the safe side, and the middle in turn.
     for iteration in range(SAME_ITERATIONS):
         if right - left <= rules.same_tolerance * (right - 1.0):
             break
-        chord = iteration % 2 == 0 and right_value < 0.0 and left_value < np.inf
-        share = left_value / (left_value - right_value) if chord else 0.5
+        chord = iteration % 2 == 0 and right_value < 0.0 and value < np.inf
+        share = value / (value - right_value) if chord else 0.5
         lam = left + (right - left) * min(max(share, 1e-3), 0.999)
-        value = _tilted_excess(rules, ledger, row, lam, scratch)
-        if value <= 0.0:
-            right, right_value = lam, value
+        further, steep, w = _tilted_excess(rules, ledger, row, lam, w, scratch)
+        if further <= 0.0:
+            right, right_value = lam, further
         else:
-            left, left_value = lam, value
+            left, value = lam, further
     return right
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from entropic_bpi._compile import compiled
 
-__all__ = ["kl_extreme"]
+__all__ = ["kl_extreme", "kl_extremum"]
 
 # Past this radius the ball is the whole simplex for all that doubles can tell.
 WHOLE_SIMPLEX = 60.0
@@ -61,8 +61,10 @@ def _start(p: np.ndarray, d: np.ndarray, size: int, x: float, top: float, mean: 
 
 
 @compiled
-def _depth(p: np.ndarray, d: np.ndarray, size: int, x: float, top: float, mean: float, tolerance: float) -> float:
-    """How far below the top the extreme mean is, in units of D: the maximum of w expm1(Σ p log1p(d/w) - x).
+def _depth(
+    p: np.ndarray, d: np.ndarray, size: int, x: float, top: float, mean: float, tolerance: float, guess: float
+) -> tuple[float, float]:
+    """How far below the top the extreme mean is, in units of D: the maximum of w expm1(Σ p log1p(d/w) - x); and that w.
 
     ``p`` and ``d`` list the seen values below the top; ``top`` is the mass at the top. Any w gives a depth that is safe.
     """
@@ -72,8 +74,8 @@ def _depth(p: np.ndarray, d: np.ndarray, size: int, x: float, top: float, mean: 
             logs += p[i] * math.log(d[i])
             inverse += p[i] / d[i]
         if logs + math.log(inverse) <= x:
-            return math.exp(logs - x) * (1.0 - (size + 4) * TERM_ROUNDING * (1.0 + x - logs))
-    w = _start(p, d, size, x, top, mean)
+            return math.exp(logs - x) * (1.0 - (size + 4) * TERM_ROUNDING * (1.0 + x - logs)), 0.0
+    w = guess if guess > 0.0 else _start(p, d, size, x, top, mean)
     low, high = 0.0, np.inf
     for iteration in range(MAX_ITERATIONS):
         logs = loss = square = 0.0
@@ -110,7 +112,7 @@ def _depth(p: np.ndarray, d: np.ndarray, size: int, x: float, top: float, mean: 
             break
         w = step
     depth = w * math.expm1(logs - x)
-    return max(0.0, depth - (size + 4) * TERM_ROUNDING * (depth + (depth + w) * logs))
+    return max(0.0, depth - (size + 4) * TERM_ROUNDING * (depth + (depth + w) * logs)), w
 
 
 @compiled
@@ -131,6 +133,25 @@ def kl_extreme(
         Radius of the ball ``KL(tally / n, q) <= x``; ``n = 0`` means no information.
     scratch : float array ``(2, at least size)``
     """
+    return kl_extremum(tally, f, size, n, x, sign, tolerance, scratch, 0.0)[0]
+
+
+@compiled
+def kl_extremum(
+    tally: np.ndarray,
+    f: np.ndarray,
+    size: int,
+    n: int,
+    x: float,
+    sign: float,
+    tolerance: float,
+    scratch: np.ndarray,
+    guess: float,
+) -> tuple[float, float, float]:
+    """The bound of :func:`kl_extreme`, the ν that gives it, and its w, which is a good ``guess`` for similar values.
+
+    ν is infinite where the bound is the mean, or where it says nothing. With ``sign`` -1 it belongs to ``-f``.
+    """  # fmt: skip
     top_value, seen_low, total, sum_of_all = -np.inf, np.inf, 0.0, 0.0
     for i in range(size):
         g = sign * f[i]
@@ -140,13 +161,13 @@ def kl_extreme(
             seen_low = min(seen_low, g)
             total += tally[i] * g
     if not abs(sum_of_all) < np.inf:  # max and min pass over a NaN in silence
-        return sign * np.inf
+        return sign * np.inf, np.inf, 0.0
     width = top_value - seen_low
     if n == 0 or size == 1 or not x < WHOLE_SIMPLEX or not width > 0.0:
-        return sign * top_value
+        return sign * top_value, np.inf, 0.0
     average, rounding = total / n, VALUE_ROUNDING * (abs(top_value) + abs(seen_low))
     if x <= 0.0:
-        return sign * min(top_value, average + rounding)
+        return sign * min(top_value, average + rounding), np.inf, 0.0
     p, d = scratch[0], scratch[1]
     seen, top, mean, share = 0, 0.0, 0.0, 1.0 / n
     for i in range(size):
@@ -158,8 +179,8 @@ def kl_extreme(
                 p[seen], d[seen] = share * tally[i], depth
                 mean += p[seen] * depth
                 seen += 1
-    value = top_value - width * _depth(p, d, seen, x, top, mean, tolerance)
+    deep, w = _depth(p, d, seen, x, top, mean, tolerance, guess)
+    value = top_value - width * deep
     value += VALUE_ROUNDING * abs(value)
-    if not value < top_value:
-        return sign * top_value
-    return sign * max(value, average)
+    best = max(value, average) if value < top_value else top_value
+    return sign * best, top_value + width * w, w
