@@ -521,13 +521,14 @@ def draw(rates: Table, cells: Table) -> Any:
 
     rules = list(dict.fromkeys(row["rule"] for row in cells))
     claims = list(dict.fromkeys(row["claim"] for row in rates))
+    colours = [*COLOURS, "0.6"]  # as many as there are claims
     figure = new_figure(10.0, 1.2 + 0.7 * len(rules))
     left, middle, right = figure.subplots(1, 3, sharey=True, width_ratios=(3, 2, 2))
     for i, claim in enumerate(claims):
         table = rows_where(rates, case=ALL, claim=claim)
         y = np.array([rules.index(row["rule"]) for row in table]) + 0.11 * (i - (len(claims) - 1) / 2)
         ends = 100 * np.stack([column(table, "low"), column(table, "high")])
-        colour = COLOURS[i % len(COLOURS)]
+        colour = colours[i % len(colours)]
         left.hlines(y, *ends, color=colour, lw=2)
         left.plot(100 * column(table, "rate"), y, ls="", marker="o", ms=3, color=colour, label=claim)
         left.plot(100 * column(table, "promised"), y, ls="", marker="|", ms=7, color=colour)
