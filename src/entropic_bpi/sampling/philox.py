@@ -1,4 +1,4 @@
-"""Counter-based random numbers: Philox-4x64-10, the generator of :class:`numpy.random.Philox`, on any device.
+"""Counter-based random numbers: Philox-4x64-10, the generator of ``numpy.random.Philox``, on any device.
 
 A stream is named by its key, and its place is a counter, so that as many streams as there are threads need no memory but
 that of the numbers that were drawn and not used yet. (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.)
