@@ -1,7 +1,7 @@
 """Whole runs of the KL method on a GPU, one thread each: thousands of small runs at once.
 
 Nothing of the method is written twice: the threads call the functions that plan on the CPU, and only what
-:class:`~entropic_bpi.methods.kl.KL` and the loop of a run do in Python is here once more. Every run has a stream of random
+``KL`` and the loop of a run do in Python is here once more. Every run has a stream of random
 numbers of its own. Records of all runs have the run as their first axis; on the device it is the one whose neighbours are
 neighbours in memory, so that threads that do the same read together.
 """
