@@ -173,7 +173,7 @@ def _small_bernstein_plan(bench: Bench) -> Row:
     def plain() -> bernstein.Result:
         return bernstein.plan(dense, rewards, beta=beta, delta=delta, constants="verified", start=bridge.start)
 
-    np.testing.assert_allclose(method.plan(counts, 0).upper, plain().upper, rtol=1e-9)
+    np.testing.assert_allclose(method.plan(counts, 0).bounds.upper, plain().upper, rtol=1e-9)
     times = race(bench.rounds, ours=full_plan(method, counts), NumPy=per_unit(plain))
     return compared(PART, "Bernstein plan, risky bridge", times, theirs="NumPy", peer=NUMPY, unit="ms")
 
