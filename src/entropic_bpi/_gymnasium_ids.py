@@ -18,7 +18,7 @@ from entropic_bpi.errors import InvalidProblemError
 
 __all__ = ["is_class_in_file", "maker_of", "register", "register_when_imported"]
 
-_HOME = "entropic_bpi.gymnasium_env"
+_HOME = "entropic_bpi.model.gymnasium_env"
 _IDS = {
     "entropic_bpi/RiskyBridge-v0": f"{_HOME}:make_risky_bridge",
     "entropic_bpi/RiverSwim-v0": f"{_HOME}:make_river_swim",

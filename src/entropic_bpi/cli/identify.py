@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi._files import locked, write_csv
-from entropic_bpi._text import certainty, printable
 from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import (
@@ -38,9 +36,11 @@ from entropic_bpi.cli._sources import (
     steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.files import locked, write_csv
+from entropic_bpi.tools.text import certainty, printable
 
 if TYPE_CHECKING:
-    from entropic_bpi.loop import Identification
+    from entropic_bpi.runs.loop import Identification
 
 # Seconds of compiling that are worth a word.
 SHORTEST_COMPILING = 0.1
@@ -254,7 +254,7 @@ def question(
     **others: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """What the options ask for: the model or environment, and the arguments of ``identify``."""
-    from entropic_bpi.instances.sources import is_environment
+    from entropic_bpi.model.instances.sources import is_environment
 
     model, given = _open_source(source, steps_of(source, horizon, discount), param, reward_range)
     if discount is not None or reward_range is not None:
@@ -275,7 +275,7 @@ def _open_source(
 ) -> tuple[Any, dict[str, Any]]:
     """The model to simulate, or the environment to play; and what ``identify`` must be told about it."""
     from entropic_bpi._gymnasium_ids import maker_of
-    from entropic_bpi.instances.sources import is_environment, model_of
+    from entropic_bpi.model.instances.sources import is_environment, model_of
 
     options = parse_params(param)
     if reward_range is None:
@@ -344,7 +344,7 @@ def _say_how_to_go_on(checkpoint: Path | None) -> None:
 
 
 def _write(out: Path, result: Identification) -> None:
-    from entropic_bpi import plots
+    from entropic_bpi.show import plots
 
     write_csv(out / HISTORY, result.history.dtype.names or (), result.history.tolist())
     plots.save(plots.interval(result.history, eps=result.certificate.eps, delta=result.certificate.delta), out / PLOT)
@@ -360,7 +360,7 @@ def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identifi
     import gymnasium
     import numpy as np
 
-    from entropic_bpi import plots
+    from entropic_bpi.show import plots
 
     world: Any = gymnasium.make(name, **parse_params(param)).unwrapped
     if hasattr(world, "desc"):

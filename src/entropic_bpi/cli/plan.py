@@ -13,7 +13,7 @@ from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.cli.identify import identify, question
 
 if TYPE_CHECKING:
-    from entropic_bpi.pilot import Declaration, Outlook, Pilot
+    from entropic_bpi.runs.trial import Declaration, Outlook, Pilot
 
 # Options of identify that end, keep or show a run.
 _OF_A_RUN = ("context", "max_episodes", "max_seconds", "out", "resume", "accept_errors", "announce", "as_json", "quiet")

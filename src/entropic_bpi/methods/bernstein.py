@@ -36,14 +36,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._checks import check_reach
-from entropic_bpi._compile import compiled, helper, inlined
-from entropic_bpi._ties import wins_tie
-from entropic_bpi.counts import Counts, Ledger, spare_slots
+from entropic_bpi.compile.decorators import compiled, helper, inlined
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.rates import log_8e, reached
-from entropic_bpi.problem import Frame, Problem, actions_at, row_of
-from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
+from entropic_bpi.methods.kl.rates import log_8e, reached
+from entropic_bpi.problem.counts import Counts, Ledger, spare_slots
+from entropic_bpi.problem.problem import Frame, Problem, actions_at, row_of
+from entropic_bpi.problem.ties import wins_tie
+from entropic_bpi.sources.simulator import Kernel, Simulator, play_episode
+from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
 __all__ = ["Bernstein"]
