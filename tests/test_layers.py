@@ -10,21 +10,12 @@ import entropic_bpi
 
 PACKAGE = Path(entropic_bpi.__file__).parent
 
-# From the bottom to the top, as docs/architecture.md draws them. A part may import its own layer and those below.
-LAYERS = {
-    "tools": "errors types _version _checks _compile _linking _files _text _ties _entropic _gpu "
-    "_interrupts _progress _workers",
-    "models": "mdp _model_file discounting planning planning_gpu evar instances theory gymnasium_env _gymnasium_ids",
-    "problems": "problem payments counts _facts _schema",
-    "sources": "sampling log",
-    "methods": "methods",
-    "records": "pace settings certificate choices checkpoint announcement events verification assumption_tests",
-    "runs": "loop identification pilot certification shortfall",
-    "studies": "learners sequential compare plots frontier policies report",
-    "experiments": "experiments",
-    "doors": "cli __init__ __main__",
-}
-HEIGHT = {part: height for height, parts in enumerate(LAYERS.values()) for part in parts.split()}
+# From the bottom to the top, as docs/architecture.md draws them. A folder may import those before it, never those after.
+LAYERS = [
+    *("errors", "types", "_version", "_gymnasium_ids", "tools", "compile", "model", "problem", "sources", "methods"),
+    *("certificate", "verification", "theory", "runs", "show", "lab", "cli", "__init__", "__main__"),
+]
+HEIGHT = {part: height for height, part in enumerate(LAYERS)}
 
 
 def module_name(path):

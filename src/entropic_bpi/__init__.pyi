@@ -51,6 +51,7 @@ from .runs.trial import Declaration as Declaration
 from .runs.trial import Outlook as Outlook
 from .runs.trial import Pilot as Pilot
 from .runs.trial import forecast as forecast
+from .show import plots as plots
 from .show import report as report
 from .sources.log import Log as Log
 from .types import END as END

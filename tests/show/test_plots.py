@@ -8,6 +8,7 @@ import pytest
 
 import entropic_bpi as eb
 from entropic_bpi import plots
+from entropic_bpi.lab.plots import regret
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_twelve_learners_can_be_told_apart_and_have_the_names_of_their_papers():
         name: [eb.Run(name, grid, np.array([1.0, 2.0 + i]), 0, np.zeros((1, 1), dtype=int), 0.0)]
         for i, name in enumerate(eb.learners.names()[:12])
     }
-    figure = plots.regret(runs)
+    figure = regret(runs)
     assert len({(line.get_color(), line.get_linestyle()) for line in figure.axes[0].get_lines()}) == 12
     assert {"UCB-Advantage", "RSVI2", "ROVI"} <= {text.get_text() for text in figure.legends[0].get_texts()}
 
@@ -78,7 +79,7 @@ def test_regret_is_log_log_with_a_legend_beside_the_curves(tmp_path):
     runs = {
         name: [eb.run(name, mdp, beta=1, episodes=50, seed=seed) for seed in range(3)] for name in ("rovi", "rsvi2")
     }
-    figure = plots.regret(runs, title="garnet")
+    figure = regret(runs, title="garnet")
     axes = figure.axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert labels(axes) == ("episodes", "regret (units of reward)")

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi import cli, plots
+from entropic_bpi.lab.plots import regret
 from entropic_bpi.tools.text import drawable, printable, shown
 
 TITLE, SURROGATE, MARKUP, RIGHT_TO_LEFT, LINES = "\x1b]0;pwn\x07", "\ud800", "[red]", "\u202eevil", "a\nverdict  fine"
@@ -97,8 +98,8 @@ def test_names_are_drawn_as_text(tmp_path):
     assert drawable("$x^$") == r"\$x^\$"
     run = eb.run("rsvi2", evil_model(("a", "b")), beta=1.0, episodes=3, seed=0)
     for name in EVIL:
-        plots.save(plots.regret({name: [run]}, title=name), tmp_path / "regret.png")
-    figure = plots.regret({"$x^$": [run]}, title=r"a\$b$")
+        plots.save(regret({name: [run]}, title=name), tmp_path / "regret.png")
+    figure = regret({"$x^$": [run]}, title=r"a\$b$")
     title = figure.axes[0].title
     assert title._preprocess_math(title.get_text()) == (r"a\$b$", False)
 

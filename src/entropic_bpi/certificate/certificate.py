@@ -29,7 +29,7 @@ from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProbl
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
-from entropic_bpi.runs.verdicts import LEVEL, REJECTED_FROM
+from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_integer, check_path, check_policy, check_positive, check_probability
 from entropic_bpi.tools.files import write_text_atomically

@@ -18,7 +18,6 @@ import numpy as np
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.runs.loop import Identification
 from entropic_bpi.sources.environment import made
 from entropic_bpi.tools.checks import check_integer, check_path, check_seed
 from entropic_bpi.tools.files import write_csv, write_text_atomically
@@ -62,8 +61,7 @@ class Policy:
     @classmethod
     def load(cls, source: Any, unseen: Any = _NOTHING) -> Policy:
         """The policy of a certificate, the result of a run, a certificate's file, or a folder that a command wrote."""
-        if isinstance(source, Identification):
-            source = source.certificate
+        source = getattr(source, "certificate", source)
         if not isinstance(source, Certificate):
             if not isinstance(source, (str, os.PathLike)):
                 raise InvalidProblemError(
@@ -175,9 +173,9 @@ class Rollout:
 
     def plot(self) -> Figure:
         """The returns as a histogram."""
-        from entropic_bpi.show import plots
+        import entropic_bpi
 
-        return plots.returns(self.returns)
+        return entropic_bpi.plots.returns(self.returns)
 
     def __repr__(self) -> str:
         low, middle, high = np.quantile(self.returns, (0.05, 0.5, 0.95))

@@ -216,10 +216,11 @@ def _relation(verdict: Verdict) -> str:
 
 
 def _write_regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> None:
+    from entropic_bpi.lab.plots import regret
     from entropic_bpi.show import plots
 
     write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), _curves(runs))
-    plots.save(plots.regret(runs, title=title), out / PLOT)
+    plots.save(regret(runs, title=title), out / PLOT)
 
 
 def _setting(source: str, settings: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from entropic_bpi.types import Bounds, Claim, Plan
 
 __all__ = ["Method", "check_device", "check_options", "find", "make", "names", "register"]
 
-_BUILT_IN = {"kl": "KL", "bernstein": "Bernstein"}
+_BUILT_IN = {"kl": ("kl.method", "KL"), "bernstein": ("bernstein", "Bernstein")}
 _REGISTERED: dict[str, type[Method]] = {}
 
 
@@ -78,7 +78,8 @@ def find(name: str) -> type[Method]:
     check_choice("method", name, names())
     if name in _REGISTERED:
         return _REGISTERED[name]
-    found: type[Method] = getattr(import_module(f"entropic_bpi.methods.{name}"), _BUILT_IN[name])
+    module, attribute = _BUILT_IN[name]
+    found: type[Method] = getattr(import_module(f"entropic_bpi.methods.{module}"), attribute)
     return found
 
 

@@ -107,7 +107,7 @@ class Front:
 
     def plot(self, path: str | Path | None = None, *, alpha: float = 0.05) -> Figure:
         """Risk against reward: :func:`entropic_bpi.show.plots.front`; also written to ``path`` as PNG, if there is one."""
-        from entropic_bpi.show import plots
+        from entropic_bpi import plots
 
         figure = plots.front(self, alpha=alpha)
         if path is not None:

@@ -236,7 +236,7 @@ class Problem:
 
     @cached_property
     def tail(self) -> tuple[float, float]:
-        """Between what is earned after the horizon, where returns are discounted; see :mod:`entropic_bpi.model.discounting`."""
+        """Range of what is earned after the horizon, for discounted returns; see :mod:`entropic_bpi.model.discounting`."""
         return tail_of(self.discount, self.horizon, self.reward_range)
 
     @property

@@ -138,9 +138,9 @@ def identify(
         narrower than what the rewards allow. An episode outside ends the run with an error.
     discount : float, optional
         γ between 0 and 1: the return is discounted by γ a step and never ends, and so is the claim: what comes after the
-        horizon is part of the bounds (:mod:`entropic_bpi.model.discounting`). Unless given, the horizon is the smallest one that
-        leaves at most ε/10 to either side; a FiniteMDP's own is of no account, its transitions and rewards must be the same
-        at every step, and ``stationary`` defaults to True. Needs ``method="kl"``.
+        horizon is part of the bounds (:mod:`entropic_bpi.model.discounting`). Unless given, the horizon is the smallest
+        one that leaves at most ε/10 to either side; a FiniteMDP's own is ignored, its transitions and rewards must be the
+        same at every step, and ``stationary`` defaults to True. Needs ``method="kl"``.
     data : Log, optional
         Start from this log of the same environment, whose states and actions are labelled by observations and actions, and
         play on. Its episodes count as played; steps beyond the horizon are not used. Needs ``method="kl"``, whose

@@ -1,6 +1,7 @@
 """Before a run: what it would probably take, and which declarations would help, by short pilots of it.
 
-A pilot is the run itself, ended early; its own last gaps say how much longer it would go on (:mod:`entropic_bpi.runs.timings`).
+A pilot is the run itself, ended early; its own last gaps say how much longer it would go on
+(:mod:`entropic_bpi.runs.timings`).
 Then each declaration that could be true is made, alone and all of them together, and the pilot is flown again. What a
 model is known to have is read from the model. Of an environment nobody knows: a declaration that fits all that was seen is
 tried, and the factor that is told is what it would bring *if* it is true. Nothing is certified by any of this.

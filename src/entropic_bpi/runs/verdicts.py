@@ -14,15 +14,13 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Witness
+from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, LEVEL, REJECTED_FROM, Witness
 from entropic_bpi.sources.homogeneity import OneLaw
 from entropic_bpi.tools.checks import LARGEST_REACH
 from entropic_bpi.types import Evidence
 
-__all__ = ["LEVEL", "REJECTED_FROM", "examine"]
+__all__ = ["examine"]
 
-LEVEL = 0.01
-REJECTED_FROM = math.log(1 / LEVEL)
 _MOST_SUSPECTS = 3
 _SMALLEST_EXPONENT = 1e-5
 _SOLVED = 1e-9

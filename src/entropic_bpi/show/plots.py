@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,12 @@ from entropic_bpi.tools.text import certainty, drawable
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
-    from entropic_bpi.lab.learners import Run
     from entropic_bpi.model.frontier import Front
     from entropic_bpi.runs.data_needs import Missing
 
 __all__ = [
     "COLOURS",
+    "DASHES",
     "front",
     "grid",
     "interval",
@@ -28,7 +28,6 @@ __all__ = [
     "new_figure",
     "plain_numbers",
     "policy",
-    "regret",
     "save",
     "spectrum",
     "tidy",
@@ -36,7 +35,7 @@ __all__ = [
 
 #: Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_DASHES = ("-", "--", ":", "-.")
+DASHES = ("-", "--", ":", "-.")
 _DPI = 200
 _MOST_STATES = 30
 _MOST_POLICIES = 14
@@ -318,33 +317,5 @@ def returns(values: np.ndarray) -> Figure:
     axes.set_xlabel("return of an episode")
     axes.set_ylabel("episodes")
     axes.legend(frameon=False)
-    tidy(axes)
-    return figure
-
-
-def regret(runs: Mapping[str, Sequence[Run]], *, title: str = "") -> Figure:
-    """Mean regret of each learner over its seeds, and a band from the smallest to the largest.
-
-    On a logarithmic axis the range over the seeds reads better than an interval for the mean, which may reach below 0.
-    Lines differ in colour and dashes, so that up to 28 of them can be told apart, in print without colours four.
-    """
-    from entropic_bpi.lab.learners import title as name_of
-
-    figure = new_figure(6.4, 4.0)
-    axes = figure.subplots()
-    floor = np.inf
-    for i, (learner, each) in enumerate(runs.items()):
-        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": _DASHES[i % len(_DASHES)]}
-        grid = each[0].grid
-        curves = np.array([run.regret for run in each])
-        mean = curves.mean(axis=0)
-        axes.plot(grid, mean, label=drawable(name_of(learner)), linewidth=1.4, **style)
-        axes.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15, linewidth=0)
-        floor = min(floor, mean[mean > 0].min(initial=np.inf))
-    axes.set(xscale="log", yscale="log", xlabel="episodes", ylabel="regret (units of reward)")
-    if np.isfinite(floor):
-        axes.set_ylim(bottom=floor / 2)
-    axes.set_title(drawable(title), fontsize="medium")
-    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     tidy(axes)
     return figure

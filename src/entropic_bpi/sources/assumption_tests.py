@@ -31,7 +31,12 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.sources.homogeneity import OneLaw, Tally
 from entropic_bpi.types import Transitions
 
-__all__ = ["BEFORE_THE_FIRST", "CELLS", "Batch", "Visit", "Witness"]
+__all__ = ["BEFORE_THE_FIRST", "CELLS", "LEVEL", "REJECTED_FROM", "Batch", "Visit", "Witness"]
+
+LEVEL = 0.01
+"""The probability with which a test may ever reject what is true."""
+REJECTED_FROM = math.log(1 / LEVEL)
+"""The logarithm of the evidence from which a test rejects."""
 
 BEFORE_THE_FIRST = -1
 """The previous state at the first step of an episode."""

@@ -1,10 +1,10 @@
 """The guarantee, measured: how often its events fail, and how often a returned policy is not what it was certified to be.
 
 A *case* is a model with risk parameters, or levels of the entropic value at risk, and an accuracy; a *cell* is a case at
-one of them under one rule of :data:`~entropic_bpi.lab.experiments.rules.RULES`. Each cell has many runs, watched plan by plan
-by a :class:`~entropic_bpi.lab.experiments.referee.Referee` who knows the true model. A proportion comes with the exact binomial
-interval of Clopper and Pearson. It contradicts the theory if so many failures would be too unlikely at the rate that is
-promised: with probability below 1 % in any of the rows together.
+one of them under one rule of :data:`~entropic_bpi.lab.experiments.rules.RULES`. Each cell has many runs, watched plan by
+plan by a :class:`~entropic_bpi.lab.experiments.referee.Referee` who knows the true model. A proportion comes with the
+exact binomial interval of Clopper and Pearson. It contradicts the theory if so many failures would be too unlikely at
+the rate that is promised: with probability below 1 % in any of the rows together.
 """
 
 from __future__ import annotations

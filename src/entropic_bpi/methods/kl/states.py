@@ -1,6 +1,7 @@
 """What one action or one state costs in a plan of the KL method: the functions that both its CPU and its GPU loops call.
 
-The formulas are those of :mod:`entropic_bpi.methods.kl.method`; records are passed in, and what is found is written into them.
+The formulas are those of :mod:`entropic_bpi.methods.kl.method`; records are passed in, and results are written into
+them.
 """
 
 from __future__ import annotations
