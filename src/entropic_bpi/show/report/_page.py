@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.runs.data_needs import Row, limits
-from entropic_bpi.runs.verdicts import REJECTED_FROM
+from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.show.report._charts import fall_of_the_gap, law_of_the_return
 from entropic_bpi.show.report._policy import Line, policy_of
 from entropic_bpi.show.report._returns import EPISODES, expected_returns
