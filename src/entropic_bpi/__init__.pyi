@@ -29,7 +29,7 @@ from .model.frontier import front as front
 from .model.gymnasium_env import as_gymnasium as as_gymnasium
 from .model.instances.gymnasium_table import from_gymnasium as from_gymnasium
 from .model.mdp import FiniteMDP as FiniteMDP
-from .model.mdp import Rows as Rows
+from .model.mdp import SparseTransitions as SparseTransitions
 from .model.planning import Evaluation as Evaluation
 from .model.planning import ReturnLaw as ReturnLaw
 from .model.planning import ReturnLawBracket as ReturnLawBracket
@@ -48,8 +48,8 @@ from .runs.data_needs import missing as missing
 from .runs.identification import identify as identify
 from .runs.loop import Identification as Identification
 from .runs.trial import Declaration as Declaration
-from .runs.trial import Outlook as Outlook
-from .runs.trial import Pilot as Pilot
+from .runs.trial import RunForecast as RunForecast
+from .runs.trial import TrialRun as TrialRun
 from .runs.trial import forecast as forecast
 from .show import plots as plots
 from .show import report as report

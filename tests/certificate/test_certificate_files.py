@@ -95,8 +95,8 @@ def put(content, *path_and_value):
         (("claim", "reached", None), "claim.reached must be"),
         (("assumptions", []), "the assumptions are not"),
         (("constants", "sharp"), "constants of method 'kl' must be one of None"),
-        (("circumstances", "announcement", "x"), "announcement must be a digest"),
-        (("circumstances", "ignored", ["beta"]), "circumstances.ignored must name"),
+        (("provenance", "preregistration", "x"), "preregistration must be a digest"),
+        (("provenance", "ignored", ["beta"]), "provenance.ignored must name"),
         (("extra", 1), "the certificate must be an object with the keys"),
     ],
 )

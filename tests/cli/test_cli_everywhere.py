@@ -26,7 +26,7 @@ CALLS = {
     "instances": "",
     "solve": "risky-bridge --beta -1",
     "front": "risky-bridge --betas -1 1",
-    "plan": f"{QUESTION} --pilot-episodes 20",
+    "plan": f"{QUESTION} --trial-episodes 20",
     "identify": f"{QUESTION} --out {{new}}",
     "certify": "log.csv --episode e --step t --state s --action a --reward r --beta -1 --delta 0.1 --horizon 1 "
     "--reward-range 0 1 --all-truncated --out {new}",
@@ -117,7 +117,7 @@ def test_every_command_has_an_object_for_an_error(command):
 def test_a_shell_completes_commands_and_options():
     asked = {"_ENTROPIC_BPI_COMPLETE": "complete_bash", "COMP_WORDS": "entropic-bpi plan --pilot", "COMP_CWORD": "2"}
     done = subprocess.run([COMMAND], env={**os.environ, **asked}, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["--pilot-seconds", "--pilot-episodes"]
+    assert done.stdout.split() == ["--trial-seconds", "--trial-episodes"]
     # Which shell it is would be read from the processes above this one, and there may be none.
     told = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     shown = subprocess.run([COMMAND, "--show-completion", "bash"], env=told, capture_output=True, text=True, check=True)
@@ -125,7 +125,7 @@ def test_a_shell_completes_commands_and_options():
 
 
 def test_the_plan_ends_with_the_run_and_what_is_true_and_helps(call):
-    words = "risky-bridge --beta 2.5 --eps 1 --delta 0.1 --pilot-episodes 2000 --seed 1 -p horizon=5"
+    words = "risky-bridge --beta 2.5 --eps 1 --delta 0.1 --trial-episodes 2000 --seed 1 -p horizon=5"
     result = typed("plan", words)
     assert "true of the model" in result.stdout
     expected = "next: entropic-bpi identify risky-bridge --eps 1 --delta 0.1 --beta 2.5 --seed 1 --param horizon=5 "

@@ -139,7 +139,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["risky-bridge", "--beta", "-2", "--eps", "0.1", "--delta", "0.2", "--method", "bernstein"],
         *["--constants", "sharp", "--stationary", "--successors", tmp_path / "mask.npy", "--replan", "0.5"],
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
-        *["--accept-errors", "--announce", "run.json", "--max-successors", "2", "--return-range", "-1", "3"],
+        *["--accept-errors", "--preregister", "run.json", "--max-successors", "2", "--return-range", "-1", "3"],
         *["--rewards", "random", "--max-states", "4", "--num-envs", "2", "--discount", "0.9", "--max-seconds", "60"],
         *["--device", "gpu"],
     )
@@ -166,7 +166,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "ties": "lowest",
         "device": "gpu",
         "accept_errors": True,
-        "announce": Path("run.json"),
+        "preregister": Path("run.json"),
         "checkpoint": None,
         "progress": True,
     }
@@ -323,7 +323,7 @@ def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(
     )
     words = ["gym:Stumbling-v0", "--horizon", "2", "--reward-range", "0", "1", "--beta", "-1", "--eps", "1e-6"]
     words += ["--delta", "0.1", "--max-episodes", "100", "--seed", "1", "--out", tmp_path / "run"]
-    words += ["--announce", tmp_path / "a"]
+    words += ["--preregister", tmp_path / "a"]
     lost = invoke(*words)
     assert lost.exit_code == 2
     assert "raised ConnectionError: lost" in lost.output
@@ -336,8 +336,8 @@ def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(
     assert accepted.exit_code == 0, accepted.output
     assert "raised an error once and the run went on" in " ".join(accepted.output.split())
     claim = eb.Certificate.load(tmp_path / "run" / "certificate.json")
-    announcement = hashlib.sha256((tmp_path / "a").read_bytes()).hexdigest()
-    assert (claim.circumstances.errors, claim.circumstances.announcement) == (1, announcement)
+    preregistration = hashlib.sha256((tmp_path / "a").read_bytes()).hexdigest()
+    assert (claim.provenance.errors, claim.provenance.preregistration) == (1, preregistration)
     assert eb.verify(tmp_path / "run" / "certificate.json").ok
 
 

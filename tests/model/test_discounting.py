@@ -260,13 +260,13 @@ class TestEnvironments:
         assert certificate.lower <= own <= best <= certificate.upper
         assert best - own <= certificate.gap
         assert eb.verify(certificate).ok, eb.verify(certificate).problems
-        assert certificate.circumstances.tests.returns <= best
+        assert certificate.provenance.tests.returns <= best
 
     def test_several_copies_discount_their_returns_as_one_does(self):
         options = {"discount": 0.5, "reward_range": (-0.2, 1.0), "max_episodes": 200, "eps": 0.5, "seed": 4}
         for copies in (1, 3):
             found = eb.identify(Lamp, **GOAL, **options, num_envs=copies)
-            assert found.certificate.circumstances.tests.returns <= 2.0
+            assert found.certificate.provenance.tests.returns <= 2.0
             assert found.certificate.lower <= endless_value(Lamp.kernel, Lamp.rewards, -1.0, 0.5)
 
     def test_evar_of_a_discounted_run_is_refused(self, result):

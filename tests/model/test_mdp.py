@@ -16,7 +16,7 @@ from reference.models import Draw, draws, sparse_form
 from scipy import sparse
 
 import entropic_bpi as eb
-from entropic_bpi import FiniteMDP, InvalidModelError, Rows
+from entropic_bpi import FiniteMDP, InvalidModelError, SparseTransitions
 from entropic_bpi.model import mdp as mdp_module
 
 H, S, A = 4, 5, 3
@@ -99,7 +99,7 @@ def test_sparse_input_stays_sparse():
     mdp = FiniteMDP([matrix], np.zeros((n_states, 1)), horizon=2)
     assert mdp.is_sparse
     assert len(mdp.rows.indices) == n_states
-    assert isinstance(mdp.transitions, Rows)
+    assert isinstance(mdp.transitions, SparseTransitions)
 
 
 @pytest.mark.parametrize("kind", ["csr_array", "csc_array", "coo_array", "lil_matrix", "dok_matrix", "bsr_array"])
@@ -115,7 +115,9 @@ def test_repeated_entries_of_a_sparse_matrix_add_up_and_zeros_vanish():
 
 
 def test_explicit_zeros_in_rows_are_not_possible_transitions():
-    rows = Rows(np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.array([1.0, 0.0, 0.0, 1.0]), np.array([0, 9.0, 9.0, 1]))
+    rows = SparseTransitions(
+        np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.array([1.0, 0.0, 0.0, 1.0]), np.array([0, 9.0, 9.0, 1])
+    )
     mdp = FiniteMDP(rows, (2, 1), horizon=2)
     assert mdp.rows.probabilities.tolist() == [1.0, 1.0]
     assert mdp.reward_range == (0.0, 1.0)
@@ -218,7 +220,7 @@ def test_changing_the_input_afterwards_changes_nothing(order):
     start = np.full(S, 0.2)
     thin = [sparse.csr_array(kernel[:, a]) for a in range(A)]
     rows = FiniteMDP(thin, rewards(), horizon=H).rows
-    mine = Rows(rows.indptr.copy(), rows.indices.copy(), rows.probabilities.copy())
+    mine = SparseTransitions(rows.indptr.copy(), rows.indices.copy(), rows.probabilities.copy())
     models = [FiniteMDP(form, given_rewards, horizon=H, start=start) for form in (kernel, thin, mine)]
     kernel[:], given_rewards[:], start[:], mine.probabilities[:], mine.indices[:] = 0.2, 7, 0, 0, 0
     for matrix in thin:
@@ -599,7 +601,7 @@ def test_sparse_matrices_that_do_not_fit_are_an_error(matrices, message):
 def test_rows_that_do_not_fit_are_an_error(change, message):
     fields = {"indptr": [0, 1, 3], "indices": [0, 0, 1], "probabilities": [1.0, 0.5, 0.5], "rewards": [0.0, 0.0, 1.0]}
     with pytest.raises(InvalidModelError, match=message):
-        FiniteMDP(Rows(**(fields | change)), (2, 1), horizon=5)
+        FiniteMDP(SparseTransitions(**(fields | change)), (2, 1), horizon=5)
 
 
 @pytest.mark.usefixtures("piece")
@@ -633,7 +635,7 @@ def test_rows_of_any_integer_and_float_type_and_stride_are_copied(dtype):
     strided = np.empty((len(rows.indices), 2), dtype=dtype)
     strided[:, 0] = rows.indices
     probabilities = np.repeat(rows.probabilities, 2)[::2]
-    given = Rows(rows.indptr.astype(dtype)[::-1].copy()[::-1], strided[:, 0], probabilities)
+    given = SparseTransitions(rows.indptr.astype(dtype)[::-1].copy()[::-1], strided[:, 0], probabilities)
     model = FiniteMDP(given, rewards(), horizon=H)
     strided[:], probabilities[:] = 0, 0
     np.testing.assert_array_equal(model.rows.indices, rows.indices)

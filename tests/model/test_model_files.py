@@ -110,7 +110,12 @@ def test_many_names_of_which_two_are_equal_are_refused_at_once(tmp_path):
     n = 100_000
     names = [str(i) for i in range(n - 1)] + ["0"]
     with pytest.raises(InvalidModelError, match="repeats '0'"):
-        FiniteMDP(eb.Rows(np.arange(n + 1), np.arange(n), np.ones(n)), np.zeros((n, 1)), horizon=1, state_names=names)
+        FiniteMDP(
+            eb.SparseTransitions(np.arange(n + 1), np.arange(n), np.ones(n)),
+            np.zeros((n, 1)),
+            horizon=1,
+            state_names=names,
+        )
 
 
 def test_a_field_that_is_there_twice_is_refused(tmp_path, saved):

@@ -179,7 +179,7 @@ def large_model() -> eb.FiniteMDP:
     indices = indices + (np.arange(n_states * n_actions) // n_actions)[:, None] // 50 * 50
     probabilities = rng.dirichlet(np.ones(successors), size=n_states * n_actions)
     indptr = np.arange(0, indices.size + 1, successors)
-    rows = eb.Rows(indptr, indices.ravel(), probabilities.ravel())
+    rows = eb.SparseTransitions(indptr, indices.ravel(), probabilities.ravel())
     return eb.FiniteMDP(rows, rng.normal(size=(n_states, n_actions)), horizon=6)
 
 

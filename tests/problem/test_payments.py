@@ -30,10 +30,10 @@ def some_payments(rng, size):
     return Transitions(rows, successors, rng.integers(1, 4, size), rewards)
 
 
-def expected_table(payments):
+def expected_table(reward_counts):
     """Row, successor, low, high and times of every entry, by plain dictionaries."""
     edges, seen = LOW + (HIGH - LOW) * np.arange(CELLS + 1) / CELLS, Counter()
-    for row, successor, times, reward in zip(*(part.tolist() for part in payments[:4]), strict=True):
+    for row, successor, times, reward in zip(*(part.tolist() for part in reward_counts[:4]), strict=True):
         seen[row, successor, reward] += times
     values = Counter((row, successor) for row, successor, _ in seen)
     table = Counter()
@@ -51,22 +51,22 @@ def table_of(transitions):
     return list(zip(rows, successors, low, high, times, strict=True))
 
 
-def added_in_parts(payments, order, parts):
+def added_in_parts(reward_counts, order, parts):
     counts = Counts(a_problem())
     for part in np.array_split(order, parts):
-        counts.add(Transitions(*(column[part] for column in payments[:4])), 1)
+        counts.add(Transitions(*(column[part] for column in reward_counts[:4])), 1)
     return counts
 
 
 @pytest.mark.parametrize("size", [1, 50, 3000])
 def test_the_table_is_what_was_seen_whatever_the_order(size):
     rng = np.random.default_rng(size)
-    payments = some_payments(rng, size)
-    expected = expected_table(payments)
+    reward_counts = some_payments(rng, size)
+    expected = expected_table(reward_counts)
     for parts in (1, 7):
-        counts = added_in_parts(payments, rng.permutation(size), parts)
+        counts = added_in_parts(reward_counts, rng.permutation(size), parts)
         assert table_of(counts.transitions()) == expected
-        assert counts.ledger.visits.sum() == payments.times.sum()
+        assert counts.ledger.visits.sum() == reward_counts.times.sum()
     if size == 3000:
         coarse = {(row, y) for row, y, low, high, _ in expected if low < high}
         exact = {(row, y) for row, y, low, high, _ in expected if low == high}

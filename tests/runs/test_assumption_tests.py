@@ -12,8 +12,8 @@ from scipy import optimize, stats
 
 import entropic_bpi as eb
 from entropic_bpi.certificate.certificate import _digest
-from entropic_bpi.runs.verdicts import LEVEL, REJECTED_FROM, earned, examine
-from entropic_bpi.sources.assumption_tests import Witness
+from entropic_bpi.runs.verdicts import LEVEL, REJECTED_FROM, check_assumptions, earned
+from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.environment import Environment
 from tests.reference.environments import Echo, HiddenGap, Recorder, SeasonalInventory, seasonal_model
 
@@ -83,7 +83,7 @@ def test_rounding_is_no_memory_and_going_on_step_by_step_keeps_what_is_known_of_
     options["max_episodes"] = 60
     pooled = eb.identify(Drift(4), **options).certificate
     claim = eb.identify(Drift(4), **options, stationary=False).certificate
-    assert pooled.circumstances.tests.memoryless < REJECTED_FROM
+    assert pooled.provenance.tests.memoryless < REJECTED_FROM
     assert claim.episodes == pooled.episodes == 60
     widest = {
         (row, y): (low, high) for row, y, _, low, high in zip(*(c.tolist() for c in pooled.transitions), strict=True)
@@ -108,13 +108,13 @@ def test_a_resumed_run_has_the_evidence_of_an_uninterrupted_one(tmp_path):
     half = int(whole.history["episodes"][len(whole.history) // 2])
     eb.identify("FrozenLake-v1", **options, max_episodes=half, checkpoint=tmp_path / "run")
     resumed = eb.identify("FrozenLake-v1", **options, max_episodes=500, checkpoint=tmp_path / "run")
-    assert resumed.certificate.circumstances.tests == whole.certificate.circumstances.tests
-    assert resumed.certificate.circumstances.tests.stationary is not None
+    assert resumed.certificate.provenance.tests == whole.certificate.provenance.tests
+    assert resumed.certificate.provenance.tests.stationary is not None
 
 
 def test_the_certificate_says_what_was_tested_and_the_verifier_reads_it(tmp_path):
     claim = eb.identify("FrozenLake-v1", **GAP, max_episodes=200, seed=4).certificate
-    evidence = claim.circumstances.tests
+    evidence = claim.provenance.tests
     assert f"log e-value {evidence.stationary:.3g}" in claim.assumptions[-1]
     assert f"log e-value {evidence.memoryless:.3g}" in claim.assumptions[-1]
     assert evidence.returns <= claim.upper
@@ -122,12 +122,12 @@ def test_the_certificate_says_what_was_tested_and_the_verifier_reads_it(tmp_path
     claim.save(path)
     assert eb.Certificate.load(path).assumptions == claim.assumptions
     assert eb.verify(path).ok
-    assert eb.certify(claim, beta=claim.beta).circumstances.tests == evidence
+    assert eb.certify(claim, beta=claim.beta).provenance.tests == evidence
     other = eb.certify(claim, beta=-0.5)  # what returns are worth depends on beta
-    assert other.circumstances.tests == evidence._replace(returns=None)
+    assert other.provenance.tests == evidence._replace(returns=None)
     assert eb.verify(other).ok
     simulated = eb.identify(eb.instances.risky_bridge(horizon=3), beta=-1.0, eps=1.0, delta=0.1).certificate
-    assert simulated.circumstances.tests is None
+    assert simulated.provenance.tests is None
     assert not any("test" in sentence for sentence in simulated.assumptions)
 
 
@@ -148,7 +148,7 @@ def test_tests_that_no_such_run_can_have_are_refused_by_reader_and_verifier(tmp_
     claim.save(path)
     content = json.loads(path.read_text())
     del content["digest"]
-    content["circumstances"]["tests"] = tests
+    content["provenance"]["tests"] = tests
     path.write_text(json.dumps({**content, "digest": _digest(content)}))
     with pytest.raises(eb.CertificateError):
         eb.Certificate.load(path)
@@ -174,7 +174,7 @@ def a_witness(beta, horizon=4, reward_range=(-1.0, 2.0)):
     problem = Environment(HiddenGap()).problem(
         horizon=horizon, reward_range=reward_range, beta=beta, eps=0.1, delta=0.1, stationary=True
     )
-    return Witness(problem)
+    return AssumptionTests(problem)
 
 
 def smallest_value(returns, times, beta, low):
@@ -226,9 +226,9 @@ def test_what_the_returns_show_is_hardly_ever_more_than_the_truth(beta):
 def test_returns_above_the_upper_bound_are_a_contradiction_and_those_below_are_none():
     witness = a_witness(0.0)
     witness.returns[-1] = 100
-    assert examine(witness, math.inf).returns > 6.5
+    assert check_assumptions(witness, math.inf).returns > 6.5
     with pytest.raises(eb.InvalidProblemError, match="earned more"):
-        examine(witness, 5.0)
+        check_assumptions(witness, 5.0)
 
 
 # -- how often -----------------------------------------------------------------------------------------------------

@@ -122,9 +122,9 @@ def test_saved_and_loaded_certificates_are_equal_to_the_last_digit(tmp_path, suc
     original.save(tmp_path / "claim.json")
     loaded = eb.Certificate.load(tmp_path / "claim.json")
     for field in dataclasses.fields(original):
-        if field.name not in ("problem", "transitions", "circumstances"):
+        if field.name not in ("problem", "transitions", "provenance"):
             np.testing.assert_array_equal(getattr(loaded, field.name), getattr(original, field.name))
-    assert loaded.circumstances == original.circumstances
+    assert loaded.provenance == original.provenance
     for field in dataclasses.fields(original.problem):
         mine, theirs = getattr(original.problem, field.name), getattr(loaded.problem, field.name)
         if field.name == "slots":

@@ -95,7 +95,7 @@ def test_the_file_of_a_log_is_verified_and_read_back(uniform, stationary, reward
     checked = eb.verify(tmp_path / "claim.json")
     assert checked.ok, checked.problems
     loaded = eb.Certificate.load(tmp_path / "claim.json")
-    assert loaded.circumstances == claim.circumstances
+    assert loaded.provenance == claim.provenance
     assert loaded.assumptions == claim.assumptions
     assert eb.certify(loaded, beta=-1.0, eps=1e-9).gap == pytest.approx(claim.gap, abs=1e-9)
 
@@ -308,7 +308,7 @@ def test_a_log_of_two_seasons_is_found_out():
         eb.certify(log, beta=-1.0, **DECLARED)
     claim = eb.certify(log, beta=-1.0, stationary=False, **DECLARED)
     assert is_true(claim, seasons)
-    assert claim.circumstances.tests is not None
+    assert claim.provenance.tests is not None
     assert eb.verify(claim).ok
 
 
@@ -343,15 +343,15 @@ def fewer_starts(content):
 
 
 def no_log(content):
-    content["circumstances"]["log"] = None
+    content["provenance"]["log"] = None
 
 
 def nothing_unused(content):
-    content["circumstances"]["log"]["excluded"] = "everything"
+    content["provenance"]["log"]["excluded"] = "everything"
 
 
 def short_episodes(content):
-    content["circumstances"]["log"]["longest"] = 1
+    content["provenance"]["log"]["longest"] = 1
 
 
 @pytest.mark.parametrize("stationary", [True, False])
@@ -403,7 +403,7 @@ def test_a_run_may_start_from_a_log(stationary, tmp_path):
     run = eb.identify(Corridor(), data=log, eps=0.3, seed=0, max_episodes=260, stationary=stationary, **PLAY)
     claim = run.certificate
     assert claim.episodes > 200
-    assert claim.circumstances.log == (6, 0, None)
+    assert claim.provenance.log == (6, 0, None)
     assert eb.verify(claim).ok
     alone = eb.identify(Corridor(), data=log, eps=50.0, seed=0, stationary=stationary, **PLAY).certificate
     assert alone.episodes == 200

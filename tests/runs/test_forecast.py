@@ -14,7 +14,7 @@ import entropic_bpi as eb
 from entropic_bpi.compile.decorators import compile_clock
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.runs import progress as _progress
-from entropic_bpi.runs.timings import Forecast, Pace, forecast_of
+from entropic_bpi.runs.timings import Forecast, Timings, forecast_of
 
 ROWS = [("episodes", np.int64), ("gap", float)]
 
@@ -33,7 +33,7 @@ def falling(power, until=5000, noise=0.0):
 
 @pytest.mark.parametrize("power", [0.5, 0.7, 1.0])
 def test_where_gaps_fall_like_a_power_the_range_begins_with_the_fastest_and_ends_with_the_truth(power):
-    history, pace = falling(power), Pace(episode=1e-3, plan=0.5)
+    history, pace = falling(power), Timings(episode=1e-3, plan=0.5)
     told = forecast_of(history, 1e-3, pace, batch)
     last = int(history["episodes"][-1])
     until = (30.0 / 1e-3) ** (1 / power)
@@ -48,14 +48,14 @@ def test_where_gaps_fall_like_a_power_the_range_begins_with_the_fastest_and_ends
 
 def test_a_plateau_is_not_taken_to_go_on_for_ever():
     history = falling(0.1)
-    low, high = forecast_of(history, 1.0, Pace(episode=1e-3, plan=0.1), batch).episodes
+    low, high = forecast_of(history, 1.0, Timings(episode=1e-3, plan=0.1), batch).episodes
     played, ratio = history["episodes"][-1], history["gap"][-1]
     assert low == pytest.approx(played * (ratio - 1))
     assert played * (ratio**2 - 1) < high < played * ratio**2.5
 
 
 def test_noise_widens_the_range_and_the_truth_is_near():
-    told = forecast_of(falling(0.5, noise=0.01), 0.1, Pace(episode=1e-3, plan=0.1), batch)
+    told = forecast_of(falling(0.5, noise=0.01), 0.1, Timings(episode=1e-3, plan=0.1), batch)
     low, high = told.episodes
     assert low < (30.0 / 0.1) ** 2 < 1.5 * high
 
@@ -73,11 +73,11 @@ def test_noise_widens_the_range_and_the_truth_is_near():
     ],
 )
 def test_without_ground_there_is_no_forecast(history):
-    assert forecast_of(history, 0.01, Pace(episode=1e-3, plan=0.1), batch) is None
+    assert forecast_of(history, 0.01, Timings(episode=1e-3, plan=0.1), batch) is None
 
 
 def test_the_first_plan_which_compiles_does_not_count():
-    pace = Pace()
+    pace = Timings()
     pace.made_plan(30.0)
     pace.made_plan(0.1)
     assert pace.plan == 0.1

@@ -72,8 +72,8 @@ BAD = [
     ({"ties": "first"}, "ties must be one of random, lowest; got 'first'"),
     ({"checkpoint": 7}, "checkpoint must be a path, got 7"),
     ({"checkpoint": "no/such/folder/file"}, "no/such/folder is not an existing folder"),
-    ({"announce": 7}, "announce must be a path, got 7"),
-    ({"announce": "no/such/folder/file"}, "announce: no/such/folder/file cannot be written"),
+    ({"preregister": 7}, "preregister must be a path, got 7"),
+    ({"preregister": "no/such/folder/file"}, "preregister: no/such/folder/file cannot be written"),
     ({"mdp": PER_STEP, "stationary": True}, "the model's changes by step"),
     ({"mdp": NEXT, "method": "bernstein"}, "method='bernstein' needs rewards that depend on .* Use method='kl'"),
     ({"mdp": NEXT, "method": "bernstein", "constants": "sharp"}, "Use method='kl'"),
@@ -303,7 +303,7 @@ def digest(content):
 
 
 def test_an_announcement_commits_to_the_run_before_its_first_episode(tmp_path, monkeypatch):
-    path, seen = tmp_path / "announcement.json", []
+    path, seen = tmp_path / "preregistration.json", []
 
     def play(self, *arguments):
         seen.append(path.read_bytes())
@@ -312,11 +312,11 @@ def test_an_announcement_commits_to_the_run_before_its_first_episode(tmp_path, m
     original = Simulator.play
     monkeypatch.setattr(Simulator, "play", play)
     before = datetime.now(UTC).replace(microsecond=0)
-    result = run(announce=path)
+    result = run(preregister=path)
     assert len(set(seen)) == 1
-    assert result.certificate.circumstances.announcement == digest(seen[0]) == digest(path.read_bytes())
+    assert result.certificate.provenance.preregistration == digest(seen[0]) == digest(path.read_bytes())
     content = json.loads(seen[0])
-    assert content["format"] == "entropic-bpi announcement"
+    assert content["format"] == "entropic-bpi preregistration"
     assert content["library"] == eb.__version__
     assert before <= datetime.fromisoformat(content["time"]) <= datetime.now(UTC)
     assert content["seed_sha256"] == digest(str(result.seed).encode())
@@ -327,48 +327,48 @@ def test_an_announcement_commits_to_the_run_before_its_first_episode(tmp_path, m
     np.testing.assert_array_equal(result.history, run().history)  # it changes nothing
     result.certificate.save(tmp_path / "claim.json")
     loaded = eb.Certificate.load(tmp_path / "claim.json")
-    assert loaded.circumstances.announcement == digest(seen[0])
+    assert loaded.provenance.preregistration == digest(seen[0])
     assert eb.verify(loaded).ok
 
 
 def test_an_announcement_that_exists_is_never_replaced(tmp_path):
-    path = tmp_path / "announcement.json"
-    run(announce=path)
+    path = tmp_path / "preregistration.json"
+    run(preregister=path)
     before = path.read_bytes()
     for change in (
         {"beta": 2.0},
         {},
     ):  # the same run again may have another result if the environment's luck is its own
-        with pytest.raises(eb.InvalidProblemError, match=r"announcement\.json exists and announces another run"):
-            run(announce=path, **change)
+        with pytest.raises(eb.InvalidProblemError, match=r"preregistration\.json exists and announces another run"):
+            run(preregister=path, **change)
     assert path.read_bytes() == before
 
 
 def test_a_run_that_is_taken_up_keeps_its_announcement(tmp_path):
-    path, saved = tmp_path / "announcement.json", tmp_path / "run.ckpt"
-    first = run(announce=path, checkpoint=saved, max_episodes=20, seed=None)
-    for announce in (path, None):
-        resumed = run(announce=announce, checkpoint=saved, max_episodes=200, seed=None)
+    path, saved = tmp_path / "preregistration.json", tmp_path / "run.ckpt"
+    first = run(preregister=path, checkpoint=saved, max_episodes=20, seed=None)
+    for preregister in (path, None):
+        resumed = run(preregister=preregister, checkpoint=saved, max_episodes=200, seed=None)
         assert resumed.episodes > 20
-        assert resumed.certificate.circumstances == first.certificate.circumstances
+        assert resumed.certificate.provenance == first.certificate.provenance
     path.write_bytes(path.read_bytes().replace(b"0.5", b"0.4"))
-    with pytest.raises(eb.InvalidProblemError, match="is not the announcement with which this run began"):
-        run(announce=path, checkpoint=saved, seed=None)
+    with pytest.raises(eb.InvalidProblemError, match="is not the preregistration with which this run began"):
+        run(preregister=path, checkpoint=saved, seed=None)
     path.unlink()
-    with pytest.raises(eb.InvalidProblemError, match=r"announcement\.json cannot be read"):
-        run(announce=path, checkpoint=saved, seed=None)
+    with pytest.raises(eb.InvalidProblemError, match=r"preregistration\.json cannot be read"):
+        run(preregister=path, checkpoint=saved, seed=None)
 
 
 def test_a_run_that_has_begun_cannot_be_announced(tmp_path):
-    path, saved = tmp_path / "announcement.json", tmp_path / "run.ckpt"
+    path, saved = tmp_path / "preregistration.json", tmp_path / "run.ckpt"
     run(checkpoint=saved, max_episodes=20)
-    with pytest.raises(eb.InvalidProblemError, match="begun without an announcement"):
-        run(announce=path, checkpoint=saved)
+    with pytest.raises(eb.InvalidProblemError, match="begun without an preregistration"):
+        run(preregister=path, checkpoint=saved)
     assert not path.exists()
 
 
 def test_an_announced_run_can_be_taken_up_from_its_first_moment(tmp_path, monkeypatch):
-    path, saved = tmp_path / "announcement.json", tmp_path / "run.ckpt"
+    path, saved = tmp_path / "preregistration.json", tmp_path / "run.ckpt"
 
     def killed(*arguments):
         raise KeyboardInterrupt
@@ -376,8 +376,8 @@ def test_an_announced_run_can_be_taken_up_from_its_first_moment(tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(sys.modules["entropic_bpi.runs.identification"], "_watch", killed)
         with pytest.raises(KeyboardInterrupt):
-            run(announce=path, checkpoint=saved)
-    assert run(announce=path, checkpoint=saved).certificate.circumstances.announcement == digest(path.read_bytes())
+            run(preregister=path, checkpoint=saved)
+    assert run(preregister=path, checkpoint=saved).certificate.provenance.preregistration == digest(path.read_bytes())
 
 
 # -- what it may know ------------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def test_a_learner_never_reads_the_probabilities(options, successors):
     rows = GARNET.rows
     weights = np.random.default_rng(0).random(rows.probabilities.size)
     totals = np.add.reduceat(weights, rows.indptr[:-1])
-    other = eb.Rows(rows.indptr, rows.indices, weights / np.repeat(totals, np.diff(rows.indptr)))
+    other = eb.SparseTransitions(rows.indptr, rows.indices, weights / np.repeat(totals, np.diff(rows.indptr)))
     swapped = eb.FiniteMDP(other, GARNET.rewards, horizon=3, start=GARNET.start)
     plans = []
     for model in (GARNET, swapped):

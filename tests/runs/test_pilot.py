@@ -18,7 +18,7 @@ ASKED = {"beta": -1.0, "eps": 0.3, "delta": 0.1, "seed": 1}
 
 @pytest.fixture(scope="module")
 def outlook():
-    return eb.forecast(BRIDGE, **ASKED, pilot_seconds=60.0)
+    return eb.forecast(BRIDGE, **ASKED, trial_seconds=60.0)
 
 
 def test_a_pilot_that_reaches_the_goal_is_the_run(outlook):
@@ -43,15 +43,15 @@ def test_what_is_said_of_a_model_is_true_of_it_and_its_factors_are_those_of_the_
 
 
 def test_what_is_declared_or_not_true_is_not_advised():
-    outlook = eb.forecast(BRIDGE, **ASKED, successors="model", stationary=True, pilot_episodes=5)
+    outlook = eb.forecast(BRIDGE, **ASKED, successors="model", stationary=True, trial_episodes=5)
     assert outlook.declarations == ()
     changing = eb.instances.garnet(3, 2, 3, horizon=3, seed=0, stationary=False)
-    names = [set(one.declared) for one in eb.forecast(changing, **ASKED, pilot_episodes=5).declarations]
+    names = [set(one.declared) for one in eb.forecast(changing, **ASKED, trial_episodes=5).declarations]
     assert names == [{"successors"}]
 
 
 def test_a_method_that_makes_no_use_of_a_declaration_is_not_advised_to():
-    outlook = eb.forecast(BRIDGE, **ASKED, method="bernstein", replan="every", pilot_episodes=50)
+    outlook = eb.forecast(BRIDGE, **ASKED, method="bernstein", replan="every", trial_episodes=50)
     assert outlook.declarations == ()
     assert outlook.upper > 1e9
     assert outlook.pilot.until is None
@@ -63,7 +63,7 @@ LAKE = {"horizon": 6, "reward_range": (0, 1), "beta": -1.0, "eps": 0.05, "delta"
 
 def test_of_an_environment_only_what_fits_is_tried_and_none_of_it_is_called_true():
     lake = gymnasium.make("FrozenLake-v1")
-    outlook = eb.forecast(lake, **LAKE, pilot_episodes=400)
+    outlook = eb.forecast(lake, **LAKE, trial_episodes=400)
     declared = [one.declared for one in outlook.declarations]
     assert {"max_successors": 3} in declared  # ahead, and to both sides
     assert not any(one.true for one in outlook.declarations)
@@ -92,7 +92,7 @@ class Fork(gymnasium.Env):
 
 def test_a_declaration_that_is_contradicted_on_the_way_is_dropped():
     asked = {**LAKE, "horizon": 2}
-    outlook = eb.forecast(Fork(), **asked, pilot_episodes=50)  # the next pilots see the news
+    outlook = eb.forecast(Fork(), **asked, trial_episodes=50)  # the next pilots see the news
     assert outlook.pilot.episodes == 50
     assert {"max_successors": 1} not in [one.declared for one in outlook.declarations]
 
@@ -100,7 +100,7 @@ def test_a_declaration_that_is_contradicted_on_the_way_is_dropped():
 def test_the_range_of_returns_is_that_of_all_paths_that_were_seen():
     """Against a walk over all paths."""
     asked = {**LAKE, "reward_range": (-1, 1), "max_episodes": 300}
-    loop, _ = pilot._fly("FrozenLake-v1", Settings.of(**asked))
+    loop, _ = pilot._run_trial("FrozenLake-v1", Settings.of(**asked))
     seen = loop.counts.transitions()
     problem = loop.problem
     steps = {}
@@ -124,8 +124,8 @@ def test_the_range_of_returns_is_that_of_all_paths_that_were_seen():
         ({"max_episodes": 5}, TypeError, "max_episodes"),
         ({"checkpoint": "x"}, TypeError, "checkpoint"),
         ({"nonsense": 1}, TypeError, "nonsense"),
-        ({"pilot_seconds": 0}, eb.InvalidProblemError, "pilot_seconds must be greater than 0"),
-        ({"pilot_episodes": 0}, eb.InvalidProblemError, "pilot_episodes"),
+        ({"trial_seconds": 0}, eb.InvalidProblemError, "trial_seconds must be greater than 0"),
+        ({"trial_episodes": 0}, eb.InvalidProblemError, "trial_episodes"),
         ({"beta": math.nan}, eb.InvalidProblemError, "beta must be a finite"),
     ],
 )
@@ -152,7 +152,7 @@ def test_forecasts_are_near_what_runs_take(capsys):
         for seed in range(3):
             run = eb.identify(mdp, delta=0.1, seed=seed, **asked)
             settings = Settings.of(delta=0.1, seed=seed + 100, max_episodes=run.episodes // 10, **asked)
-            until = pilot._fly(mdp, settings)[1].until
+            until = pilot._run_trial(mdp, settings)[1].until
             if until is None:
                 continue
             low, high = until.episodes

@@ -300,14 +300,14 @@ def test_after_an_error_of_the_environment_a_run_goes_on_only_if_told_and_the_ce
     resumed = eb.identify(misbehaving(10**9), **LONG, checkpoint=path, accept_errors=True)
     straight = eb.identify(Walk(), **LONG)
     assert resumed.history.tolist() == straight.history.tolist()  # nothing else was lost
-    assert resumed.certificate.circumstances.errors == 1
+    assert resumed.certificate.provenance.errors == 1
     assert any("raised an error once and the run went on" in line for line in resumed.certificate.assumptions)
     assert eb.verify(resumed.certificate).ok
     resumed.certificate.save(tmp_path / "claim.json")
-    assert eb.Certificate.load(tmp_path / "claim.json").circumstances.errors == 1
+    assert eb.Certificate.load(tmp_path / "claim.json").provenance.errors == 1
     # The finished run can be looked at again, and the error is not forgotten.
     again = eb.identify(misbehaving(10**9), **LONG, checkpoint=path)
-    assert again.certificate.circumstances.errors == 1
+    assert again.certificate.provenance.errors == 1
 
 
 def test_every_error_that_was_accepted_is_counted(tmp_path):
@@ -328,7 +328,7 @@ def test_every_error_that_was_accepted_is_counted(tmp_path):
         except eb.InvalidProblemError as error:
             errors += "fell over" in str(error)
     assert errors > 3
-    assert result.certificate.circumstances.errors == errors
+    assert result.certificate.provenance.errors == errors
     assert any(f"raised an error {errors} times" in line for line in result.certificate.assumptions)
 
 
@@ -346,7 +346,7 @@ def test_an_interruption_is_no_error(tmp_path):
         eb.identify(misbehaving(60, error=KeyboardInterrupt()), **LONG, checkpoint=path)
     resumed = eb.identify(misbehaving(10**9), **LONG, checkpoint=path)
     assert resumed.history.tolist() == eb.identify(Walk(), **LONG).history.tolist()
-    assert resumed.certificate.circumstances.errors == 0
+    assert resumed.certificate.provenance.errors == 0
 
 
 @pytest.mark.parametrize("what", ["reset", "step"])

@@ -7,11 +7,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from entropic_bpi.sources.homogeneity import OneLaw, log_kt, log_price
+from entropic_bpi.sources.homogeneity import HomogeneityTest, log_kt, log_price
 
 
 def e_value(sequence, groups, possible):
-    test = OneLaw(np.array([possible]), 1)
+    test = HomogeneityTest(np.array([possible]), 1)
     for outcome, group in zip(sequence, groups, strict=True):
         test.add(0, group, (outcome, 0.0), 1)
     return math.exp(test.log_e())
@@ -85,7 +85,7 @@ def some_visits(n=400):
 
 
 def filled(visits, look_every=None):
-    test = OneLaw(np.full(4, 6), 10)
+    test = HomogeneityTest(np.full(4, 6), 10)
     for i, (row, group, outcome, times) in enumerate(visits):
         test.add(row, group, (outcome, 0.5), times)
         if look_every and i % look_every == 0:
@@ -97,7 +97,7 @@ def test_the_value_depends_neither_on_the_order_of_visits_nor_on_when_one_looks(
     expected = filled(some_visits()).log_e()
     assert filled(some_visits()[::-1]).log_e() == expected
     assert filled(some_visits(), look_every=7).log_e() == expected
-    restored = OneLaw(np.full(4, 6), 10)
+    restored = HomogeneityTest(np.full(4, 6), 10)
     restored.restore(filled(some_visits()).tally())
     assert restored.log_e() == expected
 
@@ -106,11 +106,11 @@ def test_the_mean_counts_rows_that_were_never_visited():
     test = filled([visit for visit in some_visits() if visit[0] < 2])
     rows = [test.visited[row].log_e(6) for row in (0, 1)]
     assert test.log_e() == pytest.approx(math.log((8 + math.exp(rows[0]) + math.exp(rows[1])) / 10))
-    assert OneLaw(np.full(4, 6), 10).log_e() == 0.0
+    assert HomogeneityTest(np.full(4, 6), 10).log_e() == 0.0
 
 
 def test_the_group_that_differs_is_named():
-    rng, test = np.random.default_rng(5), OneLaw(np.full(3, 8), 3)
+    rng, test = np.random.default_rng(5), HomogeneityTest(np.full(3, 8), 3)
     for row, group in itertools.product(range(3), range(6)):
         for outcome in rng.choice(
             3, p=[0.2, 0.3, 0.5] if (row, group) != (1, 4) else [0.8, 0.1, 0.1], size=60
@@ -122,7 +122,7 @@ def test_the_group_that_differs_is_named():
 
 def test_groups_beyond_the_limit_are_left_out_wholly():
     visits = some_visits()
-    limited = OneLaw(np.full(4, 6), 10, most_groups=7)
+    limited = HomogeneityTest(np.full(4, 6), 10, most_groups=7)
     for row, group, outcome, times in visits:
         limited.add(row, group, (outcome, 0.5), times)
     kept = list(dict.fromkeys(visit[:2] for visit in visits))[:7]

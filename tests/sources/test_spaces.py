@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import entropic_bpi as eb
-from entropic_bpi.sources.spaces import END_NAME, Found, finite, label, unseen
+from entropic_bpi.sources.spaces import END_NAME, DiscoveredStates, finite, label, unseen
 from entropic_bpi.verification._slots import _in_order
 
 SIZES = st.integers(1, 3)
@@ -171,7 +171,7 @@ def test_objects_that_cannot_be_told_apart_are_refused():
         def __repr__(self):
             return "a place"
 
-    found = Found(3)
+    found = DiscoveredStates(3)
     found.index(Vague())
     with pytest.raises(eb.InvalidProblemError, match=r"both written a place.*__repr__"):
         found.index(Vague())
@@ -183,17 +183,17 @@ def test_objects_that_cannot_be_told_apart_are_refused():
 
 
 def test_states_are_numbered_when_they_are_first_seen():
-    found = Found(3)
+    found = DiscoveredStates(3)
     assert [found.index(seen) for seen in ("b", (1, 2), "b", [1, 2])] == [0, 1, 0, 1]
     assert found.names == ["'b'", "(1, 2)", unseen(2), END_NAME]
-    again = Found(3)
-    again.recall(found.found)
+    again = DiscoveredStates(3)
+    again.restore(found.found)
     assert again.names == found.names
     assert again.index((1.0, 2.0)) == 1
 
 
 def test_one_more_observation_than_declared_is_an_error():
-    found = Found(2)
+    found = DiscoveredStates(2)
     for observation in (0.5, 1.5):
         found.index(observation)
     with pytest.raises(eb.InvalidProblemError, match=r"more than max_states = 2 .*one more is 2\.5"):

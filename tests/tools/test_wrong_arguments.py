@@ -73,11 +73,11 @@ CALLS = {
         "state_names": ["a", "b"], "action_names": ["a"],
     }),
     "FiniteMDP of Rows": (eb.FiniteMDP, {
-        "transitions": eb.Rows([0, 1], [0], [1.0], [[0.0]]), "rewards": (1, 1), "horizon": 2,
+        "transitions": eb.SparseTransitions([0, 1], [0], [1.0], [[0.0]]), "rewards": (1, 1), "horizon": 2,
     }),
     "FiniteMDP of other Rows": (
         lambda indptr, indices, probabilities, rewards: eb.FiniteMDP(
-            eb.Rows(indptr, indices, probabilities, rewards), (1, 1), horizon=2
+            eb.SparseTransitions(indptr, indices, probabilities, rewards), (1, 1), horizon=2
         ),
         {"indptr": [0, 1], "indices": [0], "probabilities": [1.0], "rewards": [[0.0]]},
     ),

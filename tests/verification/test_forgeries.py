@@ -279,10 +279,10 @@ FORGERIES = {
     "assumptions removed": ("per step", drop("assumptions"), "lacks 'assumptions'"),
     "an assumption rewritten": ("per step", put("assumptions", 0, "none"), "the assumptions are not"),
     "an assumption added": ("per step", put("assumptions", lambda said: [*said, "none"]), "the assumptions are not"),
-    "batches": ("per step", put("circumstances", "batches", 1), "circumstances.batches"),
-    "ignored": ("per step", put("circumstances", "ignored", ["stationary"]), "must be empty"),
-    "errors not told": ("per step", put("circumstances", "errors", 2), "the assumptions are not"),
-    "no digest": ("per step", put("circumstances", "announcement", "2ab"), "64 hexadecimal digits"),
+    "batches": ("per step", put("provenance", "batches", 1), "provenance.batches"),
+    "ignored": ("per step", put("provenance", "ignored", ["stationary"]), "must be empty"),
+    "errors not told": ("per step", put("provenance", "errors", 2), "the assumptions are not"),
+    "no digest": ("per step", put("provenance", "preregistration", "2ab"), "64 hexadecimal digits"),
     "reached": ("per step", put("claim", "reached", lambda reached: not reached), "reached: "),
     "another eps": ("per step", put("problem", "eps", 100.0), "reached: "),
     "an unknown key": ("per step", put("note", "trust me"), "unknown key 'note'"),
@@ -290,7 +290,7 @@ FORGERIES = {
     "an unknown key of the claim": ("per step", put("claim", "value", 1.0), "unknown key 'value'"),
     "an unknown key of the counts": ("per step", put("counts", "weights", []), "unknown key 'weights'"),
     "an unknown key of the slots": ("per step", put("problem", "slots", "x", []), "unknown key 'x'"),
-    "an unknown circumstance": ("per step", put("circumstances", "luck", True), "unknown key 'luck'"),
+    "an unknown circumstance": ("per step", put("provenance", "luck", True), "unknown key 'luck'"),
     "two states of one name": ("per step", put("problem", "state_names", ["a", "b", "c", "a"]), "all be different"),
     "an action without a name": ("per step", put("problem", "action_names", [0, 1]), "must be a string"),
     "a known reward as a range": ("per step, next state", put("problem", "slots", "high", 0, 0, 7.0), "low differs"),
@@ -594,8 +594,8 @@ def policy_changed(content, rng):
     step[int(rng.integers(len(step)))] = int(rng.integers(content["problem"]["n_actions"]))
 
 
-def circumstances_changed(content, rng):
-    content["circumstances"].update(errors=int(rng.integers(3)), batches=bool(rng.integers(2)))
+def provenance_changed(content, rng):
+    content["provenance"].update(errors=int(rng.integers(3)), batches=bool(rng.integers(2)))
 
 
 OF_THE_FILE = [
@@ -611,7 +611,7 @@ OF_THE_FILE = [
     law_changed,
     row_of_its_own,
     policy_changed,
-    circumstances_changed,
+    provenance_changed,
 ]
 
 

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi import cli
-from entropic_bpi.certificate.certificate import Certificate, Circumstances
+from entropic_bpi.certificate.certificate import Certificate, Provenance
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.verification import Verification, verify
@@ -400,7 +400,7 @@ def test_printed_constants_are_refused_where_they_are_not_proved(tmp_path):
             constants="printed",
             problem=problem,
             transitions=Counts(problem).transitions(),
-            circumstances=Circumstances(),
+            provenance=Provenance(),
         )
         assert "at most 12 steps or S <= 16H/(H - 12)" in honest.assumptions[-1]
         honest.save(tmp_path / "wide.json")

@@ -39,7 +39,7 @@ from entropic_bpi.types import Cell, Evidence, Transitions
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
 
-__all__ = ["Certificate", "Circumstances", "Logged"]
+__all__ = ["Certificate", "LogSummary", "Provenance"]
 
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 3
@@ -50,7 +50,7 @@ _PRINTED = (
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
-class Logged(NamedTuple):
+class LogSummary(NamedTuple):
     """What a claim rests on besides, when its counts come from a log.
 
     Attributes
@@ -68,7 +68,7 @@ class Logged(NamedTuple):
     excluded: str | None
 
 
-class Circumstances(NamedTuple):
+class Provenance(NamedTuple):
     """How the episodes behind a claim came about, as far as the claim depends on it.
 
     Attributes
@@ -79,7 +79,7 @@ class Circumstances(NamedTuple):
         Declarations that were given and that the method does not use: ``"stationary"``, ``"successors"``.
     errors : int
         How often the environment raised an error and the run went on; the episodes of that moment are lost.
-    announcement : str or None
+    preregistration : str or None
         Digest of the commitment that was published before the first episode.
     tests : Evidence or None
         What the episodes of an environment said about what is assumed of it.
@@ -90,9 +90,9 @@ class Circumstances(NamedTuple):
     batches: bool = True
     ignored: tuple[str, ...] = ()
     errors: int = 0
-    announcement: str | None = None
+    preregistration: str | None = None
     tests: Evidence | None = None
-    log: Logged | None = None
+    log: LogSummary | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class Certificate:
         Sizes, rewards, risk parameter and what was declared.
     transitions : Transitions
         The counts, in their canonical order.
-    circumstances : Circumstances
+    provenance : Circumstances
         How the counts came about.
     test : str or None
         What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate, or ``"pairs"``, the pair certificate.
@@ -131,7 +131,7 @@ class Certificate:
     constants: str | None
     problem: Problem
     transitions: Transitions
-    circumstances: Circumstances
+    provenance: Provenance
     test: str | None = None
     cells: tuple[Cell, ...] | None = None
 
@@ -145,15 +145,15 @@ class Certificate:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on, in words."""
-        circumstances = self.circumstances
-        notes = [*_assumptions_of(self.problem, self.transitions, circumstances)]
-        if circumstances.ignored:
-            notes.append(f"constants={self.constants!r} ignores {' and '.join(circumstances.ignored)}")
+        provenance = self.provenance
+        notes = [*_assumptions_of(self.problem, self.transitions, provenance)]
+        if provenance.ignored:
+            notes.append(f"constants={self.constants!r} ignores {' and '.join(provenance.ignored)}")
         if self.constants == "verified":
-            notes += _not_machine_checked(self.problem, circumstances)
+            notes += _not_machine_checked(self.problem, provenance)
         elif self.constants == "printed":
             notes.append(_PRINTED)
-        return (*notes, *_lost_episodes(circumstances), *_tested(circumstances.tests))
+        return (*notes, *_lost_episodes(provenance), *_tested(provenance.tests))
 
     @property
     def statement(self) -> str:
@@ -368,11 +368,11 @@ class Certificate:
             },
             "method": self.method,
             "constants": self.constants,
-            "circumstances": {
-                **self.circumstances._asdict(),
-                "ignored": list(self.circumstances.ignored),
-                "tests": self.circumstances.tests and self.circumstances.tests._asdict(),
-                "log": self.circumstances.log and self.circumstances.log._asdict(),
+            "provenance": {
+                **self.provenance._asdict(),
+                "ignored": list(self.provenance.ignored),
+                "tests": self.provenance.tests and self.provenance.tests._asdict(),
+                "log": self.provenance.log and self.provenance.log._asdict(),
             },
             "assumptions": list(self.assumptions),
             "policy": self.policy.tolist(),
@@ -417,7 +417,7 @@ def _read(path: Path) -> tuple[dict[str, Any], int]:
 
 def _from_content(content: dict[str, Any]) -> Certificate:
     """The certificate with this content, every part of which is checked."""
-    parts = ("problem", "method", "constants", "circumstances", "assumptions", "policy", "counts", "claim")
+    parts = ("problem", "method", "constants", "provenance", "assumptions", "policy", "counts", "claim")
     given = _schema.object_with("the certificate", content, "format", "version", "library", *parts)
     _schema.text("library", given["library"])
     problem = _read_problem(given["problem"])
@@ -442,7 +442,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
             rewards=_schema.array("counts.rewards", counts["rewards"], (None,), float),
             upper=_schema.array("counts.upper", counts["upper"], (None,), float),
         ),
-        circumstances=_read_circumstances(given["circumstances"]),
+        provenance=_read_provenance(given["provenance"]),
         test=_schema.choice(f"claim.test of method {method!r}", claim["test"], *tests),
         cells=None if claim["cells"] is None else _read_cells(claim["cells"]),
     )
@@ -521,29 +521,33 @@ def _read_cells(content: Any) -> tuple[Cell, ...]:
     return tuple(cells)
 
 
-def _read_circumstances(content: Any) -> Circumstances:
-    given = _schema.object_with("circumstances", content, *Circumstances._fields)
-    ignored, announcement = given["ignored"], given["announcement"]
+def _read_provenance(content: Any) -> Provenance:
+    given = _schema.object_with("provenance", content, *Provenance._fields)
+    ignored, preregistration = given["ignored"], given["preregistration"]
     if ignored not in ([], ["stationary"], ["successors"], ["stationary", "successors"]):
-        raise CertificateError(f"circumstances.ignored must name 'stationary' and 'successors', got {ignored!r:.80}")
-    if announcement is not None and not re.fullmatch("[0-9a-f]{64}", _schema.text("announcement", announcement)):
-        raise CertificateError(f"announcement must be a digest of 64 hexadecimal digits, got {announcement!r:.80}")
-    return Circumstances(
-        batches=_schema.choice("circumstances.batches", given["batches"], True, False),
+        raise CertificateError(f"provenance.ignored must name 'stationary' and 'successors', got {ignored!r:.80}")
+    if preregistration is not None and not re.fullmatch(
+        "[0-9a-f]{64}", _schema.text("preregistration", preregistration)
+    ):
+        raise CertificateError(
+            f"preregistration must be a digest of 64 hexadecimal digits, got {preregistration!r:.80}"
+        )
+    return Provenance(
+        batches=_schema.choice("provenance.batches", given["batches"], True, False),
         ignored=tuple(ignored),
-        errors=_schema.integer("circumstances.errors", given["errors"], 0),
-        announcement=announcement,
+        errors=_schema.integer("provenance.errors", given["errors"], 0),
+        preregistration=preregistration,
         tests=None if given["tests"] is None else _read_tests(given["tests"]),
         log=None if given["log"] is None else _read_logged(given["log"]),
     )
 
 
-def _read_logged(content: Any) -> Logged:
-    given = _schema.object_with("circumstances.log", content, *Logged._fields)
-    return Logged(
-        longest=_schema.integer("circumstances.log.longest", given["longest"], 1),
-        unused=_schema.integer("circumstances.log.unused", given["unused"], 0),
-        excluded=None if given["excluded"] is None else _schema.text("circumstances.log.excluded", given["excluded"]),
+def _read_logged(content: Any) -> LogSummary:
+    given = _schema.object_with("provenance.log", content, *LogSummary._fields)
+    return LogSummary(
+        longest=_schema.integer("provenance.log.longest", given["longest"], 1),
+        unused=_schema.integer("provenance.log.unused", given["unused"], 0),
+        excluded=None if given["excluded"] is None else _schema.text("provenance.log.excluded", given["excluded"]),
     )
 
 
@@ -567,7 +571,7 @@ def _check_affordable(problem: Problem, size: int) -> None:
         raise CertificateError(f"planning would take {needed} bytes of memory, far more than the file's {size}")
 
 
-def _assumptions_of(problem: Problem, transitions: Transitions, circumstances: Circumstances) -> tuple[str, ...]:
+def _assumptions_of(problem: Problem, transitions: Transitions, provenance: Provenance) -> tuple[str, ...]:
     """What every claim about ``problem`` rests on, in words."""
     possible = {
         "unknown": "any state may follow any state and action",
@@ -575,7 +579,7 @@ def _assumptions_of(problem: Problem, transitions: Transitions, circumstances: C
         "mask": "the possible next states are those of the declared mask",
     }
     return (
-        *_origin_of(problem, circumstances),
+        *_origin_of(problem, provenance),
         "transitions are the same at every step" if problem.stationary else "transitions may differ from step to step",
         possible[problem.successors],
         *_state_assumption(problem),
@@ -595,11 +599,11 @@ def _state_assumption(problem: Problem) -> tuple[str, ...]:
     return (f"{bound}; a state is one of them, numbered as it was first seen",)
 
 
-def _origin_of(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:
+def _origin_of(problem: Problem, provenance: Provenance) -> tuple[str, ...]:
     """Where the episodes come from."""
-    log = circumstances.log
+    log = provenance.log
     if log is None:
-        lost = "no other was discarded" if circumstances.errors else "none was discarded"
+        lost = "no other was discarded" if provenance.errors else "none was discarded"
         return (f"episodes are independent runs of one finite Markov decision process, and {lost}",)
     origin = [
         "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
@@ -662,11 +666,11 @@ def _declared_limits(problem: Problem) -> tuple[str, ...]:
     return tuple(limits)
 
 
-def _not_machine_checked(problem: Problem, circumstances: Circumstances) -> tuple[str, ...]:
+def _not_machine_checked(problem: Problem, provenance: Provenance) -> tuple[str, ...]:
     """How a run with the machine-checked constants differs from the statement that is machine-checked."""
     low, high = problem.reward_range
     differs = [
-        ("plans and tests in batches", circumstances.batches),
+        ("plans and tests in batches", provenance.batches),
         ("rewards are rescaled to [0, 1]", low < 0 or high > 1),
         ("the start is random", problem.artificial),
     ]
@@ -679,8 +683,8 @@ def _not_machine_checked(problem: Problem, circumstances: Circumstances) -> tupl
     )
 
 
-def _lost_episodes(circumstances: Circumstances) -> tuple[str, ...]:
-    times = circumstances.errors
+def _lost_episodes(provenance: Provenance) -> tuple[str, ...]:
+    times = provenance.errors
     if not times:
         return ()
     often = "once" if times == 1 else f"{times} times"

@@ -136,7 +136,7 @@ def identify(
         bool,
         typer.Option("--accept-errors", help="Go on after an error of the environment; the certificate says so."),
     ] = False,
-    announce: Annotated[
+    preregister: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Commit to this run in a new file, before its first episode."),
     ] = None,
@@ -171,8 +171,8 @@ def identify(
     bit. It also takes a larger --max-episodes. Without --resume a folder that holds a run is left alone.
 
     An error that the environment raises ends the run, and the episodes of that moment are lost: --accept-errors goes on, and
-    the certificate says so. --announce writes what the run will be before it begins, to be given away at once: a reader of
-    the certificate, which names the file by its SHA-256, then knows that the run was not chosen among many.
+    the certificate says so. --preregister writes what the run will be before it begins. Publish that file at once: the
+    certificate names it by its SHA-256, so that a reader knows that the run was not chosen among many.
 
     Exit codes: 0 certified; 1 the episodes were spent before eps was reached (the certificate then states the gap that is
     certified); 2 bad input.
@@ -204,7 +204,7 @@ def identify(
         discount=discount,
         param=param,
     )
-    asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "announce": announce}
+    asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "preregister": preregister}
     checkpoint = None if out is None else out / CHECKPOINT
     with _folder(out, resume):
         try:
@@ -274,7 +274,7 @@ def _open_source(
     source: str, horizon: int | None, param: list[str] | None, reward_range: tuple[float, float] | None
 ) -> tuple[Any, dict[str, Any]]:
     """The model to simulate, or the environment to play; and what ``identify`` must be told about it."""
-    from entropic_bpi._gymnasium_ids import maker_of
+    from entropic_bpi._gymnasium_ids import env_factory
     from entropic_bpi.model.instances.sources import is_environment, model_of
 
     options = parse_params(param)
@@ -284,7 +284,7 @@ def _open_source(
         raise InvalidProblemError(
             "--reward-range is for environments (gym:ENV_ID, file.py:Class), which are then played"
         )
-    environment = maker_of(source.removeprefix("gym:"), options) if options else source
+    environment = env_factory(source.removeprefix("gym:"), options) if options else source
     return environment, {"reward_range": reward_range}
 
 

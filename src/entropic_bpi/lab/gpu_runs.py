@@ -22,56 +22,56 @@ from entropic_bpi.methods.kl import method as kl
 from entropic_bpi.methods.kl import pairs
 from entropic_bpi.methods.kl.records import (
     Candidate,
-    Crowd,
-    Desk,
     Optimism,
+    PairBuffers,
+    PairRows,
+    PairScratch,
+    PlanConstants,
     Relations,
-    Rows,
-    Rules,
     Scratch,
-    Sheets,
+    StepStates,
     new_scratch,
     new_sheets,
 )
 from entropic_bpi.methods.kl.states import GIVEN
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.counts import Counts, Ledger, record
+from entropic_bpi.problem.counts import CountArrays, Counts, record
 from entropic_bpi.problem.problem import Frame, Problem, row_of
 from entropic_bpi.sources.philox import STREAM_SIZE, open_stream, uniform
 from entropic_bpi.sources.simulator import Kernel, Simulator, choose_action, kernel_row, next_state
 from entropic_bpi.types import Behaviour
 
-__all__ = ["Runs", "launch", "why_not"]
+__all__ = ["Results", "launch", "why_not"]
 
 THREADS = 64
 
 
-class Truth(NamedTuple):
+class TrueRows(NamedTuple):
     """What only the judge knows: by row of the counts, the row of the ``kernel``, and whether the event is about it."""
 
     source: np.ndarray
     concerned: np.ndarray
 
 
-class Orders(NamedTuple):
+class RunConfig(NamedTuple):
     """How to run: batches grow by ``replan``; at most ``budget`` episodes; keys of the streams; rows at first."""
 
     replan: float
     budget: int
     key: int
-    fresh: Ledger
+    fresh: CountArrays
     radius: np.ndarray
 
 
 class PairSheets(NamedTuple):
     """Working memory of the pair certificate."""
 
-    sheets: Sheets
+    sheets: PairBuffers
     occupied: np.ndarray
     turn: np.ndarray
 
 
-class Mind(NamedTuple):
+class RunMemory(NamedTuple):
     """What a run remembers: of the last pair certificate (see ``KL.memory``), and the challenger that it proposes."""
 
     memory: np.ndarray
@@ -79,7 +79,7 @@ class Mind(NamedTuple):
     turn: np.ndarray
 
 
-class Verdict(NamedTuple):
+class RunResult(NamedTuple):
     """What became of a run: ``claim`` has lower, upper and the gap by the gap and by the pair certificate."""
 
     episodes: np.ndarray
@@ -96,7 +96,7 @@ _plan = serial(kl._plan_all)
 
 @inner
 def _clear(
-    rules: Rules, ledger: Ledger, optimism: Optimism, plans: tuple[Candidate, Candidate], orders: Orders
+    rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plans: tuple[Candidate, Candidate], orders: RunConfig
 ) -> None:
     """Records as they are before the first episode."""
     fresh = orders.fresh
@@ -122,7 +122,7 @@ def _clear(
 
 
 @inner
-def _play(kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: Ledger, stream: np.ndarray) -> None:
+def _play(kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: CountArrays, stream: np.ndarray) -> None:
     s, leading = frame.start, behaviour.leading
     for h in range(frame.steps):
         a, leading = choose_action(behaviour, leading, h, s)
@@ -133,7 +133,7 @@ def _play(kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: Ledger, st
 
 
 @inner
-def _event_holds(rules: Rules, ledger: Ledger, kernel: Kernel, truth: Truth) -> bool:
+def _event_holds(rules: PlanConstants, ledger: CountArrays, kernel: Kernel, truth: TrueRows) -> bool:
     """Whether every row of the true kernel that matters lies in its ball; ``MixtureEvent`` on the CPU."""
     for row in range(ledger.visits.size):
         n, divergence = ledger.visits[row], 0.0
@@ -155,9 +155,9 @@ def _event_holds(rules: Rules, ledger: Ledger, kernel: Kernel, truth: Truth) -> 
 
 @inner
 def _rules_of(
-    rules: Rules, radius: np.ndarray, planned: np.ndarray, seed: int, tolerance: float, same_tolerance: float
-) -> Rules:
-    return Rules(
+    rules: PlanConstants, radius: np.ndarray, planned: np.ndarray, seed: int, tolerance: float, same_tolerance: float
+) -> PlanConstants:
+    return PlanConstants(
         rules.beta, rules.sign, rules.shift, rules.log_union, rules.gain, rules.factor, rules.possible, rules.top,
         rules.bottom, radius, planned, rules.widest, rules.exponent_rounding, tolerance, same_tolerance, seed,
         rules.eps, rules.challenge,
@@ -165,13 +165,13 @@ def _rules_of(
 
 
 @inner
-def _converged(rules: Rules) -> Rules:
+def _converged(rules: PlanConstants) -> PlanConstants:
     return _rules_of(rules, rules.radius, rules.planned, rules.seed, kl.CONVERGED, kl.SAME_CONVERGED)
 
 
 @inner
-def _with_tolerance(rows: Rows, tolerance: float) -> Rows:
-    return Rows(
+def _with_tolerance(rows: PairRows, tolerance: float) -> PairRows:
+    return PairRows(
         rows.sign, tolerance, rows.used, rows.visits, rows.radius, rows.tally, rows.low, rows.high, rows.number,
         rows.different, rows.place, rows.seen,
     )  # fmt: skip
@@ -180,8 +180,8 @@ def _with_tolerance(rows: Rows, tolerance: float) -> Rows:
 @inner
 def _pair_ratio(
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     scratch: Scratch,
@@ -199,7 +199,7 @@ def _pair_ratio(
         next.position[x], next.rho[x], own.desk.known[x] = 0, 1.0, -1
         for y in range(frame.n_states + 1):
             next.d[x, y], next.r[x, y] = 1.0, 1.0
-    own = Sheets(own.now, next, own.crowd, _with_tolerance(own.rows, rules.tolerance), own.desk)
+    own = PairBuffers(own.now, next, own.crowd, _with_tolerance(own.rows, rules.tolerance), own.desk)
     return pairs.relate(frame, rules, ledger, optimism, plan, occupied, own, scratch, sheets.turn)
 
 
@@ -216,13 +216,13 @@ def _differ(plans: tuple[Candidate, Candidate], occupied: np.ndarray) -> bool:
 @inner
 def _ask_pairs(
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     optimism: Optimism,
     plans: tuple[Candidate, Candidate],
     scratch: Scratch,
     sheets: PairSheets,
-    mind: Mind,
+    mind: RunMemory,
     gap: float,
     kind: int,
     last: int,
@@ -260,16 +260,16 @@ def _copy(into: np.ndarray, source: np.ndarray) -> None:
 def _one_run(
     kernel: Kernel,
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     optimism: Optimism,
     plans: tuple[Candidate, Candidate],
     layers: Scratch,
     sheets: PairSheets,
-    mind: Mind,
+    mind: RunMemory,
     stream: np.ndarray,
-    truth: Truth,
-    orders: Orders,
+    truth: TrueRows,
+    orders: RunConfig,
     claim: np.ndarray,
 ) -> tuple[int, bool, bool]:
     """Run until the test passes; the episodes, whether it did, and whether the event held at every plan.
@@ -315,16 +315,16 @@ def _one_run(
 class Records(NamedTuple):
     """The records of all runs, which have the run as their first axis."""
 
-    ledger: Ledger
+    ledger: CountArrays
     optimism: Optimism
     plans: tuple[Candidate, Candidate]
     layers: Scratch
     sheets: PairSheets
-    mind: Mind
+    mind: RunMemory
     radius: np.ndarray
     planned: np.ndarray
     stream: np.ndarray
-    verdict: Verdict
+    verdict: RunResult
 
 
 @inner
@@ -341,15 +341,15 @@ def _relations(table: Relations, i: int) -> Relations:
 def _pair_sheets(all_sheets: PairSheets, i: int) -> PairSheets:
     sheets = all_sheets.sheets
     crowd, rows, desk = sheets.crowd, sheets.rows, sheets.desk
-    own = Sheets(
+    own = PairBuffers(
         _relations(sheets.now, i),
         _relations(sheets.next, i),
-        Crowd(crowd.action[i], crowd.best[i], crowd.worst[i], crowd.top[i], crowd.backup[i], crowd.gain[i]),
-        Rows(
+        StepStates(crowd.action[i], crowd.best[i], crowd.worst[i], crowd.top[i], crowd.backup[i], crowd.gain[i]),
+        PairRows(
             rows.sign, rows.tolerance, rows.used[i], rows.visits[i], rows.radius[i], rows.tally[i], rows.low[i],
             rows.high[i], rows.number[i], rows.different[i], rows.place[i], rows.seen[i],
         ),
-        Desk(
+        PairScratch(
             desk.box[i], desk.known[i], desk.low[i], desk.high[i], desk.rank[i], desk.chosen[i], desk.scores[i],
             desk.left[i], desk.mass[i], desk.moved[i], desk.f[i], desk.work[i],
         ),
@@ -367,7 +367,13 @@ def _kernel() -> Any:
 
     @jit
     def run_all(
-        kernel: Kernel, frame: Frame, rules: Rules, truth: Truth, orders: Orders, records: Records, runs: int
+        kernel: Kernel,
+        frame: Frame,
+        rules: PlanConstants,
+        truth: TrueRows,
+        orders: RunConfig,
+        records: Records,
+        runs: int,
     ) -> None:
         i = cuda.grid(1)
         if i >= runs:
@@ -382,7 +388,7 @@ def _kernel() -> Any:
             _rules_of(
                 rules, records.radius[i], records.planned[i], seed, rules.tolerance, rules.same_tolerance
             ),
-            Ledger(
+            CountArrays(
                 book.visits[i], book.begin[i], book.used[i], book.capacity[i], orders.fresh.most, book.successor[i],
                 book.tally[i], book.low[i, :rewards], book.high[i, :rewards], book.end[i],
             ),
@@ -390,7 +396,7 @@ def _kernel() -> Any:
             (_candidate(records.plans[0], i), _candidate(records.plans[1], i)),
             Scratch(layers.work[i], layers.pessimistic[i], layers.bounds[i], layers.shared[i], layers.scores[i]),
             _pair_sheets(records.sheets, i),
-            Mind(mind.memory[i], mind.policy[i], mind.turn[i]),
+            RunMemory(mind.memory[i], mind.policy[i], mind.turn[i]),
             stream,
             truth,
             orders,
@@ -401,7 +407,7 @@ def _kernel() -> Any:
     return run_all
 
 
-class Runs(NamedTuple):
+class Results(NamedTuple):
     """What became of many runs: what each one claims of its policy ``(H, S)``, in the reward's own units.
 
     ``event`` says whether E_cat held at every plan.
@@ -418,7 +424,7 @@ class Runs(NamedTuple):
 
 def launch(
     mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan: float, budget: int = 2**40
-) -> Callable[[], Runs]:
+) -> Callable[[], Results]:
     """Begin to identify ``runs`` times on the GPU; what is returned waits for them and says what became of them.
 
     Run ``i`` of a ``seed`` is the same however many there are. ``replan`` is the growth of the batches. What was launched
@@ -430,13 +436,13 @@ def launch(
     check_gpu()
     method, fresh = kl.KL(problem), _fresh_ledger(problem)
     kernel = Simulator(mdp, problem, np.random.default_rng()).kernel
-    orders = Orders(replan, budget, seed, fresh, method.rules.radius)
+    orders = RunConfig(replan, budget, seed, fresh, method.rules.radius)
     known = [_map(part, cuda.to_device) for part in (kernel, method.frame, method.rules, _truth(mdp, problem), orders)]
     records = _records_of_all(problem, method, fresh, runs)
     stream = cuda.stream()
     _kernel()[-(-runs // THREADS), THREADS, stream](*known, records, runs)
 
-    def result() -> Runs:
+    def result() -> Results:
         stream.synchronize()
         known.clear()  # until now it must not be given back
         verdict, policy = _map((records.verdict, records.plans[GIVEN % 2].policy), lambda part: part.copy_to_host())
@@ -454,7 +460,7 @@ def why_not(problem: Problem) -> str | None:
     return None
 
 
-def _records_of_all(problem: Problem, method: kl.KL, ledger: Ledger, runs: int) -> Records:
+def _records_of_all(problem: Problem, method: kl.KL, ledger: CountArrays, runs: int) -> Records:
     """Memory for all runs, with the run as the fastest index."""
     one = _one_of_each(problem, method, ledger)
     _check_room(one, runs)
@@ -478,7 +484,7 @@ def _check_room(one: Records, runs: int) -> None:
     check_room(f"a study of {runs} runs", size, "ask for fewer runs")
 
 
-def _fresh_ledger(problem: Problem) -> Ledger:
+def _fresh_ledger(problem: Problem) -> CountArrays:
     """The counts before the first episode, with room for slots of its own in every row."""
     counts, used = Counts(problem), int(problem.slots.used.sum())
     counts.reserve(used)
@@ -491,21 +497,21 @@ def _fresh_ledger(problem: Problem) -> Ledger:
     )
 
 
-def _truth(mdp: FiniteMDP, problem: Problem) -> Truth:
+def _truth(mdp: FiniteMDP, problem: Problem) -> TrueRows:
     """A model that is stationary has its rows once, however many times the counts have them."""
     pairs_of_model = problem.n_states * problem.n_actions * (1 if mdp.stationary else problem.horizon)
     source = np.arange(problem.n_rows) % pairs_of_model
     if problem.artificial:
         source[-1] = pairs_of_model
-    return Truth(source, problem.at_risk)
+    return TrueRows(source, problem.at_risk)
 
 
-def _runs_of(method: kl.KL, verdict: Verdict, policy: np.ndarray) -> Runs:
+def _runs_of(method: kl.KL, verdict: RunResult, policy: np.ndarray) -> Results:
     """The claims as ``KL.bounds_of`` rounds them."""
     claims = np.ascontiguousarray(verdict.claim).T
     gap = np.where(claims[3] < claims[2] * (1.0 - kl.WORTH_PAIRS), claims[3], claims[2])
     bounds, room = method.in_reward_units(claims[0], claims[1], gap), kl.CLAIM_ROUNDING * method.problem.return_spread
-    return Runs(
+    return Results(
         verdict.episodes,
         verdict.stopped,
         verdict.event,
@@ -524,7 +530,7 @@ def _map(record: Any, change: Callable[[Any], Any]) -> Any:
     return record if isinstance(record, (int, float, np.generic)) else change(record)
 
 
-def _one_of_each(problem: Problem, method: kl.KL, ledger: Ledger) -> Records:
+def _one_of_each(problem: Problem, method: kl.KL, ledger: CountArrays) -> Records:
     """The records of one run."""
     rules, n_states, n_actions = method.rules, problem.n_states, problem.n_actions
     choices, number = np.zeros((problem.steps, n_states), dtype=np.int64), np.zeros((), dtype=np.int64)
@@ -539,9 +545,9 @@ def _one_of_each(problem: Problem, method: kl.KL, ledger: Ledger) -> Records:
         plans=method.plans,
         layers=new_scratch(rules, n_actions, 1),
         sheets=sheets,
-        mind=Mind(np.zeros(3), choices, choices),
+        mind=RunMemory(np.zeros(3), choices, choices),
         radius=rules.radius,
         planned=rules.planned,
         stream=np.zeros(STREAM_SIZE, dtype=np.uint64),
-        verdict=Verdict(number, number.astype(bool), number.astype(bool), np.zeros(4)),
+        verdict=RunResult(number, number.astype(bool), number.astype(bool), np.zeros(4)),
     )

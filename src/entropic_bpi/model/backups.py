@@ -243,7 +243,7 @@ def best_paid_action(
 
 
 @inner
-def _backup_with_care(
+def _backup_careful(
     rows: Lotteries,
     rewards: np.ndarray,
     values: np.ndarray,
@@ -259,7 +259,7 @@ def _backup_with_care(
 
 
 @inner
-def _backup_in_haste(
+def _backup_fast(
     rows: Lotteries,
     rewards: np.ndarray,
     growth: np.ndarray,
@@ -310,9 +310,9 @@ def backup_best(
     doubtful = np.arange(first, last)
     lotteries, shared = Lotteries(*rows), Scale(*scale)
     if growth.size:
-        doubtful = doubtful[: _backup_in_haste(lotteries, rewards, growth, shared, doubtful, best, policy)]
+        doubtful = doubtful[: _backup_fast(lotteries, rewards, growth, shared, doubtful, best, policy)]
     if doubtful.size:
-        _backup_with_care(lotteries, rewards, values, shared, np.empty(values.size), doubtful, best, policy)
+        _backup_careful(lotteries, rewards, values, shared, np.empty(values.size), doubtful, best, policy)
 
 
 @compiled

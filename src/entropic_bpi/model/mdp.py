@@ -4,8 +4,8 @@ A :class:`FiniteMDP` has states :math:`0,\dots,S-1`, actions :math:`0,\dots,A-1`
 transition probabilities :math:`p_h(s'\mid s,a)` and rewards :math:`r_h(s,a)` or :math:`r_h(s,a,s')`.
 
 Dense models keep the array they were given, so that planning is a matrix product. Sparse models keep
-:class:`Rows`, the compressed form that holds only the possible successors. Dense models produce the same
-:class:`Rows` on demand: samplers, learners and the content hash all read that one form.
+:class:`SparseTransitions`, the compressed form that holds only the possible successors. Dense models produce the same
+:class:`SparseTransitions` on demand: samplers, learners and the content hash all read that one form.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.model.files import read_fields, write_fields
 from entropic_bpi.tools.text import shown
 
-__all__ = ["FiniteMDP", "Rows", "check_model"]
+__all__ = ["FiniteMDP", "SparseTransitions", "check_model"]
 
 SUM_TOLERANCE = 1e-9 * (1 + 1e-6)  # with room for the rounding of 1 + 1e-9
 # Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
@@ -38,7 +38,7 @@ _PIECE = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class SparseTransitions:
     """Transitions as compressed rows; row ``(h * S + s) * A + a``, with ``h = 0`` only when stationary.
 
     Attributes
@@ -70,12 +70,12 @@ class FiniteMDP:
     ----------
     transitions
         ``(S, A, S)`` (the same at every step) or ``(H, S, A, S)``; or, for large models, a sequence of ``A``
-        SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or :class:`Rows`. Arrays that begin with
-        the action need ``order="ass"``; with as many actions as states nobody could tell them apart.
+        SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or :class:`SparseTransitions`. Arrays that
+        begin with the action need ``order="ass"``; with as many actions as states nobody could tell them apart.
     rewards
         ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. With sparse transitions,
         next-state rewards may also be a sequence of ``A`` sparse ``(S, S)`` matrices, or ``H`` such sequences (absent
-        entries are 0). With :class:`Rows` that carry the rewards, the pair ``(S, A)`` of sizes stands here.
+        entries are 0). With :class:`SparseTransitions` that carry the rewards, the pair ``(S, A)`` of sizes stands here.
     horizon
         Number of steps :math:`H \ge 1`.
     start
@@ -125,17 +125,17 @@ class FiniteMDP:
             raise InvalidModelError(f"horizon must be below 2**63, got {shown(horizon)}")
         self._horizon = int(horizon)
         self._kernel: np.ndarray | None = None
-        self._sparse_rows: Rows | None = None
+        self._sparse_rows: SparseTransitions | None = None
         self._rewards: np.ndarray | None = None
-        if order == "ass" and not isinstance(transitions, Rows) and not _is_sparse_sequence(transitions):
+        if order == "ass" and not isinstance(transitions, SparseTransitions) and not _is_sparse_sequence(transitions):
             transitions, rewards = _state_first(transitions, rewards)
-        if isinstance(transitions, Rows):
+        if isinstance(transitions, SparseTransitions):
             self._read_rows(transitions, rewards)
         elif _is_sparse_sequence(transitions):
             self._read_sparse(transitions)
         else:
             self._read_dense(transitions)
-        self._read_rewards(rewards, may_be_next_state=not isinstance(transitions, Rows))
+        self._read_rewards(rewards, may_be_next_state=not isinstance(transitions, SparseTransitions))
         self._start = self._read_start(start)
         self._state_names = _read_names("state_names", state_names, self._n_states)
         self._action_names = _read_names("action_names", action_names, self._n_actions)
@@ -166,9 +166,11 @@ class FiniteMDP:
             raise InvalidModelError("transitions must be sparse (S, S) matrices with S of at least 1, got S = 0")
         self._set_sizes(len(matrices), n_states, n_actions, has_step_axis=per_step)
         coarse = max(_tolerance(matrix.dtype) for step in matrices for matrix in step if sparse.issparse(matrix))
-        self._set_rows(Rows(*_interleave(matrices, n_states, n_actions, "transitions")), coarse, copy=False)
+        self._set_rows(
+            SparseTransitions(*_interleave(matrices, n_states, n_actions, "transitions")), coarse, copy=False
+        )
 
-    def _read_rows(self, rows: Rows, rewards: Any) -> None:
+    def _read_rows(self, rows: SparseTransitions, rewards: Any) -> None:
         """Take compressed rows as they are; the number of states and actions follows from the rewards."""
         if rows.rewards is None:
             shape = _checked("rewards", rewards, *_REALS).shape
@@ -195,7 +197,7 @@ class FiniteMDP:
         self._n_states, self._n_actions = n_states, n_actions
         self._stationary = steps == 1
 
-    def _set_rows(self, rows: Rows, tolerance: float, *, copy: bool) -> None:
+    def _set_rows(self, rows: SparseTransitions, tolerance: float, *, copy: bool) -> None:
         indptr = _as_integers("indptr", rows.indptr).astype(np.int64, order="C", copy=copy)
         indices = _as_integers("indices", rows.indices)
         probabilities = _as_floats("probabilities", rows.probabilities, copy=copy)
@@ -233,7 +235,7 @@ class FiniteMDP:
             indices, probabilities = indices[possible], probabilities[possible]
             rewards = None if rewards is None else rewards[:, possible]
         frozen_rewards = None if rewards is None else _frozen(rewards)
-        self._sparse_rows = Rows(_frozen(indptr), _frozen(indices), _frozen(probabilities), frozen_rewards)
+        self._sparse_rows = SparseTransitions(_frozen(indptr), _frozen(indices), _frozen(probabilities), frozen_rewards)
 
     def _normalise(self, values: np.ndarray, indptr: np.ndarray, tolerance: float) -> None:
         """Make the rows delimited by ``indptr`` sum to 1 in place, or raise at the first bad entry or sum.
@@ -315,7 +317,7 @@ class FiniteMDP:
             expected = "a finite number" if not np.isfinite(rewards[index]) else "a sum over the horizon within doubles"
             raise InvalidModelError(f"{place(index)} is {rewards[index]}, expected {expected}")
 
-    def _align_sparse_rewards(self, rows: Rows, rewards: Any) -> np.ndarray:
+    def _align_sparse_rewards(self, rows: SparseTransitions, rewards: Any) -> np.ndarray:
         """The rewards ``(1 or H, entries)`` of the entries of ``rows``, 0 where the sparse matrices have none."""
         per_step = not sparse.issparse(rewards[0])
         steps = [list(step) for step in rewards] if per_step else [list(rewards)]
@@ -347,7 +349,7 @@ class FiniteMDP:
                 aligned[0] = np.where((step_of_entry == h) | (len(steps) == 1), found, aligned[0])
         return aligned
 
-    def _rewards_of_entries(self, rows: Rows, rewards: np.ndarray) -> np.ndarray:
+    def _rewards_of_entries(self, rows: SparseTransitions, rewards: np.ndarray) -> np.ndarray:
         """Next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""
         flat = rewards.reshape(len(rewards), -1, self._n_states)
         row = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
@@ -431,7 +433,7 @@ class FiniteMDP:
 
     @property
     def transitions(self) -> Any:
-        """Transitions in the form they can be passed back to the constructor: an array, or :class:`Rows`."""
+        """Transitions in the form they can be passed back to the constructor: an array, or :class:`SparseTransitions`."""
         if self._kernel is None:
             return self._sparse_rows
         return self._kernel[0] if self._stationary else self._kernel
@@ -451,7 +453,7 @@ class FiniteMDP:
         return float(values.min()), float(values.max())
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> SparseTransitions:
         """The transitions as compressed rows, which every sampler and learner reads."""
         if self._sparse_rows is not None:
             return self._sparse_rows
@@ -459,21 +461,23 @@ class FiniteMDP:
         possible = np.flatnonzero(self._kernel)
         indptr = np.searchsorted(possible, np.arange(0, self._kernel.size + 1, self._n_states))
         indices = (possible % self._n_states).astype(np.int32)
-        rows = Rows(_frozen(indptr), _frozen(indices), _frozen(self._kernel.reshape(-1)[possible]))
+        rows = SparseTransitions(_frozen(indptr), _frozen(indices), _frozen(self._kernel.reshape(-1)[possible]))
         if self._rewards is not None and self._rewards.ndim == 4:
             rows = replace(rows, rewards=_frozen(self._rewards_of_entries(rows, self._rewards)))
         return rows
 
-    def step_rows(self, h: int) -> Rows:
+    def step_rows(self, h: int) -> SparseTransitions:
         """The ``S * A`` rows of step ``h`` (0-based); their ``rewards`` have one axis, aligned with the entries."""
         rows, pairs = self.rows, self._n_states * self._n_actions
         if self._stationary:
             rewards = None if rows.rewards is None else rows.rewards[h if len(rows.rewards) > 1 else 0]
-            return Rows(rows.indptr, rows.indices, rows.probabilities, rewards)
+            return SparseTransitions(rows.indptr, rows.indices, rows.probabilities, rewards)
         indptr = rows.indptr[h * pairs : (h + 1) * pairs + 1]
         entries = slice(indptr[0], indptr[-1])
         rewards = None if rows.rewards is None else rows.rewards[0, entries]
-        return Rows(_frozen(indptr - indptr[0]), rows.indices[entries], rows.probabilities[entries], rewards)
+        return SparseTransitions(
+            _frozen(indptr - indptr[0]), rows.indices[entries], rows.probabilities[entries], rewards
+        )
 
     def step_kernel(self, h: int) -> np.ndarray | None:
         """The dense ``(S * A, S)`` matrix of step ``h``, or None for a sparse model."""
@@ -580,7 +584,7 @@ class FiniteMDP:
         transitions, rewards = fields.get("transitions"), fields.get("rewards")
         if "indptr" in fields:
             indptr, indices, probabilities = (fields[name] for name in ("indptr", "indices", "probabilities"))
-            transitions = Rows(indptr, indices, probabilities, fields.get("entry_rewards"))
+            transitions = SparseTransitions(indptr, indices, probabilities, fields.get("entry_rewards"))
             rewards = tuple(int(size) for size in fields["sizes"]) if rewards is None else rewards
         return cls(
             transitions,

@@ -33,7 +33,7 @@ from scipy import optimize
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model import backups as _entropic
 from entropic_bpi.model.discounting import discounted, tail_of
-from entropic_bpi.model.mdp import SUM_TOLERANCE, FiniteMDP, Rows, check_model
+from entropic_bpi.model.mdp import SUM_TOLERANCE, FiniteMDP, SparseTransitions, check_model
 from entropic_bpi.tools.checks import check_device, check_finite, check_integer, check_memory, check_policy
 
 __all__ = [
@@ -492,7 +492,7 @@ def _growth(rewards: np.ndarray, beta: float) -> tuple[np.ndarray, float]:
     return np.exp(beta * rewards) if largest <= _entropic.LARGEST_EXPONENT else _NO_GROWTH, largest
 
 
-def _policy_rows(mdp: FiniteMDP, policy: np.ndarray, h: int) -> Rows:
+def _policy_rows(mdp: FiniteMDP, policy: np.ndarray, h: int) -> SparseTransitions:
     """The rows of step ``h`` that the policy plays, one per state, with their rewards per entry."""
     rows = mdp.step_rows(h)
     chosen = np.arange(mdp.n_states) * mdp.n_actions + policy[h]
@@ -501,10 +501,10 @@ def _policy_rows(mdp: FiniteMDP, policy: np.ndarray, h: int) -> Rows:
         rewards = rows.rewards[entries]
     else:
         rewards = np.repeat(mdp.step_rewards(h).ravel()[chosen], lengths)
-    return Rows(_starts(lengths), rows.indices[entries], rows.probabilities[entries], rewards)
+    return SparseTransitions(_starts(lengths), rows.indices[entries], rows.probabilities[entries], rewards)
 
 
-def _entries(rows: Rows, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _entries(rows: SparseTransitions, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Positions of all entries of the rows ``which``, one row after the other, and the length of each row."""
     lengths = np.diff(rows.indptr)[which]
     starts = _starts(lengths)
@@ -700,7 +700,7 @@ def _propagate(
     return returns, mass / mass.sum()
 
 
-def _expand(rows: Rows, state: np.ndarray, returns: np.ndarray, mass: np.ndarray) -> _Atoms:
+def _expand(rows: SparseTransitions, state: np.ndarray, returns: np.ndarray, mass: np.ndarray) -> _Atoms:
     """Each atom once for every successor of its state."""
     assert rows.rewards is not None
     entry, lengths = _entries(rows, state)
@@ -732,7 +732,9 @@ def _check_level(alpha: float) -> float:
 # -- tilting ---------------------------------------------------------------------------------------------------
 
 
-def _tilts(mdp: FiniteMDP, policy: np.ndarray, beta: float) -> tuple[Evaluation, list[tuple[Rows, np.ndarray]]]:
+def _tilts(
+    mdp: FiniteMDP, policy: np.ndarray, beta: float
+) -> tuple[Evaluation, list[tuple[SparseTransitions, np.ndarray]]]:
     """For each step the policy's rows and the log-weight ``β (r + V_{h+1}(s') - V_h(s))`` of every entry."""
     evaluation = evaluate(mdp, policy, beta)
     steps = []
@@ -840,7 +842,7 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
     policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     evaluation, steps = _tilts(mdp, policy, beta)
     tilted_steps = [_tilt_rows(rows, log_weight, mdp.n_actions) for rows, log_weight in steps]
-    rows = Rows(
+    rows = SparseTransitions(
         _starts(np.concatenate([np.diff(rows.indptr) for rows in tilted_steps])),
         np.concatenate([rows.indices for rows in tilted_steps]),
         np.concatenate([rows.probabilities for rows in tilted_steps]),
@@ -861,11 +863,11 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
     )
 
 
-def _tilt_rows(rows: Rows, log_weight: np.ndarray, n_actions: int) -> Rows:
+def _tilt_rows(rows: SparseTransitions, log_weight: np.ndarray, n_actions: int) -> SparseTransitions:
     """Tilt the policy's rows and give the same row to each action."""
     starts, lengths = rows.indptr[:-1], np.diff(rows.indptr)
     mass = rows.probabilities * np.exp(log_weight - np.repeat(np.maximum.reduceat(log_weight, starts), lengths))
     mass /= np.repeat(np.add.reduceat(mass, starts), lengths)
     entries, lengths = _entries(rows, np.repeat(np.arange(len(lengths)), n_actions))
     assert rows.rewards is not None
-    return Rows(_starts(lengths), rows.indices[entries], mass[entries], rows.rewards[entries])
+    return SparseTransitions(_starts(lengths), rows.indices[entries], mass[entries], rows.rewards[entries])

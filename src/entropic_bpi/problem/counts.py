@@ -15,10 +15,17 @@ import numpy as np
 from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Problem
-from entropic_bpi.problem.reward_counts import Payments, cell_edges, copied, new_payments, pay, room_to_pay
+from entropic_bpi.problem.reward_counts import (
+    RewardCounts,
+    cell_edges,
+    copied,
+    has_room,
+    new_reward_counts,
+    record_reward,
+)
 from entropic_bpi.types import Transitions
 
-__all__ = ["Counts", "Ledger", "record", "spare_slots"]
+__all__ = ["CountArrays", "Counts", "record", "spare_slots"]
 
 _FORBIDDEN = -1
 _FULL = -2
@@ -26,7 +33,7 @@ _CONTRADICTED = -3
 _NO_ROOM_TO_PAY = -4
 
 
-class Ledger(NamedTuple):
+class CountArrays(NamedTuple):
     """The arrays of :class:`Counts`, in the form the compiled kernels take.
 
     Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``most[i]`` is how many different outcomes the
@@ -46,7 +53,7 @@ class Ledger(NamedTuple):
 
 
 @compiled
-def _move(ledger: Ledger, row: int, room: int) -> bool:
+def _move(ledger: CountArrays, row: int, room: int) -> bool:
     """Give ``row`` a place of its own with ``room`` slots at the end of the pool; False if the pool is full."""
     old, new = ledger.begin[row], ledger.end[0]
     if new + room > ledger.successor.size:
@@ -64,7 +71,7 @@ def _move(ledger: Ledger, row: int, room: int) -> bool:
 
 
 @compiled
-def record(ledger: Ledger, n_states: int, row: int, successor: int, times: int) -> int:
+def record(ledger: CountArrays, n_states: int, row: int, successor: int, times: int) -> int:
     """Add ``times`` visits of ``row`` that went to ``successor``; 0, or a negative code and nothing changed."""
     open_ended = ledger.successor[ledger.begin[row]] == n_states
     if ledger.visits[row] == 0:
@@ -93,7 +100,7 @@ def record(ledger: Ledger, n_states: int, row: int, successor: int, times: int) 
 
 @compiled
 def _record_outcome(
-    ledger: Ledger,
+    ledger: CountArrays,
     n_states: int,
     row: int,
     successor: int,
@@ -138,7 +145,7 @@ def _record_outcome(
 
 
 @compiled
-def _add(ledger: Ledger, row: int, slot: int, times: int) -> int:
+def _add(ledger: CountArrays, row: int, slot: int, times: int) -> int:
     new = ledger.tally[slot] == 0
     ledger.tally[slot] += times
     ledger.visits[row] += times
@@ -148,7 +155,7 @@ def _add(ledger: Ledger, row: int, slot: int, times: int) -> int:
 
 
 @compiled
-def _close_if_complete(ledger: Ledger, row: int) -> None:
+def _close_if_complete(ledger: CountArrays, row: int) -> None:
     """Give up the slots that were not seen, if all others that can exist were."""
     begin, used, seen = ledger.begin[row], ledger.used[row], 0
     for j in range(begin, begin + used):
@@ -169,7 +176,7 @@ def _close_if_complete(ledger: Ledger, row: int) -> None:
 
 @compiled
 def _record_outcomes(
-    ledger: Ledger, n_states: int, n_actions: int, same: float, transitions: Transitions, first: int
+    ledger: CountArrays, n_states: int, n_actions: int, same: float, transitions: Transitions, first: int
 ) -> tuple[int, int]:
     """``_record_all`` where fixed rewards are learned."""
     for i in range(first, transitions.rows.size):
@@ -188,22 +195,27 @@ def _record_outcomes(
 
 @compiled
 def _record_paid(
-    ledger: Ledger, n_states: int, payments: Payments, edges: np.ndarray, transitions: Transitions, first: int
+    ledger: CountArrays,
+    n_states: int,
+    reward_counts: RewardCounts,
+    edges: np.ndarray,
+    transitions: Transitions,
+    first: int,
 ) -> tuple[int, int]:
     """``_record_all`` where random rewards are learned."""
     for i in range(first, transitions.rows.size):
         row, successor, times = transitions.rows[i], transitions.successors[i], transitions.times[i]
-        if not room_to_pay(payments, row):
+        if not has_room(reward_counts, row):
             return i, _NO_ROOM_TO_PAY
         slot = record(ledger, n_states, row, successor, times)
         if slot < 0:
             return i, slot
-        pay(payments, edges, row, successor, transitions.rewards[i], transitions.upper[i], times)
+        record_reward(reward_counts, edges, row, successor, transitions.rewards[i], transitions.upper[i], times)
     return transitions.rows.size, 0
 
 
 @compiled
-def _record_all(ledger: Ledger, n_states: int, transitions: Transitions, first: int) -> tuple[int, int]:
+def _record_all(ledger: CountArrays, n_states: int, transitions: Transitions, first: int) -> tuple[int, int]:
     """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
     for i in range(first, transitions.rows.size):
         code = record(ledger, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])
@@ -223,7 +235,7 @@ def spare_slots(problem: Problem) -> int:
 class Counts:
     """Visit counts of a :class:`~entropic_bpi.problem.problem.Problem` and the number of episodes behind them.
 
-    Where rewards are random, ``payments`` has what was paid; elsewhere it stays empty.
+    Where rewards are random, ``reward_counts`` has what was paid; elsewhere it stays empty.
     As long as ``origin`` is the same object, counts only grew: a row with the same visits as before is as it was.
     """
 
@@ -233,7 +245,7 @@ class Counts:
         self.episodes = 0
         slots, n_slots = problem.slots, len(problem.slots.successor)
         pool = n_slots + max(spare_slots(problem), 1024)
-        self.ledger = Ledger(
+        self.ledger = CountArrays(
             visits=np.zeros(problem.n_rows, dtype=np.int64),
             begin=slots.begin.copy(),
             used=slots.used.copy(),
@@ -245,7 +257,7 @@ class Counts:
             high=_padded(slots.high, pool),
             end=np.array([n_slots]),
         )
-        self.payments = new_payments(problem.n_rows if problem.random_rewards else 0)
+        self.reward_counts = new_reward_counts(problem.n_rows if problem.random_rewards else 0)
 
     @classmethod
     def of(cls, problem: Problem, transitions: Transitions, episodes: int) -> Counts:
@@ -283,7 +295,7 @@ class Counts:
             if code == _FULL:
                 self.reserve(self.ledger.successor.size)
             elif code == _NO_ROOM_TO_PAY:
-                self.payments = copied(self.payments, max(1024, self.payments.times.size))
+                self.reward_counts = copied(self.reward_counts, max(1024, self.reward_counts.times.size))
             else:
                 break
         if code < 0:
@@ -307,7 +319,7 @@ class Counts:
         problem, ledger = self.problem, self.ledger
         if problem.random_rewards:
             edges = cell_edges(*problem.declared_range)
-            return _record_paid(ledger, problem.n_states, self.payments, edges, transitions, first)
+            return _record_paid(ledger, problem.n_states, self.reward_counts, edges, transitions, first)
         if problem.black_box_rewards:
             return _record_outcomes(
                 ledger, problem.n_states, problem.n_actions, problem.same_reward, transitions, first
@@ -348,15 +360,15 @@ class Counts:
 
     def _paid(self, order: np.ndarray) -> Transitions:
         """Every payment seen, those of a transition together; ``order`` lists transitions as ``row * S + successor``."""
-        payments = self.payments
-        rows = np.repeat(np.arange(len(payments.used)), payments.used)
-        first = np.cumsum(payments.used) - payments.used
-        entries = np.arange(len(rows)) + np.repeat(payments.begin - first, payments.used)
+        reward_counts = self.reward_counts
+        rows = np.repeat(np.arange(len(reward_counts.used)), reward_counts.used)
+        first = np.cumsum(reward_counts.used) - reward_counts.used
+        entries = np.arange(len(rows)) + np.repeat(reward_counts.begin - first, reward_counts.used)
         sorter = np.argsort(order)
-        place = sorter[np.searchsorted(order[sorter], rows * self.problem.n_states + payments.successor[entries])]
+        place = sorter[np.searchsorted(order[sorter], rows * self.problem.n_states + reward_counts.successor[entries])]
         wanted = np.argsort(place, kind="stable")
         entries = entries[wanted]
-        columns = (payments.successor, payments.times, payments.low, payments.high)
+        columns = (reward_counts.successor, reward_counts.times, reward_counts.low, reward_counts.high)
         return Transitions(rows[wanted], *(column[entries] for column in columns))
 
     def transitions(self) -> Transitions:
@@ -373,12 +385,12 @@ class Counts:
             name: array[..., :end].copy() if name in ("successor", "tally", "low", "high") else array.copy()
             for name, array in self.ledger._asdict().items()
         }
-        return {"episodes": self.episodes, "payments": copied(self.payments), **arrays}
+        return {"episodes": self.episodes, "reward_counts": copied(self.reward_counts), **arrays}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.episodes = int(state["episodes"])
-        self.ledger = Ledger(**{name: np.array(state[name]) for name in Ledger._fields})
-        self.payments = copied(state["payments"])
+        self.ledger = CountArrays(**{name: np.array(state[name]) for name in CountArrays._fields})
+        self.reward_counts = copied(state["reward_counts"])
         self.origin = object()
         self.reserve(max(spare_slots(self.problem), 1024))
 

@@ -16,13 +16,13 @@ from entropic_bpi.compile.decorators import inner
 __all__ = [
     "CELLS",
     "MOST_VALUES",
-    "Payments",
+    "RewardCounts",
     "cell_edges",
     "copied",
     "first_entry",
-    "new_payments",
-    "pay",
-    "room_to_pay",
+    "has_room",
+    "new_reward_counts",
+    "record_reward",
 ]
 
 MOST_VALUES = 64
@@ -30,7 +30,7 @@ CELLS = 1024
 _POOL = {"successor": np.int64, "low": np.float64, "high": np.float64, "times": np.int64}
 
 
-class Payments(NamedTuple):
+class RewardCounts(NamedTuple):
     """Row ``i`` owns the entries ``begin[i] : begin[i] + used[i]`` of the pool, sorted by successor and reward.
 
     ``times[j]`` visits that went to ``successor[j]`` paid something from ``low[j]`` to ``high[j]``. ``end[0]`` is the number
@@ -47,17 +47,21 @@ class Payments(NamedTuple):
     end: np.ndarray
 
 
-def new_payments(n_rows: int) -> Payments:
+def new_reward_counts(n_rows: int) -> RewardCounts:
     """Nothing seen yet."""
     rows = {name: np.zeros(n_rows, dtype=np.int64) for name in ("begin", "used", "capacity")}
-    return Payments(**rows, **{name: np.empty(0, dtype) for name, dtype in _POOL.items()}, end=np.zeros(1, np.int64))
+    return RewardCounts(
+        **rows, **{name: np.empty(0, dtype) for name, dtype in _POOL.items()}, end=np.zeros(1, np.int64)
+    )
 
 
-def copied(payments: Payments, room: int = 0) -> Payments:
+def copied(reward_counts: RewardCounts, room: int = 0) -> RewardCounts:
     """A copy with room for so many more entries."""
-    end = int(payments.end[0])
-    pool = {name: np.append(getattr(payments, name)[:end], np.zeros(room, dtype)) for name, dtype in _POOL.items()}
-    return Payments(**{name: pool[name] if name in pool else part.copy() for name, part in payments._asdict().items()})
+    end = int(reward_counts.end[0])
+    pool = {name: np.append(getattr(reward_counts, name)[:end], np.zeros(room, dtype)) for name, dtype in _POOL.items()}
+    return RewardCounts(
+        **{name: pool[name] if name in pool else part.copy() for name, part in reward_counts._asdict().items()}
+    )
 
 
 def cell_edges(low: float, high: float) -> np.ndarray:
@@ -68,13 +72,13 @@ def cell_edges(low: float, high: float) -> np.ndarray:
 
 
 @inner
-def first_entry(payments: Payments, row: int, successor: int, reward: float) -> int:
+def first_entry(reward_counts: RewardCounts, row: int, successor: int, reward: float) -> int:
     """The first entry of ``row`` that is not before (``successor``, ``reward``)."""
-    left, right = payments.begin[row], payments.begin[row] + payments.used[row]
+    left, right = reward_counts.begin[row], reward_counts.begin[row] + reward_counts.used[row]
     while left < right:
         middle = (left + right) // 2
-        other = payments.successor[middle]
-        if other < successor or (other == successor and payments.low[middle] < reward):
+        other = reward_counts.successor[middle]
+        if other < successor or (other == successor and reward_counts.low[middle] < reward):
             left = middle + 1
         else:
             right = middle
@@ -95,81 +99,86 @@ def _cell(edges: np.ndarray, reward: float) -> int:
 
 
 @inner
-def _copy(payments: Payments, source: int, target: int) -> None:
-    payments.successor[target] = payments.successor[source]
-    payments.low[target] = payments.low[source]
-    payments.high[target] = payments.high[source]
-    payments.times[target] = payments.times[source]
+def _copy(reward_counts: RewardCounts, source: int, target: int) -> None:
+    reward_counts.successor[target] = reward_counts.successor[source]
+    reward_counts.low[target] = reward_counts.low[source]
+    reward_counts.high[target] = reward_counts.high[source]
+    reward_counts.times[target] = reward_counts.times[source]
 
 
 @inner
-def _make_coarse(payments: Payments, edges: np.ndarray, row: int, first: int, last: int) -> int:
+def _make_coarse(reward_counts: RewardCounts, edges: np.ndarray, row: int, first: int, last: int) -> int:
     """Count the values of the entries ``first : last`` in cells; where these end."""
     kept = first
     for j in range(first, last):
-        cell = _cell(edges, payments.low[j])
-        if kept > first and payments.low[kept - 1] == edges[cell]:
-            payments.times[kept - 1] += payments.times[j]
+        cell = _cell(edges, reward_counts.low[j])
+        if kept > first and reward_counts.low[kept - 1] == edges[cell]:
+            reward_counts.times[kept - 1] += reward_counts.times[j]
         else:
-            payments.times[kept] = payments.times[j]
-            payments.low[kept], payments.high[kept] = edges[cell], edges[cell + 1]
+            reward_counts.times[kept] = reward_counts.times[j]
+            reward_counts.low[kept], reward_counts.high[kept] = edges[cell], edges[cell + 1]
             kept += 1
-    end = payments.begin[row] + payments.used[row]
+    end = reward_counts.begin[row] + reward_counts.used[row]
     for j in range(last, end):
-        _copy(payments, j, kept + j - last)
-    payments.used[row] -= last - kept
+        _copy(reward_counts, j, kept + j - last)
+    reward_counts.used[row] -= last - kept
     return kept
 
 
 @inner
-def _insert(payments: Payments, row: int, place: int) -> int:
+def _insert(reward_counts: RewardCounts, row: int, place: int) -> int:
     """Make room for an entry at ``place``; where that is now."""
-    used, begin = payments.used[row], payments.begin[row]
-    if used == payments.capacity[row]:
-        new = payments.end[0]
+    used, begin = reward_counts.used[row], reward_counts.begin[row]
+    if used == reward_counts.capacity[row]:
+        new = reward_counts.end[0]
         for j in range(used):
-            _copy(payments, begin + j, new + j)
-        payments.begin[row] = new
-        payments.capacity[row] = _next_capacity(payments, row)
-        payments.end[0] = new + payments.capacity[row]
+            _copy(reward_counts, begin + j, new + j)
+        reward_counts.begin[row] = new
+        reward_counts.capacity[row] = _next_capacity(reward_counts, row)
+        reward_counts.end[0] = new + reward_counts.capacity[row]
         place += new - begin
         begin = new
     for j in range(begin + used, place, -1):
-        _copy(payments, j - 1, j)
-    payments.used[row] += 1
+        _copy(reward_counts, j - 1, j)
+    reward_counts.used[row] += 1
     return place
 
 
 @inner
-def _next_capacity(payments: Payments, row: int) -> int:
-    return max(4, 2 * payments.capacity[row])
+def _next_capacity(reward_counts: RewardCounts, row: int) -> int:
+    return max(4, 2 * reward_counts.capacity[row])
 
 
 @inner
-def room_to_pay(payments: Payments, row: int) -> bool:
+def has_room(reward_counts: RewardCounts, row: int) -> bool:
     """Whether ``row`` can have one more entry."""
-    return payments.end[0] + _next_capacity(payments, row) <= payments.times.size
+    return reward_counts.end[0] + _next_capacity(reward_counts, row) <= reward_counts.times.size
 
 
 @inner
-def pay(payments: Payments, edges: np.ndarray, row: int, successor: int, low: float, high: float, times: int) -> None:
+def record_reward(
+    reward_counts: RewardCounts, edges: np.ndarray, row: int, successor: int, low: float, high: float, times: int
+) -> None:
     """Enter that ``times`` visits of ``row`` to ``successor`` paid something from ``low`` to ``high``: a value, or a cell.
 
     There must be room.
     """
-    first, last = first_entry(payments, row, successor, -np.inf), first_entry(payments, row, successor + 1, -np.inf)
-    place = first_entry(payments, row, successor, low)
-    known = place < last and payments.low[place] == low
-    coarse = first < last and payments.low[first] < payments.high[first]
+    first, last = (
+        first_entry(reward_counts, row, successor, -np.inf),
+        first_entry(reward_counts, row, successor + 1, -np.inf),
+    )
+    place = first_entry(reward_counts, row, successor, low)
+    known = place < last and reward_counts.low[place] == low
+    coarse = first < last and reward_counts.low[first] < reward_counts.high[first]
     if not coarse and (low < high or (last - first == MOST_VALUES and not known)):
-        last, coarse = _make_coarse(payments, edges, row, first, last), True
+        last, coarse = _make_coarse(reward_counts, edges, row, first, last), True
     if coarse:
         cell = _cell(edges, low)
         low, high = edges[cell], edges[cell + 1]
-        place = first_entry(payments, row, successor, low)
-        known = place < last and payments.low[place] == low
+        place = first_entry(reward_counts, row, successor, low)
+        known = place < last and reward_counts.low[place] == low
     if not known:
-        place = _insert(payments, row, place)
-        payments.successor[place], payments.low[place], payments.high[place] = successor, low, high
-        payments.times[place] = 0
-    payments.times[place] += times
+        place = _insert(reward_counts, row, place)
+        reward_counts.successor[place], reward_counts.low[place], reward_counts.high[place] = successor, low, high
+        reward_counts.times[place] = 0
+    reward_counts.times[place] += times

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi.certificate.certificate import Certificate, Circumstances, Logged
+from entropic_bpi.certificate.certificate import Certificate, LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.evar import EVaR
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.settings import Settings, check_risk
-from entropic_bpi.runs.verdicts import examine
-from entropic_bpi.sources.assumption_tests import Witness
+from entropic_bpi.runs.verdicts import check_assumptions
+from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.log import Log
 from entropic_bpi.tools.checks import check_device, check_policy, check_positive, check_probability
 from entropic_bpi.tools.text import shown
@@ -63,10 +63,10 @@ class _Evidence(NamedTuple):
     problem: Problem
     transitions: Transitions
     episodes: int
-    circumstances: Circumstances
+    provenance: Provenance
     states: Sequence[Any]
     actions: Sequence[Any]
-    witness: Witness | None = None
+    witness: AssumptionTests | None = None
 
 
 def certify(
@@ -178,12 +178,12 @@ def certify(
 def _certificate(
     evidence: _Evidence, planned: np.ndarray, claim: Claim | EVaRClaim, *, named: float | None
 ) -> Certificate:
-    problem, circumstances = evidence.problem, evidence.circumstances
-    if circumstances.log is not None and named is None:
+    problem, provenance = evidence.problem, evidence.provenance
+    if provenance.log is not None and named is None:
         # Nobody named an ε: the policy is within the certified gap of the best.
         problem = replace(problem, eps=claim.gap if 0 < claim.gap < math.inf else problem.eps)
     if evidence.witness is not None:
-        circumstances = circumstances._replace(tests=examine(evidence.witness, claim.upper))
+        provenance = provenance._replace(tests=check_assumptions(evidence.witness, claim.upper))
     return Certificate(
         policy=planned[int(problem.artificial) :],
         episodes=evidence.episodes,
@@ -192,7 +192,7 @@ def _certificate(
         constants=None,
         problem=problem,
         transitions=evidence.transitions,
-        circumstances=circumstances,
+        provenance=provenance,
     )
 
 
@@ -207,7 +207,7 @@ def _collected(
     for name, value in declared.items():
         if value is not None:
             raise InvalidProblemError(f"{name} is declared for a log; that of {type(source).__name__} is its run's")
-    circumstances = Circumstances()
+    provenance = Provenance()
     if isinstance(source, Counts):
         problem, transitions, episodes = source.problem, source.transitions(), source.episodes
     else:
@@ -217,7 +217,7 @@ def _collected(
                 f"certify needs the result of identify, a certificate, counts or a log; got {type(source).__name__}"
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
-        circumstances = certificate.circumstances._replace(ignored=())
+        provenance = certificate.provenance._replace(ignored=())
     beta, alpha = risk
     same = (alpha, beta) == (problem.alpha, problem.beta) or alpha == problem.alpha is not None
     if problem.random_rewards and not same and None in (alpha, problem.alpha):
@@ -229,8 +229,8 @@ def _collected(
             f"random rewards were learned for {known} and cannot be certified for {wanted}: how much a random reward is "
             "worth depends on beta, and delta was spent on those that were declared before the first episode"
         )
-    if circumstances.tests is not None and not same:
-        circumstances = circumstances._replace(tests=circumstances.tests._replace(returns=None))
+    if provenance.tests is not None and not same:
+        provenance = provenance._replace(tests=provenance.tests._replace(returns=None))
     problem = replace(
         problem,
         beta=beta,
@@ -238,7 +238,7 @@ def _collected(
         eps=problem.eps if eps is None else check_positive("eps", eps),
         delta=problem.delta if delta is None else check_probability("delta", delta),
     )
-    return _Evidence(problem, transitions, episodes, circumstances, problem.state_names, problem.action_names)
+    return _Evidence(problem, transitions, episodes, provenance, problem.state_names, problem.action_names)
 
 
 def _logged(
@@ -263,10 +263,10 @@ def _logged(
     )
     projection = log.project(problem)
     transitions = projection.counts().transitions()
-    circumstances = Circumstances(log=Logged(*projection.facts()))
-    witness = Witness(problem)
+    provenance = Provenance(log=LogSummary(*projection.facts()))
+    witness = AssumptionTests(problem)
     witness.add(projection.batch())
-    return _Evidence(problem, transitions, log.episodes, circumstances, log.states, log.actions, witness)
+    return _Evidence(problem, transitions, log.episodes, provenance, log.states, log.actions, witness)
 
 
 def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:

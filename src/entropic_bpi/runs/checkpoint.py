@@ -22,13 +22,13 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.facts import differences
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, CELLS, Witness
+from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, CELLS, AssumptionTests
 from entropic_bpi.sources.homogeneity import Tally
 from entropic_bpi.tools.checks import check_policy
 from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.types import Bounds, Plan, Transitions
 
-__all__ = ["HISTORY", "Checkpoint", "State", "told_by"]
+__all__ = ["HISTORY", "Checkpoint", "State", "read_summary"]
 
 _FORMAT = b"entropic-bpi checkpoint 3\n"
 _LONGEST_HEADER = 1 << 20
@@ -73,7 +73,7 @@ _HEADER: dict[str, tuple[type, ...]] = {
     "errors": (int,),
     "error": (str, _NOTHING),
     "contradiction": (str, _NOTHING),
-    "announcement": (str, _NOTHING),
+    "preregistration": (str, _NOTHING),
     "lengths": (dict,),
 }
 
@@ -98,8 +98,8 @@ class State(NamedTuple):
         How often the environment raised an error and the run went on.
     error, contradiction : str or None
         If the run ended because the environment raised an error, or contradicted what is assumed of it: the message.
-    announcement : str or None
-        Digest of the run's announcement.
+    preregistration : str or None
+        Digest of the run's preregistration.
     found : list of str
         The labels of the states in their order, where they are numbered as they are first seen.
     memory : float array
@@ -111,13 +111,13 @@ class State(NamedTuple):
     seconds: float
     rng: dict[str, Any]
     counts: Counts
-    witness: Witness | None
+    witness: AssumptionTests | None
     history: np.ndarray
     best: tuple[Plan, int, Transitions] | None
     errors: int
     error: str | None
     contradiction: str | None
-    announcement: str | None
+    preregistration: str | None
     found: list[str]
     memory: np.ndarray
 
@@ -131,7 +131,7 @@ class State(NamedTuple):
             raise InvalidProblemError(
                 "this run has pooled random rewards over the steps: it cannot go on with stationary=False; start another"
             )
-        witness = Witness(problem)
+        witness = AssumptionTests(problem)
         witness.returns = self.witness.returns
         return self._replace(
             counts=Counts.of(problem, self.witness.per_step(self.counts, problem), self.counts.episodes),
@@ -194,7 +194,7 @@ class Checkpoint:
             "errors": state.errors,
             "error": state.error,
             "contradiction": state.contradiction,
-            "announcement": state.announcement,
+            "preregistration": state.preregistration,
         }
         found = np.frombuffer(json.dumps(state.found).encode(), np.uint8)
         arrays = {"history": state.history, **_named("seen", state.counts.seen()), "found": found}
@@ -215,7 +215,7 @@ class Checkpoint:
             self.warned = True
 
 
-def told_by(path: Path) -> dict[str, Any] | None:
+def read_summary(path: Path) -> dict[str, Any] | None:
     """What a checkpoint tells about its run: ``seed``, ``seconds``, ``episodes`` and ``facts``; None if there is none."""
     try:
         header = _parse(path)[0]
@@ -298,9 +298,10 @@ def _checked_state(header: dict[str, Any], arrays: dict[str, np.ndarray], proble
     _require(0 <= header["round"] <= header["episodes"], "round does not fit the episodes")
     _require(0 <= header["seconds"] < math.inf, "seconds are not a time")
     _require(0 <= header["errors"] <= _MOST_VISITS, "errors is not a count")
-    announcement = header["announcement"]
+    preregistration = header["preregistration"]
     _require(
-        announcement is None or re.fullmatch("[0-9a-f]{64}", announcement) is not None, "announcement is no digest"
+        preregistration is None or re.fullmatch("[0-9a-f]{64}", preregistration) is not None,
+        "preregistration is no digest",
     )
     _check_generator(header["rng"])
     planned = arrays["history"]["episodes"]
@@ -320,7 +321,7 @@ def _checked_state(header: dict[str, Any], arrays: dict[str, np.ndarray], proble
         errors=header["errors"],
         error=header["error"],
         contradiction=header["contradiction"],
-        announcement=announcement,
+        preregistration=preregistration,
         found=_found(arrays["found"].tobytes(), problem),
         memory=arrays["memory"],
     )
@@ -387,10 +388,10 @@ def _counts(prefix: str, arrays: dict[str, np.ndarray], episodes: int, problem: 
         raise _Damaged(str(error)) from None
 
 
-def _witness(arrays: dict[str, np.ndarray], counts: Counts) -> Witness:
+def _witness(arrays: dict[str, np.ndarray], counts: Counts) -> AssumptionTests:
     """What was seen beside these counts, and agrees with them."""
     problem = counts.problem
-    witness = Witness(problem)
+    witness = AssumptionTests(problem)
     by_step = _tally("by_step", arrays, problem, 0, problem.horizon - 1)
     by_previous = _tally("by_previous", arrays, problem, BEFORE_THE_FIRST, problem.n_states - 1)
     returns = arrays["returns"]

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi.certificate.certificate import Circumstances, Logged
+from entropic_bpi.certificate.certificate import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import horizon_for, repeated, tail_of
 from entropic_bpi.model.evar import EVaR
@@ -32,8 +32,8 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.checkpoint import Checkpoint, State
 from entropic_bpi.runs.loop import Identification, Loop
-from entropic_bpi.runs.preregistration import announce as announce_run
-from entropic_bpi.runs.preregistration import check_announced
+from entropic_bpi.runs.preregistration import check_preregistered
+from entropic_bpi.runs.preregistration import preregister as preregister_run
 from entropic_bpi.runs.progress import Progress
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.sources.environment import Environment, check_black_box, open_environment
@@ -74,7 +74,7 @@ def identify(
     ties: str = "random",
     checkpoint: str | Path | None = None,
     accept_errors: bool = False,
-    announce: str | Path | None = None,
+    preregister: str | Path | None = None,
     progress: bool = False,
     num_envs: int = 1,
     max_states: int | None = None,
@@ -163,7 +163,7 @@ def identify(
         Go on with a run that ended because the environment's ``reset`` or ``step`` raised an error. The episodes of that
         moment are lost, and if such errors are likelier in bad episodes than in good ones the rest is a selection: the
         certificate counts the errors and states the assumption that it is none.
-    announce : path, optional
+    preregister : path, optional
         Write a commitment to this run there before its first episode: all settings, a digest of the seed, the time. The
         certificate carries the file's SHA-256. An existing file is refused, unless the run goes on from a checkpoint
         and began with it. See :mod:`entropic_bpi.runs.preregistration`.
@@ -218,18 +218,18 @@ def identify(
         max_states=max_states, device=device,
     )  # fmt: skip
     loop = start(source, settings)
-    path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
+    path, preregistered = _optional_path("checkpoint", checkpoint), _optional_path("preregister", preregister)
     with closing(loop):
-        facts = loop.facts() if path or announced else {}
+        facts = loop.facts() if path or preregistered else {}
         store = None if path is None else Checkpoint(path, facts, settings.seed)
         saved = None if store is None else _read(store, loop)
         if saved is not None:
             loop = loop.resumed(saved, accept_errors=accept_errors)
-        if announced is not None and saved is not None:
-            check_announced(announced, saved.announcement)
-        elif announced is not None:
-            digest = announce_run(announced, facts, seed=loop.seed, max_episodes=settings.max_episodes)
-            loop.circumstances = loop.circumstances._replace(announcement=digest)
+        if preregistered is not None and saved is not None:
+            check_preregistered(preregistered, saved.preregistration)
+        elif preregistered is not None:
+            digest = preregister_run(preregistered, facts, seed=loop.seed, max_episodes=settings.max_episodes)
+            loop.provenance = loop.provenance._replace(preregistration=digest)
             if store is not None:
                 store.save(loop.state())  # from now on it can be taken up, whatever happens
         _watch(loop, store, progress)
@@ -268,19 +268,19 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
 def start(source: Any, settings: Settings) -> Loop:
     """The loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
     seed = _fresh_seed() if settings.seed is None else settings.seed
-    circumstances = Circumstances(batches=settings.replan != EVERY)
+    provenance = Provenance(batches=settings.replan != EVERY)
     if settings.discount is not None:
-        source, settings = _planned_part(source, settings, settings.discount)
+        source, settings = _truncate_discounted(source, settings, settings.discount)
     if not isinstance(source, FiniteMDP):
         check_black_box(settings.horizon, settings.reward_range)
         opened = open_environment(source, settings.num_envs, settings.max_states)
-        loop = Loop(opened, _black_box(opened, settings), settings, seed, circumstances)
-        return loop if settings.data is None else _begun(loop, settings.data)
+        loop = Loop(opened, _black_box(opened, settings), settings, seed, provenance)
+        return loop if settings.data is None else _with_log_counts(loop, settings.data)
     problem, ignored = _problem_of(source, settings)
-    return Loop(source, problem, settings, seed, circumstances._replace(ignored=ignored))
+    return Loop(source, problem, settings, seed, provenance._replace(ignored=ignored))
 
 
-def _planned_part(source: Any, settings: Settings, discount: float) -> tuple[Any, Settings]:
+def _truncate_discounted(source: Any, settings: Settings, discount: float) -> tuple[Any, Settings]:
     """A discounted process that never ends, as one of so many steps that what follows them matters little."""
     if settings.data is not None:
         raise InvalidProblemError("discount and data: the returns of a log are not discounted; give one of them")
@@ -344,7 +344,7 @@ def _black_box(environment: Environment, settings: Settings) -> Problem:
     return environment.problem(stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict())
 
 
-def _begun(loop: Loop, log: Log) -> Loop:
+def _with_log_counts(loop: Loop, log: Log) -> Loop:
     """The loop with the counts of a log to begin with."""
     numbers = []
     for what, labels, space in (
@@ -359,7 +359,7 @@ def _begun(loop: Loop, log: Log) -> Loop:
     loop.counts = projection.counts()
     assert loop.sampler.witness is not None
     loop.sampler.witness.add(projection.batch())
-    loop.circumstances = loop.circumstances._replace(log=Logged(*projection.facts()))
+    loop.provenance = loop.provenance._replace(log=LogSummary(*projection.facts()))
     return loop
 
 

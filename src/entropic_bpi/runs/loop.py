@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi.certificate.certificate import Certificate, Circumstances
+from entropic_bpi.certificate.certificate import Certificate, Provenance
 from entropic_bpi.compile.decorators import run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
@@ -21,8 +21,8 @@ from entropic_bpi.problem.facts import facts_of, problem_facts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.checkpoint import HISTORY, State
 from entropic_bpi.runs.settings import EVERY, Settings
-from entropic_bpi.runs.timings import Forecast, Pace, forecast_of
-from entropic_bpi.runs.verdicts import examine
+from entropic_bpi.runs.timings import Forecast, Timings, forecast_of
+from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources import open_sampler
 from entropic_bpi.sources.environment import EnvironmentRaised
 from entropic_bpi.sources.simulator import Simulator
@@ -124,7 +124,7 @@ class Loop:
     problem: Problem
     settings: Settings
     seed: int
-    circumstances: Circumstances
+    provenance: Provenance
     round: int = 0
     seconds: float = 0.0
     history: list[np.ndarray] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Loop:
         self.method: Any = methods.make(settings.method, self.problem, settings.options, tie_seed, settings.device)
         self.counts = Counts(self.problem)
         self.sampler = open_sampler(self.source, self.problem, self.rng, self.seed)
-        self.began, self.started, self.clock = time.perf_counter(), run_clock(), Pace()
+        self.began, self.started, self.clock = time.perf_counter(), run_clock(), Timings()
 
     def go(self, observe: Callable[[Plan], object]) -> None:
         """Plan, test, play. ``observe`` is told of every plan; it changes nothing."""
@@ -173,11 +173,11 @@ class Loop:
         if self.sampler.witness is None:
             return
         try:
-            evidence = examine(self.sampler.witness, bounds.upper)
+            evidence = check_assumptions(self.sampler.witness, bounds.upper)
         except InvalidProblemError as error:
             error.counts = self.counts
             raise
-        self.circumstances = self.circumstances._replace(tests=evidence)
+        self.provenance = self.provenance._replace(tests=evidence)
 
     def _left(self) -> float:
         budget = self.settings.max_episodes
@@ -204,7 +204,7 @@ class Loop:
             reached = self.counts.episodes
             self.counts.restore(before)
             self.rng.bit_generator.state, self.round, self._memory()[:] = rng, round, memory
-            if self.sampler.fragile and not isinstance(error, KeyboardInterrupt):
+            if self.sampler.can_lose_episodes and not isinstance(error, KeyboardInterrupt):
                 self._mark(error)
             # The whole episodes before one that contradicts the problem are kept: play them again.
             while isinstance(error, InvalidProblemError) and self.counts.episodes < reached:
@@ -282,7 +282,7 @@ class Loop:
 
     def facts(self) -> dict[str, str]:
         """All that makes the run the one that it is, except its seed and its budget."""
-        ignored = {"ignored": self.circumstances.ignored}
+        ignored = {"ignored": self.provenance.ignored}
         return facts_of({**self.settings.facts(), **ignored, **problem_facts(self.problem), **self.sampler.facts()})
 
     def state(self) -> State:
@@ -297,10 +297,10 @@ class Loop:
             # The row of the plan that comes next is noted when the run goes on.
             history=history[history["episodes"] < self.counts.episodes],
             best=self.best,
-            errors=self.circumstances.errors,
+            errors=self.provenance.errors,
             error=self.error,
             contradiction=self.contradiction,
-            announcement=self.circumstances.announcement,
+            preregistration=self.provenance.preregistration,
             found=[] if self.problem.max_states is None else self.source.states.found,
             memory=self._memory().copy(),
         )
@@ -324,13 +324,13 @@ class Loop:
             seconds=saved.seconds,
             history=[saved.history],
             best=saved.best if self.settings.limited else None,
-            circumstances=self.circumstances._replace(
-                errors=saved.errors + (saved.error is not None), announcement=saved.announcement
+            provenance=self.provenance._replace(
+                errors=saved.errors + (saved.error is not None), preregistration=saved.preregistration
             ),
         )
         loop.counts, loop.rng.bit_generator.state = saved.counts, saved.rng
         if saved.found:
-            loop.source.states.recall(saved.found)
+            loop.source.states.restore(saved.found)
         loop.sampler.witness = saved.witness
         if saved.memory.size:
             if saved.memory.size != loop._memory().size:
@@ -357,7 +357,7 @@ class Loop:
             constants=self.settings.options.get("constants"),
             problem=replace(self.problem, state_names=tuple(self.problem.state_names)),
             transitions=transitions,
-            circumstances=self.circumstances,
+            provenance=self.provenance,
         )
         return Identification(
             policy=certificate.policy,

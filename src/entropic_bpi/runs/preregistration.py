@@ -1,8 +1,8 @@
 """Announcements: a run is committed to before its first episode, so that it cannot be thrown away without a trace.
 
 Whoever starts many runs and shows the best has no guarantee: the claim holds with probability 1 - δ for *one* run. An
-announcement that was given away when the run began (mailed, committed, registered) shows a reader which run it was. The
-certificate carries the SHA-256 of its bytes; an announcement without a certificate is a run whose end was not shown.
+preregistration that was given away when the run began (mailed, committed, registered) shows a reader which run it was. The
+certificate carries the SHA-256 of its bytes; an preregistration without a certificate is a run whose end was not shown.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from entropic_bpi._version import __version__
 from entropic_bpi.errors import InvalidProblemError
 
-__all__ = ["announce", "check_announced"]
+__all__ = ["check_preregistered", "preregister"]
 
 
-def announce(path: Path, facts: dict[str, str], *, seed: int, max_episodes: int | None) -> str:
-    """Write the announcement of a run that begins now, and return its digest; a file that exists is never replaced."""
+def preregister(path: Path, facts: dict[str, str], *, seed: int, max_episodes: int | None) -> str:
+    """Write the preregistration of a run that begins now, and return its digest; a file that exists is never replaced."""
     content = {
-        "format": "entropic-bpi announcement",
+        "format": "entropic-bpi preregistration",
         "version": 1,
         "library": __version__,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -36,24 +36,24 @@ def announce(path: Path, facts: dict[str, str], *, seed: int, max_episodes: int 
             file.write(text)
     except FileExistsError:
         raise InvalidProblemError(
-            f"announce: {path} exists and announces another run; only that run, taken up from its checkpoint, may use it"
+            f"preregister: {path} exists and is of another run; only that run, taken up from its checkpoint, may use it"
         ) from None
     except OSError as error:
-        raise InvalidProblemError(f"announce: {path} cannot be written: {error}") from None
+        raise InvalidProblemError(f"preregister: {path} cannot be written: {error}") from None
     return hashlib.sha256(text).hexdigest()
 
 
-def check_announced(path: Path, digest: str | None) -> None:
-    """Refuse ``path`` unless it is the announcement with which the run that is taken up began."""
+def check_preregistered(path: Path, digest: str | None) -> None:
+    """Refuse ``path`` unless it is the preregistration with which the run that is taken up began."""
     if digest is None:
         raise InvalidProblemError(
-            "announce: this run has begun without an announcement; only a new run can be announced"
+            "preregister: this run has begun without a preregistration; only a new run can be preregistered"
         )
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        raise InvalidProblemError(f"announce: {path} cannot be read: {error}") from None
+        raise InvalidProblemError(f"preregister: {path} cannot be read: {error}") from None
     if found != digest:
         raise InvalidProblemError(
-            f"announce: {path} is not the announcement with which this run began (sha256 {found}, expected {digest})"
+            f"preregister: {path} is not the preregistration with which this run began (sha256 {found}, expected {digest})"
         )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Forecast", "Pace", "between", "count", "forecast_of"]
+__all__ = ["Forecast", "Timings", "between", "count", "forecast_of"]
 
 # Fewer plans than this in the last octave are no ground for a forecast.
 FEWEST_PLANS = 8
@@ -55,7 +55,7 @@ class Forecast(NamedTuple):
 
 
 @dataclass
-class Pace:
+class Timings:
     """What an episode and a plan take, by the clock: means that forget."""
 
     episode: float = math.nan
@@ -82,7 +82,7 @@ class Pace:
         return (until - played) * self.episode + plans * self.plan
 
 
-def forecast_of(history: np.ndarray, eps: float, pace: Pace, batch: Callable[[int], int]) -> Forecast | None:
+def forecast_of(history: np.ndarray, eps: float, pace: Timings, batch: Callable[[int], int]) -> Forecast | None:
     """What to expect, or None if there is no ground for a forecast yet.
 
     Parameters
@@ -100,7 +100,7 @@ def forecast_of(history: np.ndarray, eps: float, pace: Pace, batch: Callable[[in
     >>> import numpy as np
     >>> episodes = np.arange(100, 1000, 10)
     >>> history = np.array([(n, 5.0 / n**0.5) for n in episodes], dtype=[("episodes", int), ("gap", float)])
-    >>> soon = forecast_of(history, 0.1, Pace(episode=1e-3, plan=1e-2), lambda n: n // 100)
+    >>> soon = forecast_of(history, 0.1, Timings(episode=1e-3, plan=1e-2), lambda n: n // 100)
     >>> [round(number) for number in soon.episodes]
     [583, 1510]
     """

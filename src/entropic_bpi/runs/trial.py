@@ -29,10 +29,10 @@ from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.timings import Forecast, between, count
 from entropic_bpi.tools.checks import check_integer, check_positive
 
-__all__ = ["Declaration", "Outlook", "Pilot", "forecast"]
+__all__ = ["Declaration", "RunForecast", "TrialRun", "forecast"]
 
 # Of the arguments of identify, those that do not change what a run takes.
-_NOT_ASKED = {"source", "max_episodes", "max_seconds", "checkpoint", "accept_errors", "announce", "progress"}
+_NOT_ASKED = {"source", "max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress"}
 # Larger models than this many rows (h, s, a) are too much for the proved lower bound, which is looked for so long.
 _LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
 # A range of returns is worth declaring if it is narrower than this part of what the rewards allow.
@@ -42,7 +42,7 @@ _ALIKE = 1.05
 _UPPER_FORMS = {"verified": "verified", "sharp": "implicit"}
 
 
-class Pilot(NamedTuple):
+class TrialRun(NamedTuple):
     """The beginning of a run.
 
     ``until`` is all that the run takes, from its first episode to the goal: known if the pilot ``reached`` it, otherwise
@@ -66,7 +66,7 @@ class Declaration(NamedTuple):
 
     declared: dict[str, Any]
     true: bool
-    pilot: Pilot
+    pilot: TrialRun
     factor: tuple[float, float] | None
 
     @property
@@ -95,7 +95,7 @@ class Declaration(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outlook:
+class RunForecast:
     """What a run would probably take: the outcome of :func:`forecast`.
 
     Attributes
@@ -113,7 +113,7 @@ class Outlook:
         Bytes: the most that this process has had so far, where the system tells.
     """
 
-    pilot: Pilot
+    pilot: TrialRun
     declarations: tuple[Declaration, ...]
     lower: float | None
     upper: float | None
@@ -147,17 +147,17 @@ def _times(factor: float) -> str:
 
 
 def forecast(
-    source: Any, *, pilot_seconds: float = 3.0, pilot_episodes: int | None = None, **arguments: Any
-) -> Outlook:
+    source: Any, *, trial_seconds: float = 3.0, trial_episodes: int | None = None, **arguments: Any
+) -> RunForecast:
     """What a run of :func:`identify` would probably take, by a short pilot of it, and which declarations would help.
 
     Parameters
     ----------
     source : FiniteMDP, Gymnasium environment, vector environment, environment id, class or factory
         As of :func:`identify`. An environment is played by the pilots, of which there are up to five.
-    pilot_seconds : float
+    trial_seconds : float
         How long a pilot may take, besides compiling. A longer one has seen more of how the gap falls.
-    pilot_episodes : int, optional
+    trial_episodes : int, optional
         How many episodes it may play, for environments whose episodes are dear.
     **arguments
         Those of :func:`identify`: ``beta`` or ``risk``, ``eps``, ``delta``, ``horizon`` and so on, except for what ends or
@@ -169,7 +169,7 @@ def forecast(
 
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> outlook = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, pilot_seconds=60.0)
+    >>> outlook = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_seconds=60.0)
     >>> print(outlook)  # doctest: +ELLIPSIS
     reached by the pilot: 1,400 episodes, ...
     successors='model': 31 times fewer episodes
@@ -179,7 +179,7 @@ def forecast(
 
     A shorter one foresees a range, which is no bound:
 
-    >>> low, high = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, pilot_episodes=200).episodes
+    >>> low, high = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200).episodes
     >>> low < outlook.pilot.episodes < high
     True
 
@@ -195,17 +195,17 @@ def forecast(
         raise TypeError(f"forecast() takes the arguments of identify() that describe a run, not {sorted(unknown)[0]!r}")
     settings = Settings.of(
         **arguments,
-        max_seconds=check_positive("pilot_seconds", pilot_seconds),
-        max_episodes=None if pilot_episodes is None else check_integer("pilot_episodes", pilot_episodes),
+        max_seconds=check_positive("trial_seconds", trial_seconds),
+        max_episodes=None if trial_episodes is None else check_integer("trial_episodes", trial_episodes),
     )
-    first, pilot = _fly(source, settings)
+    first, pilot = _run_trial(source, settings)
     known = isinstance(source, FiniteMDP)
     found = list(_of_model(source, settings) if known else _of_environment(first))
     tried = [_declared(source, settings, one, known, pilot) for one in (*found, *_together(found))]
     declarations = sorted(filter(None, tried), key=lambda one: one.factor or (0.0, 0.0), reverse=True)
     # The theorems are about entropic risks of returns that end.
     proved = known and settings.goal.alpha is None and settings.discount is None
-    return Outlook(
+    return RunForecast(
         pilot,
         tuple(declarations),
         lower=_lower(source, settings) if proved else None,
@@ -222,7 +222,7 @@ def _together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [every] if len(every) > 1 else []
 
 
-def _fly(source: Any, settings: Settings) -> tuple[Loop, Pilot]:
+def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
     """The beginning of a run, and what it says about the rest."""
     with closing(start(source, settings)) as loop:
         loop.go(lambda plan: None)
@@ -231,18 +231,18 @@ def _fly(source: Any, settings: Settings) -> tuple[Loop, Pilot]:
     reached = bounds.reached(loop.problem.goal)
     more = Forecast((0.0, 0.0), (0.0, 0.0)) if reached else loop.forecast()
     until = None if more is None else more.after(played, seconds)
-    return loop, Pilot(played, seconds, float(bounds.certified.gap), reached, until)
+    return loop, TrialRun(played, seconds, float(bounds.certified.gap), reached, until)
 
 
 def _declared(
-    source: Any, settings: Settings, declared: dict[str, Any], true: bool, without: Pilot
+    source: Any, settings: Settings, declared: dict[str, Any], true: bool, without: TrialRun
 ) -> Declaration | None:
     """The pilot with a declaration; None if the method makes no use of it, or if what is seen contradicts it."""
     try:
-        loop, pilot = _fly(source, replace(settings, **declared))
+        loop, pilot = _run_trial(source, replace(settings, **declared))
     except InvalidProblemError:
         return None
-    if loop.circumstances.ignored:
+    if loop.provenance.ignored:
         return None
     if pilot.until is None:
         return Declaration(declared, true, pilot, None)

@@ -14,12 +14,12 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, LEVEL, REJECTED_FROM, Witness
-from entropic_bpi.sources.homogeneity import OneLaw
+from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, LEVEL, REJECTED_FROM, AssumptionTests
+from entropic_bpi.sources.homogeneity import HomogeneityTest
 from entropic_bpi.tools.checks import LARGEST_REACH
 from entropic_bpi.types import Evidence
 
-__all__ = ["examine"]
+__all__ = ["check_assumptions"]
 
 _MOST_SUSPECTS = 3
 _SMALLEST_EXPONENT = 1e-5
@@ -27,7 +27,7 @@ _SOLVED = 1e-9
 _ROUNDING = 1e-9
 
 
-def examine(witness: Witness, upper: float) -> Evidence:
+def check_assumptions(witness: AssumptionTests, upper: float) -> Evidence:
     """The evidence so far, where ``upper`` is what the counts say that V* is at most.
 
     Raises
@@ -45,7 +45,7 @@ def examine(witness: Witness, upper: float) -> Evidence:
     return Evidence(None if by_step is None else by_step.log_e(), by_previous.log_e(), value)
 
 
-def earned(witness: Witness) -> float:
+def earned(witness: AssumptionTests) -> float:
     """A lower bound of V* from the returns alone, true for all numbers of episodes at once with probability 1 - LEVEL.
 
     Of the entropic value at risk, the one that V* at a single λ gives, which is fixed before the first episode.
@@ -83,7 +83,7 @@ def _tail_beta(problem: Problem, spread: float) -> tuple[float, float]:
     return -lam, share / lam
 
 
-def _not_stationary(problem: Problem, test: OneLaw) -> str:
+def _not_stationary(problem: Problem, test: HomogeneityTest) -> str:
     places = [f"{problem.place(row)} (most of all at step {step})" for row, step in test.suspects(_MOST_SUSPECTS)]
     return (
         f"transitions are not the same at every step: look at {'; '.join(places)}. {_odds(test)}. Give stationary=False "
@@ -91,7 +91,7 @@ def _not_stationary(problem: Problem, test: OneLaw) -> str:
     )
 
 
-def _not_memoryless(problem: Problem, test: OneLaw) -> str:
+def _not_memoryless(problem: Problem, test: HomogeneityTest) -> str:
     places = [
         f"{problem.place(row)} ({_arrival(problem, previous)})" for row, previous in test.suspects(_MOST_SUSPECTS)
     ]
@@ -110,7 +110,7 @@ def _arrival(problem: Problem, previous: int) -> str:
     return f"most of all when reached from state {problem.state_names[previous]!r}"
 
 
-def _odds(test: OneLaw) -> str:
+def _odds(test: HomogeneityTest) -> str:
     return f"By chance such a difference comes up in at most 1 run of {math.exp(min(test.log_e(), 300)):.3g}"
 
 

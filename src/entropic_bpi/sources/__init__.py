@@ -9,7 +9,7 @@ import numpy as np
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.sources.assumption_tests import Witness
+from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.types import Behaviour
 
 __all__ = ["Sampler", "open_sampler"]
@@ -26,8 +26,8 @@ class Sampler(Protocol):
         What speaks for or against what is assumed of the source; None where it is true by construction.
     """
 
-    fragile: bool
-    witness: Witness | None
+    can_lose_episodes: bool
+    witness: AssumptionTests | None
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""

@@ -28,10 +28,10 @@ import numpy as np
 
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.sources.homogeneity import OneLaw, Tally
+from entropic_bpi.sources.homogeneity import HomogeneityTest, Tally
 from entropic_bpi.types import Transitions
 
-__all__ = ["BEFORE_THE_FIRST", "CELLS", "LEVEL", "REJECTED_FROM", "Batch", "Visit", "Witness"]
+__all__ = ["BEFORE_THE_FIRST", "CELLS", "LEVEL", "REJECTED_FROM", "AssumptionTests", "Batch", "Visit"]
 
 LEVEL = 0.01
 """The probability with which a test may ever reject what is true."""
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
     returns: Counter[float]
 
 
-class Witness:
+class AssumptionTests:
     """Tests of what is assumed, fed with everything that is played.
 
     Attributes
@@ -76,8 +76,8 @@ class Witness:
         possible = problem.slots.possible[:-1]
         # Nothing is played in the last state, the end.
         rows = len(possible) // problem.n_states * (problem.n_states - 1)
-        self.by_step = OneLaw(possible, rows) if problem.stationary else None
-        self.by_previous = OneLaw(possible, rows, MOST_GROUPS)
+        self.by_step = HomogeneityTest(possible, rows) if problem.stationary else None
+        self.by_previous = HomogeneityTest(possible, rows, MOST_GROUPS)
         low, high = (reward * problem.duration for reward in problem.reward_range)
         if problem.return_range is not None:
             low, high = problem.widened_return_range

@@ -18,13 +18,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from entropic_bpi._gymnasium_ids import is_class_in_file, maker_of
+from entropic_bpi._gymnasium_ids import env_factory, is_class_in_file
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.facts import qualified_name, source_digest
 from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Problem
-from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch, Visit, Witness
-from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, Finite, Found, finite
+from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
+from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
 from entropic_bpi.sources.successors import declared_rows
 from entropic_bpi.tools.checks import check_finite, check_memory
 from entropic_bpi.tools.text import shown
@@ -78,7 +78,7 @@ def made(source: Any, num_envs: int = 1) -> Any:
         )
     name = source.removeprefix("gym:") if isinstance(source, str) else getattr(source, "__qualname__", repr(source))
     try:
-        make = maker_of(name, {}) if isinstance(source, str) else source
+        make = env_factory(name, {}) if isinstance(source, str) else source
         if num_envs == 1:
             env = make()
         elif isinstance(source, str) and not is_class_in_file(name):
@@ -109,7 +109,7 @@ class Environment:
             _check_autoreset(env)
         observations = env.single_observation_space if self.vector else env.observation_space
         self.single_action_space = env.single_action_space if self.vector else env.action_space
-        self.states = _listed(observations) if max_states is None else Found(max_states)
+        self.states = _listed(observations) if max_states is None else DiscoveredStates(max_states)
         self.actions = _actions(self.single_action_space)
         spec = env.spec
         self.name = "environment" if spec is None else spec.id
@@ -171,7 +171,7 @@ class Environment:
             eps=eps,
             delta=delta,
             stationary=stationary,
-            state_names=states.names if isinstance(states, Found) else (*states.labels(), END_NAME),
+            state_names=states.names if isinstance(states, DiscoveredStates) else (*states.labels(), END_NAME),
             action_names=self.actions.labels(),
             max_states=self.max_states,
             source=f"gymnasium:{self.name}",
@@ -184,7 +184,7 @@ class Environment:
         )
 
     def _declared(self, successors: Any, repeated: bool) -> tuple[np.ndarray, np.ndarray]:
-        if isinstance(self.states, Found):
+        if isinstance(self.states, DiscoveredStates):
             raise InvalidProblemError(
                 "successors needs states that can be listed before they are seen, not max_states: declare max_successors"
             )
@@ -198,11 +198,11 @@ class Player:
     a run can be taken up again between batches.
     """
 
-    fragile = True
+    can_lose_episodes = True
 
     def __init__(self, environment: Environment, problem: Problem, seed: int) -> None:
         self.environment, self.problem, self.seed = environment, problem, seed
-        self.witness: Witness | None = Witness(problem)
+        self.witness: AssumptionTests | None = AssumptionTests(problem)
         self.low, self.high = problem.declared_range
         self.factor = problem.factors.tolist()
         everything = (-math.inf, math.inf)
@@ -445,7 +445,7 @@ def _ancestry(cls: type) -> list[type]:
     return [part for part in cls.__mro__ if part.__module__.split(".")[0] not in sys.stdlib_module_names]
 
 
-def _listed(space: Any) -> Finite:
+def _listed(space: Any) -> FiniteSpace:
     """The observations of a space that is small enough to list them."""
     numbered = finite(space)
     if numbered is not None and numbered.listable:
@@ -457,7 +457,7 @@ def _listed(space: Any) -> Finite:
     )
 
 
-def _actions(space: Any) -> Finite:
+def _actions(space: Any) -> FiniteSpace:
     numbered = finite(space)
     if numbered is not None and numbered.listable:
         return numbered

@@ -42,7 +42,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["OneLaw", "Tally", "log_kt", "log_price"]
+__all__ = ["HomogeneityTest", "Tally", "log_kt", "log_price"]
 
 _Outcome = tuple[int, float]  # next state, reward
 _LOG_GAMMA_HALF = 0.5 * math.log(math.pi)
@@ -113,7 +113,7 @@ def _log_likelihood(outcomes: dict[_Outcome, int], law: dict[_Outcome, int]) -> 
     return math.fsum(n * math.log(law[outcome] / total) for outcome, n in outcomes.items())
 
 
-class OneLaw:
+class HomogeneityTest:
     """The test for one set of rows.
 
     Parameters

@@ -39,7 +39,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
 from entropic_bpi.sources.environment import check_black_box
-from entropic_bpi.sources.spaces import MOST_STATES, Finite, finite, unseen
+from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, finite, unseen
 from entropic_bpi.sources.successors import declared_rows
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.text import shown
@@ -635,7 +635,7 @@ class _Reading:
             raise InvalidProblemError(f"line {line} of {self.name}, episode {shown(episode)}: {message.format(*found)}")
 
 
-def _listed(space: Any) -> Finite:
+def _listed(space: Any) -> FiniteSpace:
     """A space of a data set, whose elements can be listed."""
     numbered = finite(space)
     if numbered is None or not numbered.listable:
@@ -643,7 +643,7 @@ def _listed(space: Any) -> Finite:
     return numbered
 
 
-def _columns_of(episodes: Iterable[Any], states: Finite, actions: Finite) -> dict[str, np.ndarray]:
+def _columns_of(episodes: Iterable[Any], states: FiniteSpace, actions: FiniteSpace) -> dict[str, np.ndarray]:
     """The steps of Minari's episodes; an episode has one observation more than steps."""
     columns: dict[str, list[np.ndarray]] = {}
     for number, episode in enumerate(episodes):
@@ -670,7 +670,7 @@ def _columns_of(episodes: Iterable[Any], states: Finite, actions: Finite) -> dic
     return {name: np.concatenate(parts) for name, parts in columns.items()}
 
 
-def _numbers_of(space: Finite, elements: Any) -> np.ndarray:
+def _numbers_of(space: FiniteSpace, elements: Any) -> np.ndarray:
     """The numbers of elements of a space; those of a tuple come as a tuple of arrays."""
     each = zip(*elements, strict=True) if isinstance(elements, tuple) else elements
     return np.array([space.index(element) for element in each], dtype=np.int64)
@@ -685,7 +685,7 @@ def _contradiction(problem: Problem, moves: Transitions) -> str | None:
     return None
 
 
-def _numbered(labels: tuple[Any, ...]) -> Finite:
+def _numbered(labels: tuple[Any, ...]) -> FiniteSpace:
     """Labels as the elements of a space."""
     numbers = {label: i for i, label in enumerate(labels)}
 
@@ -695,7 +695,7 @@ def _numbered(labels: tuple[Any, ...]) -> Finite:
         except TypeError:
             return -1
 
-    return Finite(len(labels), 1, index, labels.__getitem__)
+    return FiniteSpace(len(labels), 1, index, labels.__getitem__)
 
 
 def _quoted(column: str) -> str:

@@ -16,9 +16,9 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import allocating, helper, inlined
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.counts import Counts, Ledger, record
+from entropic_bpi.problem.counts import CountArrays, Counts, record
 from entropic_bpi.problem.problem import Frame, Problem, row_of
-from entropic_bpi.sources.assumption_tests import Witness
+from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.types import Behaviour, Transitions
 
 __all__ = ["Kernel", "Simulator", "choose_action", "kernel_row", "next_state", "play_episode"]
@@ -69,7 +69,7 @@ def next_state(kernel: Kernel, source: int, left: float) -> int:
 
 @helper
 def play_episode(
-    kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: Ledger, rng: np.random.Generator
+    kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: CountArrays, rng: np.random.Generator
 ) -> tuple[int, int]:
     """Play one episode into the ledger; (-1, -1), or the row and successor that were declared impossible.
 
@@ -152,8 +152,8 @@ def _shares(indptr: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 class Simulator:
     """Draws transitions of ``mdp`` with ``rng``; the only part of a run that knows the probabilities."""
 
-    fragile = False
-    witness: Witness | None = None
+    can_lose_episodes = False
+    witness: AssumptionTests | None = None
 
     def __init__(self, mdp: FiniteMDP, problem: Problem, rng: np.random.Generator) -> None:
         self.rng = rng

@@ -4,8 +4,8 @@ A finite space is ``Discrete``, ``MultiDiscrete``, ``MultiBinary``, a ``Box`` of
 finite spaces. Its elements are made of integers, each with a range of its own; read as the digits of one number (mixed
 radix, the last one turning fastest), they are the element's index.
 
-Any other observation can be a state too, if a bound on how many there are is declared: ``Found`` numbers them as they
-are first seen. What identifies an observation, then and in the certificate, is its ``label``.
+Any other observation can be a state too, if a bound on how many there are is declared: ``DiscoveredStates`` numbers them as
+they are first seen. What identifies an observation, then and in the certificate, is its ``label``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import shown
 
-__all__ = ["END_NAME", "MOST_STATES", "Finite", "Found", "finite", "label", "unseen"]
+__all__ = ["END_NAME", "MOST_STATES", "DiscoveredStates", "FiniteSpace", "finite", "label", "unseen"]
 
 END_NAME = "end"
 """The name of the state that an episode goes to when it terminates."""
@@ -38,7 +38,7 @@ _LONGEST_ARRAY = 32  # numbers of an array that a label spells out
 
 
 @dataclass(frozen=True)
-class Finite:
+class FiniteSpace:
     """A finite space.
 
     Attributes
@@ -70,7 +70,7 @@ class Finite:
         return f"{size} elements of {self.width} integers"
 
 
-def finite(space: Any) -> Finite | None:
+def finite(space: Any) -> FiniteSpace | None:
     """The numbering of a space of Gymnasium, or None if it is not finite.
 
     Examples
@@ -108,7 +108,7 @@ def finite(space: Any) -> Finite | None:
             values.append(start + place)
         return part.build(reversed(values))
 
-    return Finite(math.prod(size for _, size in digits), len(digits), index, element)
+    return FiniteSpace(math.prod(size for _, size in digits), len(digits), index, element)
 
 
 def _range_of(space: Any) -> range:
@@ -116,7 +116,7 @@ def _range_of(space: Any) -> range:
     return range(int(space.start), int(space.start) + int(space.n))
 
 
-def _of_range(values: range) -> Finite:
+def _of_range(values: range) -> FiniteSpace:
     first, size = values.start, len(values)
 
     def index(element: Any) -> int:
@@ -130,7 +130,7 @@ def _of_range(values: range) -> Finite:
         place = int(element) - first
         return place if 0 <= place < size else -1
 
-    return Finite(size, 1, index, values.__getitem__)
+    return FiniteSpace(size, 1, index, values.__getitem__)
 
 
 class _Part(NamedTuple):
@@ -203,7 +203,7 @@ def _product(keys: Any, spaces: Iterable[Any], join: Callable[[Any, list[Any]], 
 # -- states that are found on the way --------------------------------------------------------------------------------
 
 
-class Found:
+class DiscoveredStates:
     """At most ``most`` states, numbered as they are first seen.
 
     Attributes
@@ -222,7 +222,7 @@ class Found:
     def found(self) -> list[str]:
         return list(self._number)
 
-    def recall(self, labels: Iterable[str]) -> None:
+    def restore(self, labels: Iterable[str]) -> None:
         """Number these first, as in the run that found them."""
         for text in labels:
             self._enter(text)

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.sources.spaces import Finite
+from entropic_bpi.sources.spaces import FiniteSpace
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END
 
 __all__ = ["declared_rows"]
 
 
-def declared_rows(states: Finite, actions: Finite, successors: Any, *, repeated: bool) -> tuple[np.ndarray, np.ndarray]:
+def declared_rows(
+    states: FiniteSpace, actions: FiniteSpace, successors: Any, *, repeated: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Declared successors as compressed rows ``(indptr, indices)`` over the pairs (s, a); the last state is the end.
 
     ``repeated``: a state that is listed twice may come with two rewards; otherwise it counts once.
@@ -38,7 +40,7 @@ def declared_rows(states: Finite, actions: Finite, successors: Any, *, repeated:
     return np.cumsum([0, *map(len, rows)]), np.array([y for row in rows for y in row], dtype=np.int64)
 
 
-def _look_up(states: Finite, actions: Finite, table: Mapping[Any, Any]) -> Callable[[Any, Any], Any]:
+def _look_up(states: FiniteSpace, actions: FiniteSpace, table: Mapping[Any, Any]) -> Callable[[Any, Any], Any]:
     """The entries of a table, whose keys may write a state or an action in any way that its space knows."""
     entries = {}
     for key, value in table.items():
@@ -76,7 +78,7 @@ def _ask(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return following
 
 
-def _numbered(states: Finite, following: Any, where: str) -> list[int]:
+def _numbered(states: FiniteSpace, following: Any, where: str) -> list[int]:
     """The numbers of the states that may follow."""
     if isinstance(following, (str, bytes)) or not isinstance(following, Iterable):
         raise InvalidProblemError(f"{where} must be a list of states, got {shown(following)}")
@@ -91,7 +93,7 @@ def _numbered(states: Finite, following: Any, where: str) -> list[int]:
     return found
 
 
-def _rows_of_mask(states: Finite, actions: Finite, given: Any) -> tuple[np.ndarray, np.ndarray]:
+def _rows_of_mask(states: FiniteSpace, actions: FiniteSpace, given: Any) -> tuple[np.ndarray, np.ndarray]:
     shape = (states.size, actions.size, states.size + 1)
     try:
         mask = np.asarray(given)

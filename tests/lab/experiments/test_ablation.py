@@ -7,7 +7,7 @@ import pytest
 
 import entropic_bpi as eb
 from entropic_bpi.lab.experiments import grid
-from entropic_bpi.lab.experiments.ablation import FACTORS, weaken
+from entropic_bpi.lab.experiments.ablation import FACTORS, without_factor
 from entropic_bpi.lab.experiments.runner import execute
 from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.problem.counts import Counts
@@ -33,7 +33,7 @@ def ablated(method, without, **options):
 @pytest.mark.parametrize("factor", FACTORS["bernstein"])
 def test_a_factor_changes_its_own_table_only(constants, factor):
     loop, plain = (loop_of(BRIDGE, method="bernstein", constants=constants) for _ in range(2))
-    weaken(loop, BRIDGE, factor)
+    without_factor(loop, BRIDGE, factor)
     changed = {
         name
         for name, mine, before in zip(loop.method.tables._fields, loop.method.tables, plain.method.tables, strict=True)
@@ -54,7 +54,7 @@ def test_a_factor_changes_its_own_table_only(constants, factor):
 def test_the_true_span_is_that_of_the_optimal_values(mdp, beta):
     loop = loop_of(mdp, method="bernstein", constants="sharp", beta=beta)
     before = loop.method.tables.span
-    weaken(loop, mdp, "range")
+    without_factor(loop, mdp, "range")
     spans, first = loop.method.tables.span, len(loop.method.tables.span) - 5
     assert (spans <= before * (1 + 1e-12)).all()
     values, unit = eb.solve(mdp, beta).values, loop.method.unit
@@ -70,7 +70,7 @@ def test_the_true_span_is_that_of_the_optimal_values(mdp, beta):
 @pytest.mark.parametrize("without", [*FACTORS["kl"], "all"])
 def test_the_balls_have_the_radius_that_is_left(without):
     loop, plain = loop_of(BRIDGE), loop_of(BRIDGE)
-    weaken(loop, BRIDGE, without)
+    without_factor(loop, BRIDGE, without)
     for _ in range(3):  # each plan starts again from the full radius
         loop._play(loop.method.plan(loop.counts, loop.round))
     loop.method.plan(loop.counts, loop.round)

@@ -38,14 +38,14 @@ from entropic_bpi.runs.settings import EVERY
 from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.types import Plan
 
-__all__ = ["FACTORS", "weaken"]
+__all__ = ["FACTORS", "without_factor"]
 
 FACTORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"bernstein": ("union", "states", "horizon", "recursion", "range"), "kl": ("union", "mixture")}
 )
 
 
-def weaken(loop: Loop, mdp: FiniteMDP, without: str) -> None:
+def without_factor(loop: Loop, mdp: FiniteMDP, without: str) -> None:
     """Switch a factor of the loop's bounds off; from then on it certifies nothing."""
     assert loop.settings.replan != EVERY, "the compiled loop of replan='every' has the full bounds"
     known = FACTORS[check_choice("method", loop.settings.method, FACTORS)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from entropic_bpi.lab.experiments.judged import Judged
 from entropic_bpi.lab.experiments.referee import ROUNDING
-from entropic_bpi.lab.gpu_runs import Runs, launch
+from entropic_bpi.lab.gpu_runs import Results, launch
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import evaluate, solve
 from entropic_bpi.problem.problem import Problem
@@ -28,7 +28,7 @@ def begin(
     return lambda: _judge(mdp, problem, result(), best, **names)
 
 
-def _judge(mdp: FiniteMDP, problem: Problem, runs: Runs, best: float, **names: Any) -> Judged:
+def _judge(mdp: FiniteMDP, problem: Problem, runs: Results, best: float, **names: Any) -> Judged:
     mine, room = values_of(mdp, runs.policy, problem.beta), ROUNDING * (1 + abs(best))
     true = (runs.lower <= mine + room) & (best <= runs.upper + room) & (best - mine <= runs.gap + room)
     return Judged(

@@ -59,12 +59,12 @@ def _validate(spec: RunSpec) -> tuple[Columns, Curve]:
 
 
 def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
-    from entropic_bpi.lab.experiments.ablation import weaken
+    from entropic_bpi.lab.experiments.ablation import without_factor
 
     options = dict(spec.options)
     without = options.pop("without")
     loop = _loop(spec, options)
-    weaken(loop, spec.mdp, without)
+    without_factor(loop, spec.mdp, without)
     loop.go(lambda plan: None)
     assert loop.best is not None
     plan = loop.best[0]

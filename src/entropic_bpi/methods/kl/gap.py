@@ -28,8 +28,8 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import inlined, inner
 from entropic_bpi.methods.kl.ball import WHOLE_SIMPLEX, kl_extreme, kl_extremum
-from entropic_bpi.methods.kl.records import MAX_SHARED, Box, Deviation, Place, Rules, Scratch
-from entropic_bpi.problem.counts import Ledger
+from entropic_bpi.methods.kl.records import MAX_SHARED, Box, Deviation, Place, PlanConstants, Scratch
+from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.problem import Frame, reward_step
 
 __all__ = [
@@ -53,7 +53,7 @@ QUOTIENT_ROUNDING = 1e-15
 
 
 @inlined
-def action_weight(frame: Frame, rules: Rules, place: Place, a: int) -> float:
+def action_weight(frame: Frame, rules: PlanConstants, place: Place, a: int) -> float:
     """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
     if rules.gain.size == 0 or (frame.artificial and place.h == 0):
         return 1.0
@@ -68,7 +68,7 @@ def ratio_of(sign: float, optimistic: float, pessimistic: float) -> float:
 
 
 @inlined
-def slot_weight(rules: Rules, ledger: Ledger, step: int, slot: int, upper: bool) -> float:
+def slot_weight(rules: PlanConstants, ledger: CountArrays, step: int, slot: int, upper: bool) -> float:
     """e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of what the reward may be."""
     if ledger.low.shape[0] == 0:
         return 1.0
@@ -78,14 +78,16 @@ def slot_weight(rules: Rules, ledger: Ledger, step: int, slot: int, upper: bool)
 
 
 @inlined
-def slot_value(rules: Rules, ledger: Ledger, step: int, slot: int, after: float, upper: bool) -> float:
+def slot_value(rules: PlanConstants, ledger: CountArrays, step: int, slot: int, after: float, upper: bool) -> float:
     """e^{βr} of a slot times ``after``, the larger (``upper``) or smaller end, within what returns are declared to be."""
     value = slot_weight(rules, ledger, step, slot, upper) * after
     return min(value, rules.top[step]) if upper else max(value, rules.bottom[step])
 
 
 @inlined
-def row_extreme(rules: Rules, ledger: Ledger, row: int, f: np.ndarray, sign: float, scratch: Scratch) -> float:
+def row_extreme(
+    rules: PlanConstants, ledger: CountArrays, row: int, f: np.ndarray, sign: float, scratch: Scratch
+) -> float:
     """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
     begin, size = ledger.begin[row], ledger.used[row]
     tally = ledger.tally[begin : begin + size]
@@ -94,7 +96,7 @@ def row_extreme(rules: Rules, ledger: Ledger, row: int, f: np.ndarray, sign: flo
 
 @inner
 def _tilted_excess(
-    rules: Rules, ledger: Ledger, row: int, lam: float, guess: float, scratch: Scratch
+    rules: PlanConstants, ledger: CountArrays, row: int, lam: float, guess: float, scratch: Scratch
 ) -> tuple[float, float, float]:
     """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere.
 
@@ -121,7 +123,14 @@ def _tilted_excess(
 
 @inner
 def same_ratio(
-    rules: Rules, ledger: Ledger, row: int, step: int, box: Box, floor: float, ceiling: float, scratch: Scratch
+    rules: PlanConstants,
+    ledger: CountArrays,
+    row: int,
+    step: int,
+    box: Box,
+    floor: float,
+    ceiling: float,
+    scratch: Scratch,
 ) -> float:
     """Largest average of the next ρ under weights q w, w within the box of Z times e^{βr}.
 
@@ -184,7 +193,7 @@ def same_ratio(
 
 
 @inner
-def _tally_of(ledger: Ledger, row: int, y: int) -> int:
+def _tally_of(ledger: CountArrays, row: int, y: int) -> int:
     """Visits of ``row`` that went to state ``y``, over all of its slots."""
     total = 0
     for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
@@ -194,7 +203,7 @@ def _tally_of(ledger: Ledger, row: int, y: int) -> int:
 
 
 @inner
-def _share_states(ledger: Ledger, deviation: Deviation, elsewhere: int, scratch: Scratch) -> int:
+def _share_states(ledger: CountArrays, deviation: Deviation, elsewhere: int, scratch: Scratch) -> int:
     """The states that both rows were seen to reach, at most ``MAX_SHARED``: the likeliest first, then the lowest.
 
     Chosen by the counts alone, so that whoever checks the certificate chooses the same.
@@ -233,7 +242,7 @@ def keep_largest(shared: np.ndarray, scores: np.ndarray, count: int, y: int, sco
 
 @inner
 def _set_corner(
-    rules: Rules, ledger: Ledger, deviation: Deviation, y: int, z: float, value: float, scratch: Scratch
+    rules: PlanConstants, ledger: CountArrays, deviation: Deviation, y: int, z: float, value: float, scratch: Scratch
 ) -> None:
     """Give state ``y`` the value ``z`` below and ``value`` above, in all of its slots."""
     step, above, below = deviation.step, scratch.work[2], scratch.work[3]
@@ -248,7 +257,7 @@ def _set_corner(
 
 
 @inner
-def _ceiling(rules: Rules, ledger: Ledger, deviation: Deviation, box: Box, y: int) -> float:
+def _ceiling(rules: PlanConstants, ledger: CountArrays, deviation: Deviation, box: Box, y: int) -> float:
     """What caps ρz in state ``y``: also what returns are declared to be, less the smallest reward on the way there.
 
     One number for all slots of the state, so that the value has one kink in z.
@@ -264,7 +273,7 @@ def _ceiling(rules: Rules, ledger: Ledger, deviation: Deviation, box: Box, y: in
 
 @inner
 def deviation_ratio(
-    rules: Rules, ledger: Ledger, deviation: Deviation, box: Box, limit: float, scratch: Scratch
+    rules: PlanConstants, ledger: CountArrays, deviation: Deviation, box: Box, limit: float, scratch: Scratch
 ) -> float:
     """dev2: the largest gain (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
 

@@ -20,8 +20,8 @@ from numba import float64, int64
 from entropic_bpi.compile.gpu import THREADS, check_gpu, check_room, config, cuda, resident_blocks
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl import states as kl
-from entropic_bpi.methods.kl.records import MAX_SHARED, Candidate, Optimism, Place, Rules, Scratch, Trial
-from entropic_bpi.problem.counts import Ledger
+from entropic_bpi.methods.kl.records import MAX_SHARED, Candidate, Optimism, Place, PlanConstants, Scratch, Trial
+from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.problem import Frame, actions_at
 
 __all__ = ["WIDEST", "Planner"]
@@ -43,12 +43,14 @@ def _kernels(width: int) -> _Kernels:
     jit: Callable[[Callable[..., None]], Any] = cuda.jit if config.ENABLE_CUDASIM else cuda.jit(max_registers=REGISTERS)
 
     @jit
-    def refresh(rules: Rules, ledger: Ledger) -> None:
+    def refresh(rules: PlanConstants, ledger: CountArrays) -> None:
         for row in range(cuda.grid(1), ledger.visits.size, cuda.gridsize(1)):
             kl.refresh_radius(rules, ledger, row)
 
     @jit
-    def optimistic(frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, values: np.ndarray) -> None:
+    def optimistic(
+        frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, values: np.ndarray
+    ) -> None:
         grid, thread, threads = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1)
         work = cuda.local.array((6, width), float64)
         shared, scores = cuda.local.array(MAX_SHARED, int64), cuda.local.array(MAX_SHARED, float64)
@@ -67,8 +69,9 @@ def _kernels(width: int) -> _Kernels:
 
     @jit
     def candidate(
-        frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, twin: Candidate, kind: int,
-        second: bool, values: np.ndarray, bounds: np.ndarray, queue: np.ndarray, deviations: np.ndarray, queued: np.ndarray,
+        frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plan: Candidate, twin: Candidate,
+        kind: int, second: bool, values: np.ndarray, bounds: np.ndarray, queue: np.ndarray,
+        deviations: np.ndarray, queued: np.ndarray,
     ) -> None:  # fmt: skip
         grid, thread, threads = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1)
         work = cuda.local.array((6, width), float64)
@@ -153,7 +156,9 @@ def _kernels(width: int) -> _Kernels:
 class Planner:
     """Plans on the device, from copies of the records that the CPU's plan works on."""
 
-    def __init__(self, frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate) -> None:
+    def __init__(
+        self, frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plan: Candidate
+    ) -> None:
         if rules.widest > WIDEST:
             raise InvalidProblemError(
                 f"device='gpu' is for rows of at most {WIDEST} possible successors, and here there may be {rules.widest}: "
@@ -179,14 +184,16 @@ class Planner:
         """The next counts have nothing to do with the last ones."""
         self.rules.planned.copy_to_device(np.full(self.rules.planned.shape, -1))
 
-    def plan_optimistically(self, rules: Rules, ledger: Ledger) -> None:
+    def plan_optimistically(self, rules: PlanConstants, ledger: CountArrays) -> None:
         self._upload(ledger)
         self._launch(self.kernels.refresh, self._with_scalars(rules), self.ledger)
         self._launch(
             self.kernels.optimistic, self.frame, self._with_scalars(rules), self.ledger, self.optimism, self.values
         )
 
-    def plan_candidate(self, rules: Rules, kind: int, second: bool, optimism: Optimism, plan: Candidate) -> float:
+    def plan_candidate(
+        self, rules: PlanConstants, kind: int, second: bool, optimism: Optimism, plan: Candidate
+    ) -> float:
         """Plan a candidate; its policy and values at the start are written to the CPU's records, and ρ is returned."""
         mine, twin = self.plans[kind % 2], self.plans[1 - kind % 2]
         if kind == kl.GIVEN:
@@ -208,15 +215,15 @@ class Planner:
                 if names is None or name in names:
                     getattr(there, name).copy_to_host(getattr(here, name))
 
-    def _with_scalars(self, rules: Rules) -> Any:
+    def _with_scalars(self, rules: PlanConstants) -> Any:
         """The rules with these numbers and the device's arrays."""
         merged: list[Any] = [
             old if isinstance(new, np.ndarray) else new for old, new in zip(self.rules, rules, strict=True)
         ]
-        return Rules(*merged)
+        return PlanConstants(*merged)
 
-    def _upload(self, ledger: Ledger) -> None:
-        for name, there, here in zip(Ledger._fields, self.ledger, ledger, strict=True):
+    def _upload(self, ledger: CountArrays) -> None:
+        for name, there, here in zip(CountArrays._fields, self.ledger, ledger, strict=True):
             if there.shape != here.shape:
                 self.ledger = self.ledger._replace(**{name: cuda.to_device(here)})
             else:

@@ -43,7 +43,7 @@ from entropic_bpi.methods.kl.ball import TOLERANCE
 from entropic_bpi.methods.kl.gap import SAME_TOLERANCE
 from entropic_bpi.methods.kl.pairs import occupied_states, pair_ratio
 from entropic_bpi.methods.kl.rates import reached
-from entropic_bpi.methods.kl.records import Candidate, Optimism, Place, Rules, Scratch, Trial, new_scratch
+from entropic_bpi.methods.kl.records import Candidate, Optimism, Place, PlanConstants, Scratch, Trial, new_scratch
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.methods.kl.states import (
     GIVEN,
@@ -55,7 +55,7 @@ from entropic_bpi.methods.kl.states import (
     optimistic_state,
     refresh_radii,
 )
-from entropic_bpi.problem.counts import Counts, Ledger, spare_slots
+from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
 from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at
 from entropic_bpi.sources.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.tools.checks import check_reach
@@ -99,7 +99,7 @@ def _extend(frame: Frame, h: int, values: np.ndarray, largest: bool) -> None:
 
 
 def _claim_of(
-    frame: Frame, rules: Rules, optimism: Optimism, plan: Candidate, ratio: float
+    frame: Frame, rules: PlanConstants, optimism: Optimism, plan: Candidate, ratio: float
 ) -> tuple[float, float, float]:
     """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards; infinite: none."""
     pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
@@ -142,8 +142,8 @@ def _layer(scratch: Scratch, part: int) -> Scratch:
 
 def _plan_all(
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     optimism: Optimism,
     plans: tuple[Candidate, Candidate],
     scratch: Scratch,
@@ -189,7 +189,7 @@ def _plan_all(
 
 @compiled
 def _value_optimistically(
-    frame: Frame, rules: Rules, ledger: Ledger, policy: np.ndarray, values: np.ndarray, scratch: Scratch
+    frame: Frame, rules: PlanConstants, ledger: CountArrays, policy: np.ndarray, values: np.ndarray, scratch: Scratch
 ) -> None:
     """How good a given policy may be: fill ``values`` ``(steps + 1, S + 1)``, which has 1 after the last step."""
     for h in range(frame.steps - 1, -1, -1):
@@ -209,8 +209,8 @@ def _run_every(
     kernel: Kernel,
     rng: np.random.Generator,
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     sheets: tuple[Optimism, tuple[Candidate, Candidate], Scratch],
     challenger: tuple[np.ndarray, np.ndarray],
     remembered: bool,
@@ -360,7 +360,7 @@ class KL:
         return np.maximum(policy, 0), turn
 
     def _pair_claim(
-        self, rules: Rules, counts: Counts, plan: Candidate
+        self, rules: PlanConstants, counts: Counts, plan: Candidate
     ) -> tuple[tuple[float, float, float], tuple[np.ndarray, np.ndarray] | None]:
         """What the pair certificate claims about a planned candidate; about which states, and where one turns from it there.
 
@@ -404,7 +404,7 @@ class KL:
         room = CLAIM_ROUNDING * self.problem.return_spread
         return Claim(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room), test)
 
-    def _given(self, counts: Counts, policy: np.ndarray) -> tuple[Rules, tuple[float, float, float]]:
+    def _given(self, counts: Counts, policy: np.ndarray) -> tuple[PlanConstants, tuple[float, float, float]]:
         """Plan for a given policy, with all solvers converged."""
         rules = self.rules._replace(tolerance=CONVERGED, same_tolerance=SAME_CONVERGED)
         self.plans[GIVEN % 2].policy[:] = policy
@@ -449,7 +449,7 @@ class KL:
         pad = (ROUNDING * (problem.steps + 1) + self.rules.exponent_rounding) / abs(beta) + ULPS * size + self.bias
         return bounds[0] - pad + problem.tail[0], bounds[1] + pad + problem.tail[1]
 
-    def _plan(self, rules: Rules, counts: Counts, round: int) -> Any:
+    def _plan(self, rules: PlanConstants, counts: Counts, round: int) -> Any:
         if counts.origin is not self.origin:
             self.rules.planned[:], self.origin = -1, counts.origin
             if self.planner is not None:
@@ -460,7 +460,7 @@ class KL:
         scratch = new_scratch(rules, self.problem.n_actions, parts)
         return plan(self.frame, rules, self._ledger(counts), self.optimism, self.plans, scratch, round)
 
-    def _plan_on_device(self, rules: Rules, counts: Counts, round: int) -> tuple[float, float, float, int, int]:
+    def _plan_on_device(self, rules: PlanConstants, counts: Counts, round: int) -> tuple[float, float, float, int, int]:
         """What :func:`_plan_all` does, by the kernels of :mod:`entropic_bpi.methods.kl.gpu`."""
         from entropic_bpi.methods.kl.gpu import Planner
 
@@ -484,7 +484,7 @@ class KL:
         planner.fetch(self.optimism, self.plans, {"policy", "turn"})
         return *best, claimed, last
 
-    def _ledger(self, counts: Counts) -> Ledger:
+    def _ledger(self, counts: Counts) -> CountArrays:
         """The ledger of the counts; where rewards are random, with bounds of what they are worth."""
         return counts.ledger if self.rewards is None else self.rewards.ledger(counts)
 
@@ -530,7 +530,7 @@ class KL:
         lower, upper = lower - ULPS * (abs(offset) + abs(lower)), upper + ULPS * (abs(offset) + abs(upper))
         return Bounds(lower, upper, (gap + self.bias + self.left_out) * (1 + ULPS))
 
-    def _rules(self, beta: float) -> Rules:
+    def _rules(self, beta: float) -> PlanConstants:
         problem = self.problem
         shift = problem.reward_range[0]
         factor = np.append(problem.factors, 1.0)
@@ -540,7 +540,7 @@ class KL:
             gain = np.exp(beta * steps * (problem.rewards - shift))
         widest = int(problem.slots.used.max())
         bottom, top = _declared_ends(problem, beta)
-        return Rules(
+        return PlanConstants(
             beta=beta,
             sign=1.0 if beta > 0 else -1.0,
             shift=shift,

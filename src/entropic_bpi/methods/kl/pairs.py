@@ -52,20 +52,20 @@ from entropic_bpi.methods.kl.gap import (
 from entropic_bpi.methods.kl.records import (
     Box,
     Candidate,
-    Crowd,
-    Desk,
     Deviation,
     Optimism,
+    PairBuffers,
+    PairRows,
+    PairScratch,
     Place,
+    PlanConstants,
     Relations,
-    Rows,
-    Rules,
     Scratch,
-    Sheets,
+    StepStates,
     new_scratch,
     new_sheets,
 )
-from entropic_bpi.problem.counts import Ledger
+from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.problem import Frame, actions_at, row_of
 
 __all__ = ["MOST_PAIRS", "occupied_states", "pair_ratio", "relate", "relations"]
@@ -85,7 +85,7 @@ KNOWN = 1e-9
 
 
 @inner
-def _reference(rows: Rows, other: int, base: int, desk: Desk) -> int:
+def _reference(rows: PairRows, other: int, base: int, desk: PairScratch) -> int:
     """The shared successor with the largest smaller frequency, otherwise the base's most frequent; the lowest of ties.
 
     By the counts alone, so that whoever checks the certificate chooses the same.
@@ -101,7 +101,7 @@ def _reference(rows: Rows, other: int, base: int, desk: Desk) -> int:
 
 
 @inner
-def _most_frequent(rows: Rows, row: int) -> int:
+def _most_frequent(rows: PairRows, row: int) -> int:
     best = 0
     for k in range(1, rows.different[row]):
         more = rows.seen[row, k] - rows.seen[row, best]
@@ -111,7 +111,7 @@ def _most_frequent(rows: Rows, row: int) -> int:
 
 
 @inner
-def _enumerate(rows: Rows, base: int, ref: int, d: np.ndarray, desk: Desk) -> int:
+def _enumerate(rows: PairRows, base: int, ref: int, d: np.ndarray, desk: PairScratch) -> int:
     """The boxes of the base's successors relative to the reference, and which of them get corners; how many."""
     r, count = rows.place[base, ref], 0
     for k in range(rows.different[base]):
@@ -128,7 +128,7 @@ def _enumerate(rows: Rows, base: int, ref: int, d: np.ndarray, desk: Desk) -> in
 
 
 @inner
-def _tilt(rows: Rows, row: int, upper: bool, r: int, d: np.ndarray, mass: np.ndarray) -> bool:
+def _tilt(rows: PairRows, row: int, upper: bool, r: int, d: np.ndarray, mass: np.ndarray) -> bool:
     """Shares of a row's successors, weighed by e^{βr} and the middle of what is known of their value, that add up to 1."""
     total = 0.0
     mass[: rows.different[row]] = 0.0
@@ -147,7 +147,7 @@ def _tilt(rows: Rows, row: int, upper: bool, r: int, d: np.ndarray, mass: np.nda
 
 
 @inner
-def _couple(rows: Rows, other: int, base: int, ref: int, d: np.ndarray, desk: Desk) -> float:
+def _couple(rows: PairRows, other: int, base: int, ref: int, d: np.ndarray, desk: PairScratch) -> float:
     """Prepare the coupling of the tilted laws: how much of the base has no counterpart; 0 if there is no coupling."""
     r, positive, spare = rows.place[base, ref], rows.sign > 0, 0.0
     if not _tilt(rows, other, positive, r, d, desk.mass[0]) or not _tilt(rows, base, not positive, r, d, desk.mass[1]):
@@ -164,7 +164,9 @@ def _couple(rows: Rows, other: int, base: int, ref: int, d: np.ndarray, desk: De
 
 
 @inner
-def _move(rows: Rows, other: int, base: int, ref: int, table: np.ndarray, spare: float, rule: int, desk: Desk) -> None:
+def _move(
+    rows: PairRows, other: int, base: int, ref: int, table: np.ndarray, spare: float, rule: int, desk: PairScratch
+) -> None:
     """Value the other row's successors by moving them onto the base's: each to itself (``rule`` 0), or by the coupling."""
     moved, positive = desk.moved[rule], rows.sign > 0
     for i in range(rows.different[other]):
@@ -189,14 +191,14 @@ def _move(rows: Rows, other: int, base: int, ref: int, table: np.ndarray, spare:
 
 
 @inner
-def _extreme(rows: Rows, row: int, f: np.ndarray, sign: float, desk: Desk) -> float:
+def _extreme(rows: PairRows, row: int, f: np.ndarray, sign: float, desk: PairScratch) -> float:
     n, x = rows.visits[row], rows.radius[row]
     return kl_extreme(rows.tally[row], f, rows.used[row], n, x, sign, rows.tolerance, desk.work)
 
 
 @inner
 def _corner_ratio(
-    rows: Rows, other: int, base: int, corner: int, count: int, rule: int, below: float, desk: Desk
+    rows: PairRows, other: int, base: int, corner: int, count: int, rule: int, below: float, desk: PairScratch
 ) -> float:
     """The ratio at one corner by one rule; ``below`` is the extreme of the base there."""
     f, positive, moved = desk.f[0], rows.sign > 0, desk.moved[rule]
@@ -215,7 +217,9 @@ def _corner_ratio(
 
 
 @inner
-def _worst_corner(rows: Rows, other: int, base: int, count: int, rules: int, limit: float, desk: Desk) -> float:
+def _worst_corner(
+    rows: PairRows, other: int, base: int, count: int, rules: int, limit: float, desk: PairScratch
+) -> float:
     """The largest ratio over the corners by the better of the ``rules`` (1 or 2); ``limit`` if both reach it."""
     f, positive = desk.f[1], rows.sign > 0
     worst, second = 0.0, 0.0 if rules == 2 else np.inf
@@ -239,7 +243,9 @@ def _worst_corner(rows: Rows, other: int, base: int, count: int, rules: int, lim
 
 
 @inner
-def _compare(rows: Rows, top: int, bottom: int, d: np.ndarray, table: np.ndarray, limit: float, desk: Desk) -> float:
+def _compare(
+    rows: PairRows, top: int, bottom: int, d: np.ndarray, table: np.ndarray, limit: float, desk: PairScratch
+) -> float:
     """The lemma: the value of one row over that of another, ``table`` being d or R of the next step; at most ``limit``."""
     other, base = (top, bottom) if rows.sign > 0 else (bottom, top)
     for k in range(rows.different[base]):
@@ -261,7 +267,15 @@ def _compare(rows: Rows, top: int, bottom: int, d: np.ndarray, table: np.ndarray
 
 @inner
 def _write_out(
-    frame: Frame, rules: Rules, ledger: Ledger, place: Place, a: int, next: Relations, rows: Rows, r: int, desk: Desk
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    place: Place,
+    a: int,
+    next: Relations,
+    rows: PairRows,
+    r: int,
+    desk: PairScratch,
 ) -> None:
     """Copy one row of the kernel, with e^{βr} of the action in its weights."""
     row, weight = row_of(frame, place.h, place.s, a), action_weight(frame, rules, place, a)
@@ -286,15 +300,15 @@ def _write_out(
 
 @inner
 def _same(
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     deviation: Deviation,
     box: Box,
     next: Relations,
     plain: float,
-    rows: Rows,
+    rows: PairRows,
     r: int,
-    desk: Desk,
+    desk: PairScratch,
     scratch: Scratch,
 ) -> float:
     """``same`` of the gap certificate, with weights in a box of values and in one relative to a frequent successor."""
@@ -316,16 +330,16 @@ def _same(
 @inner
 def _one_state(
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
-    crowd: Crowd,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    crowd: StepStates,
     place: Place,
     box: Box,
     ratio: float,
     next: Relations,
-    rows: Rows,
+    rows: PairRows,
     p: int,
-    desk: Desk,
+    desk: PairScratch,
     scratch: Scratch,
 ) -> tuple[float, int]:
     """ρ of the state at position ``p``, where it comes from, and its gains; ``ratio`` is what the gap certificate says."""
@@ -359,7 +373,9 @@ def _one_state(
 
 
 @inner
-def _one_pair(crowd: Crowd, p: int, q: int, rho: float, next: Relations, rows: Rows, desk: Desk) -> tuple[float, float]:
+def _one_pair(
+    crowd: StepStates, p: int, q: int, rho: float, next: Relations, rows: PairRows, desk: PairScratch
+) -> tuple[float, float]:
     """d and R of the states at two positions; ``rho`` is that of the one on the optimal side."""
     positive, actions = rows.sign > 0, crowd.gain.shape[1]
     mine, theirs = p * actions + crowd.action[p], q * actions + crowd.action[q]
@@ -380,7 +396,13 @@ def _one_pair(crowd: Crowd, p: int, q: int, rho: float, next: Relations, rows: R
 
 @compiled
 def _occupy(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, occupied: np.ndarray, most: int
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    optimism: Optimism,
+    plan: Candidate,
+    occupied: np.ndarray,
+    most: int,
 ) -> int:
     """Mark where the candidate, or a deviation that is not ruled out at once, can be at each step.
 
@@ -432,13 +454,13 @@ def _close(now: Relations, count: int) -> None:
 @compiled
 def _step(
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     h: int,
     occupied: np.ndarray,
-    sheets: Sheets,
+    sheets: PairBuffers,
     scratch: Scratch,
 ) -> None:
     """Relate the occupied states of one step, from the relations of the next."""
@@ -469,7 +491,7 @@ def _step(
 
 
 def occupied_states(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate
+    frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plan: Candidate
 ) -> np.ndarray | None:
     """Which states ``(steps, S)`` the certificate of the candidate is about; None if they make too many pairs."""
     occupied = np.zeros((frame.steps, frame.n_states + 1), dtype=np.bool_)
@@ -480,12 +502,12 @@ def occupied_states(
 @compiled
 def relate(
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     occupied: np.ndarray,
-    sheets: Sheets,
+    sheets: PairBuffers,
     scratch: Scratch,
     turn: np.ndarray,
 ) -> float:
@@ -496,12 +518,12 @@ def relate(
         for s in range(frame.n_states):
             turn[h, s] = sheets.now.turn[s] if occupied[h, s] else -1
         rho = sheets.now.rho[frame.start]
-        sheets = Sheets(sheets.next, sheets.now, sheets.crowd, sheets.rows, sheets.desk)
+        sheets = PairBuffers(sheets.next, sheets.now, sheets.crowd, sheets.rows, sheets.desk)
     return rho
 
 
 def relations(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, occupied: np.ndarray
+    frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plan: Candidate, occupied: np.ndarray
 ) -> Iterator[tuple[int, Relations]]:
     """The relations of the occupied states of each step, backwards; later ones overwrite them."""
     sheets, scratch = _memory(frame, rules, occupied)
@@ -512,7 +534,7 @@ def relations(
 
 
 def pair_ratio(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, occupied: np.ndarray
+    frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plan: Candidate, occupied: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """How much better than the candidate any policy can be, as a ratio of Z, and where it turns from it, ``(steps, S)``.
 
@@ -523,6 +545,6 @@ def pair_ratio(
     return float(rho), turn
 
 
-def _memory(frame: Frame, rules: Rules, occupied: np.ndarray) -> tuple[Sheets, Scratch]:
+def _memory(frame: Frame, rules: PlanConstants, occupied: np.ndarray) -> tuple[PairBuffers, Scratch]:
     sheets = new_sheets(rules, frame.n_states, frame.n_actions, int(occupied.sum(axis=1).max()))
     return sheets, Scratch(*(layer[0] for layer in new_scratch(rules, frame.n_actions, 1)))

@@ -12,16 +12,16 @@ import numpy as np
 __all__ = [
     "Box",
     "Candidate",
-    "Crowd",
-    "Desk",
     "Deviation",
     "Optimism",
+    "PairBuffers",
+    "PairRows",
+    "PairScratch",
     "Place",
+    "PlanConstants",
     "Relations",
-    "Rows",
-    "Rules",
     "Scratch",
-    "Sheets",
+    "StepStates",
     "Trial",
     "new_crowd",
     "new_desk",
@@ -34,7 +34,7 @@ __all__ = [
 MAX_SHARED = 3
 
 
-class Rules(NamedTuple):
+class PlanConstants(NamedTuple):
     """What a plan needs besides the counts: the risk parameter, e^{βr} per (s, a), and the radius of each row's ball.
 
     ``radius[i]`` is that of the ``planned[i]`` visits which row ``i`` had at the last plan. The tolerances say how far the
@@ -130,7 +130,7 @@ class Scratch(NamedTuple):
     scores: np.ndarray
 
 
-def new_scratch(rules: Rules, n_actions: int, layers: int) -> Scratch:
+def new_scratch(rules: PlanConstants, n_actions: int, layers: int) -> Scratch:
     return Scratch(
         np.empty((layers, 6, rules.widest)),
         np.empty((layers, n_actions)),
@@ -160,7 +160,7 @@ def new_relations(n_states: int, occupied: int) -> Relations:
     return Relations(names[0], np.ones(shape), np.ones(shape), np.ones(n_states + 1), names[1])
 
 
-class Rows(NamedTuple):
+class PairRows(NamedTuple):
     """What the occupied states of one step may do, written out: ``(rows,)``, ``(rows, slots)`` or ``(rows, successors)``.
 
     Row ``p * A + a`` is action ``a`` of the state at position ``p``. By slot: ``tally``, and the ends ``low`` and ``high``
@@ -182,10 +182,10 @@ class Rows(NamedTuple):
     seen: np.ndarray
 
 
-def new_rows(rules: Rules, rows: int) -> Rows:
+def new_rows(rules: PlanConstants, rows: int) -> PairRows:
     counts, shape = np.zeros((3, rows), dtype=np.int64), (3, rows, rules.widest)
     names, numbers = np.empty(shape, dtype=np.int64), np.empty(shape)
-    return Rows(
+    return PairRows(
         sign=rules.sign,
         tolerance=rules.tolerance,
         used=counts[0],
@@ -201,7 +201,7 @@ def new_rows(rules: Rules, rows: int) -> Rows:
     )
 
 
-class Crowd(NamedTuple):
+class StepStates(NamedTuple):
     """The occupied states of one step, by position: what the gap certificate says of them, and what is contested.
 
     The candidate's ``action`` there; optimistic ``best``, pessimistic ``worst`` and the ``top`` of the box; by action
@@ -217,11 +217,11 @@ class Crowd(NamedTuple):
     gain: np.ndarray
 
 
-def new_crowd(occupied: int, n_actions: int) -> Crowd:
-    return Crowd(np.empty(occupied, dtype=np.int64), *np.empty((3, occupied)), *np.empty((2, occupied, n_actions)))
+def new_crowd(occupied: int, n_actions: int) -> StepStates:
+    return StepStates(np.empty(occupied, dtype=np.int64), *np.empty((3, occupied)), *np.empty((2, occupied, n_actions)))
 
 
-class Desk(NamedTuple):
+class PairScratch(NamedTuple):
     """Working memory of the pair certificate.
 
     ``box`` ``(2, S + 1)`` has the ends of one for the next step. The rest serves one pair of rows. ``known[p]`` is the
@@ -246,9 +246,9 @@ class Desk(NamedTuple):
     work: np.ndarray
 
 
-def new_desk(rules: Rules, n_states: int, occupied: int) -> Desk:
+def new_desk(rules: PlanConstants, n_states: int, occupied: int) -> PairScratch:
     widest = rules.widest
-    return Desk(
+    return PairScratch(
         box=np.empty((2, n_states + 1)),
         known=np.full(occupied + 1, -1),
         low=np.empty(widest),
@@ -264,19 +264,19 @@ def new_desk(rules: Rules, n_states: int, occupied: int) -> Desk:
     )
 
 
-class Sheets(NamedTuple):
+class PairBuffers(NamedTuple):
     """All that the pair certificate works on: the relations of one step and the next, and what serves every step."""
 
     now: Relations
     next: Relations
-    crowd: Crowd
-    rows: Rows
-    desk: Desk
+    crowd: StepStates
+    rows: PairRows
+    desk: PairScratch
 
 
-def new_sheets(rules: Rules, n_states: int, n_actions: int, occupied: int) -> Sheets:
+def new_sheets(rules: PlanConstants, n_states: int, n_actions: int, occupied: int) -> PairBuffers:
     """For at most so many ``occupied`` states at a step."""
-    return Sheets(
+    return PairBuffers(
         now=new_relations(n_states, occupied),
         next=new_relations(n_states, occupied),
         crowd=new_crowd(occupied, n_actions),

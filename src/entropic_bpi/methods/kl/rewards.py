@@ -29,9 +29,9 @@ import numpy as np
 from entropic_bpi.compile.decorators import compiled, inner
 from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.methods.kl.rates import betting_regret
-from entropic_bpi.problem.counts import Counts, Ledger
+from entropic_bpi.problem.counts import CountArrays, Counts
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.reward_counts import Payments, first_entry
+from entropic_bpi.problem.reward_counts import RewardCounts, first_entry
 
 __all__ = ["RewardBounds"]
 
@@ -96,24 +96,30 @@ def _reward_end(terms: _Terms, seen: np.ndarray, low: float, high: float, n: int
 
 @inner
 def _interval(
-    terms: _Terms, payments: Payments, first: int, last: int, low: float, high: float, work: _Work
+    terms: _Terms, reward_counts: RewardCounts, first: int, last: int, low: float, high: float, work: _Work
 ) -> tuple[float, float]:
     """Bounds on the certainty equivalent of a law on [``low``, ``high``] from the payments ``first : last``."""
     n = 0
     for j in range(first, last):
-        work.tally[j - first] = payments.times[j]
-        n += payments.times[j]
+        work.tally[j - first] = reward_counts.times[j]
+        n += reward_counts.times[j]
     if n == 0 or not low < high:
         return low, high
     return (
-        _reward_end(terms, payments.low[first:last], low, high, n, -1, work),
-        _reward_end(terms, payments.high[first:last], low, high, n, 1, work),
+        _reward_end(terms, reward_counts.low[first:last], low, high, n, -1, work),
+        _reward_end(terms, reward_counts.high[first:last], low, high, n, 1, work),
     )
 
 
 @compiled
 def _refresh(
-    terms: _Terms, ledger: Ledger, payments: Payments, low: np.ndarray, high: np.ndarray, known: np.ndarray, work: _Work
+    terms: _Terms,
+    ledger: CountArrays,
+    reward_counts: RewardCounts,
+    low: np.ndarray,
+    high: np.ndarray,
+    known: np.ndarray,
+    work: _Work,
 ) -> None:
     """Recompute the bounds of the slots that are not what they were the last time: ``known`` has successor and visits.
 
@@ -126,8 +132,10 @@ def _refresh(
         if terms.shared:
             if known[1, begin] == ledger.visits[row]:
                 continue
-            first, last = payments.begin[row], payments.begin[row] + payments.used[row]
-            least, most = _interval(terms, payments, first, last, ledger.low[0, begin], ledger.high[0, begin], work)
+            first, last = reward_counts.begin[row], reward_counts.begin[row] + reward_counts.used[row]
+            least, most = _interval(
+                terms, reward_counts, first, last, ledger.low[0, begin], ledger.high[0, begin], work
+            )
             for slot in range(begin, end):
                 low[0, slot], high[0, slot] = least, most
             known[1, begin] = ledger.visits[row]
@@ -136,9 +144,12 @@ def _refresh(
             y = ledger.successor[slot]
             if known[0, slot] != y or known[1, slot] != ledger.tally[slot]:
                 known[0, slot], known[1, slot] = y, ledger.tally[slot]
-                first, last = first_entry(payments, row, y, -np.inf), first_entry(payments, row, y + 1, -np.inf)
+                first, last = (
+                    first_entry(reward_counts, row, y, -np.inf),
+                    first_entry(reward_counts, row, y + 1, -np.inf),
+                )
                 low[0, slot], high[0, slot] = _interval(
-                    terms, payments, first, last, ledger.low[0, slot], ledger.high[0, slot], work
+                    terms, reward_counts, first, last, ledger.low[0, slot], ledger.high[0, slot], work
                 )
 
 
@@ -154,9 +165,9 @@ class RewardBounds:
         self.terms = _Terms(beta, union, problem.reward_law == "random-pair")
         self.origin: object = None
 
-    def ledger(self, counts: Counts) -> Ledger:
+    def ledger(self, counts: Counts) -> CountArrays:
         """The ledger of ``counts``, with the bounds instead of the declared range of the rewards."""
-        ledger, payments = counts.ledger, counts.payments
+        ledger, reward_counts = counts.ledger, counts.reward_counts
         if counts.origin is not self.origin:
             self.origin = counts.origin
             self.low, self.high, self.known = ledger.low[:, :0], ledger.high[:, :0], np.empty((2, 0), dtype=np.int64)
@@ -165,7 +176,7 @@ class RewardBounds:
             self.low = np.append(self.low, ledger.low[:, known:], axis=1)
             self.high = np.append(self.high, ledger.high[:, known:], axis=1)
             self.known = np.append(self.known, np.full((2, more - known), -1), axis=1)
-        size = int(payments.used.max()) + 2
+        size = int(reward_counts.used.max()) + 2
         work = _Work(np.empty(size, dtype=np.int64), np.empty(size), np.empty((2, size)))
-        _refresh(self.terms, ledger, payments, self.low, self.high, self.known, work)
+        _refresh(self.terms, ledger, reward_counts, self.low, self.high, self.known, work)
         return ledger._replace(low=self.low, high=self.high)

@@ -11,8 +11,8 @@ import numpy as np
 from entropic_bpi.compile.decorators import compiled, inlined, inner
 from entropic_bpi.methods.kl.gap import action_weight, deviation_ratio, ratio_of, row_extreme, same_ratio, slot_value
 from entropic_bpi.methods.kl.rates import mixture_radius
-from entropic_bpi.methods.kl.records import Box, Candidate, Deviation, Optimism, Place, Rules, Scratch, Trial
-from entropic_bpi.problem.counts import Ledger
+from entropic_bpi.methods.kl.records import Box, Candidate, Deviation, Optimism, Place, PlanConstants, Scratch, Trial
+from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.problem import Frame, actions_at, row_of
 from entropic_bpi.problem.ties import wins_tie
 
@@ -53,7 +53,7 @@ PESSIMISTIC_BEST, SMALLEST_GAP, GIVEN = 0, 1, 2
 
 
 @inner
-def refresh_radius(rules: Rules, ledger: Ledger, row: int) -> None:
+def refresh_radius(rules: PlanConstants, ledger: CountArrays, row: int) -> None:
     n, possible, most = ledger.visits[row], rules.possible[row], ledger.most[row]
     if rules.planned[row] == n:
         return
@@ -64,7 +64,7 @@ def refresh_radius(rules: Rules, ledger: Ledger, row: int) -> None:
 
 
 @compiled
-def refresh_radii(rules: Rules, ledger: Ledger) -> None:
+def refresh_radii(rules: PlanConstants, ledger: CountArrays) -> None:
     """Recompute the radius of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
         refresh_radius(rules, ledger, row)
@@ -72,7 +72,14 @@ def refresh_radii(rules: Rules, ledger: Ledger) -> None:
 
 @inlined
 def backup(
-    frame: Frame, rules: Rules, ledger: Ledger, place: Place, a: int, values: np.ndarray, sign: float, scratch: Scratch
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    place: Place,
+    a: int,
+    values: np.ndarray,
+    sign: float,
+    scratch: Scratch,
 ) -> float:
     """Largest (``sign`` 1) or smallest (-1) mean of e^{βr} ``values`` over the ball and the rewards that are possible.
 
@@ -90,7 +97,7 @@ def backup(
 
 @inner
 def optimistic_state(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, place: Place, scratch: Scratch
+    frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, place: Place, scratch: Scratch
 ) -> None:
     h, s = place.h, place.s
     for a in range(actions_at(frame, h)):
@@ -100,13 +107,13 @@ def optimistic_state(
 
 @inlined
 def optimistic_action(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, place: Place, a: int, scratch: Scratch
+    frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, place: Place, a: int, scratch: Scratch
 ) -> float:
     return backup(frame, rules, ledger, place, a, optimism.z[place.h + 1], rules.sign, scratch)
 
 
 @inner
-def choose_greedy(frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, place: Place) -> None:
+def choose_greedy(frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, place: Place) -> None:
     """Choose the action with the best optimistic value; of equal ones that which was seen less."""
     sign, h, s = rules.sign, place.h, place.s
     best, chosen, visits = 0.0, -1, 0
@@ -123,7 +130,7 @@ def choose_greedy(frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism
 
 
 @inlined
-def is_rival(rules: Rules, optimism: Optimism, place: Place, leader: int, a: int, scratch: Scratch) -> bool:
+def is_rival(rules: PlanConstants, optimism: Optimism, place: Place, leader: int, a: int, scratch: Scratch) -> bool:
     """Whether ``a``, or the leader itself, may be as good as the leader is at worst."""
     sign = rules.sign
     return a == leader or not sign * optimism.u[place.h, place.s, a] < sign * scratch.pessimistic[leader]
@@ -131,7 +138,7 @@ def is_rival(rules: Rules, optimism: Optimism, place: Place, leader: int, a: int
 
 @inlined
 def _bound_by_others(
-    frame: Frame, rules: Rules, optimism: Optimism, place: Place, a: int, pessimistic: np.ndarray
+    frame: Frame, rules: PlanConstants, optimism: Optimism, place: Place, a: int, pessimistic: np.ndarray
 ) -> float:
     bound = 1.0
     for b in range(frame.n_actions):
@@ -143,8 +150,8 @@ def _bound_by_others(
 @inner
 def bound_if_chosen(
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     place: Place,
@@ -160,8 +167,8 @@ def bound_if_chosen(
 @inner
 def choose_smallest_gap(
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     place: Place,
@@ -192,7 +199,9 @@ def choose_smallest_gap(
 
 
 @inlined
-def have_rivals(frame: Frame, rules: Rules, optimism: Optimism, place: Place, leader: int, scratch: Scratch) -> bool:
+def have_rivals(
+    frame: Frame, rules: PlanConstants, optimism: Optimism, place: Place, leader: int, scratch: Scratch
+) -> bool:
     """Whether an action besides the leader, the best pessimistically, may be the best."""
     rivals = 0
     for a in range(actions_at(frame, place.h)):
@@ -201,7 +210,7 @@ def have_rivals(frame: Frame, rules: Rules, optimism: Optimism, place: Place, le
 
 
 @inlined
-def choose_pessimistic_best(frame: Frame, rules: Rules, place: Place, scratch: Scratch) -> int:
+def choose_pessimistic_best(frame: Frame, rules: PlanConstants, place: Place, scratch: Scratch) -> int:
     h, s, pessimistic, chosen = place.h, place.s, scratch.pessimistic, 0
     for a in range(1, actions_at(frame, h)):
         gain = rules.sign * (pessimistic[a] - pessimistic[chosen])
@@ -211,7 +220,7 @@ def choose_pessimistic_best(frame: Frame, rules: Rules, place: Place, scratch: S
 
 
 @inlined
-def _copied(frame: Frame, ledger: Ledger, trial: Trial, place: Place) -> bool:
+def _copied(frame: Frame, ledger: CountArrays, trial: Trial, place: Place) -> bool:
     """Take over the bounds of the twin, which plays the same action here, if nothing that they depend on differs."""
     plan, twin, h, s = trial.plan, trial.twin, place.h, place.s
     for a in range(actions_at(frame, h)):
@@ -231,7 +240,13 @@ def _copied(frame: Frame, ledger: Ledger, trial: Trial, place: Place) -> bool:
 
 @inner
 def candidate_state(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, trial: Trial, place: Place, scratch: Scratch
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    optimism: Optimism,
+    trial: Trial,
+    place: Place,
+    scratch: Scratch,
 ) -> None:
     """Choose the candidate's action in one state and bound its value and its gap."""
     sign, h, s, pessimistic = rules.sign, place.h, place.s, scratch.pessimistic
@@ -260,14 +275,20 @@ def given_action(frame: Frame, trial: Trial, place: Place) -> int:
 
 
 @inlined
-def box_after(rules: Rules, optimism: Optimism, plan: Candidate, h: int) -> Box:
+def box_after(rules: PlanConstants, optimism: Optimism, plan: Candidate, h: int) -> Box:
     low, cap = (plan.z, optimism.z) if rules.sign > 0 else (optimism.z, plan.z)
     return Box(low[h + 1], plan.high[h + 1], plan.rho[h + 1], cap[h + 1])
 
 
 @inner
 def choose(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, trial: Trial, place: Place, scratch: Scratch
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    optimism: Optimism,
+    trial: Trial,
+    place: Place,
+    scratch: Scratch,
 ) -> None:
     """Choose the candidate's action by the ``pessimistic`` values."""
     chosen = given_action(frame, trial, place)
@@ -281,7 +302,13 @@ def choose(
 
 @inner
 def settle(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, trial: Trial, place: Place, scratch: Scratch
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    optimism: Optimism,
+    trial: Trial,
+    place: Place,
+    scratch: Scratch,
 ) -> bool:
     """All but ρ, for the action that was chosen; whether ρ is left to do."""
     h, s, plan = place.h, place.s, trial.plan
@@ -297,7 +324,13 @@ def settle(
 
 @inner
 def contest(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, place: Place, scratch: Scratch
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    optimism: Optimism,
+    plan: Candidate,
+    place: Place,
+    scratch: Scratch,
 ) -> None:
     """Bound ρ where another action may be better, or the candidate's own with a better future."""
     # The greedy action first, for it deviates most; `same` next, and only as far as it matters.
@@ -317,7 +350,7 @@ def keep_worse(plan: Candidate, place: Place, turn: int, ratio: float) -> None:
 
 
 @inlined
-def may_deviate(rules: Rules, optimism: Optimism, plan: Candidate, place: Place, a: int) -> bool:
+def may_deviate(rules: PlanConstants, optimism: Optimism, plan: Candidate, place: Place, a: int) -> bool:
     """Whether another action, by what is known of it without a closer look, is worse for ρ than all so far."""
     h, s = place.h, place.s
     return a != plan.policy[h, s] and not ratio_of(rules.sign, optimism.u[h, s, a], plan.z[h, s]) <= plan.rho[h, s]
@@ -326,8 +359,8 @@ def may_deviate(rules: Rules, optimism: Optimism, plan: Candidate, place: Place,
 @inner
 def deviate(
     frame: Frame,
-    rules: Rules,
-    ledger: Ledger,
+    rules: PlanConstants,
+    ledger: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     place: Place,
@@ -348,7 +381,13 @@ def deviate(
 
 @inner
 def stay(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, place: Place, scratch: Scratch
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    optimism: Optimism,
+    plan: Candidate,
+    place: Place,
+    scratch: Scratch,
 ) -> float:
     """How much better the candidate's own action may be followed by others; what is worse already, if less."""
     h, s = place.h, place.s
@@ -358,7 +397,7 @@ def stay(
 
 
 @inlined
-def conclude(rules: Rules, optimism: Optimism, plan: Candidate, place: Place) -> None:
+def conclude(rules: PlanConstants, optimism: Optimism, plan: Candidate, place: Place) -> None:
     h, s = place.h, place.s
     worst, plain = plan.rho[h, s], ratio_of(rules.sign, optimism.z[h, s], plan.z[h, s])
     bound = worst if worst < plain else plain
@@ -367,7 +406,13 @@ def conclude(rules: Rules, optimism: Optimism, plan: Candidate, place: Place) ->
 
 @inlined
 def _box_top(
-    frame: Frame, rules: Rules, ledger: Ledger, optimism: Optimism, plan: Candidate, place: Place, scratch: Scratch
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    optimism: Optimism,
+    plan: Candidate,
+    place: Place,
+    scratch: Scratch,
 ) -> float:
     """Upper end of the box: the candidate's optimistic value for β > 0, an upper bound of Z* for β < 0."""
     h, s = place.h, place.s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.mdp import FiniteMDP, Rows
+from entropic_bpi.model.mdp import FiniteMDP, SparseTransitions
 from entropic_bpi.tools.checks import check_flag, check_integer, check_memory, check_seed
 
 __all__ = ["garnet"]
@@ -53,7 +53,7 @@ def garnet(
     sizes = (n_states, n_actions) if stationary else (horizon, n_states, n_actions)
     n_rows = int(np.prod(sizes))
     weights = rng.standard_exponential((n_rows, branching))  # normalised exponentials are Dirichlet(1)
-    rows = Rows(
+    rows = SparseTransitions(
         indptr=np.arange(n_rows + 1) * branching,
         indices=_distinct_successors(rng, n_rows, n_states, branching).ravel(),
         probabilities=(weights / weights.sum(axis=1, keepdims=True)).ravel(),

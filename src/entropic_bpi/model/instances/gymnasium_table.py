@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi._gymnasium_ids import maker_of
+from entropic_bpi._gymnasium_ids import env_factory
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
-from entropic_bpi.model.mdp import SUM_TOLERANCE, FiniteMDP, Rows
+from entropic_bpi.model.mdp import SUM_TOLERANCE, FiniteMDP, SparseTransitions
 from entropic_bpi.tools.checks import check_integer
 from entropic_bpi.tools.text import shown
 
@@ -103,7 +103,7 @@ def _opened(env_or_id: Any, make_kwargs: dict[str, Any]) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # an outdated id either works or fails below
-            env = maker_of(env_or_id, make_kwargs)()
+            env = env_factory(env_or_id, make_kwargs)()
     except InvalidProblemError as error:
         raise InvalidModelError(str(error)) from None
     except Exception as error:  # environments may raise anything on options that they do not like
@@ -218,12 +218,12 @@ def _action_names(env: Any, n_actions: int) -> tuple[str, ...] | None:
     return None
 
 
-def _compress(table: list[dict[int, _Outcome]], n_actions: int) -> tuple[Rows, Any]:
+def _compress(table: list[dict[int, _Outcome]], n_actions: int) -> tuple[SparseTransitions, Any]:
     """Compressed rows and their rewards: per state and action where the next state makes no difference."""
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in table])])
     indices = np.array([successor for row in table for successor in row], dtype=np.int32)
     probabilities, rewards = np.array([outcome for row in table for outcome in row.values()]).T
     low, high = np.minimum.reduceat(rewards, indptr[:-1]), np.maximum.reduceat(rewards, indptr[:-1])
     if (low == high).all():
-        return Rows(indptr, indices, probabilities), low.reshape(-1, n_actions)
-    return Rows(indptr, indices, probabilities, rewards[None]), (len(table) // n_actions, n_actions)
+        return SparseTransitions(indptr, indices, probabilities), low.reshape(-1, n_actions)
+    return SparseTransitions(indptr, indices, probabilities, rewards[None]), (len(table) // n_actions, n_actions)

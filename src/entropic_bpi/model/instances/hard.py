@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.mdp import FiniteMDP, Rows
+from entropic_bpi.model.mdp import FiniteMDP, SparseTransitions
 from entropic_bpi.tools.checks import check_finite, check_integer, check_memory, check_positive
 from entropic_bpi.tools.text import shown
 
@@ -164,7 +164,7 @@ def hard_instance(
     if special is not None:
         probabilities[_special_choice(special, shape, n_states, n_actions)] = rare
     kept = probabilities > 0
-    rows = Rows(np.concatenate([[0], np.cumsum(kept.sum(axis=-1))]), targets[kept], probabilities[kept])
+    rows = SparseTransitions(np.concatenate([[0], np.cumsum(kept.sum(axis=-1))]), targets[kept], probabilities[kept])
     rewards = np.zeros((horizon, n_states, n_actions))
     rewards[horizon - shape.paid_steps :, GOOD] = 1.0
     return FiniteMDP(rows, rewards, horizon=horizon, start=WAIT, state_names=_names(n_states, shape))

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.runs.data_needs import Row, limits
-from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.show.report._charts import fall_of_the_gap, law_of_the_return
 from entropic_bpi.show.report._policy import Line, policy_of
 from entropic_bpi.show.report._returns import EPISODES, expected_returns
-from entropic_bpi.show.report._sources import Material
+from entropic_bpi.show.report._sources import ReportInputs
 from entropic_bpi.show.report._words import Rounding, claim_of, name, risk_of, signed
+from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def templates() -> Environment:
     return environment
 
 
-def page_of(material: Material, *, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> str:
+def page_of(material: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> str:
     """The page, complete."""
     from markupsafe import Markup
 
@@ -72,7 +72,7 @@ def page_of(material: Material, *, grid: tuple[int, int] | None, actions: Sequen
 
 
 def _told(
-    certificate: Certificate, material: Material, grid: tuple[int, int] | None, actions: Sequence[str] | None
+    certificate: Certificate, material: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[str] | None
 ) -> dict[str, Any]:
     """All that the certificate itself tells, beside its claim."""
     expected, rows, to = expected_returns(certificate), limits(certificate), Rounding.of(certificate)
@@ -102,7 +102,7 @@ def _told(
 
 
 def _tests(certificate: Certificate) -> list[dict[str, str]]:
-    evidence = certificate.circumstances.tests
+    evidence = certificate.provenance.tests
     if evidence is None:
         return []
     against = {
@@ -132,10 +132,10 @@ def _limit(row: Row, actions: dict[str, str], most: float) -> dict[str, str]:
     }
 
 
-def _provenance(material: Material) -> dict[str, str]:
+def _provenance(material: ReportInputs) -> dict[str, str]:
     facts = {}
     if material.certificate is not None:
-        facts = _circumstances(material.certificate)
+        facts = _certificate_facts(material.certificate)
     run = material.run
     if "seed" in run:
         facts["seed"] = f"{run['seed']}"
@@ -144,7 +144,7 @@ def _provenance(material: Material) -> dict[str, str]:
     return facts | {"library": f"entropic-bpi {_short(material.library)}; report made with {__version__}"}
 
 
-def _circumstances(certificate: Certificate) -> dict[str, str]:
+def _certificate_facts(certificate: Certificate) -> dict[str, str]:
     problem, method = certificate.problem, certificate.method
     if certificate.constants is not None:
         method += f", {certificate.constants} constants"
@@ -159,8 +159,8 @@ def _circumstances(certificate: Certificate) -> dict[str, str]:
         "method": method,
         "episodes": f"{certificate.episodes:,} behind the claim",
     }
-    if certificate.circumstances.announcement is not None:
-        facts["announced before"] = f"file with SHA-256 {certificate.circumstances.announcement}"
+    if certificate.provenance.preregistration is not None:
+        facts["preregistered"] = f"file with SHA-256 {certificate.provenance.preregistration}"
     return facts
 
 

@@ -14,16 +14,16 @@ import numpy as np
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import CertificateError, InvalidProblemError
-from entropic_bpi.runs.checkpoint import HISTORY, told_by
+from entropic_bpi.runs.checkpoint import HISTORY, read_summary
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.verification import Verification, verify
 
-__all__ = ["Material", "material_of"]
+__all__ = ["ReportInputs", "material_of"]
 
 _CERTIFICATE, _CHECKPOINT, _HISTORY = "certificate.json", "checkpoint.bin", "history.csv"
 
 
-class Material(NamedTuple):
+class ReportInputs(NamedTuple):
     """All that a report tells.
 
     Attributes
@@ -50,7 +50,7 @@ class Material(NamedTuple):
     run: dict[str, Any]
 
 
-def material_of(source: Any) -> Material:
+def material_of(source: Any) -> ReportInputs:
     """Collect what ``source`` tells, and check the certificate again."""
     if isinstance(source, (str, Path)):
         return _from_path(Path(source))
@@ -63,10 +63,10 @@ def material_of(source: Any) -> Material:
             f"a report needs the result of identify, a certificate or the path of one; got {type(source).__name__}"
         )
     digest = hashlib.sha256(certificate._text().encode()).hexdigest()
-    return Material(certificate, verify(certificate), _CERTIFICATE, digest, __version__, history, run)
+    return ReportInputs(certificate, verify(certificate), _CERTIFICATE, digest, __version__, history, run)
 
 
-def _from_path(path: Path) -> Material:
+def _from_path(path: Path) -> ReportInputs:
     folder, file = (path, path / _CERTIFICATE) if path.is_dir() else (None, path)
     if not file.is_file():
         if folder is not None and (folder / _CHECKPOINT).exists():
@@ -78,14 +78,14 @@ def _from_path(path: Path) -> Material:
     except CertificateError as error:
         if verification.ok:
             verification = replace(verification, ok=False, problems=[str(error)])
-    return Material(
+    return ReportInputs(
         certificate=certificate,
         verification=verification,
         file=file.name,
         sha256=hashlib.sha256(content).hexdigest(),
         library="unknown" if certificate is None else json.loads(content)["library"],
         history=None if folder is None else _read_history(folder / _HISTORY),
-        run=(None if folder is None else told_by(folder / _CHECKPOINT)) or {},
+        run=(None if folder is None else read_summary(folder / _CHECKPOINT)) or {},
     )
 
 

@@ -30,7 +30,7 @@ FIGURES: Mapping[str, Plot] = {
     "chi2": chi2.CHI2,
     "tuned": tuned.TUNED,
     "tight": tightness.TIGHT,
-    "factors": tightness.FACTORS_OFF,
+    "factors": tightness.FACTOR_COSTS,
 }
 PAPER = ("fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
 

@@ -22,7 +22,7 @@ from entropic_bpi.lab.experiments.spec import RunSpec, grid
 from entropic_bpi.lab.experiments.statistics import LEVEL, summary
 from entropic_bpi.lab.experiments.store import Results
 
-__all__ = ["FACTORS_OFF", "TIGHT"]
+__all__ = ["FACTOR_COSTS", "TIGHT"]
 
 DELTA = 0.05
 SHARP = "paper, sharp constants"
@@ -247,4 +247,4 @@ def _tell_factors(table: Table) -> str:
     return text.rstrip()
 
 
-FACTORS_OFF = Plot(_sweep_factors, _table_factors, _draw_factors, _tell_factors)
+FACTOR_COSTS = Plot(_sweep_factors, _table_factors, _draw_factors, _tell_factors)
