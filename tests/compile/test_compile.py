@@ -183,3 +183,47 @@ def test_no_other_module_calls_numba_directly():
     package = Path(entropic_bpi.__file__).parent
     calling = [file.name for file in package.rglob("*.py") if "njit" in file.read_text() and file.name != "_compile.py"]
     assert calling == []
+
+
+FALLBACK = """
+import sys, warnings
+if "broken" in sys.argv:
+    sys.modules["entropic_bpi.compile.linking"] = None  # as if Numba lacked something that it needs
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    from entropic_bpi.compile import decorators
+import numpy as np
+
+@decorators.inner
+def doubled(x):
+    return 2 * x
+
+@decorators.compiled
+def entry(x):
+    return doubled(x)
+
+def fill(values):
+    for i in decorators.numba.prange(values.size):
+        values[i] = doubled(i)
+
+values = np.zeros(3)
+decorators.parallel(fill)(values)
+assert entry(21) == 42 and values.sum() == 6
+print(decorators.linking is None, len(told), *(str(warning.message)[:33] for warning in told))
+"""
+
+
+def test_without_the_internals_of_numba_kernels_are_compiled_in_its_own_way(tmp_path):
+    job = tmp_path / "job.py"
+    job.write_text(FALLBACK)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def told(*words, **more):
+        command = [sys.executable, str(job), *words]
+        done = subprocess.run(command, capture_output=True, text=True, env={**environment, **more}, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert told() == "False 0"
+    assert told("broken") == "True 1 kernels are compiled in Numba's o"
+    assert told(ENTROPIC_BPI_PLAIN_NUMBA="1") == "True 0"

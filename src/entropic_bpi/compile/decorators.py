@@ -2,11 +2,16 @@
 
 Compiled code is kept on disk where that is possible. Where it is not (no folder can be written, the disk is full, a file
 is damaged) the program compiles again and says so once: a cache may never stop a run.
+
+Kernels are linked by :mod:`entropic_bpi.compile.linking`, which halves the time to compile and uses internal parts of
+Numba. If a version of Numba lacks one of them, or if the environment variable ``ENTROPIC_BPI_PLAIN_NUMBA`` is set, Numba's
+own compilation is used instead: it takes longer and gives the same results.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -15,8 +20,6 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import event
-
-from entropic_bpi.compile.linking import Entry, EntryCompiler, Part, PartCompiler
 
 __all__ = ["allocating", "compile_clock", "compiled", "helper", "inlined", "inner", "parallel", "run_clock", "serial"]
 
@@ -27,6 +30,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _config: Any = numba.config
 
 _told = False
+
+linking: Any = None
+if not os.environ.get("ENTROPIC_BPI_PLAIN_NUMBA"):
+    try:
+        from entropic_bpi.compile import linking
+    except Exception as error:  # a new version of Numba may have renamed or removed anything that is internal
+        warnings.warn(
+            f"kernels are compiled in Numba's own way, which takes longer ({type(error).__name__}: {error}); "
+            "the results are the same",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def _tell(reason: BaseException) -> None:
@@ -111,15 +126,20 @@ _LEAN: dict[str, Any] = {"_nrt": False}
 def _part(function: Function, **options: Any) -> Any:
     if _config.DISABLE_JIT:
         return function
+    if linking is None:
+        return numba.njit(**_options(options))(function)
     options = {**_options(options), "no_cpython_wrapper": True}
-    return Part(function, targetoptions=options, pipeline_class=PartCompiler)
+    return linking.Part(function, targetoptions=options, pipeline_class=linking.PartCompiler)
 
 
 def _entry(function: Function, **options: Any) -> Any:
     if _config.DISABLE_JIT:
         return function
-    entry: Any = Entry(function, targetoptions=_options(options), pipeline_class=EntryCompiler)
-    entry.part = _part(function, **options)
+    if linking is None:
+        entry: Any = numba.njit(**_options(options))(function)
+    else:
+        entry = linking.Entry(function, targetoptions=_options(options), pipeline_class=linking.EntryCompiler)
+        entry.part = _part(function, **options)
     try:
         entry.enable_caching()
         entry._cache = _ForgivingCache(entry._cache)
@@ -129,8 +149,8 @@ def _entry(function: Function, **options: Any) -> Any:
 
 
 def _options(more: dict[str, Any]) -> dict[str, Any]:
-    options = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-    return {**options, **more}
+    options = {"boundscheck": None, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **more}
+    return options if linking is None else {"nopython": True, **options}
 
 
 def compiled(function: Function) -> Function:
