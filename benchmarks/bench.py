@@ -52,7 +52,7 @@ def sparse_mdp(n_states: int, n_actions: int, successors: int, horizon: int) -> 
 
 
 def _sparse_mdp(model: SparseModel, horizon: int) -> eb.FiniteMDP:
-    rows = eb.Rows(model.indptr, model.indices, model.probabilities)
+    rows = eb.SparseTransitions(model.indptr, model.indices, model.probabilities)
     return eb.FiniteMDP(rows, model.rewards, horizon=horizon)
 
 

@@ -17,7 +17,7 @@ from benchmarks.kl import SIZE, full_plan, garnet_method, solved, some_counts
 from benchmarks.peer_side.arrays import balls
 from benchmarks.table import Row, number
 from benchmarks.timing import per_unit, race
-from entropic_bpi.methods.kl_ball import TOLERANCE
+from entropic_bpi.methods.kl.ball import TOLERANCE
 
 PART = "floors"
 # Newton's method cannot stop before it has evaluated once where it starts and once where it ends.

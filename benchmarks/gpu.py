@@ -23,9 +23,9 @@ import numpy as np
 
 import entropic_bpi as eb
 from benchmarks.bench import sparse_mdp
-from entropic_bpi.counts import Counts
-from entropic_bpi.methods.kl import KL
-from entropic_bpi.problem import Problem
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Plan
 
 SIZES = 2_000, 20_000, 200_000
@@ -103,7 +103,7 @@ def solved(sizes: tuple[int, ...]) -> Iterator[str]:
 
 def solve_line(mdp: eb.FiniteMDP, betas: list[float]) -> tuple[str, float]:
     """A line of the table, and the seconds of the CPU."""
-    from entropic_bpi.planning_gpu import Planner
+    from entropic_bpi.model.planning_gpu import Planner
 
     repeats = max(1, min(5, 20_000_000 // (mdp.n_states * mdp.horizon * len(betas))))
     cpu, here = timed(lambda: eb.solve(mdp, betas), repeats)

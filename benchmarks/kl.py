@@ -20,12 +20,12 @@ from benchmarks.references import bernstein, kl_attack
 from benchmarks.references import kl as reference
 from benchmarks.table import Row, as_rates, compared
 from benchmarks.timing import Measure, per_unit, race
-from entropic_bpi.counts import Counts
 from entropic_bpi.methods.bernstein import Bernstein
-from entropic_bpi.methods.kl import CONVERGED, KL
-from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
-from entropic_bpi.problem import Problem
-from entropic_bpi.sampling.simulator import Simulator
+from entropic_bpi.methods.kl.ball import TOLERANCE, kl_extreme
+from entropic_bpi.methods.kl.method import CONVERGED, KL
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.sources.simulator import Simulator
 
 PART = "kl"
 SIZE = 100_000

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import entropic_bpi as eb
-from entropic_bpi.methods import kl, pairs
+from entropic_bpi.methods.kl import method as kl
+from entropic_bpi.methods.kl import pairs
 
 SEEDS = 10
 

@@ -21,10 +21,10 @@ from benchmarks.peer_side.jobs import Lake
 from benchmarks.peers import Job, named
 from benchmarks.table import Row, as_rates, compared
 from benchmarks.timing import Measure, race
-from entropic_bpi.counts import Counts
-from entropic_bpi.problem import Problem
-from entropic_bpi.sampling.environment import Player, open_environment
-from entropic_bpi.sampling.simulator import Simulator, play_episode
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.sources.environment import Player, open_environment
+from entropic_bpi.sources.simulator import Simulator, play_episode
 from entropic_bpi.types import Behaviour
 
 PART = "simulating"

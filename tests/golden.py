@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import entropic_bpi as eb
-from entropic_bpi.experiments import grid, load, run
+from entropic_bpi.lab.experiments import grid, load, run
 
 FILE = Path(__file__).with_name("golden.json")
 

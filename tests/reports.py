@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import entropic_bpi as eb
-from entropic_bpi.certificate import _digest
+from entropic_bpi.certificate.certificate import _digest
 
 GOAL = {"beta": -1.0, "eps": 0.3, "delta": 0.1, "seed": 1}
 HOSTILE = (
@@ -125,8 +125,8 @@ def certificate_of(kind):
 @cache
 def page_of(kind):
     """The report as text."""
-    from entropic_bpi.report._page import page_of
-    from entropic_bpi.report._sources import material_of
+    from entropic_bpi.show.report._page import page_of
+    from entropic_bpi.show.report._sources import material_of
 
     return page_of(material_of(made(kind)), grid=None, actions=None)
 

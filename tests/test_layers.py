@@ -18,7 +18,7 @@ LAYERS = {
     "problems": "problem payments counts _facts _schema",
     "sources": "sampling log",
     "methods": "methods",
-    "records": "pace settings certificate choices checkpoint announcement events verification assumption_tests",
+    "records": "pace settings certificate choices checkpoint preregistration events verification assumption_tests",
     "runs": "loop identification pilot certification shortfall",
     "studies": "learners sequential compare plots frontier policies report",
     "experiments": "experiments",

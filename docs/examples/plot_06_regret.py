@@ -9,7 +9,7 @@ and with the machine-checked one. All learners have their published constants.
 """
 
 import entropic_bpi as eb
-from entropic_bpi.experiments.figures import FIGURES, read_table, regret
+from entropic_bpi.lab.experiments.figures import FIGURES, read_table, regret
 
 table = read_table("../data/paper/fig6/fig6.csv")
 figure = FIGURES["fig6"].draw(table)

@@ -11,7 +11,7 @@ import numpy as np
 
 import entropic_bpi as eb
 from entropic_bpi import plots
-from entropic_bpi.instances.hard import hard_shape, largest_eps
+from entropic_bpi.model.instances.hard import hard_shape, largest_eps
 
 sizes = {"n_states": 10, "n_actions": 2, "horizon": 9}
 beta, delta = -1.0, 0.05

@@ -12,7 +12,7 @@ import numpy as np
 
 import entropic_bpi as eb
 from entropic_bpi import plots
-from entropic_bpi.instances.hard import hard_shape
+from entropic_bpi.model.instances.hard import hard_shape
 
 sizes = {"n_states": 10, "n_actions": 2, "horizon": 12}
 largest = hard_shape(**sizes).paid_steps

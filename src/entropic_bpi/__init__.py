@@ -14,11 +14,15 @@ from typing import Any
 from entropic_bpi._gymnasium_ids import register_when_imported
 
 
-def _public_names() -> dict[str, str | None]:
-    """The module that each public name comes from; None for a name that is itself a module."""
+def _public_names() -> dict[str, tuple[str, str]]:
+    """The module that each public name comes from, and what it is called there."""
     table = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     lines = [line for line in table.body if isinstance(line, ast.ImportFrom)]
-    return {alias.name: line.module for line in lines for alias in line.names}
+    return {
+        alias.asname or alias.name: (f".{line.module}" if line.module else "", alias.name)
+        for line in lines
+        for alias in line.names
+    }
 
 
 _HOME = _public_names()
@@ -31,8 +35,10 @@ register_when_imported()
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOME[name]
-    value = import_module(f"{__name__}.{name}") if home is None else getattr(import_module(f"{__name__}.{home}"), name)
+    home, own = _HOME[name]
+    value = getattr(import_module(home, __name__), own, None) if home else None
+    if value is None:  # a module that nobody has imported yet
+        value = import_module(f"{home}.{own}", __name__)
     globals()[name] = value
     return value
 

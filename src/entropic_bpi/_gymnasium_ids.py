@@ -16,9 +16,9 @@ from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 
-__all__ = ["is_class_in_file", "maker_of", "register", "register_when_imported"]
+__all__ = ["env_factory", "is_class_in_file", "register", "register_when_imported"]
 
-_HOME = "entropic_bpi.gymnasium_env"
+_HOME = "entropic_bpi.model.gymnasium_env"
 _IDS = {
     "entropic_bpi/RiskyBridge-v0": f"{_HOME}:make_risky_bridge",
     "entropic_bpi/RiverSwim-v0": f"{_HOME}:make_river_swim",
@@ -66,7 +66,7 @@ def is_class_in_file(name: str) -> bool:
     return re.fullmatch(r".+\.py:\w+", name) is not None
 
 
-def maker_of(name: str, options: dict[str, Any]) -> Callable[[], Any]:
+def env_factory(name: str, options: dict[str, Any]) -> Callable[[], Any]:
     """What makes an environment with these options: of an id, also one like ``package:Env-v0``, or a class in a file."""
     import gymnasium
 

@@ -128,7 +128,7 @@ class Plan(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What the episodes of an environment say about what is assumed of it; see :mod:`entropic_bpi.assumption_tests`.
+    """What the episodes of an environment say about what is assumed of it; see :mod:`entropic_bpi.runs.verdicts`.
 
     Attributes
     ----------

@@ -11,8 +11,8 @@ from reference.counting import filled
 
 import entropic_bpi as eb
 from entropic_bpi.methods.bernstein import Bernstein
-from entropic_bpi.methods.rates import log_8e
-from entropic_bpi.problem import Problem
+from entropic_bpi.methods.kl.rates import log_8e
+from entropic_bpi.problem.problem import Problem
 
 LOWEST = 0  # the tie seed that stands for the lowest index
 CONSTANTS = ["verified", "sharp", "printed"]

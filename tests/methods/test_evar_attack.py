@@ -8,7 +8,7 @@ import pytest
 from reference.evar_attack import attack_evar
 from reference.kl_attack import Shape, draw
 
-from entropic_bpi.methods.evar import EVaRKL
+from entropic_bpi.methods.kl.evar import EVaRKL
 
 SOME_DATA = (3, 10, 30, 100, 1000)
 ROUNDING = 1e-9

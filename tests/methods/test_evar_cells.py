@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi.methods.evar import Node, Tail
+from entropic_bpi.methods.kl.evar import Node, Tail
 
 ROUNDING = 1e-9
 

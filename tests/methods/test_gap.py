@@ -8,9 +8,9 @@ from reference import kl as reference
 from reference.kl_attack import Shape, attack, attack_plan, draw
 
 import entropic_bpi as eb
-from entropic_bpi.counts import Counts
-from entropic_bpi.methods.kl import KL
-from entropic_bpi.problem import Problem
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
 
 ROUNDING = 1e-11

@@ -9,7 +9,7 @@ import pytest
 from numba import njit
 from reference.kl import ball_max, ball_max_mpmath
 
-from entropic_bpi.methods.kl_ball import TOLERANCE, kl_extreme
+from entropic_bpi.methods.kl.ball import TOLERANCE, kl_extreme
 
 CONVERGED = 1e-9
 

@@ -17,9 +17,9 @@ import entropic_bpi as eb
 COMPARED = """
 import numpy as np
 import entropic_bpi as eb
-from entropic_bpi.counts import Counts
-from entropic_bpi.methods.kl import KL
-from entropic_bpi.problem import Problem
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.problem.problem import Problem
 
 model = eb.instances.garnet(3, 2, 2, horizon=2, seed=1)
 for beta in (1.0, -1.0):

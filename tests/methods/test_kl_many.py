@@ -11,8 +11,8 @@ import pytest
 from numba import njit
 
 import entropic_bpi as eb
-from entropic_bpi.experiments.gpu_study import values_of
-from entropic_bpi.sampling.philox import STREAM_SIZE, open_stream, uniform
+from entropic_bpi.lab.experiments.gpu_study import values_of
+from entropic_bpi.sources.philox import STREAM_SIZE, open_stream, uniform
 
 SIMULATED = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
 
@@ -21,12 +21,12 @@ COMPARED = """
 import math
 import numpy as np
 import entropic_bpi as eb
-from entropic_bpi.counts import Counts
-from entropic_bpi.events import MixtureEvent
-from entropic_bpi.methods.kl import KL
-from entropic_bpi.methods.kl_many import launch
-from entropic_bpi.problem import Problem
-from entropic_bpi.sampling.simulator import Simulator, play_episode
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.lab.events import MixtureEvent
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.lab.gpu_runs import launch
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.sources.simulator import Simulator, play_episode
 
 def run_here(model, problem, seed, number, replan, budget):
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, number], dtype=np.uint64)))
@@ -90,7 +90,7 @@ def test_streams_are_those_of_numpy(key):
 STUDY = """
 import sys
 import entropic_bpi as eb
-from entropic_bpi.experiments import Case, validate
+from entropic_bpi.lab.experiments import Case, validate
 
 narrow, wide = eb.instances.garnet(3, 2, 2, horizon=2, seed=0), eb.instances.garnet(3, 2, 3, horizon=2, seed=0)
 cases = [Case("narrow", narrow, (1.0, -1.0), eps=0.1), Case("wide", wide, (1.0,), eps=0.1, alphas=(0.5,))]

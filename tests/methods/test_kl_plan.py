@@ -9,12 +9,12 @@ from reference import kl as reference
 from reference.kl_attack import Shape, attack_plan, draw, draw_paid
 
 import entropic_bpi as eb
-from entropic_bpi import problem as problem_module
-from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.bernstein import Bernstein
-from entropic_bpi.methods.kl import KL
-from entropic_bpi.problem import Problem
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.problem import problem as problem_module
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
 
 ROUNDING = 1e-11

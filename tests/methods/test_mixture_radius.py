@@ -11,7 +11,7 @@ from reference.kl import mixture_radius as plain_radius
 from reference.kl import mixture_radius_mpmath, support_radius
 from scipy import stats
 
-from entropic_bpi.methods.rates import mixture_radius
+from entropic_bpi.methods.kl.rates import mixture_radius
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from reference import kl as reference_kl
 from reference import pairs as reference
 from reference.kl_attack import Case, Shape, attack_pairs, draw
 
-from entropic_bpi import problem as problems
-from entropic_bpi.methods import pairs
-from entropic_bpi.methods.kl import CONVERGED, KL, SAME_CONVERGED
+from entropic_bpi.methods.kl import pairs
+from entropic_bpi.methods.kl.method import CONVERGED, KL, SAME_CONVERGED
+from entropic_bpi.problem import problem as problems
 
 ROUNDING = 1e-11
 VISITS = (0, 10, 30, 100, 300, 1000)

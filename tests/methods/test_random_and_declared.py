@@ -6,9 +6,9 @@ import pytest
 from gymnasium.spaces import Discrete
 
 import entropic_bpi as eb
-from entropic_bpi.counts import Counts
-from entropic_bpi.methods.kl import KL
-from entropic_bpi.problem import Problem
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
 
 

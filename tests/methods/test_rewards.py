@@ -8,10 +8,10 @@ from mpmath import mp, mpf
 from reference.kl import betting_regret, certainty_interval
 from scipy import optimize, stats
 
-from entropic_bpi.counts import Counts
-from entropic_bpi.methods.rates import betting_regret as computed_regret
-from entropic_bpi.methods.rewards import RewardBounds
-from entropic_bpi.problem import Problem
+from entropic_bpi.methods.kl.rates import betting_regret as computed_regret
+from entropic_bpi.methods.kl.rewards import RewardBounds
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
 
 LOW, HIGH = -1.0, 3.0

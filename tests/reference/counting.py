@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from entropic_bpi.counts import Counts
-from entropic_bpi.problem import Problem
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
 
 

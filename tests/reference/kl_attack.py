@@ -14,9 +14,9 @@ import numpy as np
 from numba import njit
 
 import entropic_bpi as eb
-from entropic_bpi.counts import Counts
-from entropic_bpi.methods.kl import KL
-from entropic_bpi.problem import Problem
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
 from reference.kl import Tables, ball_max, certainty_interval, mixture_radius, support_radius
 

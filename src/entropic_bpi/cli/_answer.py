@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import typer
 
-from entropic_bpi._text import printable
+from entropic_bpi.tools.text import printable
 
 __all__ = ["again", "answer", "with_options_of"]
 

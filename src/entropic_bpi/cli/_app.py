@@ -17,9 +17,9 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
-from entropic_bpi._text import printable
 from entropic_bpi._version import __version__
 from entropic_bpi.errors import EntropicBPIError
+from entropic_bpi.tools.text import printable
 
 __all__ = ["CLAIM_FAILED", "app", "fail", "main"]
 

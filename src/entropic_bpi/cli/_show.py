@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi._text import certainty, printable
-from entropic_bpi.choices import Choice, certified_choices, choices_of
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.show.choices import Choice, certified_choices, choices_of
+from entropic_bpi.tools.text import certainty, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from entropic_bpi.certificate import Certificate
+    from entropic_bpi.certificate.certificate import Certificate
 
 __all__ = [
     "Choice",

@@ -68,7 +68,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:
     """What the library calls beta or risk; exactly one of the options must be given."""
-    from entropic_bpi.evar import EVaR
+    from entropic_bpi.model.evar import EVaR
 
     if (beta is None) == (evar is None):
         raise InvalidProblemError(f"give either --beta or --evar, not {'neither' if beta is None else 'both'}")
@@ -77,7 +77,7 @@ def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:
 
 def steps_of(source: str, horizon: int | None, discount: float | None) -> int | None:
     """The horizon to build a model with: where rewards are discounted it does not matter, but a saved model has its own."""
-    from entropic_bpi.instances.sources import is_environment
+    from entropic_bpi.model.instances.sources import is_environment
 
     if discount is None:
         return horizon

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi._files import write_csv
-from entropic_bpi._text import printable
 from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import (
@@ -24,11 +22,13 @@ from entropic_bpi.cli._show import (
 )
 from entropic_bpi.cli._sources import EitherBetaOption, EVaROption, JsonOption, risk_of
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.files import write_csv
+from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
-    from entropic_bpi.certificate import Certificate
-    from entropic_bpi.log import Log
-    from entropic_bpi.shortfall import Missing
+    from entropic_bpi.certificate.certificate import Certificate
+    from entropic_bpi.runs.data_needs import Missing
+    from entropic_bpi.sources.log import Log
 
 CERTIFICATE, TABLE, PLOT = "certificate.json", "missing.csv", "missing.png"
 _SHOWN_ROWS = 10
@@ -108,7 +108,7 @@ def certify(
     Exit codes: 0 certified; 1 the gap is larger than --eps; 2 bad input, with the line of the log that is at fault.
     """
     import entropic_bpi as eb
-    from entropic_bpi import plots
+    from entropic_bpi.show import plots
 
     if out is not None:
         new_folder(out, (CERTIFICATE, TABLE, PLOT))
@@ -194,7 +194,7 @@ def _behaviour(log: Log, claim: Certificate) -> float:
         return log.value(claim.beta, claim.problem.horizon)
     import numpy as np
 
-    from entropic_bpi.planning import ReturnLaw
+    from entropic_bpi.model.planning import ReturnLaw
 
     support, times = np.unique(log.returns(claim.problem.horizon), return_counts=True)
     return ReturnLaw(support, times / times.sum()).evar(claim.alpha) if len(support) else float("nan")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from entropic_bpi._files import write_csv
 from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._show import OutOption, new_folder, progress_bar, terminal
 from entropic_bpi.cli._sources import (
@@ -20,11 +19,12 @@ from entropic_bpi.cli._sources import (
     parse_params,
 )
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.files import write_csv
 
 if TYPE_CHECKING:
-    from entropic_bpi.compare import Verdict
-    from entropic_bpi.learners import Run, Stop
-    from entropic_bpi.mdp import FiniteMDP
+    from entropic_bpi.lab.compare import Verdict
+    from entropic_bpi.lab.learners import Run, Stop
+    from entropic_bpi.model.mdp import FiniteMDP
 
 REGRET, PLOT, STOPPING, VERDICTS = "regret.csv", "regret.png", "stopping.csv", "verdicts.csv"
 _SEEDS, _MOST_SEEDS = 5, 30
@@ -101,8 +101,8 @@ def compare(
 
     Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
     """
-    from entropic_bpi._workers import import_modules
-    from entropic_bpi.instances.sources import model_of
+    from entropic_bpi.model.instances.sources import model_of
+    from entropic_bpi.tools.workers import import_modules
 
     if sequential and stop is not None:
         raise InvalidProblemError("--sequential compares the regret: leave out --stop")
@@ -138,7 +138,7 @@ def _compare_regret(
 ) -> _Told:
     from rich.table import Table
 
-    from entropic_bpi.compare import compare_regret, confidence, playable
+    from entropic_bpi.lab.compare import compare_regret, confidence, playable
 
     new_folder(out, (REGRET, PLOT))
     learners = given or playable(settings["beta"])
@@ -168,7 +168,7 @@ def _compare_sequentially(
 ) -> _Told:
     from rich.table import Table
 
-    from entropic_bpi.compare import compare_sequentially, playable
+    from entropic_bpi.lab.compare import compare_sequentially, playable
 
     new_folder(out, (REGRET, PLOT, VERDICTS))
     learners = given or playable(settings["beta"])
@@ -216,7 +216,7 @@ def _relation(verdict: Verdict) -> str:
 
 
 def _write_regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> None:
-    from entropic_bpi import plots
+    from entropic_bpi.show import plots
 
     write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), _curves(runs))
     plots.save(plots.regret(runs, title=title), out / PLOT)
@@ -235,9 +235,9 @@ def _compare_stopping(
 ) -> _Told:
     from rich.table import Table
 
-    from entropic_bpi._checks import check_choice
-    from entropic_bpi.compare import CERTIFYING, compare_stopping, stoppable
-    from entropic_bpi.learners import names
+    from entropic_bpi.lab.compare import CERTIFYING, compare_stopping, stoppable
+    from entropic_bpi.lab.learners import names
+    from entropic_bpi.tools.checks import check_choice
 
     able = stoppable(settings["beta"])
     for learner in given or ():
@@ -285,7 +285,7 @@ def _paths(out: Path, *names: str) -> list[str]:
 
 
 def _stopping_row(each: Sequence[Stop]) -> list[str]:
-    from entropic_bpi.compare import confidence
+    from entropic_bpi.lab.compare import confidence
 
     capped = sum(not one.stopped for one in each)
     mean, half = confidence([one.episodes for one in each])

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from entropic_bpi._text import printable
 from entropic_bpi._version import __version__
 from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
 from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.tools.text import printable
 
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "duckdb", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi._text import printable
 from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
-    from entropic_bpi.experiments.store import Results
+    from entropic_bpi.lab.experiments.store import Results
 
 __all__ = ["OutOption", "ResumeOption", "SchedulerOption", "WorkersOption", "export", "reproduce", "sweep"]
 
@@ -62,7 +62,7 @@ def reproduce(
 
         entropic-bpi reproduce --quick --out figures-quick
     """
-    from entropic_bpi.experiments.figures import reproduce
+    from entropic_bpi.lab.experiments.figures import reproduce
 
     told = reproduce(figures or [], out, quick=quick, seeds=seeds, workers=workers, scheduler=scheduler, resume=resume)
 
@@ -106,7 +106,7 @@ def sweep(
 
     Exit code 1 if some run failed; the others are kept, and --resume tries the failed ones again.
     """
-    from entropic_bpi import experiments
+    from entropic_bpi.lab import experiments
 
     asked = experiments.read_sweep(file)
     results = experiments.run(
@@ -140,7 +140,7 @@ def export(
     With --latex a table for a paper, KIND.tex for each kind of run: a row for each setting, with mean and 95% interval over
     the seeds. It is for the package booktabs. Without --format, it is then all that is written.
     """
-    from entropic_bpi import experiments
+    from entropic_bpi.lab import experiments
 
     wanted = [*(format or (() if latex else ("parquet", "csv"))), *(["latex"] if latex else ())]
     written = [str(path) for path in experiments.export(results, out, wanted)]

@@ -13,7 +13,7 @@ from entropic_bpi.cli._show import terminal
 from entropic_bpi.cli._sources import HorizonOption, JsonOption, ParamOption, SourceArgument, parse_params
 
 if TYPE_CHECKING:
-    from entropic_bpi.frontier import FrontRow
+    from entropic_bpi.model.frontier import FrontRow
 
 
 def front(
@@ -45,8 +45,8 @@ def front(
 
         entropic-bpi front risky-bridge --betas -2 2.5 --alpha 0.1 --json
     """
-    from entropic_bpi import frontier
-    from entropic_bpi.instances.sources import model_of
+    from entropic_bpi.model import frontier
+    from entropic_bpi.model.instances.sources import model_of
 
     found = frontier.front(model_of(source, horizon, parse_params(param)), betas, tol=tol)
     rows = found.table(alpha)

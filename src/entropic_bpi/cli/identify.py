@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi._files import locked, write_csv
-from entropic_bpi._text import certainty, printable
 from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import (
@@ -38,9 +36,11 @@ from entropic_bpi.cli._sources import (
     steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.files import locked, write_csv
+from entropic_bpi.tools.text import certainty, printable
 
 if TYPE_CHECKING:
-    from entropic_bpi.loop import Identification
+    from entropic_bpi.runs.loop import Identification
 
 # Seconds of compiling that are worth a word.
 SHORTEST_COMPILING = 0.1
@@ -136,7 +136,7 @@ def identify(
         bool,
         typer.Option("--accept-errors", help="Go on after an error of the environment; the certificate says so."),
     ] = False,
-    announce: Annotated[
+    preregister: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Commit to this run in a new file, before its first episode."),
     ] = None,
@@ -171,8 +171,8 @@ def identify(
     bit. It also takes a larger --max-episodes. Without --resume a folder that holds a run is left alone.
 
     An error that the environment raises ends the run, and the episodes of that moment are lost: --accept-errors goes on, and
-    the certificate says so. --announce writes what the run will be before it begins, to be given away at once: a reader of
-    the certificate, which names the file by its SHA-256, then knows that the run was not chosen among many.
+    the certificate says so. --preregister writes what the run will be before it begins. Publish that file at once: the
+    certificate names it by its SHA-256, so that a reader knows that the run was not chosen among many.
 
     Exit codes: 0 certified; 1 the episodes were spent before eps was reached (the certificate then states the gap that is
     certified); 2 bad input.
@@ -204,7 +204,7 @@ def identify(
         discount=discount,
         param=param,
     )
-    asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "announce": announce}
+    asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "preregister": preregister}
     checkpoint = None if out is None else out / CHECKPOINT
     with _folder(out, resume):
         try:
@@ -254,7 +254,7 @@ def question(
     **others: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """What the options ask for: the model or environment, and the arguments of ``identify``."""
-    from entropic_bpi.instances.sources import is_environment
+    from entropic_bpi.model.instances.sources import is_environment
 
     model, given = _open_source(source, steps_of(source, horizon, discount), param, reward_range)
     if discount is not None or reward_range is not None:
@@ -274,8 +274,8 @@ def _open_source(
     source: str, horizon: int | None, param: list[str] | None, reward_range: tuple[float, float] | None
 ) -> tuple[Any, dict[str, Any]]:
     """The model to simulate, or the environment to play; and what ``identify`` must be told about it."""
-    from entropic_bpi._gymnasium_ids import maker_of
-    from entropic_bpi.instances.sources import is_environment, model_of
+    from entropic_bpi._gymnasium_ids import env_factory
+    from entropic_bpi.model.instances.sources import is_environment, model_of
 
     options = parse_params(param)
     if reward_range is None:
@@ -284,7 +284,7 @@ def _open_source(
         raise InvalidProblemError(
             "--reward-range is for environments (gym:ENV_ID, file.py:Class), which are then played"
         )
-    environment = maker_of(source.removeprefix("gym:"), options) if options else source
+    environment = env_factory(source.removeprefix("gym:"), options) if options else source
     return environment, {"reward_range": reward_range}
 
 
@@ -344,7 +344,7 @@ def _say_how_to_go_on(checkpoint: Path | None) -> None:
 
 
 def _write(out: Path, result: Identification) -> None:
-    from entropic_bpi import plots
+    from entropic_bpi.show import plots
 
     write_csv(out / HISTORY, result.history.dtype.names or (), result.history.tolist())
     plots.save(plots.interval(result.history, eps=result.certificate.eps, delta=result.certificate.delta), out / PLOT)
@@ -360,7 +360,7 @@ def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identifi
     import gymnasium
     import numpy as np
 
-    from entropic_bpi import plots
+    from entropic_bpi.show import plots
 
     world: Any = gymnasium.make(name, **parse_params(param)).unwrapped
     if hasattr(world, "desc"):

@@ -13,11 +13,21 @@ from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.cli.identify import identify, question
 
 if TYPE_CHECKING:
-    from entropic_bpi.pilot import Declaration, Outlook, Pilot
+    from entropic_bpi.runs.trial import Declaration, RunForecast, TrialRun
 
 # Options of identify that end, keep or show a run.
-_OF_A_RUN = ("context", "max_episodes", "max_seconds", "out", "resume", "accept_errors", "announce", "as_json", "quiet")
-_OF_A_PILOT = ("pilot_seconds", "pilot_episodes", "as_json")
+_OF_A_RUN = (
+    "context",
+    "max_episodes",
+    "max_seconds",
+    "out",
+    "resume",
+    "accept_errors",
+    "preregister",
+    "as_json",
+    "quiet",
+)
+_OF_A_PILOT = ("trial_seconds", "trial_episodes", "as_json")
 # Less memory than this is not worth a word.
 _MUCH_MEMORY = 2**30
 
@@ -29,8 +39,8 @@ _NOT_MEASURED = (
 @with_options_of(identify, without=_OF_A_RUN)
 def plan(
     context: typer.Context,
-    pilot_seconds: Annotated[float, typer.Option(help="How long a pilot may take, besides compiling.")] = 3.0,
-    pilot_episodes: Annotated[
+    trial_seconds: Annotated[float, typer.Option(help="How long a pilot may take, besides compiling.")] = 3.0,
+    trial_episodes: Annotated[
         int | None, typer.Option(help="How many episodes a pilot may play, where they are dear.")
     ] = None,
     as_json: JsonOption = False,
@@ -55,7 +65,7 @@ def plan(
 
     source = asked["source"]
     model, arguments = question(**asked)
-    outlook = eb.forecast(model, pilot_seconds=pilot_seconds, pilot_episodes=pilot_episodes, **arguments)
+    outlook = eb.forecast(model, trial_seconds=trial_seconds, trial_episodes=trial_episodes, **arguments)
     then = [*again(context, "identify", without=_OF_A_PILOT), *_true_options(outlook), "--out", "run"]
 
     def show() -> None:
@@ -66,7 +76,7 @@ def plan(
     answer(_as_json(source, outlook), as_json, show, then)
 
 
-def _true_options(outlook: Outlook) -> list[str]:
+def _true_options(outlook: RunForecast) -> list[str]:
     """The options of what helps most and is known to be true."""
     unforeseen = outlook.pilot.until is None
     useful = (one for one in outlook.declarations if one.true and (one.helps or (unforeseen and one.pilot.until)))
@@ -81,7 +91,7 @@ def _options(one: Declaration) -> Iterator[str]:
         yield from (f"{item:g}" if isinstance(item, float) else str(item) for item in values)
 
 
-def _as_json(source: str, outlook: Outlook) -> dict[str, Any]:
+def _as_json(source: str, outlook: RunForecast) -> dict[str, Any]:
     return {
         "source": source,
         **_pilot_as_json(outlook.pilot),
@@ -101,13 +111,13 @@ def _as_json(source: str, outlook: Outlook) -> dict[str, Any]:
     }
 
 
-def _pilot_as_json(pilot: Pilot) -> dict[str, Any]:
+def _pilot_as_json(pilot: TrialRun) -> dict[str, Any]:
     flown = {"episodes": pilot.episodes, "seconds": pilot.seconds, "gap": pilot.gap, "reached": pilot.reached}
     until = {"episodes": None, "seconds": None} if pilot.until is None else pilot.until._asdict()
     return {"pilot": flown, **until}
 
 
-def _show(source: str, outlook: Outlook) -> None:
+def _show(source: str, outlook: RunForecast) -> None:
     from rich.table import Table
 
     pilot, console = outlook.pilot, terminal()
@@ -115,7 +125,7 @@ def _show(source: str, outlook: Outlook) -> None:
     facts.add_row("model", source)
     facts.add_row("pilot", f"{pilot.episodes:,} episodes in {pilot.seconds:.2g} s, to a gap of {pilot.gap:.3g}")
     if pilot.until is None:
-        facts.add_row("forecast", "no forecast yet: the gap has not begun to fall, or not for long; --pilot-seconds 30")
+        facts.add_row("forecast", "no forecast yet: the gap has not begun to fall, or not for long; --trial-seconds 30")
     else:
         facts.add_row(
             "forecast", "the pilot was the whole run" if pilot.reached else f"probably {pilot.until.in_all()}"

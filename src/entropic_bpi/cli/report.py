@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from entropic_bpi._text import printable
 from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
 from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.text import printable
 
 
 def report(

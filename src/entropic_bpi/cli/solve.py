@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.choices import Choice, choices_of, reached_by
 from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._show import attitude, show_policy, terminal
 from entropic_bpi.cli._sources import (
@@ -24,12 +23,13 @@ from entropic_bpi.cli._sources import (
     steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.show.choices import Choice, choices_of, reached_by
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from entropic_bpi.mdp import FiniteMDP
-    from entropic_bpi.planning import ReturnLaw
+    from entropic_bpi.model.mdp import FiniteMDP
+    from entropic_bpi.model.planning import ReturnLaw
 
 # The law of the return is shown when it needs at most this many atoms on the way.
 _LARGEST_LAW = 100_000
@@ -46,7 +46,7 @@ def instances(as_json: JsonOption = False) -> None:
 
         entropic-bpi solve hard-instance --beta -1 -p n_states=10 -p n_actions=2 -p horizon=12 -p beta=-1 -p eps=0.05
     """
-    from entropic_bpi.instances import builder, names
+    from entropic_bpi.model.instances import builder, names
 
     found = []
     for name in names():
@@ -101,10 +101,10 @@ def solve(
 
         entropic-bpi solve river-swim --beta -1 --discount 0.95 -p n_states=6
     """
-    from entropic_bpi import planning
-    from entropic_bpi.discounting import discounted
-    from entropic_bpi.evar import solve_evar
-    from entropic_bpi.instances.sources import model_of
+    from entropic_bpi.model import planning
+    from entropic_bpi.model.discounting import discounted
+    from entropic_bpi.model.evar import solve_evar
+    from entropic_bpi.model.instances.sources import model_of
 
     risk = risk_of(beta, evar)
     mdp = model_of(source, steps_of(source, horizon, discount), parse_params(param))
@@ -136,7 +136,7 @@ def solve(
 
 def _small_law(mdp: FiniteMDP, policy: np.ndarray) -> ReturnLaw | None:
     """The law of the return, or None when it has too many atoms to be worth the time."""
-    from entropic_bpi.planning import ReturnLaw, return_law
+    from entropic_bpi.model.planning import ReturnLaw, return_law
 
     try:
         law = return_law(mdp, policy, max_support=_LARGEST_LAW)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from entropic_bpi._files import write_csv
-from entropic_bpi._text import certainty, printable
 from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._show import (
     OutOption,
@@ -22,9 +20,11 @@ from entropic_bpi.cli._show import (
 from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.files import write_csv
+from entropic_bpi.tools.text import certainty, printable
 
 if TYPE_CHECKING:
-    from entropic_bpi.certificate import Certificate
+    from entropic_bpi.certificate.certificate import Certificate
 
 FILES = {"beta": ("spectrum.csv", "spectrum.png"), "evar": ("evar.csv", "evar.png")}
 _MOST_LEVELS = 10_000
@@ -65,7 +65,7 @@ def spectrum(
     --beta or alone, evar.csv and evar.png.
     """
     import entropic_bpi as eb
-    from entropic_bpi import plots
+    from entropic_bpi.show import plots
 
     asked = {name: _levels(name, text) for name, text in (("beta", beta), ("evar", evar)) if text is not None}
     if not asked:
@@ -154,7 +154,7 @@ def _number(policies: list[_Policy]) -> list[int]:
 def _show(run: Certificate, band: _Band) -> None:
     from rich.table import Table
 
-    from entropic_bpi.plots import short
+    from entropic_bpi.show.plots import short
 
     levels, claims, policies, numbers = band
     console, name = terminal(), "beta" if claims[0].alpha is None else "alpha"

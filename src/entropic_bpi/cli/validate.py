@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from entropic_bpi._text import printable
 from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
 from entropic_bpi.cli._sources import HorizonOption, JsonOption, ParamOption, parse_params
 from entropic_bpi.cli.experiments import OutOption, ResumeOption, SchedulerOption, WorkersOption, export_of
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
-    from entropic_bpi.experiments import Case
+    from entropic_bpi.lab.experiments import Case
 
 __all__ = ["validate"]
 
@@ -81,7 +81,7 @@ def validate(
 
         entropic-bpi validate risky-bridge --horizon 5 --evar 0.1 --runs 200 --out tail
     """
-    from entropic_bpi import experiments
+    from entropic_bpi.lab import experiments
 
     cases = None
     if sources:
@@ -121,9 +121,9 @@ def _cases(
     alphas: tuple[float, ...],
     eps: float | None,
 ) -> list[Case]:
-    from entropic_bpi.experiments import Case
-    from entropic_bpi.experiments.spec import label_of
-    from entropic_bpi.instances.sources import model_of
+    from entropic_bpi.lab.experiments import Case
+    from entropic_bpi.lab.experiments.spec import label_of
+    from entropic_bpi.model.instances.sources import model_of
 
     given = parse_params(params)
     return [Case(label_of(source), model_of(source, horizon, given), betas, eps, given, alphas) for source in sources]

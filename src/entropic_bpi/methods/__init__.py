@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
-from entropic_bpi._checks import check_choice
-from entropic_bpi._text import shown
-from entropic_bpi.counts import Counts
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem import Problem
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.tools.checks import check_choice
+from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Bounds, Claim, Plan
 
 __all__ = ["Method", "check_device", "check_options", "find", "make", "names", "register"]
@@ -33,7 +33,7 @@ class Method(Protocol):
     options : dict
         The choices of each option, ``constants`` or ``sampling``, the default first.
     events : tuple of str
-        Names in :data:`entropic_bpi.events.EVENTS` of what a referee watches.
+        Names in :data:`entropic_bpi.lab.events.EVENTS` of what a referee watches.
     proof : tuple of str
         Those on which every claim is true: if they held and a claim is false, the proof or the code is wrong.
     unused : dict
@@ -114,6 +114,6 @@ def make(name: str, problem: Problem, options: Mapping[str, str], seed: int, dev
             )
         if place:
             raise InvalidProblemError(f"risk=EVaR plans at many beta on the CPU; got device={device!r}")
-        from entropic_bpi.methods.evar import EVaRKL as kind
+        from entropic_bpi.methods.kl.evar import EVaRKL as kind
     method: Method = kind(problem, seed=seed, **options, **place)
     return method

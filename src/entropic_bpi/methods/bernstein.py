@@ -36,14 +36,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._checks import check_reach
-from entropic_bpi._compile import compiled, helper, inlined
-from entropic_bpi._ties import wins_tie
-from entropic_bpi.counts import Counts, Ledger, spare_slots
+from entropic_bpi.compile.decorators import compiled, helper, inlined
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.rates import log_8e, reached
-from entropic_bpi.problem import Frame, Problem, actions_at, row_of
-from entropic_bpi.sampling.simulator import Kernel, Simulator, play_episode
+from entropic_bpi.methods.kl.rates import log_8e, reached
+from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
+from entropic_bpi.problem.problem import Frame, Problem, actions_at, row_of
+from entropic_bpi.problem.ties import wins_tie
+from entropic_bpi.sources.simulator import Kernel, Simulator, play_episode
+from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
 __all__ = ["Bernstein"]
@@ -125,7 +125,7 @@ def _bit(state: int) -> np.uint64:
 
 
 @inlined
-def _refresh(tables: Tables, ledger: Ledger, sheet: Sheet) -> None:
+def _refresh(tables: Tables, ledger: CountArrays, sheet: Sheet) -> None:
     """Recompute α(n)/n, α*(n)/n and the successors of the rows visited since the last plan."""
     for row in range(ledger.visits.size):
         n = ledger.visits[row]
@@ -142,7 +142,7 @@ def _refresh(tables: Tables, ledger: Ledger, sheet: Sheet) -> None:
 
 
 @inlined
-def _moments(tables: Tables, ledger: Ledger, sheet: Sheet, row: int, h: int) -> Moments:
+def _moments(tables: Tables, ledger: CountArrays, sheet: Sheet, row: int, h: int) -> Moments:
     """Of what follows a visited ``row``, at step ``h``."""
     begin, end, n = ledger.begin[row], ledger.begin[row] + ledger.used[row], float(ledger.visits[row])
     optimistic = sheet.up if tables.sign > 0 else sheet.low
@@ -209,7 +209,7 @@ def _choose(tables: Tables, sheet: Sheet, h: int, s: int, actions: int) -> tuple
 
 
 @helper
-def _plan(frame: Frame, tables: Tables, ledger: Ledger, sheet: Sheet) -> tuple[float, float, float]:
+def _plan(frame: Frame, tables: Tables, ledger: CountArrays, sheet: Sheet) -> tuple[float, float, float]:
     """Backward induction over the reachable states, and the claim.
 
     Bounds whose inputs are what they were at the last plan are not computed again.
@@ -275,7 +275,7 @@ def _run_every(
     rng: np.random.Generator,
     frame: Frame,
     tables: Tables,
-    ledger: Ledger,
+    ledger: CountArrays,
     sheet: Sheet,
     spare: int,
     history: np.ndarray,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.model.mdp import FiniteMDP
 
 __all__ = ["LOSS_SLACK", "DenseModel"]
 

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import math
 
-from entropic_bpi._checks import (
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.instances.hard import hard_shape
+from entropic_bpi.tools.checks import (
     check_choice,
     check_exponent,
     check_finite,
@@ -29,8 +31,6 @@ from entropic_bpi._checks import (
     check_positive,
     check_probability,
 )
-from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.instances.hard import hard_shape
 
 __all__ = ["condition_a", "lower_bound", "small_eps_limit", "upper_bound"]
 
@@ -56,7 +56,7 @@ def condition_a(
     r"""Whether :math:`\varepsilon` is small enough for the hard instances to exist (condition A).
 
     With :math:`c=e^{bG}-1`, where :math:`G` is the largest return of the instance (:math:`H'` of
-    :func:`~entropic_bpi.instances.hard_instance`), and :math:`q=e^{b\varepsilon}`:
+    :func:`~entropic_bpi.model.instances.hard_instance`), and :math:`q=e^{b\varepsilon}`:
 
     ==============  ==================================================  =====================================
     form            :math:`\beta>0`                                     :math:`\beta<0`
@@ -122,7 +122,7 @@ def lower_bound(
     - ``"exact"`` (proved on paper, the last step of the same proof before its constants are rounded):
       :math:`|U|\,\mathrm{kl}(1/|U|,\,1-\delta)\,/\,\mathrm{kl}(p_-,p_+)`, with :math:`|U|` the number of choices
       (step, leaf, action) and :math:`p_\pm` the success probabilities of
-      :func:`~entropic_bpi.instances.hard_instance`; it holds for every :math:`\delta`, and is 0 when
+      :func:`~entropic_bpi.model.instances.hard_instance`; it holds for every :math:`\delta`, and is 0 when
       :math:`\delta\ge1-1/|U|`;
     - ``"printed"`` (the paper's theorem, proved on paper under condition A in its corrected form):
       ``verified`` with 1/1650 in place of 1/5000.

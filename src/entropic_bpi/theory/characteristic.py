@@ -36,7 +36,11 @@ from typing import Any
 import numpy as np
 from scipy import optimize, sparse
 
-from entropic_bpi._checks import (
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP, check_model
+from entropic_bpi.theory._dense import LOSS_SLACK, DenseModel
+from entropic_bpi.theory._program import LinearProgram
+from entropic_bpi.tools.checks import (
     check_exponent,
     check_finite,
     check_flag,
@@ -44,11 +48,7 @@ from entropic_bpi._checks import (
     check_positive,
     check_probability,
 )
-from entropic_bpi._text import shown
-from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.mdp import FiniteMDP, check_model
-from entropic_bpi.theory._dense import LOSS_SLACK, DenseModel
-from entropic_bpi.theory._program import LinearProgram
+from entropic_bpi.tools.text import shown
 
 __all__ = ["CharacteristicTime", "characteristic_time"]
 

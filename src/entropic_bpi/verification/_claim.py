@@ -1,4 +1,4 @@
-"""The claim as the file states it: the policy, what was seen, under which circumstances, and the bounds."""
+"""The claim as the file states it: the policy, what was seen, under which provenance, and the bounds."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Log:
     """What is known of the log that the counts come from, or began with."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        self.longest = an_integer("circumstances.log.longest", given["longest"], 1)
-        self.unused = an_integer("circumstances.log.unused", given["unused"], 0)
+        self.longest = an_integer("provenance.log.longest", given["longest"], 1)
+        self.unused = an_integer("provenance.log.unused", given["unused"], 0)
         excluded = given["excluded"]
-        self.excluded = None if excluded is None else a_string("circumstances.log.excluded", excluded)
+        self.excluded = None if excluded is None else a_string("provenance.log.excluded", excluded)
 
 
 class Claim(Problem):
@@ -67,7 +67,7 @@ class Claim(Problem):
             for step in a_list("policy", content["policy"], self.horizon)
         ]
         self._read_counts(an_object("counts", content["counts"]))
-        self._read_circumstances(an_object("circumstances", content["circumstances"]))
+        self._read_provenance(an_object("provenance", content["provenance"]))
         if self.black_box and self.log is None:
             check_names(self)
         claim = an_object("claim", content["claim"])
@@ -171,19 +171,17 @@ class Claim(Problem):
 
     def _paid_by(self, row: int) -> dict[int, dict[Paid, int]]:
         """For each successor that was seen, what it paid, and how often."""
-        payments: dict[int, dict[Paid, int]] = {}
+        reward_counts: dict[int, dict[Paid, int]] = {}
         for (y, paid), count in self.seen.get(row, {}).items():
-            payments.setdefault(y, {})[paid] = count
-        return payments
+            reward_counts.setdefault(y, {})[paid] = count
+        return reward_counts
 
-    def _read_circumstances(self, given: dict[str, Any]) -> None:
-        self.batches = one_of("circumstances.batches", given["batches"], (True, False))
-        ignored = a_list("circumstances.ignored", given["ignored"])
+    def _read_provenance(self, given: dict[str, Any]) -> None:
+        self.batches = one_of("provenance.batches", given["batches"], (True, False))
+        ignored = a_list("provenance.ignored", given["ignored"])
         self.ignored = [name for name in ("stationary", "successors") if name in ignored]
         if ignored != self.ignored:
-            raise Rejected(
-                f"circumstances.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}"
-            )
+            raise Rejected(f"provenance.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
         ignoring = self.constants in ("verified", "printed")
@@ -191,21 +189,21 @@ class Claim(Problem):
             raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")
         if ignored and not ignoring:
             raise Rejected(
-                "circumstances.ignored must be empty: only constants 'verified' and 'printed' ignore a declaration"
+                "provenance.ignored must be empty: only constants 'verified' and 'printed' ignore a declaration"
             )
-        self.errors = an_integer("circumstances.errors", given["errors"], 0)
-        digest = given["announcement"]
-        if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("circumstances.announcement", digest)):
-            raise Rejected(f"circumstances.announcement must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
+        self.errors = an_integer("provenance.errors", given["errors"], 0)
+        digest = given["preregistration"]
+        if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("provenance.preregistration", digest)):
+            raise Rejected(f"provenance.preregistration must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
         self.tests = None if given["tests"] is None else self._read_tests(an_object("tests", given["tests"]))
-        self.log = None if given["log"] is None else Log(an_object("circumstances.log", given["log"]))
+        self.log = None if given["log"] is None else Log(an_object("provenance.log", given["log"]))
         if self.log is not None and not (self.black_box and self.method == "kl"):
             raise Rejected("only the KL method certifies from a log, with rewards that are learned")
 
     def _read_tests(self, given: dict[str, Any]) -> dict[str, float]:
         """The logarithms of two e-values and a value, null where there is none. The counts do not tell if they are true."""
         if not self.black_box or (given["stationary"] is None) == self.stationary:
-            raise Rejected("circumstances.tests must be those of an environment, of what is assumed of it and no more")
+            raise Rejected("provenance.tests must be those of an environment, of what is assumed of it and no more")
         tests = {name: a_number(f"tests.{name}", value) for name, value in given.items() if value is not None}
         if not max(tests.get("stationary", 0.0), a_number("tests.memoryless", given["memoryless"])) < REJECTED_FROM:
             raise Rejected(f"the tests have rejected what is assumed: {given!r:.80}")
@@ -227,19 +225,19 @@ class Claim(Problem):
         One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
         and takes one of the places where its state is listed.
         """
-        payments = self._paid_by(row)
+        reward_counts = self._paid_by(row)
         states = [y for y, _ in self.seen.get(row, {})]
         listed = []
         for slot in self.row_slots[row]:
             y = self.slot_successor[slot]
             if not self.black_box or self.random_rewards:
-                paid = payments.pop(y, {})
+                paid = reward_counts.pop(y, {})
                 listed.append(Outcome(y, slot, paid, sum(paid.values())))
             elif y in states:
                 states.remove(y)
             else:
                 listed.append(Outcome(y, slot, {}, 0))
-        for y, paid in payments.items():
+        for y, paid in reward_counts.items():
             kinds = [paid] if self.random_rewards else [{reward: count} for reward, count in paid.items()]
             listed += [Outcome(y, None, kind, sum(kind.values())) for kind in kinds]
         return listed

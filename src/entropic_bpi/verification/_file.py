@@ -14,7 +14,7 @@ _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
 
 _KEYS = {
     "the certificate": (
-        ("format", "version", "library", "problem", "method", "constants", "circumstances", "assumptions", "policy")
+        ("format", "version", "library", "problem", "method", "constants", "provenance", "assumptions", "policy")
         + ("counts", "claim")
     ),
     "problem": (
@@ -34,9 +34,9 @@ _KEYS = {
         )
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "circumstances": ("batches", "ignored", "errors", "announcement", "tests", "log"),
+    "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log"),
     "tests": ("stationary", "memoryless", "returns"),
-    "circumstances.log": ("longest", "unused", "excluded"),
+    "provenance.log": ("longest", "unused", "excluded"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached", "test", "cells"),
     "claim.cells": ("lam", "until", "test"),

@@ -1,0 +1,1 @@
+"""The claim of a run, its file, and the policy that it is about."""

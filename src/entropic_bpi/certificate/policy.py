@@ -1,0 +1,251 @@
+"""Policies to take away: an agent that needs the certificate and nothing else, tables for other programs, and a plain look.
+
+What an agent does beyond the run that it comes from is not certified by watching it: :func:`rollout` shows returns, and
+the claim is the certificate's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.runs.loop import Identification
+from entropic_bpi.sources.environment import made
+from entropic_bpi.tools.checks import check_integer, check_path, check_seed
+from entropic_bpi.tools.files import write_csv, write_text_atomically
+from entropic_bpi.tools.text import shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Policy", "Rollout", "rollout", "rows_of"]
+
+CERTIFICATE = "certificate.json"
+_COLUMNS = "step", "state", "action"
+_NOTHING = object()
+
+
+class Policy:
+    """What a certificate's policy does, as a function of what is observed: ``action = policy(observation, step)``.
+
+    Parameters
+    ----------
+    certificate : Certificate
+    unseen : action, optional
+        What to do on an observation that the certificate does not know. By default that is an error; the claim holds
+        whatever is done there.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1}
+    >>> result = eb.identify("FrozenLake-v1", horizon=4, reward_range=(0, 1), **goal, seed=1, max_episodes=50)
+    >>> policy = eb.Policy.load(result)
+    >>> policy(0) in range(4)
+    True
+    >>> policy.table()[0]["state"]
+    '0'
+    """
+
+    def __init__(self, certificate: Certificate, unseen: Any = _NOTHING) -> None:
+        self.certificate, self._unseen = certificate, unseen
+
+    @classmethod
+    def load(cls, source: Any, unseen: Any = _NOTHING) -> Policy:
+        """The policy of a certificate, the result of a run, a certificate's file, or a folder that a command wrote."""
+        if isinstance(source, Identification):
+            source = source.certificate
+        if not isinstance(source, Certificate):
+            if not isinstance(source, (str, os.PathLike)):
+                raise InvalidProblemError(
+                    "a policy is loaded from a certificate, the result of identify, a file or a folder; "
+                    f"got {type(source).__name__}"
+                )
+            path = check_path("source", source)
+            source = Certificate.load(path / CERTIFICATE if path.is_dir() else path)
+        return cls(source, unseen)
+
+    @property
+    def horizon(self) -> int:
+        return self.certificate.problem.horizon
+
+    def __call__(self, observation: Any, step: int = 0) -> Any:
+        """The action, as the environment's ``step`` takes it; of a model, by number."""
+        if self._unseen is _NOTHING:
+            return self.certificate.policy_of(observation, step)
+        step = check_integer("step", step, at_least=0, at_most=self.horizon - 1)
+        try:
+            return self.certificate.policy_of(observation, step)
+        except EntropicBPIError:
+            return self._unseen
+
+    def table(self) -> list[dict[str, Any]]:
+        """What is done, one row for each step and state that was seen, or that the declared successors allow."""
+        return list(rows_of(self.certificate))
+
+    def save(self, path: str | Path) -> None:
+        """Write the table as ``.csv``, ``.json`` or ``.parquet``, by the ending of the name."""
+        path = check_path("path", path)
+        kinds: dict[str, Callable[[Path, list[dict[str, Any]]], None]] = {
+            ".csv": _write_csv,
+            ".json": _write_json,
+            ".parquet": _write_parquet,
+        }
+        if path.suffix.lower() not in kinds:
+            raise InvalidProblemError(f"a policy is written as {', '.join(kinds)}; got {shown(str(path))}")
+        kinds[path.suffix.lower()](path, self.table())
+
+    def __repr__(self) -> str:
+        problem = self.certificate.problem
+        return f"Policy(horizon={self.horizon}, states={problem.n_states}, actions={problem.n_actions})"
+
+
+def rows_of(certificate: Certificate) -> Iterator[dict[str, Any]]:
+    problem = certificate.problem
+    known = np.zeros(problem.n_states, dtype=bool)
+    seen = certificate.transitions.successors
+    known[seen[seen < problem.n_states]] = True
+    if problem.black_box_rewards:
+        known[-1] = False  # the state after the end, where nothing is chosen
+    else:
+        known[:] = True
+    frame, first = problem.frame, int(problem.artificial)
+    for h in range(problem.horizon):
+        states = frame.states[frame.first_state[h + first] : frame.first_state[h + first + 1]]
+        for s in states[known[states]]:
+            action = problem.action_names[certificate.policy[h, s]]
+            yield {"step": h, "state": problem.state_names[s], "action": action}
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    write_csv(path, _COLUMNS, (list(row.values()) for row in rows))
+
+
+def _write_json(path: Path, rows: list[dict[str, Any]]) -> None:
+    write_text_atomically(path, json.dumps(rows, indent=1) + "\n")
+
+
+def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
+    import duckdb
+
+    columns = {name: [row[name] for row in rows] for name in _COLUMNS}
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE policy (step INTEGER, state VARCHAR, action VARCHAR)")
+        connection.execute("INSERT INTO policy SELECT unnest(?), unnest(?), unnest(?)", list(columns.values()))
+        connection.table("policy").write_parquet(str(path))
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """What some episodes of a policy earned: a look, and no certificate.
+
+    Attributes
+    ----------
+    returns : array
+    lengths : array of int
+        Steps of each episode.
+    """
+
+    returns: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+    def value(self, beta: float) -> float:
+        """The entropic value of the returns that were seen; an estimate."""
+        if beta == 0:
+            return self.mean
+        exponents = beta * self.returns
+        top = float(exponents.max())
+        return (top + float(np.log(np.exp(exponents - top).mean()))) / beta
+
+    def quantile(self, share: float) -> float:
+        return float(np.quantile(self.returns, share))
+
+    def plot(self) -> Figure:
+        """The returns as a histogram."""
+        from entropic_bpi.show import plots
+
+        return plots.returns(self.returns)
+
+    def __repr__(self) -> str:
+        low, middle, high = np.quantile(self.returns, (0.05, 0.5, 0.95))
+        return f"Rollout({len(self.returns)} episodes, mean={self.mean:.6g}, 5%={low:.6g}, 50%={middle:.6g}, 95%={high:.6g})"
+
+
+def rollout(
+    env: Any,
+    policy: Any,
+    episodes: int = 100,
+    *,
+    horizon: int | None = None,
+    seed: int | None = None,
+) -> Rollout:
+    """Let a policy play some episodes, for a plain look at what it does.
+
+    Parameters
+    ----------
+    env : FiniteMDP, Gymnasium environment, environment id, class or factory
+    policy : Policy, Identification, Certificate, path or function
+        What :meth:`Policy.load` takes, or any function ``(observation, step)`` that returns an action.
+    episodes : int
+    horizon : int, optional
+        Steps after which an episode is over, if the environment does not end it before; required for a function,
+        otherwise the policy's own.
+    seed : int, optional
+        Repeats it.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.2, delta=0.1, successors="model", seed=1)
+    >>> seen = eb.rollout(bridge, result, episodes=200, seed=2)
+    >>> len(seen.returns), bool(seen.lengths.max() == 7)
+    (200, True)
+    """
+    act = policy if callable(policy) else Policy.load(policy)
+    steps = horizon if horizon is not None else getattr(act, "horizon", None)
+    if steps is None:
+        raise InvalidProblemError("horizon is required for a policy that is a function: how many steps has an episode?")
+    check_integer("horizon", steps)
+    if isinstance(act, Policy) and steps > act.horizon:
+        raise InvalidProblemError(f"horizon is {steps}, but the policy says what to do for {act.horizon} steps")
+    check_integer("episodes", episodes)
+    first = None if seed is None else check_seed("seed", seed)
+    returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
+    weight = act.certificate.problem.factors if isinstance(act, Policy) else np.ones(steps)
+    given = hasattr(env, "step") and not isinstance(env, type)
+    world = env if given else made(_playable(env))
+    try:
+        for i in range(episodes):
+            observation, _ = world.reset(seed=first if i == 0 else None)
+            for step in range(steps):
+                observation, reward, terminated, truncated, _ = world.step(act(observation, step))
+                returns[i] += weight[step] * float(reward)
+                lengths[i] += 1
+                if terminated or truncated:
+                    break
+    finally:
+        if not given:
+            world.close()
+    return Rollout(returns, lengths)
+
+
+def _playable(env: Any) -> Any:
+    if not isinstance(env, FiniteMDP):
+        return env
+    from entropic_bpi.model.gymnasium_env import as_gymnasium
+
+    return lambda: as_gymnasium(env)

@@ -1,0 +1,320 @@
+"""What may be in a certificate, checked in one place, so that what reaches compiled code is always valid.
+
+Two halves: readers that turn a JSON file of unknown origin into numbers and arrays, and what must hold between the arrays
+of any certificate, wherever it comes from. The verifier has checks of its own, which share no code with these.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from entropic_bpi.errors import CertificateError
+from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Problem
+from entropic_bpi.problem.reward_counts import CELLS, cell_edges
+from entropic_bpi.types import Cell, Transitions
+
+__all__ = [
+    "array",
+    "check_cells",
+    "check_problem",
+    "check_transitions",
+    "choice",
+    "integer",
+    "names",
+    "object_with",
+    "pair",
+    "parse",
+    "real",
+    "text",
+]
+
+LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
+LARGEST_REAL = 1e300
+_ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
+
+
+# -- reading JSON ----------------------------------------------------------------------------------------------
+
+
+def parse(path: Path) -> tuple[Any, int]:
+    """The content of a JSON file whose keys differ and whose numbers are finite, and its size in bytes.
+
+    A file that would take far more memory than its size is refused.
+    """
+    try:
+        data = path.read_bytes()
+        # In memory a list or an object takes about 100 bytes and a number 40, however few it takes in the file.
+        needed = 100 * (data.count(b"[") + data.count(b"{")) + 40 * data.count(b",")
+        if needed > 20 * len(data) + _ALWAYS_AFFORDED:
+            raise ValueError(f"its {len(data)} bytes would take {needed} in memory")
+        return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unrepeated), len(data)
+    except FileNotFoundError:
+        raise CertificateError(f"no such file: {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise CertificateError(f"{path} is not a readable JSON file: {error}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a key is there twice")
+    return content
+
+
+def object_with(name: str, value: Any, *keys: str) -> dict[str, Any]:
+    """A JSON object with these keys and no others."""
+    if not isinstance(value, dict) or set(value) != set(keys):
+        given = sorted(value) if isinstance(value, dict) else value
+        raise CertificateError(f"{name} must be an object with the keys {', '.join(keys)}; got {given!r:.80}")
+    return value
+
+
+def integer(name: str, value: Any, least: int, most: int = LARGEST_INTEGER) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise CertificateError(f"{name} must be an integer from {least} to {most}, got {value!r:.80}")
+    return value
+
+
+def real(name: str, value: Any) -> float:
+    if type(value) not in (int, float) or not abs(value) <= LARGEST_REAL:
+        raise CertificateError(f"{name} must be a finite number, got {value!r:.80}")
+    return float(value)
+
+
+def pair(name: str, value: Any) -> tuple[float, float]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise CertificateError(f"{name} must be two numbers, got {value!r:.80}")
+    return real(name, value[0]), real(name, value[1])
+
+
+def choice(name: str, value: Any, *choices: Any) -> Any:
+    if not any(type(value) is type(option) and value == option for option in choices):
+        raise CertificateError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r:.80}")
+    return value
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise CertificateError(f"{name} must be a string, got {value!r:.80}")
+    return value
+
+
+def names(name: str, value: Any, length: int) -> tuple[str, ...]:
+    given = tuple(text(name, item) for item in value) if isinstance(value, list) else ()
+    if len(given) != length or len(set(given)) != length:
+        raise CertificateError(f"{name} must be {length} different strings, got {value!r:.80}")
+    return given
+
+
+def array(name: str, value: Any, shape: tuple[int | None, ...], kind: type[int] | type[float]) -> np.ndarray:
+    """Nested lists of numbers as an array; None stands for any length of the first axis."""
+    lengths = [len(value) if length is None and isinstance(value, list) else length for length in shape]
+    items = [value]
+    for length in lengths:
+        for item in items:
+            if not isinstance(item, list) or len(item) != length:
+                raise CertificateError(f"{name} must have shape {(*lengths,)}, got {value!r:.80}")
+        items = [number for item in items for number in item]
+    most = LARGEST_INTEGER if kind is int else LARGEST_REAL
+    for number in items:
+        if type(number) is not kind and not (kind is float and type(number) is int):
+            raise CertificateError(f"{name} must hold numbers of type {kind.__name__}, got {number!r:.80}")
+        if not abs(number) <= most:
+            raise CertificateError(f"{name} must hold numbers from {-most:g} to {most:g}, got {number!r:.80}")
+    return np.array(items, dtype=np.int64 if kind is int else float).reshape([length or 0 for length in lengths])
+
+
+# -- what holds in every certificate ---------------------------------------------------------------------------
+
+
+def check_problem(problem: Problem) -> None:
+    """Whether the slots of every row are there, and are what is declared."""
+    n, slots = problem.n_states, problem.slots
+    rows = n * problem.n_actions * (1 if problem.stationary else problem.horizon) + problem.artificial
+    _check_indices("slots.successor", slots.successor, len(slots.successor), 0, n)
+    available = len(slots.successor)
+    _check_indices("slots.begin", slots.begin, rows, 0, available)
+    _check_indices("slots.used", slots.used, rows, 1, available)
+    _check_indices("slots.possible", slots.possible, rows, 1, max(available, n + END_REWARDS + STAY_REWARDS))
+    if (slots.begin + slots.used > available).any():
+        raise CertificateError(f"slots.begin and slots.used lead beyond the {available} slots")
+    steps = (0,) if problem.rewards is not None else (1, problem.horizon)
+    if slots.low.shape != slots.high.shape or slots.low.shape not in [(step, available) for step in steps]:
+        raise CertificateError(
+            f"slots.low and slots.high must have {' or '.join(map(str, steps))} rows of {available} numbers, "
+            f"got shapes {slots.low.shape} and {slots.high.shape}"
+        )
+    problem.check_discount()
+    returns = problem.return_range
+    if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
+        raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
+    if problem.max_states is not None and not (problem.black_box_rewards and problem.max_states == n - 1):
+        raise CertificateError(f"max_states must be null, or {n - 1} of an environment; got {problem.max_states}")
+    sound = _is_black_box(problem) if problem.black_box_rewards else _lists_successors(problem)
+    sound = sound and (problem.black_box_rewards or not problem.random_rewards)
+    if not sound:
+        raise CertificateError("slots do not list the successors and rewards that are declared")
+
+
+def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
+    """Whether the cells of an entropic value at risk are in order, and their λ were declared where that is needed."""
+    if (problem.alpha is None) != (cells is None):
+        raise CertificateError("claim.cells belong to the entropic value at risk, and it needs them")
+    if (problem.lams is None) == (problem.alpha is not None and problem.random_rewards):
+        raise CertificateError("lams belong to the entropic value at risk of random rewards, and it needs them")
+    if problem.lams is not None and not all(lam > 0 for lam in problem.lams):
+        raise CertificateError("lams must be positive")
+    if cells is None:
+        return
+    begin = 0.0
+    for cell in cells:
+        if not (0 < cell.lam < math.inf and begin <= cell.lam <= cell.until):
+            raise CertificateError(f"claim.cells must be in order, each with its lam inside; got {cell}")
+        if problem.lams is not None and cell.lam not in problem.lams:
+            raise CertificateError(f"claim.cells: lam = {cell.lam} was not declared")
+        begin = cell.until
+    if begin < math.inf:
+        raise CertificateError("the last of claim.cells must be without an end")
+
+
+def check_transitions(problem: Problem, transitions: Transitions, episodes: int) -> None:
+    """Whether the counts are about rows and states that exist. Whether they can be those of episodes, ``verify`` knows."""
+    rows, successors, times, rewards, upper = transitions
+    entries, learned = len(rows), problem.black_box_rewards
+    _check_indices("counts.rows", rows, entries, 0, problem.n_rows - 1)
+    _check_indices("counts.successors", successors, entries, 0, problem.n_states - 1)
+    _check_indices("counts.times", times, entries, 1, LARGEST_INTEGER)
+    if episodes < 0 or times.sum(dtype=float) > LARGEST_INTEGER:
+        raise CertificateError(f"counts must be of 0 to {LARGEST_INTEGER} episodes and steps")
+    for name, column in (("rewards", rewards), ("upper", upper)):
+        if len(column) != (entries if learned else 0):
+            raise CertificateError(
+                f"counts.{name} must have {entries if learned else 0} numbers, got {len(column)}: "
+                f"rewards are {'learned' if learned else 'known'}"
+            )
+    if learned:
+        slot, slots = problem.slots.begin[rows], problem.slots
+        inside = (slots.low[0, slot] <= rewards) & (rewards <= upper) & (upper <= slots.high[0, slot])
+        if not inside.all() or (slot == 1).any():  # the slot of the end
+            raise CertificateError("counts must pay rewards in their range, and there are none after the end")
+        _check_widths(problem, rewards, upper)
+    if problem.return_range is not None and episodes:
+        _check_returns(problem, transitions, episodes)
+
+
+def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> None:
+    """Whether each reward is known as well as its law allows: up to rounding, or up to a cell of the range."""
+    if problem.random_rewards:
+        edges = cell_edges(*problem.declared_range)
+        cell = np.minimum(np.searchsorted(edges, rewards, side="right"), CELLS)
+        sound = (upper == rewards) | ((rewards == edges[cell - 1]) & (upper == edges[cell]))
+    else:
+        sound = upper - rewards <= problem.same_reward
+    if not sound.all():
+        raise CertificateError("counts.upper must be counts.rewards, or differ by rounding or by a cell of the range")
+
+
+def _check_returns(problem: Problem, transitions: Transitions, episodes: int) -> None:
+    """Whether episodes with returns in the declared range can have paid what was seen."""
+    (low, high), (least, most) = problem.reward_range, problem.widened_return_range
+    played, others = transitions.rows < problem.n_rows - 1, problem.horizon - 1
+    times, rewards, upper = (array[played] for array in (transitions.times, transitions.rewards, transitions.upper))
+    possible = bool((rewards + others * low <= most).all() and (upper + others * high >= least).all())
+    if not possible or not (
+        math.fsum(times * rewards) <= episodes * most and math.fsum(times * upper) >= episodes * least
+    ):
+        raise CertificateError(f"counts pay what no episodes with returns in return_range = {problem.return_range} do")
+
+
+def _check_indices(name: str, values: np.ndarray, length: int, least: int, most: int) -> None:
+    if values.dtype != np.int64 or values.shape != (length,):
+        raise CertificateError(f"{name} must be {length} integers, got {values.dtype} of shape {values.shape}")
+    outside = values[(values < least) | (values > most)]
+    if len(outside):
+        raise CertificateError(f"{name} must lie between {least} and {most}, got {outside[0]}")
+
+
+def _is_black_box(problem: Problem) -> bool:
+    """Whether the slots are those of a black box: they follow from sizes, one range of rewards, and declared successors."""
+    slots = problem.slots
+    low, high = float(slots.low[0, 0]), float(slots.high[0, 0])
+    if problem.start is not None or problem.n_states < 2 or not low <= high:
+        return False
+    declared = None
+    if problem.successors != "unknown":
+        declared = _listed_successors(problem)
+        if declared is None:
+            return False
+    wanted = Problem.black_box(
+        problem.n_states - 1,
+        problem.n_actions,
+        horizon=problem.horizon,
+        reward_range=(low, high),
+        beta=problem.beta,
+        eps=problem.eps,
+        delta=problem.delta,
+        stationary=problem.stationary,
+        state_names=problem.state_names,
+        max_states=problem.max_states,
+        source=problem.source_hash,
+        reward_law=problem.reward_law,
+        successors=declared,
+        max_successors=problem.max_successors,
+        return_range=problem.return_range,
+        discount=problem.discount,
+        alpha=problem.alpha,
+    )
+    return wanted.successors == problem.successors and all(
+        np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True)
+    )
+
+
+def _listed_successors(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:
+    """What the slots declare to follow each pair (s, a), as compressed rows; None unless it is in order."""
+    pairs = (problem.n_states - 1) * problem.n_actions
+    indptr = np.concatenate([[0], np.cumsum(problem.slots.used[:pairs])])
+    listed = problem.slots.successor[3:]
+    if len(listed) != indptr[-1] or (listed == problem.n_states).any():
+        return None
+    ascends = np.diff(listed) >= (1 if problem.random_rewards else 0)
+    ascends[indptr[1:-1] - 1] = True  # from one pair to the next
+    return (indptr, listed) if ascends.all() else None
+
+
+def _lists_successors(problem: Problem) -> bool:
+    """Whether each row lists different states, as many as are possible, or nothing but "elsewhere" where all are."""
+    n, slots = problem.n_states, problem.slots
+    last = slots.begin + slots.used - 1
+    # Going back from each slot, the first one from where on no successor is listed twice.
+    order = np.argsort(slots.successor, kind="stable")
+    again = np.flatnonzero(np.diff(slots.successor[order]) == 0)
+    fresh_from = np.zeros(len(order), dtype=np.int64)
+    fresh_from[order[again + 1]] = order[again] + 1
+    different = np.maximum.accumulate(fresh_from)[last] <= slots.begin
+    elsewhere = slots.successor == n
+    open_ended = elsewhere[slots.begin] & (slots.used == 1)
+    behind = np.concatenate([[0], np.cumsum(elsewhere)])
+    listed = different & (behind[last + 1] == behind[slots.begin])
+    if problem.successors == "unknown":
+        listed &= slots.used == n
+        known = listed | (open_ended & (problem.rewards is not None))
+    else:
+        known = listed
+    possible = np.where(open_ended, n, slots.used)
+    # The artificial step of a random start pays nothing, which is written as the smallest reward.
+    paid_at_start = slots.low[:, slots.begin[-1] : last[-1] + 1] if problem.artificial else slots.low[:0]
+    return (
+        bool(known.all())
+        and np.array_equal(slots.possible, possible)
+        and np.array_equal(slots.low, slots.high)
+        and bool((paid_at_start == slots.low.min(initial=np.inf)).all())
+    )

@@ -1,0 +1,1 @@
+"""Research tools: learners, comparisons, events, experiments. The core never imports them."""

@@ -1,0 +1,81 @@
+"""The figures: Figures 3 to 8 of the paper, and some of ours.
+
+A figure is a sweep, a table computed from its results, a drawing of the table and a paragraph about it. The table is
+saved as CSV, and neither the drawing nor the paragraph knows anything else, so whatever is said or shown can be checked
+there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from entropic_bpi.lab.experiments.figures import chi2, interval, regret, stopping, tightness, tuned
+from entropic_bpi.lab.experiments.figures._figure import FULL, QUICK, Plot, read_table, save
+from entropic_bpi.lab.experiments.runner import run
+from entropic_bpi.tools.checks import check_choice, check_flag, check_list, check_path
+
+__all__ = ["FIGURES", "PAPER", "Plot", "read_table", "reproduce"]
+
+FIGURES: Mapping[str, Plot] = {
+    "fig3": stopping.FIG3,
+    "fig4": stopping.FIG4,
+    "fig5": regret.at(1.0),
+    "fig6": regret.at(2.0),
+    "fig7": regret.at(3.0),
+    "fig8": regret.at(4.0),
+    "regret": regret.OVERVIEW,
+    "certify": stopping.CERTIFY,
+    "interval": interval.INTERVAL,
+    "chi2": chi2.CHI2,
+    "tuned": tuned.TUNED,
+    "tight": tightness.TIGHT,
+    "factors": tightness.FACTOR_COSTS,
+}
+PAPER = ("fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
+
+
+def reproduce(
+    names: Sequence[str],
+    folder: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> dict[str, str]:
+    """Compute and draw figures into ``folder``; returns the paragraph of each.
+
+    Each figure ``NAME`` becomes ``NAME/NAME.png``, ``.pdf`` and ``.csv`` with a ``README.md``; the runs of all of them are
+    in ``results.duckdb``.
+
+    Parameters
+    ----------
+    names : list of str
+        Of ``FIGURES``; none means those of the paper.
+    quick : bool
+        10⁵ episodes, 3 seeds and coarser grids instead of 10⁷ and 15.
+    seeds : int, optional
+        Another number of seeds.
+    workers, scheduler, resume, progress
+        As for :func:`~entropic_bpi.lab.experiments.run`.
+    """
+    chosen = list(dict.fromkeys(check_choice("figure", name, FIGURES) for name in check_list("names", names)))
+    chosen, folder = chosen or list(PAPER), check_path("folder", folder)
+    size = (QUICK if check_flag("quick", quick) else FULL).with_seeds(seeds)
+    sweeps = {name: FIGURES[name].sweep(size) for name in chosen}
+    # Seed by seed, so that what is there after an interruption is balanced: --seeds draws the figures from it.
+    specs = sorted((spec for sweep in sweeps.values() for spec in sweep), key=lambda spec: spec.seed)
+    results = run(
+        specs,
+        folder,
+        workers=workers,
+        scheduler=scheduler,
+        resume=resume,
+        progress=progress,
+    )
+    return {
+        name: save(FIGURES[name], name, results.select(sweep), size, folder / name) for name, sweep in sweeps.items()
+    }

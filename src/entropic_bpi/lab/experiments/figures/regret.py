@@ -1,0 +1,301 @@
+"""Regret of the learners: Figures 5 to 8 of the paper, and all of them at a glance."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, rows_where
+from entropic_bpi.lab.experiments.spec import RunSpec, grid
+from entropic_bpi.lab.experiments.statistics import summary
+from entropic_bpi.lab.experiments.store import Results
+from entropic_bpi.lab.learners import title
+
+__all__ = ["CHECKED", "CLAIMS", "ENTRIES", "LEARNERS", "OVERVIEW", "PRINTED", "Verdict", "at", "verdicts"]
+
+LEARNERS = ("entropic_bpi", "rsvi", "rsq", "rsvi2", "rsq2", "ucb_advantage", "rodi_otp", "rodi_pto", "rovi")
+PRINTED, CHECKED = "entropic_bpi (printed)", "entropic_bpi (verified)"
+OURS = {PRINTED: "the bonus that the paper prints", CHECKED: "the machine-checked bonus"}
+ENTRIES: dict[str, dict[str, Any]] = {
+    PRINTED: {"learner": "entropic_bpi", "constants": "printed"},
+    CHECKED: {"learner": "entropic_bpi", "constants": "verified"},
+    **{learner: {"learner": learner} for learner in LEARNERS[1:]},
+}
+NAMES = {
+    PRINTED: "Entropic-BPI, printed bonus",
+    CHECKED: "Entropic-BPI, machine-checked bonus",
+    **{learner: title(learner) for learner in LEARNERS},
+}
+# Colour and dashes. Entropic-BPI alone has the first colour; curves that nearly coincide differ in both.
+LOOKS = {
+    PRINTED: (0, "-"),
+    CHECKED: (0, "--"),
+    "entropic_bpi": (0, "-"),
+    "rsvi": (1, "-"),
+    "rsq": (4, "--"),
+    "rsvi2": (3, "-"),
+    "rsq2": (2, "--"),
+    "ucb_advantage": (5, "-"),
+    "rodi_otp": (2, "-"),
+    "rodi_pto": (4, ":"),
+    "rovi": (6, "-"),
+}
+CLAIMS = AT_THE_END, THROUGHOUT, FLATTEST = "lowest at the end", "lowest throughout", "flattest in the second half"
+HORIZON = 7
+BETAS = (1.0, 2.0, 3.0, 4.0)
+# Of each axis, logarithmic and linear; so many that lines are smooth, so few that the tables can be kept with the docs.
+POINTS = 30
+FIRST_DRAWN, LATE = 10, 300
+# Before, bonuses are clipped and all learners play at random among ties: who is behind, and by how much, is chance.
+SETTLED = 10**4
+
+
+def at(beta: float) -> Plot:
+    """The figure of the paper for one β."""
+    return Plot(partial(_sweep, beta), _table, draw, partial(_tell, beta))
+
+
+def _sweep(beta: float, size: Size) -> list[RunSpec]:
+    common: dict[str, Any] = {"horizon": HORIZON, "beta": beta, "episodes": size.episodes, "seeds": size.seeds}
+    return [spec for entry in ENTRIES.values() for spec in grid(**common, **entry)]
+
+
+def _table(results: Results) -> Table:
+    return [row for name in ENTRIES for row in curve_of(results, _runs_of(results, name), learner=name)]
+
+
+def _runs_of(results: Results, name: str) -> np.ndarray:
+    entry = ENTRIES[name]
+    constants = np.array([json.loads(spec)["options"].get("constants") for spec in results.runs["spec"]])
+    return (results.runs["algorithm"] == entry["learner"]) & (constants == entry.get("constants"))
+
+
+def curve_of(results: Results, chosen: np.ndarray, **label: Any) -> Table:
+    """Regret over time of the chosen runs, which share one grid, at points for a logarithmic and for a linear axis."""
+    curves = [results.curve(int(run)) for run in np.flatnonzero(chosen)]
+    if not curves:
+        return []
+    episodes, regret = curves[0]["episodes"], np.stack([curve["regret"] for curve in curves])
+    last = episodes[-1]
+    wanted = np.concatenate([np.geomspace(1, last, POINTS), np.linspace(last / POINTS, last, POINTS)])
+    points = np.unique(np.searchsorted(episodes, wanted))
+    return [{**label, "episodes": int(episodes[i]), **summary(regret[:, i])} for i in points]
+
+
+def draw(table: Table) -> Any:
+    """The regret on linear axes as in the paper, on logarithmic ones, and per episode, where learners can be told apart."""
+    from entropic_bpi.show.plots import new_figure, plain_numbers, tidy
+
+    figure = new_figure(9.6, 3.9)
+    linear, total, per_episode = figure.subplots(1, 3)
+    for learner in dict.fromkeys(row["learner"] for row in table):
+        rows = [row for row in rows_where(table, learner=learner) if row["episodes"] >= FIRST_DRAWN]
+        style = _style(learner)
+        x, mean, low, high = (column(rows, name) for name in ("episodes", "mean", "mean_low", "mean_high"))
+        scale = f" (scale {rows[0]['scale']:g})" if "scale" in rows[0] else ""
+        linear.plot(x / 1e6, mean / 1e6, label=NAMES[learner] + scale, **style)
+        total.plot(x, mean, **style)
+        late = x >= x[-1] / LATE  # before, bands are wide and all learners still play at random
+        per_episode.plot(x[late], (mean / x)[late], **style)
+        per_episode.fill_between(
+            x[late], (low / x)[late], (high / x)[late], color=style["color"], alpha=0.12, linewidth=0
+        )
+    linear.set(xlabel="episodes K (millions)", ylabel="cumulative regret (millions)")
+    linear.set(xlim=(0, None), ylim=(0, None))
+    total.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="cumulative regret (units of reward)")
+    per_episode.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="regret per episode (units of reward)")
+    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize="small")
+    plain_numbers(per_episode.yaxis)
+    for axes in (linear, total, per_episode):
+        tidy(axes)
+    return figure
+
+
+def _style(learner: str) -> dict[str, Any]:
+    from entropic_bpi.show.plots import COLOURS
+
+    colour, dashes = LOOKS[learner]
+    return {"color": COLOURS[colour], "ls": dashes, "linewidth": 1.2 if colour else 2.2}
+
+
+def ranking(table: Table) -> Table:
+    """The last point of every learner, lowest mean regret first."""
+    last = [rows_where(table, learner=learner)[-1] for learner in dict.fromkeys(row["learner"] for row in table)]
+    return sorted(last, key=lambda row: row["mean"])
+
+
+# -- what the paper says ---------------------------------------------------------------------------------------------
+
+
+class Verdict(NamedTuple):
+    """A claim of the paper, whether the table bears it out, and why."""
+
+    claim: str
+    holds: bool
+    evidence: str
+
+    def __str__(self) -> str:
+        return f"{self.claim}: {'confirmed' if self.holds else 'not confirmed'} ({self.evidence})"
+
+
+def verdicts(table: Table, ours: str) -> list[Verdict]:
+    """The :data:`CLAIMS` of the paper about its curve, judged for ``ours`` against the baselines."""
+    rivals = [name for name in dict.fromkeys(row["learner"] for row in table) if name not in OURS]
+    mine, episodes = rows_where(table, learner=ours), column(rows_where(table, learner=ours), "episodes")
+    mean = column(mine, "mean")
+    others = np.stack([column(rows_where(table, learner=name), "mean") for name in rivals])
+    return [
+        _lowest_at_the_end(mine[-1], min((rows_where(table, learner=name)[-1] for name in rivals), key=_mean)),
+        _lowest_throughout(episodes, mean, others.min(axis=0)),
+        _flattest(episodes, mean, others, rivals),
+    ]
+
+
+def _mean(row: dict[str, Any]) -> float:
+    return float(row["mean"])
+
+
+def _lowest_at_the_end(mine: dict[str, Any], rival: dict[str, Any]) -> Verdict:
+    ratio = rival["mean"] / mine["mean"]
+    return Verdict(
+        AT_THE_END,
+        ratio >= 1,
+        f"its regret is {_number(mine['mean'])}, that of the best baseline, {NAMES[rival['learner']]}, {ratio:.2f} times as "
+        f"much; their intervals are {apart(mine, rival)}",
+    )
+
+
+def _lowest_throughout(episodes: np.ndarray, mean: np.ndarray, best: np.ndarray) -> Verdict:
+    behind = mean > best
+    if not behind.any():
+        return Verdict(THROUGHOUT, True, "at every point of the curve")
+    excess = np.where(episodes >= SETTLED, mean / best - 1, 0.0)
+    evidence = (
+        "still behind at the end"
+        if behind[-1]
+        else f"behind for the last time after {_number(episodes[behind][-1])} episodes"
+    )
+    if excess.max() > 0:
+        evidence += (
+            f", by at most {excess.max():.0%} after the first {_number(SETTLED)}, which are played nearly at random"
+        )
+    return Verdict(THROUGHOUT, False, evidence)
+
+
+def _flattest(episodes: np.ndarray, mean: np.ndarray, others: np.ndarray, rivals: list[str]) -> Verdict:
+    """By the regret per episode over the second half of the run."""
+    half = int(np.searchsorted(episodes, episodes[-1] / 2))
+    length = episodes[-1] - episodes[half]
+    slope, slopes = (mean[-1] - mean[half]) / length, (others[:, -1] - others[:, half]) / length
+    flattest = int(np.argmin(slopes))
+    return Verdict(
+        FLATTEST,
+        bool(slope <= slopes[flattest]),
+        f"it loses {slope:.3g} per episode there, the best baseline, {NAMES[rivals[flattest]]}, {slopes[flattest]:.3g}",
+    )
+
+
+def _tell(beta: float, table: Table) -> str:
+    order = ranking(table)
+    figure = 4 + round(beta)
+    return (
+        f"Figure {figure} of the paper: cumulative regret against episodes at β = {beta:g} on the risky bridge "
+        f"(H = {HORIZON}), on linear axes as there, on logarithmic ones, and per episode, for Entropic-BPI played as a "
+        "regret learner, with the bonus that the paper prints and with the machine-checked one, and for eight baselines "
+        f"with their published constants; mean over {_trials(order[0])} with Student's 95% band per episode. "
+        f"{listed(order)} {_judged(table)}"
+    )
+
+
+def _trials(row: dict[str, Any]) -> str:
+    return f"{row['seeds']} trial{'s' * (row['seeds'] > 1)} of {_number(row['episodes'])} episodes"
+
+
+def listed(order: Table) -> str:
+    ends = ", ".join(
+        f"{NAMES[row['learner']]} {row['mean']:.4g} [{row['mean_low']:.4g}, {row['mean_high']:.4g}]" for row in order
+    )
+    return f"Mean regret at the end, from the lowest, with its interval: {ends}.".replace("e+0", "e")
+
+
+def apart(one: dict[str, Any], other: dict[str, Any]) -> str:
+    gaps = one["mean_low"] - other["mean_high"], other["mean_low"] - one["mean_high"]
+    return "apart" if any(gap > 0 for gap in gaps) else "not apart"  # one trial has no interval: NaN is not apart
+
+
+def _judged(table: Table) -> str:
+    there = {row["learner"] for row in table}
+    said = "The paper says that Entropic-BPI has the lowest trajectory throughout, and the flattest."
+    for name, words in OURS.items():
+        found = "; ".join(map(str, verdicts(table, name))) if name in there else "runs are missing"
+        said += f" With {words}: {found}."
+    return said
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}".replace("e+0", "e")
+
+
+# -- all of them at a glance -----------------------------------------------------------------------------------------
+
+
+def _sweep_overview(size: Size) -> list[RunSpec]:
+    return [spec for beta in BETAS for spec in _sweep(beta, size)]
+
+
+def _table_overview(results: Results) -> Table:
+    """The last point of every curve and, for Entropic-BPI, which claims hold."""
+    table = []
+    for beta in BETAS:
+        curves = _table(results.where(results.runs["beta"] == beta))
+        for last in ranking(curves):
+            name = last["learner"]
+            held = {verdict.claim: verdict.holds for verdict in verdicts(curves, name)} if name in OURS else {}
+            table.append({"beta": beta, **last, **{claim: held.get(claim, "") for claim in CLAIMS}})
+    return table
+
+
+def _draw_overview(table: Table) -> Any:
+    """The regret at the end as a multiple of what Entropic-BPI has with the printed bonus."""
+    from entropic_bpi.show.plots import COLOURS, new_figure, plain_numbers, tidy
+
+    figure = new_figure(7.0, 3.6)
+    axes = figure.subplots()
+    ends = {(row["beta"], row["learner"]): row["mean"] for row in table}
+    names = [name for name in reversed(ENTRIES) if any(learner == name for _, learner in ends)]
+    for beta, colour, marker in zip(BETAS, COLOURS, "os^D", strict=False):
+        shown = [name for name in names if (beta, name) in ends and (beta, PRINTED) in ends]
+        ratios = [ends[beta, name] / ends[beta, PRINTED] for name in shown]
+        axes.plot(ratios, [names.index(name) for name in shown], marker, color=colour, label=f"β = {beta:g}")
+    axes.axvline(1.0, color="black", ls=":")
+    axes.set(xscale="log", xlabel="regret at the end (1 is Entropic-BPI, printed bonus)")
+    axes.set_yticks(range(len(names)), [NAMES[name] for name in names])
+    plain_numbers(axes.xaxis)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize="small")
+    tidy(axes)
+    return figure
+
+
+def _tell_overview(table: Table) -> str:
+    last = table[-1]
+    text = (
+        f"Figures 5 to 8 of the paper at a glance: regret at the end on the risky bridge (H = {HORIZON}), as a multiple of "
+        f"that of Entropic-BPI with the bonus that the paper prints, mean over {_trials(last)}. The paper says that "
+        "Entropic-BPI has the lowest trajectory over all values of β, and the flattest."
+    )
+    for name, words in OURS.items():
+        rows = rows_where(table, learner=name)
+        text += f" With {words}: {'; '.join(str(_at_every_beta(rows, claim)) for claim in CLAIMS)}."
+    return text
+
+
+def _at_every_beta(rows: Table, claim: str) -> Verdict:
+    holds = [f"{row['beta']:g}" for row in rows if row[claim]]
+    where = f"it is at β = {', '.join(holds)}" if holds else "it is at no β"
+    return Verdict(f"{claim} at every β", len(holds) == len(BETAS), where)
+
+
+OVERVIEW = Plot(_sweep_overview, _table_overview, _draw_overview, _tell_overview)

@@ -1,0 +1,138 @@
+"""What a run does, by its kind: values for the columns of ``runs``, and arrays for ``curves``.
+
+``identify`` and ``learner`` are the two functions of the library. ``validate`` is an identification that is watched plan
+by plan by somebody who knows the true model. ``ablation`` is one with a factor of its bounds switched off: it tells what
+the factor costs, and certifies nothing, so nothing that it claims is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from entropic_bpi.lab.experiments.spec import RunSpec
+from entropic_bpi.model.mdp import FiniteMDP
+
+if TYPE_CHECKING:
+    from entropic_bpi.runs.loop import Loop
+
+__all__ = ["KINDS", "policy_digest"]
+
+Columns = dict[str, Any]
+Curve = dict[str, np.ndarray]
+
+
+def _identify(spec: RunSpec) -> tuple[Columns, Curve]:
+    from entropic_bpi.runs.identification import identify
+
+    result = identify(spec.mdp, beta=spec.beta, method=spec.algorithm, seed=spec.seed, **spec.options)
+    names = ("episodes", "lower", "upper", "gap")
+    return _claimed(spec, result), {name: result.history[name].copy() for name in names}
+
+
+def _learn(spec: RunSpec) -> tuple[Columns, Curve]:
+    from entropic_bpi.lab.learners import run as play
+
+    result = play(spec.algorithm, spec.mdp, beta=spec.beta, seed=spec.seed, **spec.options)
+    columns = {
+        "episodes": int(result.grid[-1]),
+        "true_gap": _true_gap(spec, result.policy),
+        "regret": float(result.regret[-1]),
+        "policy_changes": result.policy_changes,
+        "policy": policy_digest(spec.mdp, result.policy),
+    }
+    return columns, {"episodes": result.grid, "regret": result.regret}
+
+
+def _validate(spec: RunSpec) -> tuple[Columns, Curve]:
+    from entropic_bpi.lab.experiments.referee import Referee
+
+    loop = _loop(spec, spec.options)
+    referee = Referee(spec.mdp, loop)
+    loop.go(referee.watch)
+    result = loop.result()
+    judged = {"claim_holds": referee.confirms(result.certificate), "failed_events": " ".join(sorted(referee.failed))}
+    return {**_claimed(spec, result), **judged}, {}
+
+
+def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
+    from entropic_bpi.lab.experiments.ablation import without_factor
+
+    options = dict(spec.options)
+    without = options.pop("without")
+    loop = _loop(spec, options)
+    without_factor(loop, spec.mdp, without)
+    loop.go(lambda plan: None)
+    assert loop.best is not None
+    plan = loop.best[0]
+    stopped = plan.bounds.reached(loop.problem.goal)
+    policy = plan.policy[int(loop.problem.artificial) :]
+    return {"episodes": loop.counts.episodes, "stopped": stopped, "true_gap": _true_gap(spec, policy)}, {}
+
+
+def _loop(spec: RunSpec, options: dict[str, Any]) -> Loop:
+    from entropic_bpi.model.evar import EVaR
+    from entropic_bpi.runs.identification import start
+    from entropic_bpi.runs.settings import Settings
+
+    alpha = options.get("evar")
+    risk = {"beta": spec.beta} if alpha is None else {"risk": EVaR(alpha)}
+    options = {name: value for name, value in options.items() if name != "evar"}
+    return start(spec.mdp, Settings.of(**risk, method=spec.algorithm, seed=spec.seed, **options))
+
+
+KINDS: Mapping[str, Callable[[RunSpec], tuple[Columns, Curve]]] = {
+    "identify": _identify,
+    "learner": _learn,
+    "validate": _validate,
+    "ablation": _ablate,
+}
+
+
+def _claimed(spec: RunSpec, result: Any) -> Columns:
+    claim = result.certificate
+    return {
+        "episodes": result.episodes,
+        "stopped": result.stopped,
+        "lower": claim.lower,
+        "upper": claim.upper,
+        "gap": claim.gap,
+        "true_gap": _true_gap(spec, result.policy),
+        "policy": policy_digest(spec.mdp, result.policy),
+    }
+
+
+def _true_gap(spec: RunSpec, policy: Any) -> float:
+    """V* - V^π, by the true model."""
+    from entropic_bpi.model.planning import evaluate, solve
+
+    if "evar" in spec.options:
+        from entropic_bpi.lab.experiments.referee import true_evars
+
+        best, mine = true_evars(spec.mdp, policy, spec.options["evar"])
+        return max(0.0, best - mine)
+    return max(0.0, solve(spec.mdp, spec.beta).value - evaluate(spec.mdp, policy, spec.beta).value)
+
+
+def _paid(mdp: FiniteMDP, rows: Any, h: int, row: int, entries: slice) -> bytes:
+    """The rewards of a row."""
+    rewards = rows.rewards[entries] if mdp.next_state_rewards else mdp.step_rewards(h).ravel()[row : row + 1]
+    return np.asarray(rewards, dtype=float).tobytes()
+
+
+def policy_digest(mdp: FiniteMDP, policy: np.ndarray) -> str:
+    """A digest of what a policy does where it plays; the same for actions that differ in name only."""
+    states = mdp.start_distribution > 0
+    digest = hashlib.sha256()
+    for h in range(mdp.horizon):
+        reached = np.flatnonzero(states)
+        rows, states = mdp.step_rows(h), np.zeros_like(states)
+        for row in reached * mdp.n_actions + policy[h, reached]:
+            entries = slice(rows.indptr[row], rows.indptr[row + 1])
+            digest.update(rows.indices[entries].tobytes() + rows.probabilities[entries].tobytes())
+            digest.update(_paid(mdp, rows, h, int(row), entries))
+            states[rows.indices[entries]] = True
+    return digest.hexdigest()[:12]

@@ -1,0 +1,89 @@
+"""The referee: watches an identification and, knowing the true model, says whether what it rests on and claims is true."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from entropic_bpi import methods
+from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.lab.events import EVENTS, CountEvent, RewardEvent, expected_visits
+from entropic_bpi.model.evar import solve_evar
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.planning import ReturnLaw, evaluate, return_law, solve
+from entropic_bpi.runs.loop import Loop
+from entropic_bpi.runs.settings import EVERY
+from entropic_bpi.types import Plan
+
+__all__ = ["ROUNDING", "Referee", "true_evars"]
+
+# Rounding of the judge's own values.
+ROUNDING = 1e-9
+
+
+@lru_cache(maxsize=8)
+def _best_evar(mdp: FiniteMDP, alpha: float) -> float:
+    return solve_evar(mdp, alpha, tol=1e-8).lower
+
+
+def true_evars(mdp: FiniteMDP, policy: np.ndarray, alpha: float) -> tuple[float, float]:
+    """The largest EVaR of all policies, and that of one."""
+    law = return_law(mdp, policy)
+    assert isinstance(law, ReturnLaw)
+    return _best_evar(mdp, alpha), law.evar(alpha)
+
+
+class Referee:
+    """Give :meth:`watch` to the loop; ``failed`` then names the events that failed at one of the plans.
+
+    Of an environment with random rewards, ``mdp`` is the model that is worth the same; see
+    :class:`~entropic_bpi.lab.events.RewardEvent`.
+    """
+
+    def __init__(self, mdp: FiniteMDP, loop: Loop) -> None:
+        assert loop.settings.replan != EVERY, "after every episode, not every plan would be seen"
+        self.mdp, self.loop = mdp, loop
+        self.events = {name: EVENTS[name] for name in methods.find(loop.settings.method).events}
+        if loop.problem.stationary:
+            self.events.pop("E_cnt", None)  # there is none for pooled counts
+        if loop.problem.alpha is not None:
+            self.events.pop("E_bet", None)  # which is about one β
+        if loop.problem.random_rewards:
+            self.events.pop("E_bet", None)  # which is about known rewards
+            self.events["E_rew"] = RewardEvent
+        self.failed: set[str] = set()
+        self._expected = np.zeros(loop.problem.n_rows)
+        self._playing: tuple[int, np.ndarray, np.ndarray] | None = None
+
+    def watch(self, plan: Plan) -> None:
+        """Check the events for the counts behind ``plan``."""
+        counts = self.loop.counts
+        if "E_cnt" in self.events:
+            self._expect(plan)
+        for name in self.events.keys() - self.failed:
+            kind = self.events[name]
+            event = CountEvent(self._expected) if kind is CountEvent else kind()
+            if not event.holds(self.mdp, counts):
+                self.failed.add(name)
+
+    def _expect(self, plan: Plan) -> None:
+        """Add the expected visits of the episodes since the last plan, all under its one policy."""
+        problem, episodes = self.loop.problem, self.loop.counts.episodes
+        if self._playing is not None:
+            before, _, visits = self._playing
+            self._expected += (episodes - before) * visits
+        policy = plan.behaviour.greedy[int(problem.artificial) :]
+        if self._playing is None or not np.array_equal(policy, self._playing[1]):
+            visits = np.append(expected_visits(self.mdp, policy), [1.0] * problem.artificial)
+        self._playing = (episodes, policy, visits)
+
+    def confirms(self, claim: Certificate) -> bool:
+        """Whether every part of the claim is true."""
+        if claim.alpha is not None:
+            best, mine = true_evars(self.mdp, claim.policy, claim.alpha)
+        else:
+            best = solve(self.mdp, claim.beta).value
+            mine = evaluate(self.mdp, claim.policy, claim.beta).value
+        room = ROUNDING * (1 + abs(best))
+        return bool(claim.lower <= mine + room and best <= claim.upper + room and best - mine <= claim.gap + room)

@@ -1,0 +1,326 @@
+"""What is run: a sweep is a list of :class:`RunSpec`, and :func:`grid` writes one as the product of its axes.
+
+A run is settled by its spec alone. It has an id for people, ``risky_bridge/h7/beta=2.5/kl/successors=model/seed=3``,
+which leaves out what has the paper's value, and a hash of everything that its result depends on, the content of the
+model included. Two runs with the same hash are the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import itertools
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi import methods
+from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.model.instances.sources import MODEL_FILES, model_of
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.runs.settings import CHECKS
+from entropic_bpi.tools.checks import (
+    check_choice,
+    check_finite,
+    check_integer,
+    check_memory,
+    check_path,
+    check_positive,
+)
+from entropic_bpi.tools.text import printable, shown
+
+__all__ = ["RunSpec", "SweepError", "grid", "label_of"]
+
+IDENTIFY_DEFAULTS: dict[str, Any] = {"eps": 0.2, "delta": 0.1}
+LEARNER_DEFAULTS: dict[str, Any] = {"delta": 0.1, "scale": 1.0}
+_IDENTIFY_OPTIONS = (
+    "eps",
+    "delta",
+    "constants",
+    "stationary",
+    "successors",
+    "replan",
+    "sampling",
+    "max_episodes",
+    "ties",
+)
+_LEARNER_OPTIONS = ("episodes", "delta", "scale", "ties")
+
+
+class SweepError(InvalidProblemError):
+    """A sweep is ill-posed; ``keys`` lead to the entry at fault."""
+
+    def __init__(self, message: str, *keys: str | int) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+@dataclass(frozen=True, eq=False)
+class RunSpec:
+    """One run on one model; ``entropic_bpi.lab.experiments.kinds`` says what each kind does.
+
+    Attributes
+    ----------
+    instance : str
+        Name of the instance, the file or the environment that the model came from.
+    params : dict
+        Its parameters, except the horizon.
+    kind, algorithm : str
+        ``"learner"`` and the name of one, or ``"identify"``, ``"validate"`` or ``"ablation"`` and a method.
+    beta : float
+        Risk parameter; positive is risk-seeking. NaN where the options have the level ``evar`` instead.
+    options : dict
+        Keyword arguments of ``identify`` or ``run``.
+    seed : int
+    mdp : FiniteMDP
+        The model. It travels with the spec, so that a worker needs no file.
+    """
+
+    instance: str
+    params: dict[str, Any]
+    kind: str
+    algorithm: str
+    beta: float
+    options: dict[str, Any]
+    seed: int
+    mdp: FiniteMDP = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        defaults = LEARNER_DEFAULTS if self.kind == "learner" else IDENTIFY_DEFAULTS
+        told = {name: value for name, value in self.options.items() if defaults.get(name) != value}
+        risk = [] if math.isnan(self.beta) else [f"beta={_plain(self.beta)}"]
+        parts = [self.instance, f"h{self.mdp.horizon}", *_told(self.params), *risk]
+        special = [self.kind] if self.kind in ("validate", "ablation") else []
+        return "/".join([*parts, self.algorithm, *_told(told), *special, f"seed={self.seed}"])
+
+    @cached_property
+    def as_json(self) -> str:
+        """All that settles the result, in canonical form; the model by its content hash."""
+        fields = {
+            "instance": self.instance,
+            "params": self.params,
+            "horizon": self.mdp.horizon,
+            "model": self.mdp.content_hash,
+            "kind": self.kind,
+            "algorithm": self.algorithm,
+            "beta": self.beta,
+            "options": self.options,
+            "seed": self.seed,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @cached_property
+    def hash(self) -> str:
+        return hashlib.sha256(self.as_json.encode()).hexdigest()[:32]
+
+    @property
+    def cost(self) -> float:
+        """Rough share of the work, in units of a million episodes of a learner; only the progress bar uses it."""
+        return self.options["episodes"] / 1e6 + 0.01 if self.kind == "learner" else 0.3
+
+
+def grid(
+    *,
+    instance: str = "risky-bridge",
+    beta: Any,
+    seeds: Any,
+    method: Any = None,
+    learner: Any = None,
+    horizon: Any = None,
+    params: Mapping[str, Any] | None = None,
+    folder: str | Path = ".",
+    **options: Any,
+) -> list[RunSpec]:
+    """The runs of a product of axes: every argument but ``instance`` may be one value or a list of them.
+
+    Parameters
+    ----------
+    instance : str
+        Name of an instance, a saved model (``model.npz``), or ``gym:ENV_ID``.
+    beta : float or list
+        Risk parameters; positive is risk-seeking.
+    seeds : int or list of int
+        How many, counted from 0, or which ones.
+    method, learner : str or list
+        One of the two: methods of ``identify``, or learners of ``run``.
+    horizon : int or list, optional
+        Steps of the model; a saved model has its own.
+    params : dict, optional
+        Further parameters of the instance, each one value or a list: ``params={"n_states": [5, 10], "n_actions": 2,
+        "branching": 2, "seed": 0}`` for ``instance="garnet"``.
+    folder : path
+        Where a relative path of a saved model starts.
+    options
+        Keyword arguments of ``identify`` (``eps`` 0.2 and ``delta`` 0.1 unless given, as in the paper) or of ``run``
+        (``episodes`` is required; ``delta`` is 0.1 and ``scale`` 1 unless given).
+
+    Examples
+    --------
+    >>> from entropic_bpi.lab.experiments import grid
+    >>> runs = grid(horizon=7, method="kl", beta=[2.5, 3], successors="model", seeds=2)
+    >>> [run.id for run in runs][:2]
+    ['risky_bridge/h7/beta=2.5/kl/successors=model/seed=0', 'risky_bridge/h7/beta=2.5/kl/successors=model/seed=1']
+    """
+    if (method is None) == (learner is None):
+        raise SweepError("give either method or learner", "method" if learner is None else "learner")
+    kind, names, default = (
+        ("identify", method, IDENTIFY_DEFAULTS) if learner is None else ("learner", learner, LEARNER_DEFAULTS)
+    )
+    given_axes = {"method": method, "learner": learner, "horizon": horizon, "beta": beta, "seeds": seeds, **options}
+    for name, values in given_axes.items():
+        if not _axis(values):
+            raise SweepError(f"{name} must not be an empty list", name)
+    algorithms = [_check_algorithm(kind, name) for name in _axis(names)]
+    chosen_seeds = _check_seeds(seeds)
+    options = {**default, **{name: value for name, value in options.items() if value is not None}}
+    axes = {
+        name: [_check_option(kind, algorithms, name, value) for value in _axis(values)]
+        for name, values in options.items()
+    }
+    if kind == "learner" and "episodes" not in axes:
+        raise SweepError("learners need the number of episodes", "learner")
+    betas = [_guarded(check_finite, "beta", value) for value in _axis(beta)]
+    if not isinstance(params, (Mapping, NoneType)):
+        raise SweepError(f"params must be a dict, got {shown(params)}", "params")
+    params = params or {}
+    lists = [*map(_axis, params.values()), *axes.values(), _axis(horizon), algorithms, betas, chosen_seeds]
+    _guarded(_check_length, "seeds", math.prod(map(len, lists)))
+    models = [
+        (dict(zip(params, values, strict=True)), steps)
+        for steps in _axis(horizon)
+        for values in itertools.product(*map(_axis, params.values()))
+    ]
+    where = check_path("folder", folder)
+    built = [(label_of(instance), given, _build(instance, steps, given, where)) for given, steps in models]
+    return [
+        RunSpec(name, given, kind, algorithm, value, dict(zip(axes, chosen, strict=True)), seed, mdp)
+        for name, given, mdp in built
+        for algorithm in algorithms
+        for chosen in itertools.product(*axes.values())
+        for value in betas
+        for seed in chosen_seeds
+    ]
+
+
+# -- axes ------------------------------------------------------------------------------------------------------------
+
+
+def _axis(values: Any) -> list[Any]:
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    return list(values) if isinstance(values, (list, tuple, range)) else [values]
+
+
+def _guarded(check: Any, key: str, value: Any) -> Any:
+    """``check(key, value)``, with the key remembered if it fails."""
+    try:
+        return check(key, value)
+    except EntropicBPIError as error:
+        raise SweepError(str(error), key) from None
+
+
+def _check_length(_: str, runs: int) -> None:
+    """A spec takes some hundred bytes."""
+    check_memory(f"a sweep of {runs} runs", 50 * runs)
+
+
+def _check_seeds(seeds: Any) -> Sequence[int]:
+    if isinstance(seeds, (int, np.integer)):
+        return range(_guarded(check_integer, "seeds", seeds))
+    chosen = [_guarded(lambda key, seed: check_integer(key, seed, at_least=0), "seeds", seed) for seed in _axis(seeds)]
+    if len(set(chosen)) < len(chosen):
+        raise SweepError(f"seeds must differ, got {chosen}", "seeds")
+    return chosen
+
+
+def _check_algorithm(kind: str, name: Any) -> str:
+    if kind == "identify":
+        return _guarded(CHECKS["method"], "method", name)
+    from entropic_bpi.lab import learners
+
+    return _guarded(lambda key, value: check_choice(key, value, learners.names()), "learner", name)
+
+
+_OPTION_CHECKS = {
+    **CHECKS,
+    "scale": check_positive,
+    "episodes": check_integer,
+    "successors": lambda key, value: check_choice(key, value, ("model",)),
+}
+
+
+_OF_THE_INSTANCE = "; parameters of the instance belong into params"
+
+
+def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> Any:
+    known = _IDENTIFY_OPTIONS if kind == "identify" else _LEARNER_OPTIONS
+    if name not in known:
+        if kind == "identify":
+            raise SweepError(f"unknown option {name!r}: expected one of {', '.join(known)}{_OF_THE_INSTANCE}", name)
+        _check_learner_parameter(algorithms, name)
+        return value
+    if name in ("constants", "sampling"):
+        for algorithm in algorithms:
+            _guarded(lambda key, value, method=algorithm: methods.check_options(method, {key: value}), name, value)
+        return value
+    checked = _guarded(_OPTION_CHECKS[name], name, value)
+    return value if name == "replan" else checked  # as it was typed: it is part of the run's id
+
+
+def _check_learner_parameter(algorithms: list[str], name: str) -> None:
+    from entropic_bpi.lab.learners._run import find
+
+    for algorithm in algorithms:
+        own = list(inspect.signature(find(algorithm)).parameters)[1:]
+        if name not in own:
+            known = ", ".join([*_LEARNER_OPTIONS, *own])
+            raise SweepError(f"unknown option {name!r}: {algorithm} takes {known}{_OF_THE_INSTANCE}", name)
+
+
+# -- models ----------------------------------------------------------------------------------------------------------
+
+
+def label_of(instance: str) -> str:
+    """How the model is called in ids: the same on every machine."""
+    if not isinstance(instance, str):
+        raise SweepError(f"instance must be a name, a file or gym:ENV_ID; got {shown(instance)}", "instance")
+    if instance.startswith("gym:"):
+        return instance
+    path = Path(instance)
+    return printable(path.name) if path.suffix in MODEL_FILES else instance.replace("-", "_")
+
+
+def _build(instance: str, horizon: int | None, params: dict[str, Any], folder: Path) -> FiniteMDP:
+    if "horizon" in params:
+        raise SweepError("the horizon is an axis of its own, not one of params", "params")
+    try:
+        return model_of(instance, horizon, params, folder)
+    except EntropicBPIError as error:
+        incomplete = "; it takes " in str(error)  # a list of parameters, in which the horizon may be too
+        key = "params" if params else "horizon" if "horizon" in str(error) and not incomplete else "instance"
+        hint = f"{_OF_THE_INSTANCE}, its horizon beside it" if incomplete else ""
+        raise SweepError(f"{error}{hint}", key) from None
+
+
+# -- ids -------------------------------------------------------------------------------------------------------------
+
+
+def _told(settings: Mapping[str, Any]) -> Iterable[str]:
+    return [f"{name}={_plain(value)}" for name, value in settings.items()]
+
+
+def _plain(value: Any) -> str:
+    """A value as one types it: 2 rather than 2.0, and without loss of digits."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)

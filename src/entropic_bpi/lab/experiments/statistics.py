@@ -1,0 +1,68 @@
+"""Statistics over seeds: the seed is the unit, and runs that were capped are never averaged silently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["LEVEL", "line", "proportion", "summary"]
+
+LEVEL = 0.95
+
+
+def summary(values: Any, capped: Any = None) -> dict[str, Any]:
+    """Number of seeds, mean with Student's t interval, median, and how many were capped.
+
+    A capped run counts with the number it was stopped at, so with ``capped`` above 0 the mean is only a lower bound; the
+    median is exact as long as fewer than half of the runs are capped.
+
+    Examples
+    --------
+    >>> summary([1.0, 2.0, 3.0])["mean"], summary([1.0, 2.0, 9.0], capped=[False, False, True])["median"]
+    (2.0, 2.0)
+    """
+    from entropic_bpi.lab.compare import confidence
+
+    values = np.asarray(values, dtype=float)
+    mean, half = confidence(values, LEVEL)
+    return {
+        "seeds": len(values),
+        "capped": 0 if capped is None else int(np.sum(capped)),
+        "mean": float(mean),
+        "mean_low": float(mean - half),
+        "mean_high": float(mean + half),
+        "median": float(np.median(values)),
+    }
+
+
+def line(x: Any, y: Any) -> tuple[float, float]:
+    """Slope of the least-squares line and the share of variance it explains.
+
+    Examples
+    --------
+    >>> slope, share = line([0, 1, 2], [1, 3, 5])
+    >>> round(slope, 6), round(share, 6)
+    (2.0, 1.0)
+    """
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    slope, offset = np.polyfit(x, y, 1)
+    spread = np.sum((y - y.mean()) ** 2)
+    return float(slope), float(1 - np.sum((y - offset - slope * x) ** 2) / spread) if spread > 0 else 1.0
+
+
+def proportion(failures: int, runs: int) -> tuple[float, float, float]:
+    """Observed proportion and the ends of its exact binomial interval, that of Clopper and Pearson.
+
+    Examples
+    --------
+    >>> rate, low, high = proportion(0, 100)
+    >>> rate, low, round(high, 4)
+    (0.0, 0.0, 0.0362)
+    """
+    from scipy.stats import binomtest
+
+    if runs == 0:
+        return 0.0, 0.0, 1.0
+    interval = binomtest(failures, runs).proportion_ci(LEVEL, method="exact")
+    return failures / runs, float(interval.low), float(interval.high)

@@ -1,0 +1,109 @@
+"""A sweep as a TOML file.
+
+.. code-block:: toml
+
+    imports = ["my_learners"]       # optional: modules to import first, from this file's folder or installed
+
+    [[runs]]                        # each block is the product of its lists
+    instance = "risky-bridge"
+    horizon = [5, 7]
+    method = "kl"
+    successors = "model"
+    beta = [1.0, 2.0]
+    seeds = 5
+
+The keys of a block are the arguments of :func:`~entropic_bpi.lab.experiments.grid`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.lab.experiments.spec import RunSpec, SweepError, grid
+from entropic_bpi.tools.checks import check_path
+from entropic_bpi.tools.workers import import_modules
+
+__all__ = ["Sweep", "read_sweep"]
+
+_REQUIRED = ("beta", "seeds")
+_MAX_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """The runs of a file, and the modules that are imported before them, here and by every worker."""
+
+    runs: list[RunSpec]
+    imports: list[str]
+
+
+def read_sweep(path: str | os.PathLike[str]) -> Sweep:
+    """Read and check a sweep; an error says in which line. Modules that it names under ``imports`` are imported."""
+    path = check_path("path", path)
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"a sweep has at most {_MAX_BYTES} bytes, this one has {path.stat().st_size}")
+        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(text)
+    except OSError as error:
+        raise SweepError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # too long, not UTF-8, not TOML, or endless brackets
+        raise SweepError(f"{path}: {error}") from None
+    try:
+        return _read(content, path.parent)
+    except SweepError as error:
+        raise SweepError(f"{path}, line {_line(text, error.keys)}: {error}", *error.keys) from None
+
+
+def _read(content: dict[str, Any], folder: Path) -> Sweep:
+    for key in content:
+        if key not in ("imports", "runs"):
+            raise SweepError(f"unknown key {key!r}: expected imports and [[runs]]", key)
+    imports = content.get("imports", [])
+    if not isinstance(imports, list) or not all(isinstance(name, str) for name in imports):
+        raise SweepError("imports must be a list of module names", "imports")
+    try:
+        import_modules(imports, folder)  # before the runs are checked: a learner's name may come from there
+    except InvalidProblemError as error:
+        raise SweepError(str(error), "imports") from None
+    blocks = content.get("runs")
+    if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
+        raise SweepError("a sweep needs at least one block [[runs]]", "runs")
+    return Sweep([spec for i, block in enumerate(blocks) for spec in _read_block(block, i, folder)], imports)
+
+
+def _read_block(block: dict[str, Any], i: int, folder: Path) -> list[RunSpec]:
+    for key in _REQUIRED:
+        if key not in block:
+            raise SweepError(f"this block needs {key}", "runs", i)
+    if not isinstance(block.get("params", {}), dict):
+        raise SweepError("params must be a table", "runs", i, "params")
+    if "folder" in block:
+        raise SweepError("unknown key 'folder'", "runs", i, "folder")
+    try:
+        return grid(folder=folder, **block)
+    except SweepError as error:
+        keys = error.keys if set(error.keys) <= set(block) else ()
+        raise SweepError(str(error), "runs", i, *keys) from None
+
+
+def _line(text: str, keys: Sequence[str | int]) -> int:
+    """The line where the entry starts, found by its looks in one pass: that of its block if it is written unusually."""
+    name = next((key for key in reversed(keys) if isinstance(key, str)), "")
+    block = next((key for key in keys if isinstance(key, int)), -1)
+    starts = rf"\s*(?:\[\s*runs\s*\.\s*)?[\"']?{re.escape(name)}[\"']?\s*[=.\]]"
+    begun, line_of_block = -1, 1
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r"\s*\[\[\s*[\"']?runs[\"']?\s*\]\]", line):
+            begun += 1
+            line_of_block = number if begun == block else line_of_block
+        elif begun == block and re.match(starts, line):
+            return number
+    return line_of_block

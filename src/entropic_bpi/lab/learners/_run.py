@@ -1,0 +1,219 @@
+"""``run``: play a learner for a number of episodes on a known model and keep its exact regret."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.lab.learners.game import Game, Play, new_game
+from entropic_bpi.lab.learners.kernels import action
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.tools.checks import check_choice, check_finite, check_integer, check_positive, check_probability
+from entropic_bpi.tools.text import shown
+
+__all__ = ["Run", "names", "register", "run", "title"]
+
+Learner = Callable[..., Play]
+
+_FAMILY = {
+    "entropic_bpi": "entropic_bpi",
+    "rsvi": "rsvi",
+    "rsq": "rsq",
+    "rsvi2": "rsvi",
+    "rsq2": "rsq",
+    "ucb_advantage": "ucb_advantage",
+    "rodi_otp": "rodi",
+    "rodi_pto": "rodi",
+    "rovi": "rovi",
+    "bpi_ucbvi": "bpi_ucbvi",
+    "kl_bpi": "kl_bpi",
+    "generative": "generative",
+}
+_TITLE = {
+    "entropic_bpi": "Entropic-BPI",
+    "rsvi": "RSVI",
+    "rsq": "RSQ",
+    "rsvi2": "RSVI2",
+    "rsq2": "RSQ2",
+    "ucb_advantage": "UCB-Advantage",
+    "rodi_otp": "RODI-OTP",
+    "rodi_pto": "RODI-PTO",
+    "rovi": "ROVI",
+    "bpi_ucbvi": "BPI-UCBVI",
+    "kl_bpi": "KL-BPI",
+    "generative": "generative model",
+}
+_REGISTERED: dict[str, Learner] = {}
+
+# Between two calls of the compiled loop Python may notice Ctrl-C.
+EPISODES_PER_CALL = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a learner did.
+
+    Attributes
+    ----------
+    learner : str
+    grid : int array
+        Numbers of episodes, evenly spaced in logarithm, at most 2000 of them; the last is the length of the run.
+    regret : float array
+        ``regret[i]`` is the sum of V* - V^π over the policies of the first ``grid[i]`` episodes, each value exact, in
+        the reward's own units.
+    policy_changes : int
+        Episodes whose policy differs from the one before at a state it can reach.
+    policy : int array ``(H, S)``
+        The policy that the next episode would play.
+    seconds : float
+    settings : dict
+        ``beta``, ``episodes``, ``delta``, ``seed``, ``scale``, ``ties`` and the learner's own parameters.
+    """
+
+    learner: str
+    grid: np.ndarray
+    regret: np.ndarray
+    policy_changes: int
+    policy: np.ndarray
+    seconds: float
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Run({self.learner}, {self.grid[-1]} episodes, regret={self.regret[-1]:.6g})"
+
+
+def names() -> list[str]:
+    """Names of the learners that :func:`entropic_bpi.run` accepts.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> "rsvi2" in eb.learners.names()
+    True
+    """
+    return [*_FAMILY, *_REGISTERED]
+
+
+def title(name: str) -> str:
+    """How papers write the name of a learner; your own are called as you registered them.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.learners.title("ucb_advantage"), eb.learners.title("mine")
+    ('UCB-Advantage', 'mine')
+    """
+    return _TITLE.get(name, name)
+
+
+def register(name: str, learner: Learner) -> None:
+    """Make ``learner`` available to :func:`entropic_bpi.run` as ``name``; see the page "Write your own learner"."""
+    if not isinstance(name, str) or not callable(learner):
+        raise InvalidProblemError(f"register takes a name and a function, got {shown(name)} and {shown(learner)}")
+    if name in _FAMILY:
+        raise InvalidProblemError(f"{name!r} is the name of a built-in learner")
+    _REGISTERED[name] = learner
+
+
+def find(name: str) -> Learner:
+    check_choice("learner", name, names())
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    found: Learner = getattr(import_module(f"entropic_bpi.lab.learners.{_FAMILY[name]}"), name)
+    return found
+
+
+def run(
+    learner: str,
+    mdp: FiniteMDP,
+    *,
+    beta: float,
+    episodes: int,
+    delta: float = 0.1,
+    seed: Any = None,
+    scale: float = 1.0,
+    ties: str = "random",
+    **params: Any,
+) -> Run:
+    r"""Play a learner and keep its regret :math:`\sum_k V^* - V^{\pi_k}`, each value by exact evaluation.
+
+    Parameters
+    ----------
+    learner
+        One of :func:`entropic_bpi.lab.learners.names`.
+    mdp
+        The true model, which the learner samples. Rewards must be functions of (h, s, a), known to the learner; rewards
+        outside [0, 1] are rescaled to it (and β with them), the regret is given in their own units. A start
+        distribution becomes an artificial first step, so that the learner's horizon is H + 1.
+    beta
+        Positive is risk-seeking, negative risk-averse.
+    episodes
+        Length K of the run, which most learners use in their bonus.
+    delta
+        Failure probability of the learner's bonus.
+    seed
+        Anything that ``numpy.random.default_rng`` takes. The same seed gives the same run.
+    scale
+        Multiplies the bonus or the radius of every learner alike; 1 is the published constant.
+    ties
+        ``"random"``: uniform among the maximisers, one draw per step, state and episode; ``"lowest"``: lowest index.
+        While bonuses are clipped all actions tie, so this decides short runs.
+    params
+        The learner's own parameters, for example ``c`` of ``rsvi2``.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> result = eb.run("rsvi2", bridge, beta=1.5, episodes=2000, seed=0, scale=0.1)
+    >>> result.grid[-1], bool(result.regret[-1] < 2000 * eb.solve(bridge, 1.5).value)
+    (np.int64(2000), True)
+    """
+    settings = dict(beta=beta, episodes=episodes, delta=delta, seed=seed, scale=scale, ties=ties, **params)
+    factory = find(learner)
+    game = new_game(
+        mdp,
+        beta=check_finite("beta", beta),
+        episodes=check_integer("episodes", episodes),
+        delta=check_probability("delta", delta),
+        scale=check_positive("scale", scale),
+        seed=seed,
+        ties=check_choice("ties", ties, ("random", "lowest")),
+    )
+    check_params(learner, factory, params)
+    play = factory(game, **params)
+    began = time.perf_counter()
+    for first in range(0, episodes, EPISODES_PER_CALL):
+        play(first, min(first + EPISODES_PER_CALL, episodes))
+    return Run(
+        learner=learner,
+        grid=game.judge.grid,
+        regret=game.judge.regret * game.reward_span,
+        policy_changes=int(game.judge.changes[0]) - 1,
+        policy=_policy(game),
+        seconds=time.perf_counter() - began,
+        settings=settings,
+    )
+
+
+def check_params(learner: str, factory: Learner, params: dict[str, Any]) -> None:
+    known = list(inspect.signature(factory).parameters)[1:]
+    for name in params:
+        if name not in known:
+            raise InvalidProblemError(f"{learner} has no parameter {name!r}; it has: {', '.join(known) or 'none'}")
+
+
+def _policy(game: Game) -> np.ndarray:
+    """The whole policy of the episode after the last one."""
+    first = 1 if game.artificial_start else 0
+    states = range(game.n_states)
+    return np.array(
+        [[action(game.greedy, game.episodes, h, s) for s in states] for h in range(first, game.horizon)], dtype=np.int64
+    )

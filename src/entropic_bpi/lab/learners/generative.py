@@ -1,0 +1,117 @@
+r"""The plug-in planner with a generative model: a reference line, not a competitor.
+
+One sample of the next state of *every* :math:`(h,s,a)` costs as much as :math:`SA` episodes of :math:`H` steps. After
+t episodes' worth of samples, :math:`n = \lfloor t/(SA)\rfloor` per :math:`(h,s,a)`, the learner's policy is optimal
+for the empirical model,
+
+.. math:: \hat U_h(s,a) = e^{\beta r_h}\,\hat p_h \hat Z_{h+1}, \qquad \hat Z_h = \max_a \hat U_h\ (\beta>0)
+   \text{ or } \min_a \hat U_h\ (\beta<0), \qquad \hat Z_{H+1} = 1,
+
+and the regret is that of playing it. Nothing has to be explored. With
+:math:`n \ge 2\log(4HSA/\delta)\,\big(\sum_{h=1}^{H}\tfrac{e^{|\beta|(H-h)}-1}{|\beta|}\big)^2/\varepsilon^2` samples
+the policy is ε-optimal with probability :math:`1-\delta` (``sample_size``).
+
+References
+----------
+The finite-horizon version of MB-RS-QVI: O. Mortensen, M. S. Talebi, "Entropic risk optimization in discounted MDPs:
+sample complexity bounds with a generative model", 2025 (discounted and recursive there, with the opposite sign of β;
+recalled from summaries). The sample size above was derived for this version.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.lab.learners.game import Game, Play
+from entropic_bpi.lab.learners.kernels import Greedy, Judge, Model, compiled, draw, refresh, row_of, watch
+from entropic_bpi.tools.checks import check_finite, check_integer, check_memory, check_positive, check_probability
+
+__all__ = ["generative", "sample_size"]
+
+
+class Knowledge(NamedTuple):
+    """How long to sample, the known rewards and what was seen."""
+
+    limit: int
+    base: np.ndarray  # (H, S, A)
+    slope: np.ndarray  # (H, S, A)
+    transitions: np.ndarray  # (entries,) samples by next state
+
+
+def generative(game: Game, *, samples: int | None = None) -> Play:
+    """Plug-in planning; there is no bonus, so ``scale`` changes nothing.
+
+    Parameters
+    ----------
+    samples
+        Stop sampling at this many per (h, s, a); by default sample for as long as the run lasts.
+    """
+    limit = check_integer("samples", samples) if samples is not None else game.episodes
+    known = Knowledge(limit, game.base, game.slope, np.zeros(len(game.model.next_state), dtype=np.int64))
+
+    def play(first: int, last: int) -> None:
+        _play(game.model, game.greedy, game.judge, game.rng, first, last, known)
+
+    return play
+
+
+def sample_size(
+    n_states: int, n_actions: int, horizon: int, *, beta: float, eps: float, delta: float, reward_span: float = 1.0
+) -> int:
+    """Samples per (h, s, a) after which the plug-in policy is ε-optimal with probability 1 - δ, for any model.
+
+    Examples
+    --------
+    >>> sample_size(8, 2, 7, beta=-0.5, eps=0.2, delta=0.1)
+    3037992
+    """
+    eps = check_positive("eps", eps) / check_positive("reward_span", reward_span)
+    strength = abs(check_finite("beta", beta)) * reward_span
+    check_memory(f"a sum over {check_integer('horizon', horizon)} steps", 2 * horizon)
+    left = np.arange(horizon)
+    with np.errstate(over="ignore"):
+        errors = np.expm1(strength * left) / strength if strength > 0 else left.astype(float)
+    pairs = horizon * check_integer("n_states", n_states) * check_integer("n_actions", n_actions)
+    confidence = math.log(4 * pairs) - math.log(check_probability("delta", delta))
+    try:
+        return math.ceil(2 * confidence * (float(errors.sum()) / eps) ** 2)
+    except (OverflowError, ZeroDivisionError):
+        raise InvalidProblemError("these numbers ask for more samples than doubles can count") from None
+
+
+@compiled
+def _play(
+    model: Model,
+    greedy: Greedy,
+    judge: Judge,
+    rng: np.random.Generator,
+    first: int,
+    last: int,
+    known: Knowledge,
+) -> None:
+    _, states, actions = greedy.score.shape
+    for episode in range(first, last):
+        samples, waiting = divmod(episode, states * actions)
+        if waiting == 0 and 0 < samples <= known.limit:
+            for row in range(model.indptr.size - 1):
+                known.transitions[draw(model, rng, row)] += 1
+            _plan(model, greedy, known, samples)
+        watch(model, greedy, judge, episode)
+
+
+@compiled
+def _plan(model: Model, greedy: Greedy, known: Knowledge, samples: int) -> None:
+    steps, states, actions = greedy.score.shape
+    for h in range(steps - 1, -1, -1):
+        for s in range(states):
+            for a in range(actions):
+                row = row_of(model, h, s, a)
+                total = 0.0
+                for j in range(model.indptr[row], model.indptr[row + 1]):
+                    total += known.transitions[j] * greedy.best[h + 1, model.next_state[j]]
+                greedy.score[h, s, a] = known.base[h, s, a] + known.slope[h, s, a] * (total / samples)
+            refresh(greedy, h, s)

@@ -1,0 +1,1 @@
+"""The KL method."""

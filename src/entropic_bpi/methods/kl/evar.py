@@ -1,0 +1,440 @@
+r"""Entropic value at risk from bounds at single risk parameters: the event of ``method="kl"`` holds for all of them at once.
+
+Let :math:`c=\log(1/\alpha)`, measure returns from the smallest one that is possible, so that they lie between 0 and
+:math:`R`, and write :math:`h(\lambda)=V^\star_{-\lambda}-c/\lambda`, whose supremum is the largest EVaR of all policies.
+:math:`V^\star_{-\lambda}` falls and :math:`\lambda V^\star_{-\lambda}` grows with :math:`\lambda`.
+
+**Cells.** Cut :math:`(c/R,\infty)` into cells :math:`(b_{j-1},b_j]` with one :math:`\lambda_j` in each, and let
+:math:`\bar u_j\ge V^\star_{-\lambda_j}`, :math:`l_j\le V^\pi_{-\lambda_j}`,
+:math:`g_j\ge V^\star_{-\lambda_j}-V^\pi_{-\lambda_j}` and :math:`\bar h_j=\max(\bar u_j-c/\lambda_j,0)`. Then
+
+.. math:: \mathrm{EVaR}_\alpha(\pi)\ge L=\max\big(0,\max_j l_j-c/\lambda_j\big),\qquad
+   \sup_\pi\mathrm{EVaR}_\alpha\le\max_j U_j,\quad
+   U_j=\max\Big\{\frac{\lambda_j}{b_{j-1}}\bar h_j,\ \bar u_j-\frac c{b_j}\Big\},
+
+and :math:`\sup_{\pi'}\mathrm{EVaR}_\alpha(\pi')-\mathrm{EVaR}_\alpha(\pi)` is at most the largest of
+
+.. math:: \min\Big\{g_j+\Big(\frac{\lambda_j}{b_{j-1}}-1\Big)\bar h_j,\ \frac{\lambda_j}{b_{j-1}}\bar h_j-L\Big\}
+   \quad\text{and}\quad
+   \min\Big\{g_j+\frac c{\lambda_j}-\frac c{b_j},\ \bar u_j-\frac c{b_j}-L\Big\} .
+
+*Proof.* Let the supremum be attained, or approached, in cell :math:`j`; below :math:`c/R` nothing exceeds 0, which every
+policy has. If :math:`\lambda\le\lambda_j`, then :math:`h(\lambda)\le\frac{\lambda_j}\lambda h(\lambda_j)`, because
+:math:`\lambda V^\star_{-\lambda}\le\lambda_jV^\star_{-\lambda_j}`. If :math:`\lambda>\lambda_j`, then
+:math:`h(\lambda)\le V^\star_{-\lambda_j}-c/b_j`. Both are at most :math:`U_j`, and :math:`\mathrm{EVaR}_\alpha(\pi)` is at
+least :math:`L` and at least :math:`V^\pi_{-\lambda_j}-c/\lambda_j`; subtract. So a cell costs its relative width times the
+smaller of :math:`\bar h` and :math:`c/\lambda`, and nothing statistical. (Of returns that are not measured from the
+smallest one it is false.)
+
+**Where cells meet.** As a function of its end :math:`b` the bound of a cell is :math:`P-c/b` upwards and
+:math:`Q+\lambda\bar h/b` downwards, with :math:`P=\min(g+c/\lambda,\bar u-L)` and :math:`Q=\min(g-\bar h,-L)`: neighbours
+meet where the two are equal. Cells begin coarse, and the worst one is halved until the bound is small enough, or no smaller
+for it.
+
+**Play.** At the λ with the largest optimistic :math:`h`, as ``method="kl"`` plays for β = -λ. Its candidate is tested once
+its own gap is small enough; where the test fails, what is played next is the challenger of the candidate there and, in turn,
+the policy at the λ that leads, until its value is known to ε: then every λ that promises less passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.kl.method import KL, RATIO, _pairs_due
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.tools.checks import LARGEST_REACH
+from entropic_bpi.types import Behaviour, Bounds, Cell, Claim, EVaRClaim, Plan
+
+__all__ = ["EVaRKL", "Node", "Tail"]
+
+# The share of ε, or of the gap, that may be left to the width of the cells: halving goes on until it is no more.
+CELL_SHARE = 1 / 16
+# A certificate has at most so many cells.
+MOST_NODES = 96
+# λ that are candidates for play: this many from the start, and so many where tests have failed.
+PLAYED, ADDED = 12, 8
+# The largest λ is this times c/ε, and when what lies beyond still matters that much farther.
+FARTHER = 4.0
+# After this growth of the episodes a candidate is tested even if it is not expected to pass.
+TEST_GROWTH = 1.1
+ULPS = 1e-15
+# Bytes of methods at single λ that are kept, each with so many numbers for a step and state, besides those of the actions.
+_KEPT, _COLUMNS = 2**28, 12
+# What of the largest exponent is used, so that rounding does not exceed it.
+_INSIDE = 1 - 1e-12
+
+
+class Node(NamedTuple):
+    """Bounds at one λ, of returns measured from the smallest: of the policy, of the best value, and of their gap."""
+
+    lam: float
+    lower: float
+    upper: float
+    gap: float
+    test: str | None
+
+
+class Tail:
+    """The bound of the module's docstring, for given nodes; rounded outwards.
+
+    Parameters
+    ----------
+    alpha, spread : float
+        The level, and the largest less the smallest return.
+    nodes : sequence of Node
+        By λ.
+    """
+
+    def __init__(self, alpha: float, spread: float, nodes: Any) -> None:
+        self.c, self.nodes = -math.log(alpha), tuple(nodes)
+        self.first = min(self.c / spread * (1 - ULPS) if spread > 0 else math.inf, self.nodes[0].lam)
+        self.lower = max(0.0, *map(self.attained, self.nodes))
+
+    def _share(self, node: Node) -> float:
+        return self.c / node.lam
+
+    def attained(self, node: Node) -> float:
+        """A lower bound of the policy's own EVaR."""
+        return node.lower - self._share(node) * (1 + 4 * ULPS)
+
+    def height(self, node: Node) -> float:
+        """An upper bound of h, at least 0."""
+        return max(0.0, node.upper - self._share(node) + 4 * ULPS * (abs(node.upper) + self._share(node)))
+
+    def own(self, node: Node) -> float:
+        """What a cell without width would cost."""
+        return min(node.gap, self.height(node) - self.lower)
+
+    def _meeting(self, below: Node, above: Node) -> float:
+        """Where the cells of two neighbours had best meet."""
+        height = self.height(above)
+        upwards = min(below.gap + self._share(below), below.upper - self.lower)
+        downwards = min(above.gap - height, -self.lower)
+        where = (self.c + above.lam * height) / max(upwards - downwards, 1e-300)
+        return min(max(where, below.lam), above.lam)
+
+    @cached_property
+    def cells(self) -> list[tuple[Node, float, float]]:
+        """Each node with the ends of its cell; the last one has none."""
+        ends = [*(self._meeting(*both) for both in pairwise(self.nodes)), math.inf]
+        return list(zip(self.nodes, [self.first, *ends[:-1]], ends, strict=True))
+
+    def _surplus(self, node: Node, best: float, loss: float) -> float:
+        """How much what is attained in a part of a cell is above the policy's: at most ``best``, or ``loss`` and the gap."""
+        return max(0.0, min(node.gap + loss, best - self.lower)) * (1 + ULPS)
+
+    def below(self, node: Node, begin: float) -> tuple[float, float]:
+        """What is attained in the cell up to its λ at most, and by how much that is above the policy's."""
+        height, ratio = self.height(node), node.lam / begin * (1 + 2 * ULPS)
+        best = ratio * height * (1 + 2 * ULPS)
+        return best, self._surplus(node, best, (ratio - 1) * height * (1 + ULPS))
+
+    def above(self, node: Node, end: float) -> tuple[float, float]:
+        """The same in the cell from its λ on."""
+        share, last = self._share(node), self.c / end
+        room = 4 * ULPS * (node.upper + share)
+        return node.upper - last + room, self._surplus(node, node.upper - last + room, share - last + room)
+
+    def claim(self, lowest: float) -> EVaRClaim:
+        """What is certified, in the reward's units, where ``lowest`` is the smallest return."""
+        parts = [part for node, begin, end in self.cells for part in (self.below(node, begin), self.above(node, end))]
+        lower, upper = lowest + self.lower, lowest + max(0.0, *(best for best, _ in parts))
+        size = ULPS * (abs(lowest) + abs(lower) + abs(upper))
+        return EVaRClaim(
+            float(max(lower - size, lowest)),
+            float(upper + size),
+            float(max(gap for _, gap in parts)),
+            tuple(
+                Cell(node.lam, end, node.test if node.gap < self.height(node) - self.lower else None)
+                for node, _, end in self.cells
+            ),
+        )
+
+
+class EVaRKL:
+    """``method="kl"`` for the entropic value at risk; see the module's docstring.
+
+    Parameters
+    ----------
+    sampling, seed
+        As for :class:`~entropic_bpi.methods.kl.method.KL`.
+    """
+
+    def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
+        assert problem.alpha is not None
+        problem.check_discount()
+        self.problem, self.sampling, self.seed = problem, sampling, seed
+        self.alpha, self.c = problem.alpha, -math.log(problem.alpha)
+        self.lowest, self.spread = _range_of(problem)
+        self.planners: dict[float, KL] = {}
+        self.kept = max(2, _KEPT // (8 * problem.steps * problem.n_states * (problem.n_actions + _COLUMNS)))
+        self.least, self.most = self._limits()
+        # For each λ that may be played the best value known so far; then the λ where a test failed last, when all was
+        # tested last and what upper bound that gave; and what the pair certificate remembers, of plans and of tests.
+        self.memory = np.concatenate([np.zeros(2 * (PLAYED + ADDED)), [0.0, -1.0, np.inf], [-1.0, np.inf, np.inf] * 2])
+        # What a plan remembers counts from the next one on, so that a plan that is made again is the same.
+        self.next, self.planned = self.memory.copy(), -1
+        self.candidates = self.next[: 2 * (PLAYED + ADDED)].reshape(-1, 2)
+        self.marks = self.next[2 * (PLAYED + ADDED) :][:3]
+        self.pairs_played, self.pairs_tested = self.next[-6:-3], self.next[-3:]
+        needed = min(max(FARTHER * self.c / problem.eps, FARTHER * self.least), self.most)
+        steps = np.geomspace(self.least, needed, PLAYED + 1)[1:]
+        self.candidates[:PLAYED] = [(self._nearest(lam), self.spread) for lam in steps]
+        self.memory[:] = self.next
+
+    # -- the λ -------------------------------------------------------------------------------------------------------
+
+    def _limits(self) -> tuple[float, float]:
+        """The smallest and the largest λ that are needed, or can be had."""
+        spread = self.problem.return_spread
+        if spread == 0:
+            return 1.0, 1.0
+        longest = LARGEST_REACH / spread * _INSIDE
+        return min(self.c / self.spread, longest / FARTHER), longest
+
+    def _nearest(self, lam: float) -> float:
+        """The λ itself or, where only some were declared, the nearest of those."""
+        if self.problem.lams is None:
+            return float(lam)
+        return self.problem.lams[int(np.argmin(np.abs(np.log(self.problem.lams) - math.log(lam))))]
+
+    def _between(self, below: float, above: float) -> float | None:
+        """A λ in the middle; None if there is none."""
+        middle = self._nearest(math.sqrt(below * above))
+        return middle if below * (1 + 1e-9) < middle < above * (1 - 1e-9) else None
+
+    def planner(self, lam: float) -> KL:
+        """The method at β = -λ; of large problems not all are kept."""
+        found = self.planners.pop(lam, None)
+        if found is None:
+            found = KL(self.problem.at(-lam, self.problem.eps * (1 - CELL_SHARE)), self.sampling, self.seed)
+            found.memory = self.pairs_played
+            if len(self.planners) >= self.kept:
+                self.planners.pop(next(iter(self.planners)))  # the one that was not used for longest
+        self.planners[lam] = found
+        return found
+
+    def _node(self, lam: float, claim: Bounds | Claim, test: str | None) -> Node:
+        """Bounds at one λ, counted from the smallest return, with room for the subtraction."""
+        room = ULPS * (abs(self.lowest) + abs(claim.lower) + abs(claim.upper))
+        lower, upper = claim.lower - self.lowest - room, claim.upper - self.lowest + room
+        # What cannot be computed says nothing.
+        lower, upper = max(0.0, lower) if lower == lower else 0.0, upper if upper < self.spread else self.spread
+        return Node(lam, lower, max(0.0, upper), claim.gap if claim.gap >= 0 else math.inf, test)
+
+    def _evaluate(self, counts: Counts, policy: np.ndarray, lam: float, *, pairs: bool = False) -> Node:
+        """What is known of a policy at one λ."""
+        claim = self.planner(lam).bounds_of(counts, policy, pairs=pairs)
+        return self._node(lam, claim, claim.test)
+
+    # -- certificates ------------------------------------------------------------------------------------------------
+
+    def claim(self, counts: Counts, plan: Plan) -> EVaRClaim:
+        """What is certified of the candidate of a plan."""
+        return self.bounds_of(counts, plan.policy)
+
+    def bounds_of(self, counts: Counts, policy: np.ndarray) -> EVaRClaim:
+        """What is certified of any policy ``(steps, S)``."""
+        return self._test(counts, policy)[0].claim(self.lowest)
+
+    def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
+        """Bounds on the EVaR of any policy ``(steps, S)``; they hold together with all claims.
+
+        From above it is the bound of the module's docstring with no other policy to choose from.
+        """
+
+        def evaluate(lam: float, _: bool) -> Node:
+            lower, upper = self.planner(lam).interval_of(counts, policy)
+            return self._node(lam, Bounds(lower, upper, upper - lower), None)
+
+        lower, upper, *_ = self._halved(evaluate, 0.0)[0].claim(self.lowest)
+        return lower, upper
+
+    def _test(self, counts: Counts, policy: np.ndarray, *, hopeful: bool = False) -> tuple[Tail, Node | None]:
+        """Whether the gap of a policy is at most ε, as far as cells are concerned; the node where it is not, if any."""
+
+        def evaluate(lam: float, pairs: bool) -> Node:
+            return self._evaluate(counts, policy, lam, pairs=pairs)
+
+        return self._halved(evaluate, self.problem.eps, hopeful=hopeful)
+
+    def _halved(
+        self, evaluate: Callable[[float, bool], Node], eps: float, *, hopeful: bool = False
+    ) -> tuple[Tail, Node | None]:
+        """Halve cells until the gap is at most ``eps`` or hardly depends on their width; the node where it is not, if any.
+
+        ``hopeful``: stop where it fails for certain.
+        """
+        nodes = self._climbed(evaluate, CELL_SHARE * max(eps, self.spread * CELL_SHARE**2))
+        tried: set[float] = set()
+        while True:
+            tail = self._tail(nodes)
+            gap, below, above = self._worst(tail)
+            if gap <= eps:
+                return tail, None
+            blamed = max((node for node in (below, above) if node is not None), key=tail.own)
+            own = tail.own(blamed)
+            if not own <= eps * (1 - CELL_SHARE) or gap - own <= CELL_SHARE * own:
+                if blamed.lam not in tried:
+                    tried.add(blamed.lam)
+                    nodes[blamed.lam] = evaluate(blamed.lam, True)
+                    continue
+                if hopeful or gap - own <= CELL_SHARE * own:
+                    return tail, blamed
+            added = self._inside(below, above)
+            if added is None or len(nodes) >= MOST_NODES:
+                return tail, blamed
+            nodes[added] = evaluate(added, False)
+
+    def _tail(self, nodes: dict[float, Node]) -> Tail:
+        return Tail(self.alpha, self.spread, [nodes[lam] for lam in sorted(nodes)])
+
+    def _climbed(self, evaluate: Callable[[float, bool], Node], rise: float) -> dict[float, Node]:
+        """A few nodes, and more where the policy's own EVaR is attained, until its bound rises by no more than ``rise``."""
+        nodes = {float(lam): evaluate(float(lam), False) for lam in self.candidates[:PLAYED:3, 0]}
+        while True:
+            tail = self._tail(nodes)
+            best = max(range(len(tail.nodes)), key=lambda i: tail.attained(tail.nodes[i]))
+            below, node, above = [None, *tail.nodes, None][best : best + 3]
+            looked = [lam for lam in (self._inside(below, node), self._inside(node, above)) if lam is not None]
+            nodes |= {lam: evaluate(lam, False) for lam in looked}
+            if not self._tail(nodes).lower - tail.lower > rise or len(nodes) >= MOST_NODES:
+                return nodes
+
+    def _worst(self, tail: Tail) -> tuple[float, Node | None, Node | None]:
+        """The largest gap, and the nodes between which it comes about."""
+        worst: tuple[float, Node | None, Node | None] = (-1.0, None, None)
+        neighbours = [None, *tail.nodes, None]
+        for i, (node, begin, end) in enumerate(tail.cells):
+            (_, downwards), (_, upwards) = tail.below(node, begin), tail.above(node, end)
+            if downwards > worst[0]:
+                worst = downwards, neighbours[i], node
+            if upwards > worst[0]:
+                worst = upwards, node, neighbours[i + 2]
+        return worst
+
+    def _inside(self, below: Node | None, above: Node | None) -> float | None:
+        """Where to look next between two nodes, or beyond the last one."""
+        if above is not None:
+            return self._between(self.least if below is None else below.lam, above.lam)
+        assert below is not None
+        farther = self._nearest(min(below.lam * FARTHER, self.most))
+        return farther if farther > below.lam * (1 + 1e-9) else None
+
+    # -- play --------------------------------------------------------------------------------------------------------
+
+    def plan(self, counts: Counts, round: int) -> Plan:
+        """Bounds, candidate and what to play next, from the counts."""
+        if self.planned in (-1, counts.episodes):
+            self.next[:] = self.memory
+        else:
+            self.memory[:] = self.next
+        self.planned = counts.episodes
+        lam, plan = self._leader(counts, round)
+        node, eps = self._node(lam, plan.bounds, RATIO), self.problem.eps
+        lower, behaviour = max(0.0, node.lower - self.c / lam * (1 + 4 * ULPS)), plan.behaviour
+        failed, then, upper = self.marks
+        leads = node.gap <= eps * (1 - CELL_SHARE)
+        if leads and failed > 0 and self._fails(counts, plan.policy, float(failed), lower):
+            behaviour, leads = self._answer(counts, plan, node, float(failed), round), False
+        if not (leads or counts.episodes >= TEST_GROWTH * then):
+            lowest, highest = self.lowest + lower, max(self.lowest + lower, float(upper))
+            return Plan(plan.policy, Bounds(lowest, highest, highest - lowest), behaviour)
+        tail, blamed = self._test(counts, plan.policy, hopeful=leads)
+        claim = tail.claim(self.lowest)
+        self.marks[1:] = counts.episodes, min(upper, claim.upper)
+        if blamed is not None:
+            self._check_within_reach(tail, blamed)
+            self.marks[0] = blamed.lam
+            self._remember(blamed)
+            if leads:
+                behaviour = self._answer(counts, plan, node, blamed.lam, round)
+        return Plan(plan.policy, Bounds(*claim[:3]), behaviour)
+
+    def _leader(self, counts: Counts, round: int) -> tuple[float, Plan]:
+        """The λ with the largest optimistic h, and the plan there.
+
+        Bounds of earlier plans still hold, so only the λ that looks best is planned again, until it stays the best.
+        """
+        fresh: dict[int, Plan] = {}
+        while True:
+            best = int(np.argmax(self._heights(self.candidates)))
+            lam = float(self.candidates[best, 0])
+            if best in fresh:
+                return lam, fresh[best]
+            fresh[best] = self.planner(lam).plan(counts, round)
+            self.candidates[best, 1] = min(self.candidates[best, 1], self._node(lam, fresh[best].bounds, RATIO).upper)
+
+    def _fails(self, counts: Counts, policy: np.ndarray, lam: float, lower: float) -> bool:
+        """Whether the candidate fails again where one failed before; pairs are asked now and then."""
+        limit = self.problem.eps * (1 - CELL_SHARE)
+        node = self._evaluate(counts, policy, lam)
+        surplus = node.upper - self.c / lam - lower
+        if min(node.gap, surplus) <= limit:
+            return False
+        if not _pairs_due(self.pairs_tested, counts.episodes, node.gap, limit):
+            return True
+        paired = self._evaluate(counts, policy, lam, pairs=True)
+        self.pairs_tested[:] = counts.episodes, paired.gap, node.gap
+        return not paired.gap <= limit
+
+    def _answer(self, counts: Counts, plan: Plan, leader: Node, failed: float, round: int) -> Behaviour:
+        """What to play when a candidate is good enough at the leading λ but not where it ``failed``: its challenger there.
+
+        In every second round it is the leader's own policy, until its value is known well enough: it may lead only because
+        nobody has looked. Afterwards no λ that promises less can fail.
+        """
+        if round % 2 == 0 and not leader.upper - leader.lower <= self.problem.eps * (1 - CELL_SHARE):
+            return plan.behaviour
+        planner = self.planner(failed)
+        planner.bounds_of(counts, plan.policy, pairs=False)
+        return planner.challenger(round)
+
+    def _remember(self, node: Node) -> None:
+        """A λ where a test failed is a candidate for play, instead of the one that is least promising."""
+        added = self.candidates[PLAYED:]
+        known = np.flatnonzero(self.candidates[:, 0] == node.lam)
+        if known.size:
+            self.candidates[known[0], 1] = min(self.candidates[known[0], 1], node.upper)
+            return
+        added[int(np.argmin(self._heights(added)))] = node.lam, node.upper
+
+    def _heights(self, candidates: np.ndarray) -> np.ndarray:
+        """h of candidates, as far as is known; that of a place without one is the smallest."""
+        lams, uppers = candidates.T
+        return np.where(lams > 0, uppers - self.c / np.where(lams > 0, lams, 1.0), -np.inf)
+
+    def _check_within_reach(self, tail: Tail, blamed: Node) -> None:
+        """Refuse an ε that no amount of data reaches, because exponents are limited."""
+        last, eps = tail.nodes[-1], self.problem.eps
+        if blamed.lam != last.lam or last.lam < self._nearest(self.most):
+            return
+        attainable = max(tail.below(node, begin)[0] for node, begin, _ in tail.cells)
+        attainable = max([attainable, *(tail.above(node, end)[0] for node, _, end in tail.cells[:-1])])
+        beyond = min(self.c / last.lam, last.lower - attainable)
+        if beyond > eps:
+            raise InvalidProblemError(
+                f"eps={eps:g} cannot be certified at alpha={self.alpha:g}: λ is limited to {last.lam:.4g}, where λ times "
+                f"the range of the return is {LARGEST_REACH:g}, and what lies beyond costs {beyond:.4g}. Give a larger eps "
+                "or alpha, or a narrower range of rewards"
+            )
+
+
+def _range_of(problem: Problem) -> tuple[float, float]:
+    """The smallest return that is possible, and how far the largest is from it; both on the safe side."""
+    low, high = (Fraction(reward) * problem.horizon for reward in problem.reward_range)
+    if problem.return_range is not None:
+        least, most = map(Fraction, problem.widened_return_range)
+        low, high = max(low, least), min(high, most)
+    lowest, spread = float(low), float(high - low)
+    lowest = lowest if Fraction(lowest) <= low else math.nextafter(lowest, -math.inf)
+    return lowest, max(0.0, spread) * (1 + 2 * ULPS) + 2 * ULPS * abs(lowest)

@@ -1,0 +1,311 @@
+r"""The gap certificate: how much better than the candidate any policy can be, given that every kernel is in its ball.
+
+Bounding the optimal value and the candidate's value separately pays for the uncertainty that both share. Here the ratio
+is bounded directly, backwards from :math:`\rho_{H+1}=1`: :math:`\rho_h\ge Z^\star_h/Z^{\hat\pi}_h` for
+:math:`\beta>0`, :math:`\rho_h\ge Z^{\hat\pi}_h/Z^\star_h` for :math:`\beta<0`, and
+
+.. math:: \rho_h(s) = \min\big\{\text{plain},\ \max\big(1,\ \text{same},
+          \ \max_{a\ne\hat\pi(s)}\min(\text{dev}_1(a),\text{dev}_2(a))\big)\big\}.
+
+*same*: the optimal action is the candidate's. Then the ratio is an average of the next :math:`\rho` under weights
+:math:`q\,w` with :math:`q` in the ball and :math:`w=e^{\beta r(s,a,s')}z`, where :math:`z` is :math:`Z^{\hat\pi}` for
+:math:`\beta>0` and :math:`Z^\star` for :math:`\beta<0`, known up to a box. (Without the factor :math:`e^{\beta r}` this is
+false as soon as rewards depend on the next state.)
+
+*dev*: it is another action :math:`a`. dev1 divides the optimistic value of one by the pessimistic value of the other; dev2
+uses that successors which both share have one and the same :math:`z`, by enumerating the corners
+:math:`z_y\in\{lo_y,\kappa_y\}` of up to three shared successors.
+
+**Never a NaN.** A bound on a ratio that could not be computed is infinite: comparisons are written so that anything that is
+not a number falls there, and nothing is dropped by a ``>`` that a NaN fails.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import inlined, inner
+from entropic_bpi.methods.kl.ball import WHOLE_SIMPLEX, kl_extreme, kl_extremum
+from entropic_bpi.methods.kl.records import MAX_SHARED, Box, Deviation, Place, PlanConstants, Scratch
+from entropic_bpi.problem.counts import CountArrays
+from entropic_bpi.problem.problem import Frame, reward_step
+
+__all__ = [
+    "SAME_TOLERANCE",
+    "action_weight",
+    "deviation_ratio",
+    "keep_largest",
+    "ratio_of",
+    "row_extreme",
+    "same_ratio",
+    "slot_value",
+    "slot_weight",
+]
+
+# Relative precision of the search for `same`, and its length at most; its upper end is kept, so a coarse one is safe.
+SAME_TOLERANCE = 1e-4
+SAME_ITERATIONS, TANGENTS = 100, 12
+# Not worth a search: this close to 1 the difference is rounding.
+NEGLIGIBLE = 1e-12
+QUOTIENT_ROUNDING = 1e-15
+
+
+@inlined
+def action_weight(frame: Frame, rules: PlanConstants, place: Place, a: int) -> float:
+    """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
+    if rules.gain.size == 0 or (frame.artificial and place.h == 0):
+        return 1.0
+    return rules.gain[reward_step(frame, rules.gain, place.h), place.s, a]
+
+
+@inlined
+def ratio_of(sign: float, optimistic: float, pessimistic: float) -> float:
+    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing."""
+    top, bottom = (optimistic, pessimistic) if sign > 0 else (pessimistic, optimistic)
+    return top / bottom if bottom > 0.0 and top < np.inf else np.inf
+
+
+@inlined
+def slot_weight(rules: PlanConstants, ledger: CountArrays, step: int, slot: int, upper: bool) -> float:
+    """e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of what the reward may be."""
+    if ledger.low.shape[0] == 0:
+        return 1.0
+    t = step if ledger.low.shape[0] > 1 else 0
+    reward = ledger.high[t, slot] if upper == (rules.beta > 0.0) else ledger.low[t, slot]
+    return math.exp(rules.beta * rules.factor[step] * (reward - rules.shift))
+
+
+@inlined
+def slot_value(rules: PlanConstants, ledger: CountArrays, step: int, slot: int, after: float, upper: bool) -> float:
+    """e^{βr} of a slot times ``after``, the larger (``upper``) or smaller end, within what returns are declared to be."""
+    value = slot_weight(rules, ledger, step, slot, upper) * after
+    return min(value, rules.top[step]) if upper else max(value, rules.bottom[step])
+
+
+@inlined
+def row_extreme(
+    rules: PlanConstants, ledger: CountArrays, row: int, f: np.ndarray, sign: float, scratch: Scratch
+) -> float:
+    """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
+    begin, size = ledger.begin[row], ledger.used[row]
+    tally = ledger.tally[begin : begin + size]
+    return kl_extreme(tally, f, size, ledger.visits[row], rules.radius[row], sign, rules.tolerance, scratch.work)
+
+
+@inner
+def _tilted_excess(
+    rules: PlanConstants, ledger: CountArrays, row: int, lam: float, guess: float, scratch: Scratch
+) -> tuple[float, float, float]:
+    """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere.
+
+    With it how steeply it falls with λ, which is the mean of w under the q that attains it; and the solver's own w.
+    """
+    begin, size, n = ledger.begin[row], ledger.used[row], ledger.visits[row]
+    rho, high, low, f = scratch.work[2], scratch.work[3], scratch.work[4], scratch.work[5]
+    for j in range(size):
+        excess = rho[j] - lam
+        f[j] = excess * (high[j] if excess > 0.0 else low[j])
+    tally = ledger.tally[begin : begin + size]
+    value, nu, solved = kl_extremum(tally, f, size, n, rules.radius[row], 1.0, rules.tolerance, scratch.work, guess)
+    steep, rest, top, heaviest = 0.0, 1.0, -np.inf, 0.0
+    for j in range(size):
+        weight = high[j] if rho[j] > lam else low[j]
+        if f[j] > top:
+            top, heaviest = f[j], weight
+        if tally[j] > 0 and f[j] < nu:
+            q = tally[j] / n * ((nu - value) / (nu - f[j]) if nu < np.inf else 1.0)
+            steep += q * weight
+            rest -= q
+    return value, steep + max(rest, 0.0) * heaviest, solved
+
+
+@inner
+def same_ratio(
+    rules: PlanConstants,
+    ledger: CountArrays,
+    row: int,
+    step: int,
+    box: Box,
+    floor: float,
+    ceiling: float,
+    scratch: Scratch,
+) -> float:
+    """Largest average of the next ρ under weights q w, w within the box of Z times e^{βr}.
+
+    Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned.
+    """
+    begin, size = ledger.begin[row], ledger.used[row]
+    largest = 1.0
+    for j in range(size):
+        largest = max(largest, box.rho[ledger.successor[begin + j]])
+    if largest <= floor or ceiling <= floor:
+        return floor
+    if largest < 1.0 + NEGLIGIBLE or size == 1 or ledger.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX:
+        return min(largest, ceiling)
+    rho, high, low = scratch.work[2], scratch.work[3], scratch.work[4]
+    heaviest = 0.0
+    for j in range(size):
+        y = ledger.successor[begin + j]
+        rho[j] = box.rho[y]
+        high[j] = slot_value(rules, ledger, step, begin + j, box.high[y], True)
+        low[j] = slot_value(rules, ledger, step, begin + j, box.low[y], False)
+        heaviest = max(heaviest, high[j])
+    # Only quotients of weights matter: near 1 their products with ρ cannot overflow. A power of two rounds nothing.
+    unit = math.ldexp(1.0, -math.frexp(heaviest)[1])
+    for j in range(size):
+        high[j] *= unit
+        low[j] *= unit
+    # The excess is convex and decreasing in λ: from the left its tangent's root is on the unsafe side, by little, and beyond
+    # how steep it is says how far the root can be. An end counts as safe only if its own computed value says so.
+    left, right = floor, min(largest, ceiling)
+    value, steep, w = _tilted_excess(rules, ledger, row, left, 0.0, scratch)
+    if value <= 0.0:
+        return left
+    margin, right_value = 0.1 * rules.same_tolerance, np.inf
+    for _ in range(TANGENTS):
+        lam = left + value / steep
+        lam += margin * (lam - 1.0)
+        lam = lam if lam < right else right
+        further, steep, w = _tilted_excess(rules, ledger, row, lam, w, scratch)
+        if further <= 0.0:
+            if -further <= rules.same_tolerance * steep * (lam - 1.0):
+                return lam
+            right, right_value = lam, further
+            break
+        if lam == right:
+            return right
+        left, value, margin = lam, further, 2.0 * margin
+    # Where that was not enough, the chord's root, which is on the safe side, and the middle in turn.
+    for iteration in range(SAME_ITERATIONS):
+        if right - left <= rules.same_tolerance * (right - 1.0):
+            break
+        chord = iteration % 2 == 0 and right_value < 0.0 and value < np.inf
+        share = value / (value - right_value) if chord else 0.5
+        lam = left + (right - left) * min(max(share, 1e-3), 0.999)
+        further, steep, w = _tilted_excess(rules, ledger, row, lam, w, scratch)
+        if further <= 0.0:
+            right, right_value = lam, further
+        else:
+            left, value = lam, further
+    return right
+
+
+@inner
+def _tally_of(ledger: CountArrays, row: int, y: int) -> int:
+    """Visits of ``row`` that went to state ``y``, over all of its slots."""
+    total = 0
+    for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+        if ledger.successor[j] == y:
+            total += ledger.tally[j]
+    return total
+
+
+@inner
+def _share_states(ledger: CountArrays, deviation: Deviation, elsewhere: int, scratch: Scratch) -> int:
+    """The states that both rows were seen to reach, at most ``MAX_SHARED``: the likeliest first, then the lowest.
+
+    Chosen by the counts alone, so that whoever checks the certificate chooses the same.
+    """
+    count = 0
+    top, bottom = deviation.top, deviation.bottom
+    top_n, bottom_n = float(ledger.visits[top]), float(ledger.visits[bottom])
+    for i in range(ledger.begin[top], ledger.begin[top] + ledger.used[top]):
+        y = ledger.successor[i]
+        if ledger.tally[i] == 0 or y == elsewhere:
+            continue
+        known = False
+        for c in range(count):
+            known = known or scratch.shared[c] == y
+        bottom_tally = 0 if known else _tally_of(ledger, bottom, y)
+        if bottom_tally > 0:
+            score = min(_tally_of(ledger, top, y) * bottom_n, bottom_tally * top_n)
+            count = keep_largest(scratch.shared, scratch.scores, count, y, score)
+    return count
+
+
+@inner
+def keep_largest(shared: np.ndarray, scores: np.ndarray, count: int, y: int, score: float) -> int:
+    """Keep the states with the largest scores, of equal ones the lowest; the new count."""
+    place = count
+    while place > 0 and (score > scores[place - 1] or (score == scores[place - 1] and y < shared[place - 1])):
+        place -= 1
+    if place == MAX_SHARED:
+        return count
+    count = min(count + 1, MAX_SHARED)
+    for c in range(count - 1, place, -1):
+        shared[c], scores[c] = shared[c - 1], scores[c - 1]
+    shared[place], scores[place] = y, score
+    return count
+
+
+@inner
+def _set_corner(
+    rules: PlanConstants, ledger: CountArrays, deviation: Deviation, y: int, z: float, value: float, scratch: Scratch
+) -> None:
+    """Give state ``y`` the value ``z`` below and ``value`` above, in all of its slots."""
+    step, above, below = deviation.step, scratch.work[2], scratch.work[3]
+    begin = ledger.begin[deviation.top]
+    for i in range(ledger.used[deviation.top]):
+        if ledger.successor[begin + i] == y:
+            above[i] = slot_weight(rules, ledger, step, begin + i, True) * value
+    begin = ledger.begin[deviation.bottom]
+    for j in range(ledger.used[deviation.bottom]):
+        if ledger.successor[begin + j] == y:
+            below[j] = slot_weight(rules, ledger, step, begin + j, False) * z
+
+
+@inner
+def _ceiling(rules: PlanConstants, ledger: CountArrays, deviation: Deviation, box: Box, y: int) -> float:
+    """What caps ρz in state ``y``: also what returns are declared to be, less the smallest reward on the way there.
+
+    One number for all slots of the state, so that the value has one kink in z.
+    """
+    top, least = rules.top[deviation.step], np.inf
+    if top < np.inf:
+        for i in range(ledger.begin[deviation.top], ledger.begin[deviation.top] + ledger.used[deviation.top]):
+            if ledger.successor[i] == y:
+                least = min(least, slot_weight(rules, ledger, deviation.step, i, True))
+        return min(box.cap[y], top / least * (1.0 + QUOTIENT_ROUNDING))
+    return box.cap[y]
+
+
+@inner
+def deviation_ratio(
+    rules: PlanConstants, ledger: CountArrays, deviation: Deviation, box: Box, limit: float, scratch: Scratch
+) -> float:
+    """dev2: the largest gain (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
+
+    Stops at ``limit``, the ratio that is known already.
+    """
+    top, bottom, step = deviation.top, deviation.bottom, deviation.step
+    above, below = scratch.work[2], scratch.work[3]
+    for i in range(ledger.used[top]):
+        slot = ledger.begin[top] + i
+        y = ledger.successor[slot]
+        above[i] = slot_value(rules, ledger, step, slot, min(box.cap[y], box.rho[y] * box.high[y]), True)
+    for j in range(ledger.used[bottom]):
+        slot = ledger.begin[bottom] + j
+        below[j] = slot_value(rules, ledger, step, slot, box.low[ledger.successor[slot]], False)
+    count = _share_states(ledger, deviation, box.rho.size - 1, scratch)
+    worst = 0.0
+    for corner in range(1 << count):
+        repeated = False
+        for c in range(count):
+            y = scratch.shared[c]
+            cap = _ceiling(rules, ledger, deviation, box, y)
+            kink = max(box.low[y], min(box.high[y], cap / box.rho[y]))
+            raised = corner >> c & 1 == 1
+            z = kink if raised else box.low[y]
+            repeated = repeated or (raised and kink == box.low[y])
+            _set_corner(rules, ledger, deviation, y, z, min(cap, box.rho[y] * z), scratch)
+        if repeated:
+            continue
+        most = row_extreme(rules, ledger, top, above, 1.0, scratch)
+        least = row_extreme(rules, ledger, bottom, below, -1.0, scratch)
+        ratio = deviation.gain * most / least if least > 0.0 else np.inf
+        if not ratio < limit:
+            return limit
+        worst = max(worst, ratio)
+    return worst

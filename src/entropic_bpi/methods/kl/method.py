@@ -1,0 +1,583 @@
+r"""Our method: optimistic and pessimistic planning over exact KL balls, and the gap certificate.
+
+**Event.** Every row of the kernel whose transitions matter lies in the ball :math:`\{q: n\,\mathrm{KL}(\hat p,q)\le
+\log(P/\delta)+R_{mix}(N)\}` at all times with probability :math:`1-\delta` (:mod:`entropic_bpi.methods.kl.rates`), where
+:math:`P` is the number of such rows: more than one possible successor, reachable under the declared successors, and at a
+step where what follows can depend on the next state. The event is about transitions only, so whatever is concluded from
+it holds for every β, every ε, every policy and every known reward at once. Where rewards are random it gets half of δ, and
+the other half is for their laws, at the one β of the problem (``entropic_bpi.methods.kl.rewards``).
+
+**Declared returns.** From a state where somebody can be after h steps, the return lies between :math:`R_{low}-h\cdot high`
+and :math:`R_{high}-h\cdot low`, by the Markov property, so :math:`e^{\beta r}Z_{h+1}` is cut at these ends wherever it is
+used (``slot_value``). The bounds then hold for the states where somebody can be, which is
+all that the induction needs.
+
+**Plan.** Backwards over the steps, with max and min over the balls: optimistic :math:`U^o=e^{\beta r}\max qZ^o`
+(min for :math:`\beta<0`), pessimistic :math:`U^p` the other way round. :math:`Z^o=\mathrm{best}_a U^o` bounds the optimum,
+:math:`Z^p=U^p(\hat\pi)` bounds the candidate :math:`\hat\pi`. The gap between them is bounded by
+:mod:`entropic_bpi.methods.kl.gap`. Two candidates are tried: the policy with the best pessimistic value, and the one that
+minimises the gap bound state by state. Stop when :math:`\log\rho_1(s_1)\le|\beta|\varepsilon` for either. Now and then,
+and when it may decide, a second test is tried, which takes longer and is often far sharper
+(:mod:`entropic_bpi.methods.kl.pairs`).
+
+**Play.** Alternate between the policy greedy for :math:`Z^o` and the challenger: follow the candidate to the first place
+where another action might be better, play that action, and go on greedily. Candidate and places are those of the second test
+the last time that it was tried, because it knows better what is still open.
+
+**Small β.** :math:`|V_\beta-V_{\beta'}|\le|\beta-\beta'|\,(\text{range of the return})^2/8` for every policy, by
+Hoeffding's lemma. Below :math:`|\beta|\cdot\text{range}=10^{-5}`, where :math:`Z=1+O(\beta)` would lose digits, bounds
+are computed at that β and widened by the difference; at :math:`\beta=0` this costs about a millionth of the range.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import prange
+
+from entropic_bpi.compile.decorators import compiled, inlined, inner, parallel
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.kl.ball import TOLERANCE
+from entropic_bpi.methods.kl.gap import SAME_TOLERANCE
+from entropic_bpi.methods.kl.pairs import occupied_states, pair_ratio
+from entropic_bpi.methods.kl.rates import reached
+from entropic_bpi.methods.kl.records import Candidate, Optimism, Place, PlanConstants, Scratch, Trial, new_scratch
+from entropic_bpi.methods.kl.rewards import RewardBounds
+from entropic_bpi.methods.kl.states import (
+    GIVEN,
+    PESSIMISTIC_BEST,
+    ROUNDING,
+    SMALLEST_GAP,
+    backup,
+    candidate_state,
+    optimistic_state,
+    refresh_radii,
+)
+from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
+from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at
+from entropic_bpi.sources.simulator import Kernel, Simulator, play_episode
+from entropic_bpi.tools.checks import check_reach
+from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
+
+__all__ = ["KL", "planning_beta"]
+
+SMALLEST_EXPONENT = 1e-5
+# Rounding of the exponents βr, relative, added on the safe side.
+EXPONENT_ROUNDING = 1e-15
+ULPS = 1e-15
+# From this many (step, state, action) on, a plan uses several threads.
+_PARALLEL_PLACES = 60_000
+_PARTS = 16
+
+# The round in which a given policy is evaluated, and how far the solvers go then.
+FINAL_ROUND = -1
+CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
+CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
+# When the pair certificate is computed: after this growth of the episodes, or this close to ε by what is expected of it.
+PAIRS_GROWTH, PAIRS_CLOSE = 1.2, 1.1
+# It leads the challenger if its gap was so much smaller.
+PAIRS_LEAD = 0.99
+# For this many places (step and state), where it asks to turn is kept until it is computed again.
+MOST_REMEMBERED = 1_000_000
+# How much larger, relatively, its gap may become when solvers converge: they may move mass in another way.
+PAIRS_ROOM = 1e-4
+# What a certificate's gap may come from. The pair certificate takes longer to check: it must be better by this share.
+RATIO, PAIRS = "ratio", "pairs"
+WORTH_PAIRS = 1e-3
+
+
+@inner
+def _extend(frame: Frame, h: int, values: np.ndarray, largest: bool) -> None:
+    """Fill the column "elsewhere" of step ``h`` with the extreme over the reachable states."""
+    extreme = -np.inf if largest else np.inf
+    for i in range(frame.first_state[h], frame.first_state[h + 1]):
+        value = values[h, frame.states[i]]
+        extreme = max(extreme, value) if largest else min(extreme, value)
+    values[h, -1] = extreme
+
+
+def _claim_of(
+    frame: Frame, rules: PlanConstants, optimism: Optimism, plan: Candidate, ratio: float
+) -> tuple[float, float, float]:
+    """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards; infinite: none."""
+    pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
+    best, worst = optimism.z[0, frame.start], plan.z[0, frame.start]
+    upper = math.log(best) / rules.beta + pad if 0.0 < best < np.inf else np.inf
+    lower = math.log(worst) / rules.beta - pad if 0.0 < worst < np.inf else -np.inf
+    gap = math.log(ratio) / abs(rules.beta) + pad if 1.0 <= ratio < np.inf else np.inf
+    return lower, upper, min(gap, upper - lower)
+
+
+def _pairs_due(memory: np.ndarray, episodes: int, gap: float, eps: float) -> bool:
+    """Whether the pair certificate may decide, or was not asked for long; asked again about the same counts, it is.
+
+    ``memory`` begins with when it was computed last, its gap, and the gap certificate's then: the two fall together.
+    """
+    then, pairs, ratio = float(memory[0]), float(memory[1]), float(memory[2])
+    if gap <= eps:
+        return False
+    if episodes == then or episodes >= PAIRS_GROWTH * then:
+        return True
+    return pairs < np.inf and gap < np.inf and pairs * float(gap) <= PAIRS_CLOSE * eps * ratio
+
+
+def _first_kind_of(round: int) -> int:
+    """Which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
+    if round == FINAL_ROUND:
+        return GIVEN
+    return SMALLEST_GAP if round // 2 % 2 else PESSIMISTIC_BEST
+
+
+_claim, _due, _first_kind = inner(_claim_of), inner(_pairs_due), inner(_first_kind_of)
+
+
+@inlined
+def _layer(scratch: Scratch, part: int) -> Scratch:
+    return Scratch(
+        scratch.work[part], scratch.pessimistic[part], scratch.bounds[part], scratch.shared[part], scratch.scores[part]
+    )
+
+
+def _plan_all(
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    optimism: Optimism,
+    plans: tuple[Candidate, Candidate],
+    scratch: Scratch,
+    round: int,
+) -> tuple[float, float, float, int, int]:
+    """Plan everything; the claim, which candidate it is about, and which one was evaluated last.
+
+    The states of a step are planned in as many parts as there are layers of scratch, by several threads or by one.
+    """
+    refresh_radii(rules, ledger)
+    parts = scratch.work.shape[0]
+    for h in range(frame.steps - 1, -1, -1):
+        begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
+        for part in prange(parts):
+            own = _layer(scratch, part)
+            for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
+                optimistic_state(frame, rules, ledger, optimism, Place(h, frame.states[i]), own)
+        _extend(frame, h, optimism.z, rules.sign > 0)
+    kind = claimed = _first_kind(round)
+    lower, upper, gap = -np.inf, np.inf, np.inf
+    for turn in range(2):
+        # A record goes into a ``prange`` only if it was made here, and only if it holds no other.
+        plan, twin = Candidate(*plans[kind % 2]), Candidate(*plans[1 - kind % 2])
+        for h in range(frame.steps - 1, -1, -1):
+            begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
+            for part in prange(parts):
+                own = _layer(scratch, part)
+                trial = Trial(plan, twin, kind, turn == 1)
+                for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
+                    candidate_state(frame, rules, ledger, optimism, trial, Place(h, frame.states[i]), own)
+            _extend(frame, h, plan.z, rules.sign < 0)
+            _extend(frame, h, plan.high, True)
+            _extend(frame, h, plan.rho, True)
+        claim = _claim(frame, rules, optimism, plan, plan.rho[0, frame.start])
+        if claim[2] < gap:
+            claimed = kind
+            lower, upper, gap = claim
+        if reached(gap, rules.eps) or kind == GIVEN:
+            break
+        kind = 1 - kind
+    return lower, upper, gap, claimed, kind if reached(gap, rules.eps) else 1 - kind
+
+
+@compiled
+def _value_optimistically(
+    frame: Frame, rules: PlanConstants, ledger: CountArrays, policy: np.ndarray, values: np.ndarray, scratch: Scratch
+) -> None:
+    """How good a given policy may be: fill ``values`` ``(steps + 1, S + 1)``, which has 1 after the last step."""
+    for h in range(frame.steps - 1, -1, -1):
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            place = Place(h, frame.states[i])
+            a = min(policy[h, place.s], actions_at(frame, h) - 1)
+            values[h, place.s] = backup(frame, rules, ledger, place, a, values[h + 1], rules.sign, scratch)
+        _extend(frame, h, values, rules.sign > 0)
+
+
+_plan_large = parallel(_plan_all)
+_plan_small = compiled(_plan_all)
+
+
+@compiled
+def _run_every(
+    kernel: Kernel,
+    rng: np.random.Generator,
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    sheets: tuple[Optimism, tuple[Candidate, Candidate], Scratch],
+    challenger: tuple[np.ndarray, np.ndarray],
+    remembered: bool,
+    last: int,
+    round: int,
+    spare: int,
+    history: np.ndarray,
+    memory: np.ndarray,
+    episodes: int,
+) -> tuple[int, int, int, int, int]:
+    """Play an episode, plan, test; once for each row of ``history``, or until the test passes or pairs are due.
+
+    The ``challenger`` is played if it is ``remembered`` from the pair certificate, otherwise that of the last candidate.
+    Returns the number of episodes played, which candidate the last claim is about, which one was evaluated last, and the
+    transition that was declared impossible, if any.
+    """
+    optimism, plans, scratch = sheets
+    claimed = last
+    for i in range(len(history)):
+        if ledger.end[0] + spare > ledger.successor.size:
+            return i, claimed, last, -1, -1
+        leading = rules.challenge and (round + i) % 2 == 1
+        policy, turn = challenger if remembered else (plans[last].policy, plans[last].turn)
+        behaviour = Behaviour(optimism.policy, policy, turn, leading)
+        row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
+        if row >= 0:
+            return i, claimed, last, row, successor
+        lower, upper, gap, claimed, last = _plan_small(frame, rules, ledger, optimism, plans, scratch, round + i + 1)
+        history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
+        if reached(gap, rules.eps) or _due(memory, episodes + i + 1, gap, rules.eps):
+            return i + 1, claimed, last, -1, -1
+    return len(history), claimed, last, -1, -1
+
+
+def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidate:
+    return Candidate(*(np.ones(shape) for _ in range(3)), *(np.zeros(choices, dtype=np.int64) for _ in range(2)))
+
+
+def planning_beta(problem: Problem) -> float:
+    """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
+    if problem.alpha is not None:
+        raise InvalidProblemError("this is about one risk parameter beta, and the entropic value at risk has many")
+    spread = problem.return_spread
+    exponent = abs(problem.beta) * spread
+    check_reach(problem.beta, exponent, "(range of the return)")
+    if exponent >= SMALLEST_EXPONENT:
+        return problem.beta
+    # Without a spread all returns are equal, and so are their values for every β.
+    return math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, problem.beta)
+
+
+class KL:
+    """Bounds from KL balls with the gap and the pair certificate; see the module's docstring.
+
+    Parameters
+    ----------
+    sampling : {"challenger", "optimistic"}
+    seed : int
+        For ties; 0 prefers the lowest action.
+    device : {"cpu", "gpu"}
+        Where plans are made.
+    """
+
+    options: ClassVar = {"sampling": ("challenger", "optimistic")}
+    events: ClassVar = ("E_cat", "E_bet")
+    proof: ClassVar = ("E_cat",)
+    unused: ClassVar[dict[str, tuple[str, ...]]] = {}
+    devices: ClassVar = ("cpu", "gpu")
+
+    def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
+        self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
+        self.planner: Any = None  # of the GPU, once there are counts
+        if device == "gpu" and problem.open_ended:  # the column of states not seen yet is not kept there
+            raise InvalidProblemError(
+                "device='gpu' is for known possible next states: declare successors=, or leave device='cpu'"
+            )
+        self.origin: object = None
+        self.frame = problem.frame
+        spread, beta = problem.return_spread, planning_beta(problem)
+        # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
+        self.bias = abs(beta - problem.beta) * spread * spread / 8
+        self.left_out = problem.tail[1] - problem.tail[0]
+        self.rules = self._rules(beta)
+        self.rewards = RewardBounds(problem, beta) if problem.random_rewards else None
+        shape = (problem.steps + 1, problem.n_states + 1)
+        choices = (problem.steps, problem.n_states)
+        self.optimism = Optimism(
+            np.ones(shape), np.empty((*choices, problem.n_actions)), np.zeros(choices, dtype=np.int64)
+        )
+        self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
+        self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PLACES
+        # See _pairs_due; then the policy and the turns of the challenger, if there is room for them.
+        places = problem.steps * problem.n_states
+        room = 2 * places if places <= MOST_REMEMBERED else 0
+        self.memory = np.concatenate([[-1.0, np.inf, np.inf], np.zeros(room)])
+
+    def plan(self, counts: Counts, round: int) -> Plan:
+        """Bounds, candidate and what to play next, from the counts."""
+        lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
+        if _pairs_due(self.memory, counts.episodes, gap, self.rules.eps):
+            (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
+        bounds = self.in_reward_units(lower, upper, gap)
+        return Plan(self.plans[kind].policy.copy(), bounds, self._behaviour(*self._challenger(), round))
+
+    def _behaviour(self, policy: np.ndarray, turn: np.ndarray, round: int) -> Behaviour:
+        leading = self.challenge and round % 2 == 1
+        return Behaviour(self.optimism.policy.copy(), policy.copy(), turn.copy(), leading)
+
+    def _with_pairs(
+        self, counts: Counts, claim: tuple[float, float, float], kind: int
+    ) -> tuple[tuple[float, float, float], int]:
+        """The claim and its candidate, or those of the pair certificate if its gap is smaller; both candidates are tried."""
+        gap, smallest, occupied = claim[2], np.inf, None
+        for tried in (kind, 1 - kind):
+            if occupied is not None and np.array_equal(*(plan.policy[occupied] for plan in self.plans)):
+                break  # the same policy wherever it can be
+            (lower, upper, apart), pairs = self._pair_claim(self.rules, counts, self.plans[tried])
+            if pairs is None:
+                break
+            apart *= 1.0 + PAIRS_ROOM
+            occupied, turn = pairs
+            if self.memory.size > 3 and (smallest == np.inf or tried == self.last):
+                self.memory[3:] = np.stack([self.plans[tried].policy, turn]).ravel()
+            smallest = min(smallest, apart)
+            if apart < claim[2]:
+                claim, kind = (lower, upper, apart), tried
+            if claim[2] <= self.rules.eps:
+                break
+        self.memory[:3] = counts.episodes, smallest, gap
+        return claim, kind
+
+    @property
+    def _remembered(self) -> bool:
+        """Whether the pair certificate knew better than the gap certificate, whose turns are new at every plan."""
+        return bool(self.memory.size > 3 and self.memory[1] < PAIRS_LEAD * self.memory[2])
+
+    def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
+        """The policy to follow and where to turn from it: by the last pair certificate, or by the last candidate's plan."""
+        if not self._remembered:
+            return self.plans[self.last].policy, self.plans[self.last].turn
+        # What a checkpoint says may be anything.
+        policy, turn = (
+            np.clip(self.memory[3:], -1, self.problem.n_actions - 1)
+            .astype(np.int64)
+            .reshape(2, self.problem.steps, self.problem.n_states)
+        )
+        return np.maximum(policy, 0), turn
+
+    def _pair_claim(
+        self, rules: PlanConstants, counts: Counts, plan: Candidate
+    ) -> tuple[tuple[float, float, float], tuple[np.ndarray, np.ndarray] | None]:
+        """What the pair certificate claims about a planned candidate; about which states, and where one turns from it there.
+
+        Neither states nor turns if there are too many pairs.
+        """
+        ratio, pairs = np.inf, None
+        # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
+        if self.problem.return_range is None:
+            self._fetch(counts)
+            sheets = self.frame, rules, self._ledger(counts), self.optimism, plan
+            occupied = occupied_states(*sheets)
+            if occupied is not None:
+                ratio, turn = pair_ratio(*sheets, occupied)
+                pairs = occupied, turn
+        return _claim_of(self.frame, rules, self.optimism, plan, ratio), pairs
+
+    def claim(self, counts: Counts, plan: Plan) -> Claim:
+        """The bounds of the candidate with all solvers converged."""
+        return self.bounds_of(counts, plan.policy)
+
+    def bounds_of(self, counts: Counts, policy: np.ndarray, *, pairs: bool = True) -> Claim:
+        """What is certified about any policy ``(steps, S)``, with all solvers converged; the pair test is asked, or not."""
+        rules, bounds = self._given(counts, policy)
+        if not pairs:
+            return self._rounded(bounds, RATIO)
+        paired = self._pair_claim(rules, counts, self.plans[GIVEN % 2])[0]
+        return (
+            self._rounded(paired, PAIRS)
+            if paired[2] < bounds[2] * (1.0 - WORTH_PAIRS)
+            else self._rounded(bounds, RATIO)
+        )
+
+    def challenger(self, round: int) -> Behaviour:
+        """What to play against the policy that was last asked about."""
+        given = self.plans[GIVEN % 2]
+        return self._behaviour(given.policy, given.turn, round)
+
+    def _rounded(self, claim: tuple[float, float, float], test: str) -> Claim:
+        """In the reward's units, with room for whoever checks it with other, equally careful roundings."""
+        lower, upper, gap = self.in_reward_units(*claim)
+        room = CLAIM_ROUNDING * self.problem.return_spread
+        return Claim(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room), test)
+
+    def _given(self, counts: Counts, policy: np.ndarray) -> tuple[PlanConstants, tuple[float, float, float]]:
+        """Plan for a given policy, with all solvers converged."""
+        rules = self.rules._replace(tolerance=CONVERGED, same_tolerance=SAME_CONVERGED)
+        self.plans[GIVEN % 2].policy[:] = policy
+        claim = self._plan(rules, counts, FINAL_ROUND)[:3]
+        self._fetch(counts)
+        return rules, claim
+
+    def _fetch(self, counts: Counts) -> None:
+        """What a GPU knows of its plan, for those who go on with it here."""
+        if self.planner is not None:
+            self.planner.fetch(self.optimism, self.plans)
+            refresh_radii(self.rules, counts.ledger)
+
+    def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
+        """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
+        problem, (rules, bounds) = self.problem, self._given(counts, policy)
+        lower = self._rounded(bounds, RATIO).lower
+        layer = Scratch(*(part[0] for part in new_scratch(rules, problem.n_actions, 1)))
+        values = np.ones((problem.steps + 1, problem.n_states + 1))
+        _value_optimistically(self.frame, rules, self._ledger(counts), policy, values, layer)
+        best = values[0, self.frame.start]
+        if not 0.0 < best < np.inf:
+            return lower, np.inf
+        pad = (ROUNDING * (problem.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
+        upper = self.in_reward_units(0.0, math.log(best) / rules.beta + pad, 0.0).upper
+        return lower, float(upper + CLAIM_ROUNDING * problem.return_spread)
+
+    def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
+
+        All of them hold together with the claim; where returns are declared, for the states where somebody can be.
+        """
+        self._given(counts, policy)
+        problem, frame, beta = self.problem, self.frame, self.rules.beta
+        bounds = np.full((2, problem.steps, problem.n_states), np.nan)
+        for h in range(problem.steps):
+            states = frame.states[frame.first_state[h] : frame.first_state[h + 1]]
+            offset = problem.factors[max(h - problem.artificial, 0) :].sum() * self.rules.shift
+            for side, table in zip(bounds, (self.plans[GIVEN % 2].z, self.optimism.z), strict=True):
+                side[h, states] = offset + np.log(table[h, states]) / beta
+        size = np.nanmax(np.abs(bounds)) + abs(self.rules.shift) * problem.horizon
+        pad = (ROUNDING * (problem.steps + 1) + self.rules.exponent_rounding) / abs(beta) + ULPS * size + self.bias
+        return bounds[0] - pad + problem.tail[0], bounds[1] + pad + problem.tail[1]
+
+    def _plan(self, rules: PlanConstants, counts: Counts, round: int) -> Any:
+        if counts.origin is not self.origin:
+            self.rules.planned[:], self.origin = -1, counts.origin
+            if self.planner is not None:
+                self.planner.forget()
+        if self.device == "gpu":
+            return self._plan_on_device(rules, counts, round)
+        plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
+        scratch = new_scratch(rules, self.problem.n_actions, parts)
+        return plan(self.frame, rules, self._ledger(counts), self.optimism, self.plans, scratch, round)
+
+    def _plan_on_device(self, rules: PlanConstants, counts: Counts, round: int) -> tuple[float, float, float, int, int]:
+        """What :func:`_plan_all` does, by the kernels of :mod:`entropic_bpi.methods.kl.gpu`."""
+        from entropic_bpi.methods.kl.gpu import Planner
+
+        ledger = self._ledger(counts)
+        if self.planner is None:
+            self.planner = Planner(self.frame, rules, ledger, self.optimism, self.plans[0])
+        planner = self.planner
+        planner.plan_optimistically(rules, ledger)
+        kind = claimed = _first_kind_of(round)
+        best = -np.inf, np.inf, np.inf
+        for turn in range(2):
+            plan = self.plans[kind % 2]
+            ratio = planner.plan_candidate(rules, kind, turn == 1, self.optimism, plan)
+            claim = _claim_of(self.frame, rules, self.optimism, plan, ratio)
+            if claim[2] < best[2]:
+                claimed, best = kind, claim
+            if best[2] <= rules.eps or kind == GIVEN:
+                break
+            kind = 1 - kind
+        last = kind if best[2] <= rules.eps or kind == GIVEN else 1 - kind
+        planner.fetch(self.optimism, self.plans, {"policy", "turn"})
+        return *best, claimed, last
+
+    def _ledger(self, counts: Counts) -> CountArrays:
+        """The ledger of the counts; where rewards are random, with bounds of what they are worth."""
+        return counts.ledger if self.rewards is None else self.rewards.ledger(counts)
+
+    def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
+        """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
+        history = np.empty((episodes, 3))
+        spare, played, going = spare_slots(self.problem), 0, True
+        counts.reserve(spare)
+        sheets = (self.optimism, self.plans, new_scratch(self.rules, self.problem.n_actions, 1))
+        while going:
+            more, kind, self.last, row, successor = _run_every(
+                simulator.kernel,
+                simulator.rng,
+                self.frame,
+                self.rules,
+                counts.ledger,
+                sheets,
+                self._challenger(),
+                self._remembered,
+                self.last,
+                round + played,
+                spare,
+                history[played:],
+                self.memory,
+                counts.episodes,
+            )
+            counts.episodes += more
+            played += more
+            if row >= 0:
+                counts.refuse(row, successor)
+            going = more > 0 and _pairs_due(self.memory, counts.episodes, history[played - 1, 2], self.rules.eps)
+            if going:
+                history[played - 1], _ = self._with_pairs(counts, tuple(history[played - 1]), kind)
+                going = played < episodes and not history[played - 1, 2] <= self.rules.eps
+        return self.in_reward_units(*history[:played].T)
+
+    def in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
+        """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost, and by the tail."""
+        offset = self.problem.duration * self.rules.shift
+        risen = self.rules.beta > self.problem.beta
+        lower, upper = offset + lower - self.bias * risen, offset + upper + self.bias * (not risen)
+        lower, upper = lower + self.problem.tail[0], upper + self.problem.tail[1]
+        lower, upper = lower - ULPS * (abs(offset) + abs(lower)), upper + ULPS * (abs(offset) + abs(upper))
+        return Bounds(lower, upper, (gap + self.bias + self.left_out) * (1 + ULPS))
+
+    def _rules(self, beta: float) -> PlanConstants:
+        problem = self.problem
+        shift = problem.reward_range[0]
+        factor = np.append(problem.factors, 1.0)
+        gain = np.empty((0, 0, 0))
+        if problem.rewards is not None:
+            steps = factor[:-1, None, None] if problem.discount is not None else 1.0
+            gain = np.exp(beta * steps * (problem.rewards - shift))
+        widest = int(problem.slots.used.max())
+        bottom, top = _declared_ends(problem, beta)
+        return PlanConstants(
+            beta=beta,
+            sign=1.0 if beta > 0 else -1.0,
+            shift=shift,
+            log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions),
+            gain=gain,
+            factor=factor,
+            possible=problem.slots.possible,
+            top=top,
+            bottom=bottom,
+            radius=np.where(problem.uncertain, np.inf, 0.0),
+            planned=np.full(problem.n_rows, -1),
+            widest=max(widest, problem.n_states + 2 + END_REWARDS + STAY_REWARDS if problem.open_ended else 0),
+            exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_spread,
+            tolerance=TOLERANCE,
+            same_tolerance=SAME_TOLERANCE,
+            seed=self.seed,
+            eps=problem.eps - self.bias - self.left_out,
+            challenge=self.challenge,
+        )
+
+
+def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarray]:
+    """Between what e^{β·return} from each step on lies, in units of the shifted rewards, under the declared return range.
+
+    Whoever is somewhere after h steps has earned at least h·low and at most h·high, and what follows does not depend on it:
+    from there on the return is at most R_high - h·low and at least R_low - h·high. The artificial step, at the end, is like
+    the first one.
+    """
+    after = np.append(np.arange(problem.horizon), 0)
+    if problem.return_range is None:
+        return np.zeros(len(after)), np.full(len(after), np.inf)
+    assert problem.next_state_rewards
+    (low, high), (least, most) = problem.reward_range, problem.widened_return_range
+    smallest = least - problem.horizon * low - after * (high - low)
+    largest = np.full(len(after), most - problem.horizon * low)
+    size = abs(least) + abs(most) + problem.horizon * (abs(low) + abs(high))
+    room = EXPONENT_ROUNDING * (1.0 + abs(beta) * size)
+    exponents = np.sort(beta * np.stack([smallest, largest]), axis=0)
+    with np.errstate(over="ignore"):  # a range of returns far beyond what rewards allow
+        return np.exp(exponents[0] - room), np.exp(exponents[1] + room)

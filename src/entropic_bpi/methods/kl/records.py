@@ -1,0 +1,285 @@
+"""The records that the compiled plan of the KL method works on.
+
+The last column of every ``(.., S + 1)`` array stands for "some state not seen yet" and holds the extreme of the rest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "Box",
+    "Candidate",
+    "Deviation",
+    "Optimism",
+    "PairBuffers",
+    "PairRows",
+    "PairScratch",
+    "Place",
+    "PlanConstants",
+    "Relations",
+    "Scratch",
+    "StepStates",
+    "Trial",
+    "new_crowd",
+    "new_desk",
+    "new_relations",
+    "new_rows",
+    "new_scratch",
+    "new_sheets",
+]
+
+MAX_SHARED = 3
+
+
+class PlanConstants(NamedTuple):
+    """What a plan needs besides the counts: the risk parameter, e^{βr} per (s, a), and the radius of each row's ball.
+
+    ``radius[i]`` is that of the ``planned[i]`` visits which row ``i`` had at the last plan. The tolerances say how far the
+    solvers go: bounds are valid for any. ``seed`` breaks ties; a gap of ``eps`` is enough; ``challenge`` says whether
+    every second round plays the challenger. What a step pays and all that follows, as e^{β·return}, lies between ``bottom``
+    and ``top`` of that (real) step wherever anybody can be; their last entries are for the artificial step -1. A reward of
+    a step counts ``factor`` times.
+    """
+
+    beta: float
+    sign: float
+    shift: float
+    log_union: float
+    gain: np.ndarray
+    factor: np.ndarray
+    possible: np.ndarray
+    top: np.ndarray
+    bottom: np.ndarray
+    radius: np.ndarray
+    planned: np.ndarray
+    widest: int
+    exponent_rounding: float
+    tolerance: float
+    same_tolerance: float
+    seed: int
+    eps: float
+    challenge: bool
+
+
+class Optimism(NamedTuple):
+    """The optimistic plan: ``z`` ``(steps + 1, S + 1)``, ``u`` ``(steps, S, A)`` and its greedy ``policy``."""
+
+    z: np.ndarray
+    u: np.ndarray
+    policy: np.ndarray
+
+
+class Candidate(NamedTuple):
+    """A candidate's plan: pessimistic ``z``, upper end ``high`` of the box, ``rho``, ``policy`` and where to ``turn``."""
+
+    z: np.ndarray
+    high: np.ndarray
+    rho: np.ndarray
+    policy: np.ndarray
+    turn: np.ndarray
+
+
+class Trial(NamedTuple):
+    """A candidate to be planned, of which ``kind``; ``twin`` is the other, which before the ``second`` one was planned."""
+
+    plan: Candidate
+    twin: Candidate
+    kind: int
+    second: bool
+
+
+class Place(NamedTuple):
+    """A planned step and a state."""
+
+    h: int
+    s: int
+
+
+class Box(NamedTuple):
+    """What is known of the next step, by state: Z within ``low`` and ``high``, the ratio ``rho``, and what caps ρZ."""
+
+    low: np.ndarray
+    high: np.ndarray
+    rho: np.ndarray
+    cap: np.ndarray
+
+
+class Deviation(NamedTuple):
+    """One action instead of another at a ``step``: the rows ``top`` over ``bottom``, and ``gain``, that of their e^{βr}."""
+
+    step: int
+    top: int
+    bottom: int
+    gain: float
+
+
+class Scratch(NamedTuple):
+    """Working memory: one layer for each part of the states that is planned by itself.
+
+    The first two rows of ``work`` belong to the balls. ``pessimistic`` has the values of the actions of one state and
+    ``bounds`` those of the gap if one is chosen, ``shared`` and ``scores`` the successors that two rows share.
+    """
+
+    work: np.ndarray
+    pessimistic: np.ndarray
+    bounds: np.ndarray
+    shared: np.ndarray
+    scores: np.ndarray
+
+
+def new_scratch(rules: PlanConstants, n_actions: int, layers: int) -> Scratch:
+    return Scratch(
+        np.empty((layers, 6, rules.widest)),
+        np.empty((layers, n_actions)),
+        np.empty((layers, n_actions)),
+        np.empty((layers, MAX_SHARED), dtype=np.int64),
+        np.empty((layers, MAX_SHARED)),
+    )
+
+
+class Relations(NamedTuple):
+    """What the pair certificate knows of the occupied states of one step, in their order; the last is "elsewhere".
+
+    ``position`` ``(S + 1)`` says which one a state is. ``d[x, y]`` bounds Z^π(x)/Z^π(y), ``r[x, y]`` bounds Z*(x)/Z^π(y)
+    for β > 0 and Z^π(x)/Z*(y) for β < 0, and ``rho`` ``(S + 1)`` has the diagonal of ``r`` by state. ``turn`` ``(S + 1)`` is
+    the action by which the candidate may lose most in a state, -1 if that is none but the future.
+    """
+
+    position: np.ndarray
+    d: np.ndarray
+    r: np.ndarray
+    rho: np.ndarray
+    turn: np.ndarray
+
+
+def new_relations(n_states: int, occupied: int) -> Relations:
+    shape, names = (occupied + 1, occupied + 1), np.zeros((2, n_states + 1), dtype=np.int64)
+    return Relations(names[0], np.ones(shape), np.ones(shape), np.ones(n_states + 1), names[1])
+
+
+class PairRows(NamedTuple):
+    """What the occupied states of one step may do, written out: ``(rows,)``, ``(rows, slots)`` or ``(rows, successors)``.
+
+    Row ``p * A + a`` is action ``a`` of the state at position ``p``. By slot: ``tally``, and the ends ``low`` and ``high``
+    of e^{βr}. Slots with one and the same successor differ by their rewards: ``number`` says which of the row's
+    ``different`` successors a slot leads to, ``place`` the positions of these at the next step, ``seen`` their visits.
+    """
+
+    sign: float
+    tolerance: float
+    used: np.ndarray
+    visits: np.ndarray
+    radius: np.ndarray
+    tally: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    number: np.ndarray
+    different: np.ndarray
+    place: np.ndarray
+    seen: np.ndarray
+
+
+def new_rows(rules: PlanConstants, rows: int) -> PairRows:
+    counts, shape = np.zeros((3, rows), dtype=np.int64), (3, rows, rules.widest)
+    names, numbers = np.empty(shape, dtype=np.int64), np.empty(shape)
+    return PairRows(
+        sign=rules.sign,
+        tolerance=rules.tolerance,
+        used=counts[0],
+        visits=counts[1],
+        radius=np.empty(rows),
+        tally=names[0],
+        low=numbers[0],
+        high=numbers[1],
+        number=names[1],
+        different=counts[2],
+        place=names[2],
+        seen=numbers[2],
+    )
+
+
+class StepStates(NamedTuple):
+    """The occupied states of one step, by position: what the gap certificate says of them, and what is contested.
+
+    The candidate's ``action`` there; optimistic ``best``, pessimistic ``worst`` and the ``top`` of the box; by action
+    ``(states, A)``: the optimistic ``backup``, and the ``gain``, how many times better than the candidate's it may be
+    (1: not at all).
+    """
+
+    action: np.ndarray
+    best: np.ndarray
+    worst: np.ndarray
+    top: np.ndarray
+    backup: np.ndarray
+    gain: np.ndarray
+
+
+def new_crowd(occupied: int, n_actions: int) -> StepStates:
+    return StepStates(np.empty(occupied, dtype=np.int64), *np.empty((3, occupied)), *np.empty((2, occupied, n_actions)))
+
+
+class PairScratch(NamedTuple):
+    """Working memory of the pair certificate.
+
+    ``box`` ``(2, S + 1)`` has the ends of one for the next step. The rest serves one pair of rows. ``known[p]`` is the
+    number of position ``p`` among the base's successors, -1 if it is none. By these numbers: ``low`` and ``high`` of the
+    relative value, ``rank`` among those that get corners (-1: none; ``chosen`` and ``scores`` name them), and what is
+    ``left`` when the common ``mass`` ``(2, ..)`` of both rows is taken away. ``moved`` ``(2, 4, ..)``: for both rules, what
+    the other row's successors are worth, by what goes to successors without corners and to each with. ``f`` ``(2, ..)``
+    are the values of the slots, ``work`` ``(2, ..)`` belongs to the balls.
+    """
+
+    box: np.ndarray
+    known: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    rank: np.ndarray
+    chosen: np.ndarray
+    scores: np.ndarray
+    left: np.ndarray
+    mass: np.ndarray
+    moved: np.ndarray
+    f: np.ndarray
+    work: np.ndarray
+
+
+def new_desk(rules: PlanConstants, n_states: int, occupied: int) -> PairScratch:
+    widest = rules.widest
+    return PairScratch(
+        box=np.empty((2, n_states + 1)),
+        known=np.full(occupied + 1, -1),
+        low=np.empty(widest),
+        high=np.empty(widest),
+        rank=np.empty(widest, dtype=np.int64),
+        chosen=np.empty(MAX_SHARED, dtype=np.int64),
+        scores=np.empty(MAX_SHARED),
+        left=np.empty(widest),
+        mass=np.empty((2, widest)),
+        moved=np.empty((2, 1 + MAX_SHARED, widest)),
+        f=np.empty((2, widest)),
+        work=np.empty((2, widest)),
+    )
+
+
+class PairBuffers(NamedTuple):
+    """All that the pair certificate works on: the relations of one step and the next, and what serves every step."""
+
+    now: Relations
+    next: Relations
+    crowd: StepStates
+    rows: PairRows
+    desk: PairScratch
+
+
+def new_sheets(rules: PlanConstants, n_states: int, n_actions: int, occupied: int) -> PairBuffers:
+    """For at most so many ``occupied`` states at a step."""
+    return PairBuffers(
+        now=new_relations(n_states, occupied),
+        next=new_relations(n_states, occupied),
+        crowd=new_crowd(occupied, n_actions),
+        rows=new_rows(rules, occupied * n_actions),
+        desk=new_desk(rules, n_states, occupied),
+    )

@@ -1,0 +1,182 @@
+r"""Bounds on random rewards: the certainty equivalent of a law from the values seen, for all sample sizes at once.
+
+For one β a random reward :math:`R` acts as the fixed reward :math:`\tilde r=\frac1\beta\log E\,e^{\beta R}`, because
+:math:`Z_h(s)=\sum_{s'}p(s')\,E[e^{\beta R}\mid s']\,Z_{h+1}(s')`. So a plan needs only an interval for
+:math:`\tilde r`; it is not centred at the mean, which is something else.
+
+Let :math:`Y=e^{\beta(R-r_0)}` with :math:`r_0` the end of the declared range that keeps :math:`Y\le1`, and let
+:math:`\hat p` be the empirical law of :math:`n` independent values. Two one-sided betting martingales, mixed over the
+arcsine law, give with probability at least :math:`1-\delta'` for all :math:`n` at once
+
+.. math:: E[Y]\in\big[\min\{qY:\mathrm{KL}(\hat p,q)\le x\},\ \max\{qY:\mathrm{KL}(\hat p,q)\le x\}\big],\qquad
+          x=\frac1n\Big(\log\frac2{\delta'}+c_2(n)\Big),\quad c_2(n)=\log\frac{\sqrt\pi\,\Gamma(n+1)}{\Gamma(n+\frac12)},
+
+where :math:`q` lives on the values seen **and both ends of the range**. A value that is only known to lie in a cell counts
+as the cell's upper end for the upper bound and as its lower end for the lower one.
+
+Half of δ is for the rewards, shared equally by all laws that may have to be learned, whether the last step or not:
+:math:`\delta'=\delta/(2P_R)`. The function :math:`Y` is fixed before any data, which is why these bounds are for one β; or,
+where several are declared before any data, for each with its equal part of :math:`\delta'`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import compiled, inner
+from entropic_bpi.methods.kl.ball import kl_extreme
+from entropic_bpi.methods.kl.rates import betting_regret
+from entropic_bpi.problem.counts import CountArrays, Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.reward_counts import RewardCounts, first_entry
+
+__all__ = ["RewardBounds"]
+
+# The bounds are few and used often: the solver goes to its end.
+CONVERGED = 1e-9
+# Relative errors, always taken on the safe side: of a mean of e^{βr}, with room for whoever checks it with other roundings,
+# and of an exponent or a reward.
+VALUE_ROUNDING = 4e-14
+ULPS = 1e-15
+# Of |β| times the range of a reward: below, e^{βr} - 1 is computed.
+SMALL_EXPONENT = 1.0
+
+
+class _Terms(NamedTuple):
+    """What an interval depends on besides the table: β, log(2/δ'), and whether all successors of a row share one law."""
+
+    beta: float
+    log_union: float
+    shared: bool
+
+
+class _Work(NamedTuple):
+    """Working memory for one table, the two ends of the range included."""
+
+    tally: np.ndarray
+    values: np.ndarray
+    scratch: np.ndarray
+
+
+@inner
+def _power(exponent: float, small: bool) -> float:
+    """e^x, or e^x - 1 where that would lose the digits that matter."""
+    return math.expm1(exponent) if small else math.exp(exponent)
+
+
+@inner
+def _reward_end(terms: _Terms, seen: np.ndarray, low: float, high: float, n: int, end: int, work: _Work) -> float:
+    """A bound on the certainty equivalent from above (``end`` 1) or below (-1); ``work.tally`` has the tallies of ``seen``.
+
+    Anything that is not a number ends as the end of the range.
+    """
+    size, beta = seen.size, terms.beta
+    origin, sign = (high, float(end)) if beta > 0 else (low, -float(end))
+    exponent = abs(beta) * (high - low)
+    small = exponent < SMALL_EXPONENT
+    for i in range(size):
+        work.values[i] = _power(beta * (seen[i] - origin), small)
+    work.values[size], work.values[size + 1] = (
+        _power(beta * (low - origin), small),
+        _power(beta * (high - origin), small),
+    )
+    work.tally[size] = work.tally[size + 1] = 0
+    x = (terms.log_union + betting_regret(float(n))) / n
+    mean = kl_extreme(work.tally, work.values, size + 2, n, x, sign, CONVERGED, work.scratch)
+    mean += sign * (VALUE_ROUNDING + ULPS * exponent) * abs(mean)
+    reward = origin + (math.log1p(mean) if small else math.log(mean)) / beta
+    reward += end * ULPS * (abs(origin) + abs(reward))
+    if end > 0:
+        return reward if reward < high else high
+    return reward if reward > low else low
+
+
+@inner
+def _interval(
+    terms: _Terms, reward_counts: RewardCounts, first: int, last: int, low: float, high: float, work: _Work
+) -> tuple[float, float]:
+    """Bounds on the certainty equivalent of a law on [``low``, ``high``] from the payments ``first : last``."""
+    n = 0
+    for j in range(first, last):
+        work.tally[j - first] = reward_counts.times[j]
+        n += reward_counts.times[j]
+    if n == 0 or not low < high:
+        return low, high
+    return (
+        _reward_end(terms, reward_counts.low[first:last], low, high, n, -1, work),
+        _reward_end(terms, reward_counts.high[first:last], low, high, n, 1, work),
+    )
+
+
+@compiled
+def _refresh(
+    terms: _Terms,
+    ledger: CountArrays,
+    reward_counts: RewardCounts,
+    low: np.ndarray,
+    high: np.ndarray,
+    known: np.ndarray,
+    work: _Work,
+) -> None:
+    """Recompute the bounds of the slots that are not what they were the last time: ``known`` has successor and visits.
+
+    The slots of a row that was never visited are shared with others and stay as they were declared.
+    """
+    for row in range(ledger.visits.size):
+        begin, end = ledger.begin[row], ledger.begin[row] + ledger.used[row]
+        if ledger.visits[row] == 0:
+            continue
+        if terms.shared:
+            if known[1, begin] == ledger.visits[row]:
+                continue
+            first, last = reward_counts.begin[row], reward_counts.begin[row] + reward_counts.used[row]
+            least, most = _interval(
+                terms, reward_counts, first, last, ledger.low[0, begin], ledger.high[0, begin], work
+            )
+            for slot in range(begin, end):
+                low[0, slot], high[0, slot] = least, most
+            known[1, begin] = ledger.visits[row]
+            continue
+        for slot in range(begin, end):
+            y = ledger.successor[slot]
+            if known[0, slot] != y or known[1, slot] != ledger.tally[slot]:
+                known[0, slot], known[1, slot] = y, ledger.tally[slot]
+                first, last = (
+                    first_entry(reward_counts, row, y, -np.inf),
+                    first_entry(reward_counts, row, y + 1, -np.inf),
+                )
+                low[0, slot], high[0, slot] = _interval(
+                    terms, reward_counts, first, last, ledger.low[0, slot], ledger.high[0, slot], work
+                )
+
+
+class RewardBounds:
+    """The bounds on the rewards of all slots, kept from plan to plan: only what changed is computed again.
+
+    ``beta`` is the risk parameter at which the plan computes.
+    """
+
+    def __init__(self, problem: Problem, beta: float) -> None:
+        betas = 1 if problem.lams is None else len(problem.lams)
+        union = math.log(4 * betas * max(problem.reward_laws_at_risk, 1) / problem.delta)
+        self.terms = _Terms(beta, union, problem.reward_law == "random-pair")
+        self.origin: object = None
+
+    def ledger(self, counts: Counts) -> CountArrays:
+        """The ledger of ``counts``, with the bounds instead of the declared range of the rewards."""
+        ledger, reward_counts = counts.ledger, counts.reward_counts
+        if counts.origin is not self.origin:
+            self.origin = counts.origin
+            self.low, self.high, self.known = ledger.low[:, :0], ledger.high[:, :0], np.empty((2, 0), dtype=np.int64)
+        known, more = self.known.shape[1], ledger.tally.size
+        if known < more:
+            self.low = np.append(self.low, ledger.low[:, known:], axis=1)
+            self.high = np.append(self.high, ledger.high[:, known:], axis=1)
+            self.known = np.append(self.known, np.full((2, more - known), -1), axis=1)
+        size = int(reward_counts.used.max()) + 2
+        work = _Work(np.empty(size, dtype=np.int64), np.empty(size), np.empty((2, size)))
+        _refresh(self.terms, ledger, reward_counts, self.low, self.high, self.known, work)
+        return ledger._replace(low=self.low, high=self.high)

@@ -1,0 +1,1 @@
+"""Everything that knows probabilities: models, their files, exact planning, instances."""

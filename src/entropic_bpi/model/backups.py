@@ -1,0 +1,370 @@
+r"""Compiled entropic backups on compressed rows, accurate for every :math:`\beta`.
+
+The entropic risk of a lottery that pays :math:`v_i` with probability :math:`p_i` has two forms,
+
+.. math:: \rho_\beta = \tfrac1\beta \log \sum_i p_i e^{\beta v_i}
+        = c + \tfrac1\beta \operatorname{log1p} \sum_i p_i \operatorname{expm1}(\beta (v_i - c))
+        = t + \tfrac1\beta \log \sum_i p_i e^{\beta (v_i - t)}.
+
+*Near*: with :math:`c` the point of :math:`[\min v, \max v]` nearest to 0 the terms have one sign whenever the values
+do, so nothing cancels, down to :math:`\beta \to 0`. *Far*: where the first sum comes close to -1 or would overflow,
+the second with :math:`t` the value of the largest exponent loses nothing, since :math:`|\beta\rho|` is then large.
+Both sums may share :math:`c` and :math:`t` with other lotteries, which turns a whole step of backward induction into
+one product; only where the shared far sum underflows does a row need its own scale.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import allocating, compiled, inlined, inner
+
+__all__ = [
+    "Lotteries",
+    "Scale",
+    "anchors",
+    "backup_best",
+    "backward_induction",
+    "best_action",
+    "best_paid_action",
+    "lottery_risk",
+    "products_of_rows",
+    "reference",
+    "risk_of_rows",
+    "shared_risk_of_rows",
+    "terms_of",
+]
+
+# Below this exponent e^{βv} is linear to the last bit relative to the risk, so β = 0 is exact.
+LINEAR_EXPONENT = 1e-18
+# Largest exponent for which a probability-weighted sum of exponentials is safe in doubles.
+LARGEST_EXPONENT = 700.0
+# log1p(y) keeps about 12 digits while 1 + y is above this.
+SMALLEST_ARGUMENT = 1e-3
+# A far sum below this has lost digits to underflow.
+SMALLEST_SUM = 1e-290
+# Actions whose values differ relatively by less are tied: rounding alone must not choose between them.
+TIE = 1e-14
+# Actions whose exponentiated values differ relatively by less are compared by their values instead.
+DOUBT = 1e-9
+
+
+class Lotteries(NamedTuple):
+    """Next states and their chances as compressed rows: row ``i`` owns the entries ``indptr[i]`` to ``indptr[i + 1]``."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    probabilities: np.ndarray
+
+
+class Scale(NamedTuple):
+    """What rows share: the terms of the near and the far form, their centre and top, and β, 0 if it is as good as 0."""
+
+    near: np.ndarray
+    far: np.ndarray
+    centre: float
+    top: float
+    beta: float
+
+
+# What Python passes are plain tuples: a record would cost a microsecond at each call.
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+Terms = tuple[np.ndarray, np.ndarray, float, float, float]
+
+
+@inlined
+def anchors(low: float, high: float, beta: float) -> tuple[float, float, float, float]:
+    """Centre and top of values in this range, the largest absolute exponent about the centre, and that of the top."""
+    centre = min(max(0.0, low), high)
+    top = high if beta > 0 else low
+    return centre, top, abs(beta) * max(high - centre, centre - low), beta * (top - centre)
+
+
+@inlined
+def terms_of(value: float, centre: float, top: float, reach: float, climb: float, beta: float) -> tuple[float, float]:
+    """The terms of a value in the near and in the far form; a near form out of range sends every row to the far one."""
+    above = value - centre
+    if reach < LINEAR_EXPONENT:
+        return above, value
+    return math.expm1(beta * above) if climb <= LARGEST_EXPONENT else -1.0, math.exp(beta * (value - top))
+
+
+@compiled
+def reference(values: np.ndarray, beta: float) -> tuple[float, float, float, float]:
+    """The ``anchors`` of these values."""
+    low, high = values[0], values[0]
+    for value in values:
+        low, high = min(low, value), max(high, value)
+    return anchors(low, high, beta)
+
+
+@compiled
+def lottery_risk(probabilities: np.ndarray, values: np.ndarray, beta: float) -> float:
+    """Entropic risk of ``values`` under ``probabilities``; both are 1-D and the probabilities positive."""
+    centre, top, reach, climb = reference(values, beta)
+    total = 0.0
+    if reach < LINEAR_EXPONENT:
+        for i in range(values.size):
+            total += probabilities[i] * (values[i] - centre)
+        return centre + total
+    if climb < LARGEST_EXPONENT:
+        for i in range(values.size):
+            total += probabilities[i] * math.expm1(beta * (values[i] - centre))
+        if total > SMALLEST_ARGUMENT - 1.0:
+            return centre + math.log1p(total) / beta
+    total = 0.0
+    for i in range(values.size):
+        total += probabilities[i] * math.exp(beta * (values[i] - top))
+    return top + math.log(total) / beta
+
+
+@inner
+def _paid_risk(
+    rows: Lotteries, rewards: np.ndarray, values: np.ndarray, beta: float, outcomes: np.ndarray, row: int
+) -> float:
+    """Risk of ``rewards + values`` over a row, on its own scale."""
+    begin, end = rows.indptr[row], rows.indptr[row + 1]
+    for j in range(begin, end):
+        outcomes[j - begin] = rewards[j] + values[rows.indices[j]]
+    return lottery_risk(rows.probabilities[begin:end], outcomes[: end - begin], beta)
+
+
+@allocating
+def risk_of_rows(rows: Arrays, rewards: np.ndarray, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
+    """Risk of ``rewards + values`` over each of the rows ``which``, each on its own scale."""
+    risks, outcomes = np.empty(which.size), np.empty(values.size)
+    lotteries = Lotteries(*rows)
+    for i in range(which.size):
+        risks[i] = _paid_risk(lotteries, rewards, values, beta, outcomes, which[i])
+    return risks
+
+
+@inlined
+def _log1p(x: float) -> float:
+    """``log1p`` to a rounding or two, twice as fast as the library's."""
+    rounded = 1.0 + x
+    return math.log(rounded) + (x - (rounded - 1.0)) / rounded
+
+
+@inlined
+def _dot(rows: Lotteries, terms: np.ndarray, row: int) -> float:
+    """One row times ``terms``. Unsigned positions need no test for negative ones, which would take half of the time."""
+    total = 0.0
+    j, end = np.uint64(rows.indptr[row]), np.uint64(rows.indptr[row + 1])
+    while j < end:
+        total += rows.probabilities[j] * terms[np.uint64(rows.indices[j])]
+        j += np.uint64(1)
+    return total
+
+
+@allocating
+def products_of_rows(matrix: np.ndarray, terms: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """The rows ``which`` of a matrix times ``terms``, where they are; four sums at a time, for one would wait for itself."""
+    products, width = np.empty(which.size), np.uint64(terms.size)
+    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    for i in range(which.size):
+        row, j = np.uint64(which[i]), np.uint64(0)
+        a = b = c = d = 0.0
+        while j + three < width:
+            a += matrix[row, j] * terms[j]
+            b += matrix[row, j + one] * terms[j + one]
+            c += matrix[row, j + two] * terms[j + two]
+            d += matrix[row, j + three] * terms[j + three]
+            j += four
+        while j < width:
+            a += matrix[row, j] * terms[j]
+            j += one
+        products[i] = (a + b) + (c + d)
+    return products
+
+
+@inner
+def _risk(rows: Lotteries, values: np.ndarray, scale: Scale, outcomes: np.ndarray, row: int) -> float:
+    """Risk of ``values`` over a row, on its own scale where the shared one underflows."""
+    total = _dot(rows, scale.near, row)
+    if scale.beta == 0.0:
+        return scale.centre + total
+    if total > SMALLEST_ARGUMENT - 1.0:
+        return scale.centre + _log1p(total) / scale.beta
+    total = _dot(rows, scale.far, row)
+    if total > SMALLEST_SUM:
+        return scale.top + math.log(total) / scale.beta
+    begin, end = rows.indptr[row], rows.indptr[row + 1]
+    for j in range(begin, end):
+        outcomes[j - begin] = values[rows.indices[j]]
+    return lottery_risk(rows.probabilities[begin:end], outcomes[: end - begin], scale.beta)
+
+
+@allocating
+def shared_risk_of_rows(rows: Arrays, values: np.ndarray, scale: Terms, which: np.ndarray) -> np.ndarray:
+    """Risk of ``values`` over each of the rows ``which``."""
+    risks, outcomes = np.empty(which.size), np.empty(values.size)
+    lotteries, shared = Lotteries(*rows), Scale(*scale)
+    for i in range(which.size):
+        risks[i] = _risk(lotteries, values, shared, outcomes, which[i])
+    return risks
+
+
+@inlined
+def best_action(
+    rows: Lotteries, rewards: np.ndarray, values: np.ndarray, scale: Scale, outcomes: np.ndarray, state: int
+) -> tuple[float, int]:
+    """Value and index of a state's best action, where rewards do not depend on the next state."""
+    n_actions, best, action, threshold = rewards.shape[1], -np.inf, 0, -np.inf
+    for a in range(n_actions):
+        value = _risk(rows, values, scale, outcomes, state * n_actions + a) + rewards[state, a]
+        better = value > threshold
+        best = value if better else best
+        action = a if better else action
+        threshold = best + TIE * abs(best)
+    return best, action
+
+
+@inner
+def best_paid_action(
+    rows: Lotteries,
+    rewards: np.ndarray,
+    values: np.ndarray,
+    beta: float,
+    outcomes: np.ndarray,
+    n_actions: int,
+    state: int,
+) -> tuple[float, int]:
+    """The same where they do: ``rewards`` of the entries of all rows."""
+    best, action, threshold = -np.inf, 0, -np.inf
+    for a in range(n_actions):
+        value = _paid_risk(rows, rewards, values, beta, outcomes, state * n_actions + a)
+        if value > threshold:
+            best, action, threshold = value, a, value + TIE * abs(value)
+    return best, action
+
+
+@inner
+def _backup_careful(
+    rows: Lotteries,
+    rewards: np.ndarray,
+    values: np.ndarray,
+    scale: Scale,
+    outcomes: np.ndarray,
+    which: np.ndarray,
+    best: np.ndarray,
+    policy: np.ndarray,
+) -> None:
+    """Best value and action of the states ``which``, from the values of all actions."""
+    for state in which:
+        best[state], policy[state] = best_action(rows, rewards, values, scale, outcomes, state)
+
+
+@inner
+def _backup_fast(
+    rows: Lotteries,
+    rewards: np.ndarray,
+    growth: np.ndarray,
+    scale: Scale,
+    which: np.ndarray,
+    best: np.ndarray,
+    policy: np.ndarray,
+) -> int:
+    """The same by the exponentials of the values alone; the states that need care, moved to the front of ``which``."""
+    n_actions, beta = rewards.shape[1], scale.beta
+    sign = 1.0 if beta > 0 else -1.0
+    n_doubtful = 0
+    for state in which:
+        best_score, best_total, best_action, doubt = -np.inf, 0.0, 0, False
+        for a in range(n_actions):
+            total = _dot(rows, scale.near, state * n_actions + a)
+            score = sign * (1.0 + total) * growth[state, a]
+            doubt |= (total <= SMALLEST_ARGUMENT - 1.0) | (abs(score - best_score) <= DOUBT * abs(score))
+            better = score > best_score
+            best_score = score if better else best_score
+            best_total = total if better else best_total
+            best_action = a if better else best_action
+        best[state] = scale.centre + _log1p(best_total) / beta + rewards[state, best_action]
+        policy[state] = best_action
+        which[n_doubtful] = state
+        n_doubtful += doubt
+    return n_doubtful
+
+
+@allocating
+def backup_best(
+    rows: Arrays,
+    rewards: np.ndarray,
+    growth: np.ndarray,
+    values: np.ndarray,
+    scale: Terms,
+    best: np.ndarray,
+    policy: np.ndarray,
+    first: int,
+    last: int,
+) -> None:
+    """One step of sparse backward induction: ``best`` and ``policy`` of the states from ``first`` to before ``last``.
+
+    With ``growth`` = exp(beta * rewards) the best action is known without the logarithm of each, except where two are
+    close or a row needs the far form: those states are done again with care, and all of them if ``growth`` is empty.
+    Nothing branches on which action is better, since no processor can predict that.
+    """
+    doubtful = np.arange(first, last)
+    lotteries, shared = Lotteries(*rows), Scale(*scale)
+    if growth.size:
+        doubtful = doubtful[: _backup_fast(lotteries, rewards, growth, shared, doubtful, best, policy)]
+    if doubtful.size:
+        _backup_careful(lotteries, rewards, values, shared, np.empty(values.size), doubtful, best, policy)
+
+
+@compiled
+def backward_induction(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    probabilities: np.ndarray,
+    rewards: np.ndarray,
+    beta: float,
+    improve: bool,
+    values: np.ndarray,
+    policy: np.ndarray,
+    terms: np.ndarray,
+) -> bool:
+    """All steps in one call, for models so small that a call a step is what takes the time.
+
+    Fills in ``values`` ``(H + 1, S)`` up from its last row, and ``policy`` ``(H, S)`` if it is to ``improve``. The rows
+    are those of all steps, ``rewards`` ``(1 or H, S, A)``, and ``terms`` ``(2, S)`` is scratch. False, with the work half
+    done, if a row needs its own scale. One function without slices, since a first call waits for its compilation.
+    """
+    horizon, n_states = policy.shape
+    n_actions = rewards.shape[2]
+    for h in range(horizon - 1, -1, -1):
+        low = high = values[h + 1, 0]
+        for s in range(n_states):
+            low = min(low, values[h + 1, s])
+            high = max(high, values[h + 1, s])
+        centre, top, reach, climb = anchors(low, high, beta)
+        for s in range(n_states):
+            terms[0, s], terms[1, s] = terms_of(values[h + 1, s], centre, top, reach, climb, beta)
+        row = h * n_states * n_actions % (indptr.size - 1)
+        for s in range(n_states):
+            threshold = -np.inf
+            for a in range(n_actions):
+                if improve or a == policy[h, s]:
+                    total = 0.0
+                    for j in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+                        total += probabilities[j] * terms[0, np.uint64(indices[j])]
+                    if reach < LINEAR_EXPONENT:
+                        value = centre + total
+                    elif total > SMALLEST_ARGUMENT - 1.0:
+                        value = centre + math.log1p(total) / beta
+                    else:
+                        total = 0.0
+                        for j in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
+                            total += probabilities[j] * terms[1, np.uint64(indices[j])]
+                        if total <= SMALLEST_SUM:
+                            return False
+                        value = top + math.log(total) / beta
+                    value += rewards[h % len(rewards), s, a]
+                    if value > threshold:
+                        values[h, s], policy[h, s] = value, a
+                        threshold = value + TIE * abs(value)
+                row += 1
+    return True

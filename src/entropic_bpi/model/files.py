@@ -1,0 +1,197 @@
+"""Model files, ``.npz`` or ``.json`` for small models: one schema for both, and safe to read whoever wrote them.
+
+The schema is in the guide "Bring your own MDP", for other programs that write models. A file is a set of named fields.
+Only those of the schema are read, and nothing is unpacked before its size is known: a file unpacks to at most its own
+size, or to ``_SMALL``. Larger models are therefore not compressed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidModelError
+from entropic_bpi.tools.files import write_atomically, write_text_atomically
+from entropic_bpi.tools.text import shown
+
+__all__ = ["read_fields", "write_fields"]
+
+_FORMAT, _VERSION = "entropic-bpi model", 1
+_SMALL = 1 << 25
+_JSON_MAX_ENTRIES, _JSON_MAX_BYTES = 200_000, 1 << 23
+# More than the header of an array in an archive takes.
+_HEADER = 1024
+
+# What a field holds, and how many axes that has; none is a single integer.
+_NAMES, _INTEGERS, _NUMBERS = "names", "integers", "real numbers"
+_DTYPES = {_INTEGERS: "iu", _NUMBERS: "biuf"}
+_FIELDS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "horizon": (_INTEGERS, (0,)),
+    "start": (_NUMBERS, (0, 1)),
+    "sizes": (_INTEGERS, (1,)),
+    "state_names": (_NAMES, (1,)),
+    "action_names": (_NAMES, (1,)),
+    "transitions": (_NUMBERS, (3, 4)),
+    "indptr": (_INTEGERS, (1,)),
+    "indices": (_INTEGERS, (1,)),
+    "probabilities": (_NUMBERS, (1,)),
+    "entry_rewards": (_NUMBERS, (2,)),
+    "rewards": (_NUMBERS, (2, 3, 4)),
+}
+_KNOWN = ("format", "version", *_FIELDS)
+_ROWS = ("indptr", "indices", "probabilities")
+_SCHEMA = (
+    f"a model file has the keys format ({_FORMAT!r}), version ({_VERSION}), horizon, transitions and rewards; of a sparse "
+    "model, sizes, indptr, indices, probabilities and rewards or entry_rewards; and, if wanted, start, state_names and "
+    "action_names"
+)
+
+
+def write_fields(path: Path, fields: dict[str, Any]) -> None:
+    if not path.parent.is_dir():
+        raise InvalidModelError(f"cannot save to {path}: {path.parent} is not an existing folder")
+    fields = {"format": _FORMAT, "version": _VERSION, **fields}
+    if path.suffix == ".npz":
+        unpacked = sum(np.asarray(value).nbytes + _HEADER for value in fields.values())
+        save = np.savez_compressed if unpacked <= _SMALL else np.savez
+        write_atomically(path, lambda file: save(file, **fields))
+    elif path.suffix == ".json":
+        write_text_atomically(path, _as_json(fields))
+    else:
+        raise InvalidModelError(f"cannot save to {path}: the name must end in .npz or .json")
+
+
+def _as_json(fields: dict[str, Any]) -> str:
+    entries = sum(np.size(value) for value in fields.values())
+    if entries > _JSON_MAX_ENTRIES:
+        raise InvalidModelError(f"the model has {entries} numbers, too many for .json: save it as .npz")
+    plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in fields.items()}
+    text = json.dumps(plain) + "\n"
+    if len(text) > _JSON_MAX_BYTES:
+        raise InvalidModelError(f"the model has {len(text)} letters, too many for .json: save it as .npz")
+    return text
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """The fields of a model file: arrays, lists of names, and plain numbers; what is in them is for the model to check."""
+    if path.suffix not in (".npz", ".json"):
+        raise InvalidModelError(f"cannot load {path}: expected a .npz or .json model")
+    if not path.exists():
+        raise InvalidModelError(f"no such file: {path}")
+    try:
+        held = _read_npz(path) if path.suffix == ".npz" else _read_json(path)
+        if held.pop("format", None) != _FORMAT:
+            raise InvalidModelError(f"not a model saved by entropic-bpi: {_SCHEMA}")
+        version = held.pop("version", None)
+        if version != _VERSION:
+            raise InvalidModelError(f"model version {shown(version)}, this library reads version {_VERSION}")
+        fields = {name: _checked(name, value) for name, value in held.items()}
+    except InvalidModelError as error:
+        raise InvalidModelError(f"{path}: {error}") from None
+    except Exception as error:  # a foreign or torn file can provoke anything
+        raise InvalidModelError(f"{path} is not a readable {path.suffix} file: {error}") from None
+    paid = "entry_rewards" if "entry_rewards" in fields else "rewards"
+    needed = ("horizon", *(("sizes", *_ROWS) if "indptr" in fields else ("transitions",)), paid)
+    missing = [name for name in needed if name not in fields]
+    if missing:
+        raise InvalidModelError(f"{path} lacks {', '.join(missing)}: {_SCHEMA}")
+    return {"start": 0, **fields}
+
+
+# -- npz -------------------------------------------------------------------------------------------------------------
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        members = [member for member in archive.infolist() if member.filename.removesuffix(".npy") in _KNOWN]
+        unpacked, limit = sum(member.file_size for member in members), max(_SMALL, path.stat().st_size)
+        if unpacked > limit:
+            raise InvalidModelError(f"it would unpack to {unpacked} bytes, more than the {limit} that its size allows")
+        return _no_repeats([(each.filename.removesuffix(".npy"), _read_member(archive, each)) for each in members])
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+    """The array, or single value, of a member; NumPy's own reader would make room for whatever shape the header claims."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("NumPy does not compress in this way")
+    with archive.open(member) as stream:
+        shape, by_column, dtype = _read_header(stream)
+        content = stream.read(member.file_size)
+    if dtype.hasobject or len(content) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"the content of {member.filename} is not what its header says")
+    array = np.frombuffer(content, dtype).reshape(shape, order="F" if by_column else "C")
+    return array if array.ndim else array.item()
+
+
+def _read_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    return np.lib.format.read_array_header_2_0(stream)
+
+
+# -- json ------------------------------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > _JSON_MAX_BYTES:
+        raise InvalidModelError(f"it has more than {_JSON_MAX_BYTES} bytes, too many for .json: save it as .npz")
+    fields = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_no_repeats)
+    return {name: fields[name] for name in _KNOWN if name in fields} if isinstance(fields, dict) else {}
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("it holds a field twice")
+    return fields
+
+
+def _from_lists(name: str, value: list[Any]) -> np.ndarray:
+    """Numbers in nested lists as an array; NumPy would turn one long word among them into as much room for each."""
+    shape: list[int] = []
+    entries: list[Any] = [value]
+    while entries and type(entries[0]) is list:
+        lengths = {len(entry) if type(entry) is list else -1 for entry in entries}
+        if len(lengths) > 1:
+            raise InvalidModelError(f"{name} has lists of different lengths")
+        shape += lengths
+        entries = list(chain.from_iterable(entries))
+    types = set(map(type, entries))
+    if not types <= {int, float}:
+        raise _refusal(name, value)
+    return np.array(entries, dtype=np.int64 if types == {int} else np.float64).reshape(shape)
+
+
+# -- the schema ------------------------------------------------------------------------------------------------------
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The field if it is of its kind: an integer, a list of names or an array."""
+    content, axes = _FIELDS[name]
+    if content == _NAMES:
+        names = value.tolist() if isinstance(value, np.ndarray) else value
+        if not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
+            raise _refusal(name, value)
+        return names
+    if 0 in axes and type(value) is int:
+        return value
+    array = _from_lists(name, value) if isinstance(value, list) else value
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in _DTYPES[content] or array.ndim not in axes:
+        raise _refusal(name, value)
+    return array
+
+
+def _refusal(name: str, value: Any) -> InvalidModelError:
+    content, axes = _FIELDS[name]
+    parts = ["an integer"] if 0 in axes else []
+    if axes != (0,):
+        parts.append(f"an array of {content} with {' or '.join(str(n) for n in axes if n)} axes")
+    given = f"dtype {value.dtype}, shape {value.shape}" if isinstance(value, np.ndarray) else shown(value)
+    return InvalidModelError(f"{name} must be {' or '.join(parts)}, got {given}")

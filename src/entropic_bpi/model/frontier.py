@@ -1,0 +1,339 @@
+r"""The front of a known model: every policy that is optimal for some risk parameter in a range, and where they change.
+
+Let :math:`g(\beta)=V^\star_\beta-V^\pi_\beta` be what a policy lacks and :math:`R` the largest less the smallest possible
+return. :math:`K_\pi(\beta)=\beta V^\pi_\beta=\log\mathbb E e^{\beta\cdot\text{return}}` is convex with second derivative at
+most :math:`R^2/4`, the variance of a tilted return. So on an interval :math:`[a,b]` that does not contain 0 in its inside
+
+.. math:: |\beta|\,g(\beta)\ \le\ \max\big(|a|\,g(a),\,|b|\,g(b)\big)+\frac{R^2(b-a)^2}{32} :
+
+for :math:`\beta>0` the best :math:`K` is a maximum of convex functions and lies below its chord, while :math:`K_\pi` lies at
+most the last term below its own; for :math:`\beta<0` the best :math:`K` is a minimum and the two change their roles. Next
+to 0, :math:`g(\beta)\le g(0)+|\beta|R^2/8`. A grid whose steps obey these two inequalities leaves no policy out that is
+better than those of the front by more than the tolerance, anywhere. Between two points of the grid at which different
+policies are optimal, the places where two policies are equally good are found as roots, and a policy that is better there
+starts the search again on both sides of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import optimize
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.evar import solve_evar
+from entropic_bpi.model.mdp import FiniteMDP, check_model
+from entropic_bpi.model.planning import ReturnLaw, Solution, evaluate, max_return, min_return, return_law, solve
+from entropic_bpi.tools.checks import check_choice, check_positive, check_probability, check_range
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["BestOnFront", "Front", "FrontRow", "best_on_front", "front"]
+
+_MOST_POINTS = 1_000_000
+_AHEAD = 32  # points of the grid that are planned in one call
+# Policies whose values differ by less, relative to the returns, are equally good.
+_ROUNDING = 1e-11
+MEASURES = ("mean", "var", "cvar", "evar")
+# λ times the range of the return, at which the best entropic values are taken to bound other measures of risk; and the steps
+# of the range in which such a bound is looked for.
+_STRENGTHS = np.geomspace(0.05, 500.0, 24)
+_STEPS = 4096
+
+
+class FrontRow(NamedTuple):
+    """One policy of a front: from which to which β it is optimal, and what its return is like.
+
+    ``var``, ``cvar`` and ``evar`` are about the worst fraction ``alpha`` of the returns: the largest of them, their mean,
+    and a bound on this mean (:meth:`entropic_bpi.ReturnLaw.evar`).
+    """
+
+    low: float
+    high: float
+    mean: float
+    std: float
+    var: float
+    cvar: float
+    evar: float
+
+
+@dataclass(frozen=True, eq=False)
+class Front:
+    """The policies that are optimal for some β of a range, in the order of β; see :func:`front`.
+
+    Attributes
+    ----------
+    mdp : FiniteMDP
+    policies : list of int arrays ``(H, S)``
+    betas : float array
+        One more than policies: policy ``i`` is optimal from ``betas[i]`` to ``betas[i + 1]``.
+    values : float array
+        The best entropic value at each of ``betas``.
+    tol : float
+        No policy is better anywhere in the range by more than this times the range of the return.
+    """
+
+    mdp: FiniteMDP
+    policies: list[np.ndarray]
+    betas: np.ndarray
+    values: np.ndarray
+    tol: float
+
+    @property
+    def breakpoints(self) -> np.ndarray:
+        """The β at which the optimal policy changes: there two policies are equally good."""
+        return self.betas[1:-1]
+
+    @cached_property
+    def laws(self) -> list[ReturnLaw]:
+        """The law of the return of each policy."""
+        laws = [return_law(self.mdp, policy) for policy in self.policies]
+        return [law for law in laws if isinstance(law, ReturnLaw)]
+
+    def table(self, alpha: float = 0.05) -> list[FrontRow]:
+        """What the return of each policy is like; ``alpha`` is the fraction of the worst returns that is looked at."""
+        alpha = check_probability("alpha", alpha)
+        return [
+            FrontRow(float(low), float(high), *(measured(law, name, alpha) for name in ("mean", "std", *MEASURES[1:])))
+            for low, high, law in zip(self.betas, self.betas[1:], self.laws, strict=False)
+        ]
+
+    def plot(self, path: str | Path | None = None, *, alpha: float = 0.05) -> Figure:
+        """Risk against reward: :func:`entropic_bpi.show.plots.front`; also written to ``path`` as PNG, if there is one."""
+        from entropic_bpi.show import plots
+
+        figure = plots.front(self, alpha=alpha)
+        if path is not None:
+            plots.save(figure, path)
+        return figure
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.short(self)
+
+    def __repr__(self) -> str:
+        ends = f"{self.betas[0]:g} to {self.betas[-1]:g}"
+        return f"Front({len(self.policies)} policies for beta from {ends}, breakpoints {self.breakpoints.round(6).tolist()})"
+
+
+def measured(law: ReturnLaw, name: str, alpha: float) -> float:
+    """A measure of a return by its name."""
+    if name in ("mean", "std"):
+        return law.mean if name == "mean" else math.sqrt(law.variance)
+    return {"var": law.quantile, "cvar": law.cvar, "evar": law.evar}[name](alpha)
+
+
+def front(mdp: FiniteMDP, betas: tuple[float, float], *, tol: float = 1e-6) -> Front:
+    """Find the policies that are optimal for some β between two, and the β at which they change.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+    betas : (float, float)
+        The smallest and the largest risk parameter; positive is risk-seeking.
+    tol : float
+        How much a policy that is left out may be better, in units of the largest less the smallest possible return. The
+        breakpoints that are found are exact to rounding.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> found = eb.front(eb.instances.risky_bridge(horizon=7), betas=(-2, 2.5))
+    >>> found.breakpoints.round(3).tolist()
+    [-1.099, 1.005, 1.603, 1.897]
+    >>> [round(row.mean, 3) for row in found.table()]
+    [1.0, 1.5, 0.75, 0.2, 0.038]
+    """
+    mdp, tol = check_model(mdp), check_positive("tol", tol)
+    low, high = check_range("betas", betas)
+    return _Sweep(mdp, low, high, tol).go()
+
+
+class _Sweep:
+    """From the smallest β to the largest with the policy that is optimal at hand."""
+
+    def __init__(self, mdp: FiniteMDP, low: float, high: float, tol: float) -> None:
+        self.mdp, self.low, self.high, self.tol = mdp, low, high, tol
+        smallest, largest = min_return(mdp), max_return(mdp)
+        self.range = largest - smallest
+        self.rounding = _ROUNDING * (self.range + abs(smallest) + abs(largest))
+        self.grid = _grid(low, high, self.range, tol)
+        self.ahead: dict[float, Solution] = {}
+
+    def go(self) -> Front:
+        """``to_do`` has the β up to which the sweep still has to go, the nearest last."""
+        at, policy = self.low, self._best(self.low).policy
+        found = [(self.low, self._best(self.low).value, policy)]
+        to_do = self.grid[:0:-1].tolist()
+        while to_do:
+            goal = to_do[-1]
+            best = self._best(goal)
+            if self._lacks(policy, goal) <= self.rounding:
+                at = to_do.pop()
+                continue
+            change = self._change(policy, best.policy, at, goal)
+            if change > at:
+                to_do.append(change)
+                continue
+            policy = best.policy
+            if found[-1][0] == at:
+                found.pop()
+            found.append((at, self._best(at).value, policy))
+        starts, values, policies = zip(*found, strict=True)
+        ends = (self._best(self.high).value,)
+        return Front(self.mdp, list(policies), np.array([*starts, self.high]), np.array([*values, *ends]), self.tol)
+
+    def _change(self, policy: np.ndarray, other: np.ndarray, at: float, goal: float) -> float:
+        """Where the two are equally good, between ``at``, where ``policy`` is optimal, and ``goal``, where ``other`` is."""
+
+        def ahead(beta: float) -> float:
+            return evaluate(self.mdp, policy, beta).value - evaluate(self.mdp, other, beta).value
+
+        if ahead(at) <= self.rounding:
+            return at
+        change = float(optimize.brentq(ahead, at, goal, xtol=1e-14 * max(abs(at), abs(goal)), rtol=1e-14))
+        change = change if change < goal else (at + goal) / 2
+        return change if at < change < goal else at
+
+    def _lacks(self, policy: np.ndarray, beta: float) -> float:
+        return self._best(beta).value - evaluate(self.mdp, policy, beta).value
+
+    def _best(self, beta: float) -> Solution:
+        """The best at ``beta``; points of the grid are planned some at a time, and forgotten when they are passed."""
+        if beta not in self.ahead:
+            place = int(np.searchsorted(self.grid, beta))
+            on_grid = place < len(self.grid) and self.grid[place] == beta
+            betas = self.grid[place : place + _AHEAD].tolist() if on_grid else [beta]
+            if on_grid:
+                self.ahead = {b: known for b, known in self.ahead.items() if b > self.grid[max(place - 2, 0)]}
+            self.ahead.update(zip(betas, solve(self.mdp, betas), strict=True))
+        return self.ahead[beta]
+
+
+def _grid(low: float, high: float, spread: float, tol: float) -> np.ndarray:
+    """The β from ``low`` to ``high`` between which no policy can be better by more than ``tol`` times ``spread``."""
+    if not spread > 0:
+        return np.unique([low, high])
+    points = {low, high} | ({0.0} if low < 0 < high else set())
+    for sign, end in ((1.0, high), (-1.0, -low)):
+        begin = sign * low if sign > 0 else -high
+        points |= {sign * beta for beta in _steps(max(begin, 0.0), end, spread, tol)}
+    return np.array(sorted(point for point in points if low <= point <= high))
+
+
+def _steps(begin: float, end: float, spread: float, tol: float) -> Iterator[float]:
+    """The β beyond ``begin`` and before ``end``; all of them are positive."""
+    taken, beta = 0, max(begin, 8 * tol / spread)
+    while beta < end:
+        yield beta
+        beta += math.sqrt(32 * tol * beta / spread)
+        taken += 1
+        if taken > _MOST_POINTS:
+            raise InvalidProblemError(
+                f"tol = {tol:g} needs more than {_MOST_POINTS} plans for these betas: give a larger tol or a smaller range"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class BestOnFront:
+    """The best policy *found*, by a measure of risk of its return.
+
+    Attributes
+    ----------
+    policy : int array ``(H, S)``
+    betas : (float, float)
+        From which to which β it is optimal.
+    measure : str
+    alpha : float
+    value : float
+        The measure of this policy's return, exactly.
+    upper : float
+        No policy has a larger one. Whether there are better ones between the two is not known.
+    """
+
+    policy: np.ndarray
+    betas: tuple[float, float]
+    measure: str
+    alpha: float
+    value: float
+    upper: float
+
+    def __repr__(self) -> str:
+        what = self.measure if self.measure == "mean" else f"{self.measure} at {self.alpha:g}"
+        return f"best found: {what} is {self.value:.6g}; no policy has more than {self.upper:.6g}"
+
+
+def best_on_front(front: Front, measure: str, alpha: float = 0.05) -> BestOnFront:
+    r"""The best policy found, by ``"mean"``, ``"var"``, ``"cvar"`` or ``"evar"`` of its return, among those of a front.
+
+    A policy that is best by VaR or CVaR need not be on any front, and need not even be a function of step and state. What is
+    told besides is a bound that no policy exceeds. It comes from the best entropic values alone: with :math:`X` the
+    return less the smallest possible one, :math:`R` its largest value, :math:`\lambda>0`, and for every :math:`t\le R`
+
+    .. math:: \mathbb E(t-X)^+ \ge t\,\frac{e^{\lambda(t-V^\star_{-\lambda})}-1}{e^{\lambda t}-1},\qquad
+              \mathbb E(t-X)^+ \ge t-V^\star_0,\qquad \mathrm{CVaR}_\alpha=\sup_t\,t-\tfrac1\alpha\mathbb E(t-X)^+,
+
+    the first because :math:`u^+\ge t(e^{\lambda u}-1)/(e^{\lambda t}-1)` for :math:`u\le t`; and if
+    :math:`\mathrm{VaR}_\alpha\ge t` then :math:`1-\alpha\le e^{\lambda(V^\star_\lambda-t)}` (Markov) and
+    :math:`e^{-\lambda V^\star_{-\lambda}}\le e^{-\lambda t}+\alpha`.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> found = eb.front(eb.instances.risky_bridge(horizon=7), betas=(-3, 3))
+    >>> eb.best_on_front(found, "cvar", 0.5)
+    best found: cvar at 0.5 is 1; no policy has more than 1.03889
+    """
+    measure, alpha = check_choice("measure", measure, MEASURES), check_probability("alpha", alpha)
+    values = [measured(law, measure, alpha) for law in front.laws]
+    best = int(np.argmax(values))
+    upper = max(_upper(front.mdp, measure, alpha), values[best])
+    betas = float(front.betas[best]), float(front.betas[best + 1])
+    return BestOnFront(front.policies[best], betas, measure, alpha, values[best], upper)
+
+
+def _upper(mdp: FiniteMDP, measure: str, alpha: float) -> float:
+    """What no policy exceeds, rounded upwards."""
+    smallest, largest = min_return(mdp), max_return(mdp)
+    spread = largest - smallest
+    if measure == "evar":
+        return solve_evar(mdp, alpha).upper
+    if not spread > 0:
+        return largest
+    room = _ROUNDING * (spread + abs(smallest) + abs(largest))
+    strengths = _STRENGTHS / spread
+    values = np.array([found.value for found in solve(mdp, [0.0, *-strengths, *strengths])]) - smallest + room
+    mean, averse, seeking = values[0], values[1 : 1 + len(strengths)], values[1 + len(strengths) :]
+    if measure == "mean":
+        bound = mean
+    elif measure == "var":
+        bound = _upper_var(strengths, averse, seeking, alpha)
+    else:
+        bound = _upper_cvar(strengths, mean, averse, spread, alpha)
+    return float(smallest + min(bound, spread) + room)
+
+
+def _upper_var(strengths: np.ndarray, averse: np.ndarray, seeking: np.ndarray, alpha: float) -> float:
+    by_top = np.min(seeking - math.log1p(-alpha) / strengths)
+    left = np.exp(-strengths * averse) - alpha
+    by_bottom = np.where(left > 0, -np.log(np.where(left > 0, left, 1.0)) / strengths, np.inf)
+    return float(min(by_top, by_bottom.min()))
+
+
+def _upper_cvar(strengths: np.ndarray, mean: float, averse: np.ndarray, spread: float, alpha: float) -> float:
+    """The supremum over t from cell to cell: what t may miss grows with t, so that the lower end of a cell bounds it."""
+    ends = np.linspace(0.0, spread, _STEPS + 1)
+    t, lam = ends[1:-1, None], strengths[None, :]
+    # (e^{λ(t - V)} - 1) / (e^{λt} - 1) with nothing that overflows.
+    share = np.exp(-lam * averse) * -np.expm1(-lam * (t - averse)) / -np.expm1(-lam * t)
+    missed = np.maximum((t * share).max(axis=1), np.maximum(t[:, 0] - mean, 0.0))
+    missed = np.concatenate([[0.0], np.maximum(missed, 0.0)])
+    return float((ends[1:] - missed / alpha).max())

@@ -1,0 +1,84 @@
+"""A :class:`~entropic_bpi.model.mdp.FiniteMDP` as a Gymnasium environment.
+
+Importing the package registers two instances, so that ``gymnasium.make("entropic_bpi/RiskyBridge-v0")`` works.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP, check_model
+
+__all__ = ["MDPEnv", "as_gymnasium"]
+
+
+class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
+    """An episode of ``mdp``: observations are states, and the episode is truncated after its horizon.
+
+    Of a model that is not stationary the observation does not tell the step; ``info["step"]`` does.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it so
+
+    def __init__(self, mdp: FiniteMDP) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, mdp=mdp, _disable_deepcopy=True)
+        self.mdp = check_model(mdp)
+        self.observation_space = gymnasium.spaces.Discrete(mdp.n_states)
+        self.action_space = gymnasium.spaces.Discrete(mdp.n_actions)
+        self.state, self.step_count = 0, mdp.horizon
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.step_count = 0
+        start = self.mdp.start
+        self.state = start if isinstance(start, int) else int(self.np_random.choice(self.mdp.n_states, p=start))
+        return self.state, {"step": 0}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        mdp, h = self.mdp, self.step_count
+        if h >= mdp.horizon:
+            raise InvalidProblemError("the episode is over: call reset")
+        if not self.action_space.contains(action):
+            raise InvalidProblemError(f"action must be 0 to {mdp.n_actions - 1}, got {action!r}")
+        rows = mdp.step_rows(h)
+        row = self.state * mdp.n_actions + int(action)
+        begin, end = int(rows.indptr[row]), int(rows.indptr[row + 1])
+        draw = self.np_random.random()
+        entry = begin + int(np.searchsorted(np.cumsum(rows.probabilities[begin:end]), draw, side="right"))
+        entry = min(entry, end - 1)
+        reward = mdp.step_rewards(h)[self.state, action] if rows.rewards is None else rows.rewards[entry]
+        self.state, self.step_count = int(rows.indices[entry]), h + 1
+        return self.state, float(reward), False, self.step_count == mdp.horizon, {"step": self.step_count}
+
+
+def as_gymnasium(mdp: FiniteMDP) -> MDPEnv:
+    """Make a Gymnasium environment of a model.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> env = eb.as_gymnasium(eb.instances.risky_bridge(horizon=7))
+    >>> observation, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step(0)
+    >>> observation, reward, terminated, truncated
+    (1, 0.0, False, False)
+    """
+    return MDPEnv(mdp)
+
+
+def make_risky_bridge(**parameters: Any) -> MDPEnv:
+    """Behind ``entropic_bpi/RiskyBridge-v0``; takes the instance's parameters."""
+    from entropic_bpi.model import instances
+
+    return MDPEnv(instances.risky_bridge(**parameters))
+
+
+def make_river_swim(**parameters: Any) -> MDPEnv:
+    """Behind ``entropic_bpi/RiverSwim-v0``; takes the instance's parameters."""
+    from entropic_bpi.model import instances
+
+    return MDPEnv(instances.river_swim(**parameters))

@@ -1,0 +1,79 @@
+"""Ready-made problems, by function or by name.
+
+``make("risky-bridge", horizon=9)`` and ``risky_bridge(horizon=9)`` build the same model; names may be written with
+hyphens, as on the command line, or with underscores.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.instances.bridge import risky_bridge
+from entropic_bpi.model.instances.garnet import garnet
+from entropic_bpi.model.instances.gymnasium_table import from_gymnasium
+from entropic_bpi.model.instances.hard import hard_instance
+from entropic_bpi.model.instances.river_swim import river_swim
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.tools.text import shown
+
+__all__ = ["builder", "from_gymnasium", "garnet", "hard_instance", "make", "names", "risky_bridge", "river_swim"]
+
+_BUILDERS: dict[str, Callable[..., FiniteMDP]] = {
+    "risky-bridge": risky_bridge,
+    "hard-instance": hard_instance,
+    "garnet": garnet,
+    "river-swim": river_swim,
+}
+
+
+def names() -> list[str]:
+    """The names that :func:`make` knows.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.instances.names()
+    ['risky-bridge', 'hard-instance', 'garnet', 'river-swim']
+    """
+    return list(_BUILDERS)
+
+
+def builder(name: str) -> Callable[..., FiniteMDP]:
+    """The function behind a name.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.instances.builder("river-swim") is eb.instances.river_swim
+    True
+    """
+    found = _BUILDERS.get(name.replace("_", "-")) if isinstance(name, str) else None
+    if found is None:
+        raise InvalidProblemError(f"unknown instance {shown(name)}: expected one of {', '.join(names())}")
+    return found
+
+
+def make(name: str, **params: Any) -> FiniteMDP:
+    """Build the instance called ``name``; ``params`` are the arguments of its function.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.instances.make("risky-bridge", horizon=9)
+    FiniteMDP(8 states, 2 actions, horizon 9, stationary, dense)
+    """
+    return _build(name, params)
+
+
+def _build(name: str, params: dict[str, Any]) -> FiniteMDP:
+    """:func:`make` for parameters that come from outside, whatever they are called."""
+    build = builder(name)
+    signature = inspect.signature(build)
+    try:
+        signature.bind(**params)
+    except TypeError as error:
+        raise InvalidProblemError(f"{name}: {error}; it takes {', '.join(signature.parameters)}") from None
+    return build(**params)

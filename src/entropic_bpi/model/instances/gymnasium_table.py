@@ -1,0 +1,229 @@
+"""Gymnasium environments that publish their transition table, as a known model."""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi._gymnasium_ids import env_factory
+from entropic_bpi.errors import InvalidModelError, InvalidProblemError
+from entropic_bpi.model.mdp import SUM_TOLERANCE, FiniteMDP, SparseTransitions
+from entropic_bpi.tools.checks import check_integer
+from entropic_bpi.tools.text import shown
+
+__all__ = ["from_gymnasium"]
+
+# Action names of the toy-text families, in the order of their action numbers.
+_ACTION_NAMES = {
+    "FrozenLake": ("left", "down", "right", "up"),
+    "CliffWalking": ("up", "right", "down", "left"),
+    "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
+}
+
+_Place = tuple[int, int]  # next state, n_states for the end of the episode; and which copy of it, 0 for itself
+_Outcome = tuple[float, float]  # probability, reward
+
+
+def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kwargs: Any) -> FiniteMDP:
+    """Read the model of an environment that publishes its transition table ``env.unwrapped.P``.
+
+    FrozenLake, CliffWalking and Taxi do. State ``s`` of the model is observation ``s`` of the environment. Transitions
+    that terminate the episode lead to one further state, ``end``, which absorbs and pays nothing. The environment's
+    own time limit is replaced by ``horizon``.
+
+    The reward of a model is a function of state, action and next state. Where one state and action reach the same
+    next state with different rewards, as the start of ``CliffWalkingSlippery`` does, the lowest goes with the state
+    itself and each further one with a twin of it (``36'``, ``36''``, …): a further state with the same transitions and
+    rewards, so that nothing changes but its number. Likewise, terminating with different rewards takes further ends
+    (``end 2``, …). Twins and ends are shared, so a state has one twin less than the most rewards with which a single
+    state and action reach it. They are numbered after the environment's states, twins first.
+
+    Parameters
+    ----------
+    env_or_id
+        An environment, which is only read, an id for ``gymnasium.make`` (``"package:Env-v0"`` imports the package first),
+        or ``"file.py:Class"``.
+    horizon : int
+        Number of steps, at least 1.
+    start : optional
+        First state, or distribution over the environment's states. By default the environment's
+        ``initial_state_distrib``; needed only if there is none.
+    **make_kwargs
+        Passed to ``gymnasium.make`` with an id, as in ``map_name="8x8"``.
+
+    Raises
+    ------
+    InvalidModelError
+        If there is no table, a space is not ``Discrete``, or the table does not describe the environment (a wrapper
+        changes it).
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> lake = eb.from_gymnasium("FrozenLake-v1", horizon=30, is_slippery=False)
+    >>> lake
+    FiniteMDP(17 states, 4 actions, horizon 30, stationary, sparse)
+    >>> round(eb.solve(lake, beta=1.0).value, 9)
+    1.0
+    """
+    horizon = check_integer("horizon", horizon)
+    with _opened(env_or_id, make_kwargs) as env:
+        label = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        _check_table_is_all(env, label)
+        n_states = _size_of(env.unwrapped.observation_space, f"the observation space of {label}")
+        n_actions = _size_of(env.unwrapped.action_space, f"the action space of {label}")
+        rows = [_read_row(env.unwrapped.P, s, a, n_states) for s in range(n_states) for a in range(n_actions)]
+        first = _check_start(_published_start(env.unwrapped, label) if start is None else start, n_states)
+        actions = _action_names(env, n_actions)
+    table, names = _number(rows, n_states, n_actions)
+    if isinstance(first, np.ndarray):
+        first = np.concatenate([first, np.zeros(len(names) - n_states)])
+    transitions, rewards = _compress(table, n_actions)
+    return FiniteMDP(transitions, rewards, horizon=horizon, start=first, state_names=names, action_names=actions)
+
+
+@contextmanager
+def _opened(env_or_id: Any, make_kwargs: dict[str, Any]) -> Iterator[Any]:
+    """The environment given, or one made here and closed after use."""
+    import gymnasium
+
+    if isinstance(env_or_id, gymnasium.Env):
+        if make_kwargs:
+            raise InvalidModelError(f"{', '.join(make_kwargs)}: options apply to an id, not to an existing environment")
+        yield env_or_id
+        return
+    if not isinstance(env_or_id, str):
+        raise InvalidModelError(f"expected a Gymnasium environment or an id, got {shown(env_or_id)}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # an outdated id either works or fails below
+            env = env_factory(env_or_id, make_kwargs)()
+    except InvalidProblemError as error:
+        raise InvalidModelError(str(error)) from None
+    except Exception as error:  # environments may raise anything on options that they do not like
+        raise InvalidModelError(f"gymnasium cannot make {env_or_id!r}: {type(error).__name__}: {error}") from error
+    try:
+        yield env
+    finally:
+        env.close()
+
+
+def _check_table_is_all(env: Any, label: str) -> None:
+    """Refuse an environment without a table, or one that does something its table does not say."""
+    import gymnasium
+
+    if not hasattr(env.unwrapped, "P"):
+        raise InvalidModelError(
+            f"{label} publishes no transition table (env.unwrapped.P), so its model cannot be read; "
+            "FrozenLake, CliffWalking and Taxi do. It can be played as a black box: identify with reward_range=(low, high) "
+            "(--reward-range LOW HIGH)"
+        )
+    if getattr(env.unwrapped, "fickle_passenger", False):
+        raise InvalidModelError(f"{label} with fickle_passenger=True: its table leaves the passenger's whims out")
+    changing = (gymnasium.RewardWrapper, gymnasium.ObservationWrapper, gymnasium.ActionWrapper)
+    while env is not env.unwrapped:
+        if isinstance(env, changing):
+            raise InvalidModelError(
+                f"the table of {label} does not include its wrapper {type(env).__name__}: unwrap it"
+            )
+        env = env.env
+
+
+def _size_of(space: Any, label: str) -> int:
+    from gymnasium.spaces import Discrete
+
+    if not isinstance(space, Discrete) or space.start != 0:
+        raise InvalidModelError(f"{label} must be Discrete and start at 0, got {space}")
+    return int(space.n)
+
+
+def _read_row(table: Any, state: int, action: int, n_states: int) -> dict[_Place, _Outcome]:
+    """The outcomes of a state and action; the rewards of one next state go to its copies in increasing order."""
+    place = f"P[{state}][{action}]"
+    try:
+        outcomes = [(float(p), operator.index(s), float(r), bool(done)) for p, s, r, done in table[state][action]]
+    except (KeyError, IndexError):
+        raise InvalidModelError(f"{place} is missing from the transition table") from None
+    except (TypeError, ValueError):
+        raise InvalidModelError(f"{place} must list (probability, next state, reward, terminated)") from None
+    law: dict[int, dict[float, float]] = {}  # next state → reward → probability
+    for probability, successor, reward, terminated in outcomes:
+        if not (probability >= -SUM_TOLERANCE and math.isfinite(reward) and 0 <= successor < n_states):
+            raise InvalidModelError(
+                f"{place} holds {(probability, successor, reward, terminated)}: not a valid outcome"
+            )
+        if probability > 0:
+            rewards = law.setdefault(n_states if terminated else successor, {})
+            rewards[reward] = rewards.get(reward, 0.0) + probability
+    if not law:
+        raise InvalidModelError(f"{place} has no outcome of positive probability")
+    return {(s, copy): (law[s][reward], reward) for s in law for copy, reward in enumerate(sorted(law[s]))}
+
+
+def _number(
+    rows: list[dict[_Place, _Outcome]], n_states: int, n_actions: int
+) -> tuple[list[dict[int, _Outcome]], list[str]]:
+    """The rows with states for places, those of the twins and ends included, and the names of all states."""
+    added = sorted({place for row in rows for place in row if place[0] == n_states or place[1] > 0})
+    number = {(s, 0): s for s in range(n_states)} | {place: n_states + i for i, place in enumerate(added)}
+    table = [dict(sorted((number[place], outcome) for place, outcome in row.items())) for row in rows]
+    names = [str(s) for s in range(n_states)]
+    for s, copy in added:
+        if s < n_states:
+            table += table[s * n_actions : (s + 1) * n_actions]
+            names.append(str(s) + "'" * copy)
+        else:
+            table += [{number[s, copy]: (1.0, 0.0)}] * n_actions
+            names.append(f"end {copy + 1}" if copy else "end")
+    return table, names
+
+
+def _published_start(unwrapped: Any, label: str) -> Any:
+    if not hasattr(unwrapped, "initial_state_distrib"):
+        raise InvalidModelError(
+            f"{label} does not publish initial_state_distrib: pass start= (a state, or a distribution over its states)"
+        )
+    return unwrapped.initial_state_distrib
+
+
+def _check_start(start: Any, n_states: int) -> int | np.ndarray:
+    """``start`` over the environment's own states; a plain state when it is certain."""
+    if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
+        if not 0 <= start < n_states:
+            raise InvalidModelError(f"start is state {shown(start)}, expected 0 to {n_states - 1}")
+        return int(start)
+    try:
+        distribution = np.array(start, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        distribution = np.empty(0)
+    if distribution.shape != (n_states,):
+        raise InvalidModelError(
+            f"start must be a state or a distribution over the {n_states} states, got {shown(start)}"
+        )
+    certain = np.flatnonzero(distribution == 1)
+    return int(certain[0]) if np.count_nonzero(distribution) == len(certain) == 1 else distribution
+
+
+def _action_names(env: Any, n_actions: int) -> tuple[str, ...] | None:
+    name = "" if env.spec is None else env.spec.name
+    for family, actions in _ACTION_NAMES.items():
+        if name.startswith(family) and len(actions) == n_actions:
+            return actions
+    return None
+
+
+def _compress(table: list[dict[int, _Outcome]], n_actions: int) -> tuple[SparseTransitions, Any]:
+    """Compressed rows and their rewards: per state and action where the next state makes no difference."""
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in table])])
+    indices = np.array([successor for row in table for successor in row], dtype=np.int32)
+    probabilities, rewards = np.array([outcome for row in table for outcome in row.values()]).T
+    low, high = np.minimum.reduceat(rewards, indptr[:-1]), np.maximum.reduceat(rewards, indptr[:-1])
+    if (low == high).all():
+        return SparseTransitions(indptr, indices, probabilities), low.reshape(-1, n_actions)
+    return SparseTransitions(indptr, indices, probabilities, rewards[None]), (len(table) // n_actions, n_actions)

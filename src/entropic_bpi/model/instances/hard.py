@@ -1,0 +1,237 @@
+r"""The hard instances of the lower bound: one good leaf to be found among many, at one moment only.
+
+From the waiting state an agent may leave at any of :math:`\bar H` steps. It then walks down an :math:`A`-ary tree to a
+leaf, where one action decides: the good state, which pays 1 for each of the last :math:`H'` steps, or the bad state,
+which never pays. In :math:`M_0` every choice succeeds with probability :math:`p_-`; in :math:`M_u` one single
+(step, leaf, action) succeeds with :math:`p_+ > p_-`, and nothing but trying it reveals that. With
+
+.. math:: d = \lceil \log_A((S-3)(A-1)+1) \rceil, \quad \bar H = \lfloor H/3 \rfloor, \quad H' = H - \bar H - d, \quad
+   c = e^{|\beta| H'} - 1, \quad q = e^{|\beta|\varepsilon}
+
+the probabilities are
+
+.. math:: p_- = \tfrac{1}{2(c+1)}, \quad p_+ - p_- = \tfrac{(q-1)(3c+2)}{c(c+1)} \quad (\beta > 0), \qquad
+   p_- = 1 - \tfrac{1}{2(c+1)}, \quad p_+ - p_- = \tfrac{(q-1)(3c+2)}{c(c+1)(2q-1)} \quad (\beta < 0),
+
+so that missing the special choice costs exactly :math:`\tfrac{1}{|\beta|} \log(2q-1) > \varepsilon`. Condition A,
+:math:`q - 1 \le \tfrac{c(2c+1)}{4(3c+2)}` for :math:`\beta > 0` and :math:`q - 1 \le \tfrac{c}{10c+8}` for
+:math:`\beta < 0`, keeps :math:`p_+` at most halfway between :math:`p_-` and 1.
+
+In code everything is written with :math:`x = 1/(c+1) = e^{-|\beta| H'}`, which cannot overflow.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP, SparseTransitions
+from entropic_bpi.tools.checks import check_finite, check_integer, check_memory, check_positive
+from entropic_bpi.tools.text import shown
+
+__all__ = ["HardShape", "hard_instance", "hard_shape", "largest_eps"]
+
+WAIT, GOOD, BAD, ROOT = range(4)
+# Beyond this |β| H' the rarer outcome, of probability e^{-|β|H'}/2, leaves the range of doubles.
+_LARGEST_EXPONENT = 700.0
+
+
+@dataclass(frozen=True)
+class HardShape:
+    r"""The sizes of a hard instance.
+
+    Attributes
+    ----------
+    depth : int
+        :math:`d`, the number of levels of the tree.
+    exits : int
+        :math:`\bar H`, the number of steps at which the waiting state can be left.
+    paid_steps : int
+        :math:`H'`, the number of steps in which the good state pays; the largest return.
+    first_leaf : int
+        The leaves are the states from this one to the last.
+    """
+
+    depth: int
+    exits: int
+    paid_steps: int
+    first_leaf: int
+
+
+def hard_shape(n_states: int, n_actions: int, horizon: int) -> HardShape:
+    """The sizes of the hard instances with these states, actions and steps; refuses what the theorem does not cover.
+
+    Examples
+    --------
+    >>> from entropic_bpi.model.instances.hard import hard_shape
+    >>> hard_shape(n_states=34, n_actions=5, horizon=9)
+    HardShape(depth=3, exits=3, paid_steps=3, first_leaf=9)
+    """
+    n_states = check_integer("n_states", n_states, at_least=6)
+    n_actions = check_integer("n_actions", n_actions, at_least=2)
+    horizon = check_integer("horizon", horizon)
+    n_nodes = n_states - ROOT
+    depth = 1
+    while n_actions**depth < n_nodes * (n_actions - 1) + 1:  # in integers: a rounded logarithm can be one too many
+        depth += 1
+    if horizon < 3 * depth:
+        raise InvalidProblemError(
+            f"horizon must be at least 3 d = {3 * depth}, where d = {depth} is the depth of the tree of "
+            f"{n_nodes} nodes with {n_actions} actions; got {horizon}"
+        )
+    exits = horizon // 3
+    n_inner = -(-(n_nodes - 1) // n_actions)  # a node is inner iff its first child exists
+    return HardShape(depth, exits, horizon - exits - depth, ROOT + n_inner)
+
+
+def largest_eps(paid_steps: int, beta: float) -> float:
+    r"""The largest :math:`\varepsilon` that condition A allows, given :math:`H'` = ``paid_steps`` and β ≠ 0.
+
+    Examples
+    --------
+    >>> from entropic_bpi.model.instances.hard import largest_eps
+    >>> round(largest_eps(4, beta=1.0), 4), round(largest_eps(4, beta=-1.0), 4)
+    (2.2931, 0.094)
+    """
+    x, rest = _tail(paid_steps, beta), -math.expm1(-abs(beta) * paid_steps)  # rest = 1 - x, exact for tiny β too
+    if beta > 0:
+        excess = rest * (2 - x) / (4 * x * (3 - x))
+    else:
+        excess = rest / (10 - 2 * x)
+    return math.log1p(excess) / abs(beta)
+
+
+def hard_instance(
+    n_states: int,
+    n_actions: int,
+    horizon: int,
+    *,
+    beta: float,
+    eps: float,
+    special: tuple[int, int, int] | None = None,
+) -> FiniteMDP:
+    r"""The lower bound's instance: one choice among very many is better, by more than eps.
+
+    State 0 waits, 1 is good, 2 is bad, and 3, 4, … are the nodes of the tree in breadth-first order, the root first.
+    In state 0, action 0 waits while waiting is allowed; everything else goes to the root. At an inner node action
+    ``a`` goes to child ``a``, or to the first child if there are fewer. At a leaf every action ends in the good or the
+    bad state, which absorb. The good state pays 1 in each of the last :math:`H'` steps. The construction is that of
+    the module docstring, for trees that need not be full.
+
+    Parameters
+    ----------
+    n_states, n_actions, horizon : int
+        At least 6 states, 2 actions and 3d steps, where d is the depth of the tree (``hard_shape``).
+    beta : float
+        Risk parameter that the instance is built for, not 0: positive is risk-seeking, negative risk-averse.
+    eps : float
+        Accuracy that the instance is built for; at most ``largest_eps`` (condition A).
+    special : tuple of int, optional
+        ``None`` gives :math:`M_0`. A triple ``(exit_step, leaf, action)`` gives :math:`M_u`: leave the waiting state
+        at step ``exit_step`` (0-based, below ``HardShape.exits``), walk to the state ``leaf`` (one of the states from
+        ``HardShape.first_leaf`` on) and play ``action`` there; that choice succeeds with :math:`p_+`. It is made at
+        step ``exit_step + 1 + depth of the leaf``.
+
+    Examples
+    --------
+    >>> import math
+    >>> import entropic_bpi as eb
+    >>> sizes = dict(n_states=10, n_actions=2, horizon=12, beta=-1.0, eps=0.05)
+    >>> m_0 = eb.instances.hard_instance(**sizes)
+    >>> m_u = eb.instances.hard_instance(**sizes, special=(2, 8, 1))
+    >>> gain = eb.solve(m_u, beta=-1.0).value - eb.solve(m_0, beta=-1.0).value
+    >>> math.isclose(gain, math.log(2 * math.exp(0.05) - 1), rel_tol=1e-9)
+    True
+    """
+    shape = hard_shape(n_states, n_actions, horizon)
+    common, rare = _success_probabilities(shape.paid_steps, beta, eps)
+    check_memory(f"a hard instance of {n_states} states", 4 * horizon * n_states * n_actions)
+    # Every row has at most two outcomes; the second one has probability 0 except at the leaves.
+    targets = np.zeros((horizon, n_states, n_actions, 2), dtype=np.int32)
+    probabilities = np.zeros((horizon, n_states, n_actions, 2))
+    probabilities[..., 0] = 1.0
+    targets[:, WAIT] = ROOT
+    targets[: shape.exits - 1, WAIT, 0] = WAIT
+    targets[:, GOOD] = GOOD
+    targets[:, BAD] = BAD
+    targets[:, ROOT : shape.first_leaf] = _children(n_states, n_actions, shape)[..., None]
+    targets[:, shape.first_leaf :] = GOOD, BAD
+    probabilities[:, shape.first_leaf :] = common
+    if special is not None:
+        probabilities[_special_choice(special, shape, n_states, n_actions)] = rare
+    kept = probabilities > 0
+    rows = SparseTransitions(np.concatenate([[0], np.cumsum(kept.sum(axis=-1))]), targets[kept], probabilities[kept])
+    rewards = np.zeros((horizon, n_states, n_actions))
+    rewards[horizon - shape.paid_steps :, GOOD] = 1.0
+    return FiniteMDP(rows, rewards, horizon=horizon, start=WAIT, state_names=_names(n_states, shape))
+
+
+def _tail(paid_steps: int, beta: float) -> float:
+    beta = check_finite("beta", beta)
+    exponent = abs(beta) * paid_steps
+    if beta == 0:
+        raise InvalidProblemError("beta must not be 0: the hard instances are built for one sign of beta")
+    if exponent > _LARGEST_EXPONENT:
+        raise InvalidProblemError(
+            f"|beta| times the {paid_steps} paid steps must be at most {_LARGEST_EXPONENT:g}, got {exponent:g}: "
+            "the instance's probabilities would not fit double precision"
+        )
+    return math.exp(-exponent)
+
+
+def _success_probabilities(paid_steps: int, beta: float, eps: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """(success, failure) of the common choices and of the special one; each number is accurate on its own."""
+    eps = check_positive("eps", eps)
+    x = _tail(paid_steps, beta)
+    limit = largest_eps(paid_steps, beta)
+    if eps > limit:
+        raise InvalidProblemError(
+            f"eps={eps:g} is outside condition A: with beta={beta:g} and {paid_steps} paid steps "
+            f"it must be at most {limit:.6g}"
+        )
+    excess = math.expm1(abs(beta) * eps)
+    gain = excess * x * (3 - x) / -math.expm1(-abs(beta) * paid_steps)
+    if beta > 0:
+        return (x / 2, 1 - x / 2), (x / 2 + gain, 1 - x / 2 - gain)
+    gain /= 1 + 2 * excess
+    return (1 - x / 2, x / 2), (1 - x / 2 + gain, x / 2 - gain)
+
+
+def _children(n_states: int, n_actions: int, shape: HardShape) -> np.ndarray:
+    """The state that each action leads to, ``(inner nodes, A)``."""
+    first = np.arange(shape.first_leaf - ROOT)[:, None] * n_actions + 1 + ROOT
+    child = first + np.arange(n_actions)
+    return np.where(child < n_states, child, first)
+
+
+def _special_choice(special: Any, shape: HardShape, n_states: int, n_actions: int) -> tuple[int, int, int]:
+    """The (step, state, action) at which the special success probability applies."""
+    try:
+        exit_step, leaf, action = special
+    except (TypeError, ValueError):
+        raise InvalidProblemError(f"special must be a triple (exit_step, leaf, action), got {shown(special)}") from None
+    exit_step = _check_between("the exit step of special", exit_step, 0, shape.exits - 1)
+    leaf = _check_between("the leaf of special", leaf, shape.first_leaf, n_states - 1)
+    action = _check_between("the action of special", action, 0, n_actions - 1)
+    depth, node = 0, leaf - ROOT
+    while node > 0:
+        depth, node = depth + 1, (node - 1) // n_actions
+    return exit_step + 1 + depth, leaf, action
+
+
+def _check_between(name: str, value: Any, low: int, high: int) -> int:
+    number = check_integer(name, value, at_least=low)
+    if number > high:
+        raise InvalidProblemError(f"{name} must lie in {low} to {high}, got {number}")
+    return number
+
+
+def _names(n_states: int, shape: HardShape) -> list[str]:
+    """Tree states carry their state number, so that names and indices read alike."""
+    inner = [f"node{state}" for state in range(ROOT, shape.first_leaf)]
+    leaves = [f"leaf{state}" for state in range(shape.first_leaf, n_states)]
+    return ["wait", "good", "bad", *inner, *leaves]

@@ -1,0 +1,66 @@
+"""The model that a word means: an instance, a saved model, or a Gymnasium environment with a transition table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from entropic_bpi._gymnasium_ids import is_class_in_file
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model import instances
+from entropic_bpi.model.mdp import FiniteMDP
+
+__all__ = ["MODEL_FILES", "is_environment", "model_of"]
+
+MODEL_FILES = (".npz", ".json")
+
+
+def model_of(
+    source: str, horizon: int | None = None, params: Mapping[str, Any] | None = None, folder: str | Path = "."
+) -> FiniteMDP:
+    """``risky-bridge``, ``model.npz`` (relative to ``folder``), ``gym:ENV_ID`` or ``file.py:Class``, with its parameters.
+
+    Examples
+    --------
+    >>> from entropic_bpi.model.instances.sources import model_of
+    >>> model_of("river-swim", 5, {"n_states": 4}).horizon
+    5
+    """
+    given = dict(params or {})
+    if Path(source).suffix in MODEL_FILES:
+        return _saved(Path(folder) / source, horizon, given)
+    if horizon is not None:
+        if "horizon" in given:
+            raise InvalidProblemError("the horizon is given twice, once among the parameters")
+        given["horizon"] = horizon
+    if is_environment(source):
+        return _tabular(source, given)
+    if source.replace("_", "-") not in instances.names():
+        raise InvalidProblemError(
+            f"unknown source {source!r}: expected an instance ({', '.join(instances.names())}), "
+            "a saved model (.npz or .json), gym:ENV_ID, gym:package:ENV_ID or file.py:Class"
+        )
+    return instances._build(source, given)
+
+
+def is_environment(source: str) -> bool:
+    """Whether the word means a Gymnasium environment."""
+    return source.startswith("gym:") or is_class_in_file(source)
+
+
+def _saved(path: Path, horizon: int | None, params: Mapping[str, Any]) -> FiniteMDP:
+    mdp = FiniteMDP.load(path)
+    if params:
+        raise InvalidProblemError(f"{path} is a saved model, which takes no parameters; got {', '.join(params)}")
+    if horizon not in (None, mdp.horizon):
+        raise InvalidProblemError(f"{path} was saved with horizon {mdp.horizon}, which cannot be changed to {horizon}")
+    return mdp
+
+
+def _tabular(source: str, params: dict[str, Any]) -> FiniteMDP:
+    if "horizon" not in params:
+        raise InvalidProblemError(f"{source} needs a horizon: the number of steps of an episode")
+    if "env_or_id" in params:
+        raise InvalidProblemError("env_or_id is the part after gym:, not a parameter")
+    return instances.from_gymnasium(source.removeprefix("gym:"), **params)

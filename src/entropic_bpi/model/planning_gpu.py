@@ -1,0 +1,185 @@
+"""Exact planning on a GPU: the functions of the CPU's backups, called from one kernel that goes through all steps.
+
+A thread has one state and one β at a time. The β lie side by side in memory, so that threads next to each other read the
+same transitions and neighbouring terms: the model is read once for all of them. Between the parts of a step the whole grid
+waits: first the range of the values is found, then the terms that rows share, then the best action of every state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import float64
+
+from entropic_bpi.compile.gpu import THREADS, check_gpu, check_room, config, cuda, resident_blocks
+from entropic_bpi.model import backups as _entropic
+from entropic_bpi.model.backups import LINEAR_EXPONENT, Lotteries, Scale
+from entropic_bpi.model.mdp import FiniteMDP
+
+__all__ = ["Planner"]
+
+# Few enough for half of the threads that a processor can have: most of the time they wait for the memory.
+_REGISTERS = 64
+# Results are copied in pieces of so many numbers, by so many threads: the pages of new memory take longer than the bus.
+_PIECE, _COPIERS = 1 << 20, 8
+# Below this exponent no row can need a scale of its own, see ``_entropic.SMALLEST_SUM``.
+_SAFE_EXPONENT = 600.0
+
+
+class _Model(NamedTuple):
+    """The rows of one step, or of all; rewards ``(1 or H, S, A)``, and ``paid`` ``(1 or H, entries)``, empty without any."""
+
+    indptr: Any
+    indices: Any
+    probabilities: Any
+    rewards: Any
+    paid: Any
+
+
+class _Tables(NamedTuple):
+    """What is computed for all β."""
+
+    beta: Any  # (β,)
+    extremes: Any  # (H, β, 2): the range of the values after a step
+    terms: Any  # (2, S, β): near and far
+    outcomes: Any  # (β, entries of a step): scratch; without columns if no row needs its own scale
+    values: Any  # (β, H + 1, S)
+    policy: Any  # (β, H, S)
+
+
+@cache
+def _kernel(is_paid: bool) -> Any:
+    """The kernel for rewards that depend on the next state, or do not."""
+    # The simulator does not know of registers.
+    jit: Callable[[Callable[..., None]], Any] = (
+        cuda.jit if config.ENABLE_CUDASIM else cuda.jit(max_registers=_REGISTERS)
+    )
+
+    @jit
+    def plan(model: _Model, tables: _Tables) -> None:
+        grid, thread, threads = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1)
+        shared = cuda.shared.array((2, THREADS), float64)
+        extremes, terms, values, policy = tables.extremes, tables.terms, tables.values, tables.policy
+        n_betas, steps, n_states = policy.shape
+        n_actions = model.rewards.shape[2]
+        for i in range(thread, n_betas * n_states, threads):
+            values[i % n_betas, steps, i // n_betas] = 0.0
+        grid.sync()
+        for h in range(steps - 1, -1, -1):
+            # The range of the values of each β, by blocks of which each takes a part of the states.
+            parts = max(1, cuda.gridDim.x // n_betas)
+            for i in range(cuda.blockIdx.x, parts * n_betas, cuda.gridDim.x):
+                b, me = i % n_betas, cuda.threadIdx.x
+                low, high = np.inf, -np.inf
+                for s in range(i // n_betas * THREADS + me, n_states, parts * THREADS):
+                    low, high = min(low, values[b, h + 1, s]), max(high, values[b, h + 1, s])
+                shared[0, me], shared[1, me] = low, high
+                cuda.syncthreads()
+                half = THREADS // 2
+                while half > 0:
+                    if me < half:
+                        shared[0, me] = min(shared[0, me], shared[0, me + half])
+                        shared[1, me] = max(shared[1, me], shared[1, me + half])
+                    cuda.syncthreads()
+                    half //= 2
+                if me == 0:
+                    cuda.atomic.min(extremes, (h, b, 0), shared[0, 0])
+                    cuda.atomic.max(extremes, (h, b, 1), shared[1, 0])
+                cuda.syncthreads()
+            grid.sync()
+            for i in range(thread, n_betas * n_states, threads):
+                s, b = i // n_betas, i % n_betas
+                beta = tables.beta[b]
+                centre, top, reach, climb = _entropic.anchors(extremes[h, b, 0], extremes[h, b, 1], beta)
+                near, far = _entropic.terms_of(values[b, h + 1, s], centre, top, reach, climb, beta)
+                terms[0, s, b], terms[1, s, b] = near, far
+            grid.sync()
+            first = h * n_states * n_actions % (model.indptr.size - 1)
+            rows = Lotteries(model.indptr[first:], model.indices, model.probabilities)
+            rewards, paid = model.rewards[h % model.rewards.shape[0]], model.paid[h % model.paid.shape[0]]
+            for i in range(thread, n_betas * n_states, threads):
+                s, b = i // n_betas, i % n_betas
+                beta, after = tables.beta[b], values[b, h + 1]
+                outcomes = tables.outcomes[b, rows.indptr[s * n_actions] - rows.indptr[0] :]
+                if is_paid:
+                    best, action = _entropic.best_paid_action(rows, paid, after, beta, outcomes, n_actions, s)
+                else:
+                    centre, top, reach, _ = _entropic.anchors(extremes[h, b, 0], extremes[h, b, 1], beta)
+                    strength = 0.0 if reach < LINEAR_EXPONENT else beta
+                    scale = Scale(terms[0, :, b], terms[1, :, b], centre, top, strength)
+                    best, action = _entropic.best_action(rows, rewards, after, scale, outcomes, s)
+                values[b, h, s], policy[b, h, s] = best, action
+            grid.sync()
+
+    return plan
+
+
+class Planner:
+    """A model on the device, where it is planned for several β at a time."""
+
+    def __init__(self, mdp: FiniteMDP, betas: int, largest_beta: float) -> None:
+        check_gpu()
+        rows, low, high = mdp.rows, *mdp.reward_range
+        is_paid = rows.rewards is not None
+        rewards = np.zeros((1, 1, mdp.n_actions)) if is_paid else _by_steps(mdp)
+        paid = rows.rewards if rows.rewards is not None else np.zeros((1, 0))
+        model = _Model(rows.indptr, rows.indices, rows.probabilities, rewards, paid)
+        self.mdp, self.scratch = mdp, 0
+        if is_paid or largest_beta * mdp.horizon * (high - low) > _SAFE_EXPONENT:
+            self.scratch = int(np.diff(rows.indptr[:: mdp.n_states * mdp.n_actions]).max())
+        size = sum(part.nbytes for part in model) + sum(
+            int(np.prod(shape)) * dtype.itemsize for shape, dtype in self._tables(betas)
+        )
+        check_room(f"solving {mdp!r} for {betas} beta", size, "ask for fewer at a time, or leave device='cpu'")
+        self.model = _Model(*map(cuda.to_device, model))
+
+    def _tables(self, betas: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shapes and types of :class:`_Tables`; actions are as small as they can be, for their way back."""
+        steps, states = self.mdp.horizon, self.mdp.n_states
+        shapes = (betas,), (steps, betas, 2), (2, states, betas), (betas, self.scratch), (betas, steps + 1, states)
+        numbers = [(shape, np.dtype(float)) for shape in shapes]
+        return [*numbers, ((betas, steps, states), np.min_scalar_type(self.mdp.n_actions - 1))]
+
+    def plan(self, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
+        """Fill in ``values`` ``(β, H + 1, S)`` and ``policies`` ``(β, H, S)``."""
+        tables = self.launch(betas)
+        _copy(tables.values, values)
+        _copy(tables.policy, policies)
+
+    def launch(self, betas: list[float]) -> _Tables:
+        """Plan; when this returns, the tables on the device are complete."""
+        tables = _Tables(*(cuda.device_array(*table) for table in self._tables(len(betas))))
+        tables.beta.copy_to_device(np.array(betas))
+        tables.extremes.copy_to_device(np.broadcast_to([np.inf, -np.inf], tables.extremes.shape).copy())
+        kernel, args = _kernel(self.mdp.next_state_rewards), (self.model, tables)
+        blocks = min(resident_blocks(kernel, args), -(-len(betas) * self.mdp.n_states // THREADS))
+        kernel[blocks, THREADS](*args)
+        cuda.synchronize()
+        return tables
+
+
+def _by_steps(mdp: FiniteMDP) -> np.ndarray:
+    """The rewards as ``(1 or H, S, A)``."""
+    assert mdp.rewards is not None
+    return mdp.rewards.reshape(-1, mdp.n_states, mdp.n_actions)
+
+
+def _copy(there: Any, here: np.ndarray) -> None:
+    """Copy an array from the device, whatever the type of its numbers here."""
+    there, here = there.reshape(here.size), here.reshape(-1)
+    copiers = min(_COPIERS, -(-here.size // _PIECE))
+
+    def copy(which: int) -> None:
+        stream, piece = cuda.stream(), cuda.pinned_array(min(_PIECE, here.size), there.dtype)
+        for first in range(which * _PIECE, here.size, copiers * _PIECE):
+            last = min(first + _PIECE, here.size)
+            there[first:last].copy_to_host(piece[: last - first], stream=stream)
+            stream.synchronize()
+            here[first:last] = piece[: last - first]
+
+    with ThreadPoolExecutor(copiers) as pool:
+        list(pool.map(copy, range(copiers)))

@@ -1,0 +1,402 @@
+"""What a learner has seen: visits of each row and of each successor, the sufficient statistic of every method.
+
+Memory grows with what was visited. A row that was never played points to default slots it shares with others; its first
+visit gives it slots of its own, at the end of one pool. A row that may go anywhere in a large state space lists only
+the successors seen, behind one slot "elsewhere" (successor ``n_states``), and moves to a larger place when it is full.
+Once as many different outcomes of a row were seen as are declared to exist at most, its other slots are given up.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import compiled
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Problem
+from entropic_bpi.problem.reward_counts import (
+    RewardCounts,
+    cell_edges,
+    copied,
+    has_room,
+    new_reward_counts,
+    record_reward,
+)
+from entropic_bpi.types import Transitions
+
+__all__ = ["CountArrays", "Counts", "record", "spare_slots"]
+
+_FORBIDDEN = -1
+_FULL = -2
+_CONTRADICTED = -3
+_NO_ROOM_TO_PAY = -4
+
+
+class CountArrays(NamedTuple):
+    """The arrays of :class:`Counts`, in the form the compiled kernels take.
+
+    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``most[i]`` is how many different outcomes the
+    row is declared to have at most, 0 if that is not declared. ``end[0]`` is the number of pool slots in use.
+    """
+
+    visits: np.ndarray
+    begin: np.ndarray
+    used: np.ndarray
+    capacity: np.ndarray
+    most: np.ndarray
+    successor: np.ndarray
+    tally: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    end: np.ndarray
+
+
+@compiled
+def _move(ledger: CountArrays, row: int, room: int) -> bool:
+    """Give ``row`` a place of its own with ``room`` slots at the end of the pool; False if the pool is full."""
+    old, new = ledger.begin[row], ledger.end[0]
+    if new + room > ledger.successor.size:
+        return False
+    for i in range(ledger.used[row]):
+        ledger.successor[new + i] = ledger.successor[old + i]
+        ledger.tally[new + i] = ledger.tally[old + i]
+        for t in range(ledger.low.shape[0]):
+            ledger.low[t, new + i] = ledger.low[t, old + i]
+            ledger.high[t, new + i] = ledger.high[t, old + i]
+    ledger.begin[row] = new
+    ledger.capacity[row] = room
+    ledger.end[0] = new + room
+    return True
+
+
+@compiled
+def record(ledger: CountArrays, n_states: int, row: int, successor: int, times: int) -> int:
+    """Add ``times`` visits of ``row`` that went to ``successor``; 0, or a negative code and nothing changed."""
+    open_ended = ledger.successor[ledger.begin[row]] == n_states
+    if ledger.visits[row] == 0:
+        room = 4 if open_ended else ledger.used[row]
+        if not _move(ledger, row, room):
+            return _FULL
+    slot = -1
+    for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+        if ledger.successor[j] == successor:
+            slot = j
+            break
+    if slot < 0:
+        if not open_ended:
+            return _FORBIDDEN
+        if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
+            return _FULL
+        slot = ledger.begin[row] + ledger.used[row]
+        ledger.successor[slot] = successor
+        ledger.tally[slot] = 0
+        for t in range(ledger.low.shape[0]):  # it may pay what anything not seen yet may
+            ledger.low[t, slot] = ledger.low[t, ledger.begin[row]]
+            ledger.high[t, slot] = ledger.high[t, ledger.begin[row]]
+        ledger.used[row] += 1
+    return _add(ledger, row, slot, times)
+
+
+@compiled
+def _record_outcome(
+    ledger: CountArrays,
+    n_states: int,
+    row: int,
+    successor: int,
+    low: float,
+    high: float,
+    times: int,
+    kinds: int,
+    same: float,
+) -> int:
+    """The same where the reward, from ``low`` to ``high``, is part of what was seen.
+
+    ``kinds`` different ones are possible for this successor if any state may follow; two that are no more than ``same``
+    apart do not differ. A row that lists what may follow lists a state once for each of its rewards: a reward that is seen
+    takes one of its slots.
+    """
+    if ledger.visits[row] == 0 and not _move(ledger, row, max(4, ledger.used[row])):
+        return _FULL
+    found, slot = 0, -1
+    for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+        if ledger.successor[j] == successor:
+            least, most = min(ledger.low[0, j], low), max(ledger.high[0, j], high)
+            if ledger.tally[j] > 0 and most - least <= same:
+                ledger.low[0, j], ledger.high[0, j] = least, most
+                return _add(ledger, row, j, times)
+            if ledger.tally[j] > 0:
+                found += 1
+            elif slot < 0:
+                slot = j
+    if ledger.successor[ledger.begin[row]] == n_states:
+        if found == kinds:
+            return _CONTRADICTED
+        if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
+            return _FULL
+        slot = ledger.begin[row] + ledger.used[row]
+        ledger.used[row] += 1
+        ledger.successor[slot] = successor
+        ledger.tally[slot] = 0
+    elif slot < 0:
+        return _CONTRADICTED if found > 0 and ledger.used[row] != ledger.most[row] else _FORBIDDEN
+    ledger.low[0, slot], ledger.high[0, slot] = low, high
+    return _add(ledger, row, slot, times)
+
+
+@compiled
+def _add(ledger: CountArrays, row: int, slot: int, times: int) -> int:
+    new = ledger.tally[slot] == 0
+    ledger.tally[slot] += times
+    ledger.visits[row] += times
+    if new and ledger.most[row] > 0:
+        _close_if_complete(ledger, row)
+    return 0
+
+
+@compiled
+def _close_if_complete(ledger: CountArrays, row: int) -> None:
+    """Give up the slots that were not seen, if all others that can exist were."""
+    begin, used, seen = ledger.begin[row], ledger.used[row], 0
+    for j in range(begin, begin + used):
+        seen += ledger.tally[j] > 0
+    if seen < ledger.most[row]:
+        return
+    kept = begin
+    for j in range(begin, begin + used):
+        if ledger.tally[j] > 0:
+            ledger.successor[kept] = ledger.successor[j]
+            ledger.tally[kept] = ledger.tally[j]
+            for t in range(ledger.low.shape[0]):
+                ledger.low[t, kept] = ledger.low[t, j]
+                ledger.high[t, kept] = ledger.high[t, j]
+            kept += 1
+    ledger.used[row] = kept - begin
+
+
+@compiled
+def _record_outcomes(
+    ledger: CountArrays, n_states: int, n_actions: int, same: float, transitions: Transitions, first: int
+) -> tuple[int, int]:
+    """``_record_all`` where fixed rewards are learned."""
+    for i in range(first, transitions.rows.size):
+        row, successor = transitions.rows[i], transitions.successors[i]
+        kinds = 1
+        if successor == n_states - 1:
+            kinds = END_REWARDS
+        elif row // n_actions % n_states == successor:
+            kinds = STAY_REWARDS
+        low, high = transitions.rewards[i], transitions.upper[i]
+        code = _record_outcome(ledger, n_states, row, successor, low, high, transitions.times[i], kinds, same)
+        if code < 0:
+            return i, code
+    return transitions.rows.size, 0
+
+
+@compiled
+def _record_paid(
+    ledger: CountArrays,
+    n_states: int,
+    reward_counts: RewardCounts,
+    edges: np.ndarray,
+    transitions: Transitions,
+    first: int,
+) -> tuple[int, int]:
+    """``_record_all`` where random rewards are learned."""
+    for i in range(first, transitions.rows.size):
+        row, successor, times = transitions.rows[i], transitions.successors[i], transitions.times[i]
+        if not has_room(reward_counts, row):
+            return i, _NO_ROOM_TO_PAY
+        slot = record(ledger, n_states, row, successor, times)
+        if slot < 0:
+            return i, slot
+        record_reward(reward_counts, edges, row, successor, transitions.rewards[i], transitions.upper[i], times)
+    return transitions.rows.size, 0
+
+
+@compiled
+def _record_all(ledger: CountArrays, n_states: int, transitions: Transitions, first: int) -> tuple[int, int]:
+    """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
+    for i in range(first, transitions.rows.size):
+        code = record(ledger, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])
+        if code < 0:
+            return i, code
+    return transitions.rows.size, 0
+
+
+def spare_slots(problem: Problem) -> int:
+    """Pool slots that one episode can need at most."""
+    slots = problem.slots
+    # A row that may go anywhere moves to twice its place when it is full.
+    largest = 2 * (problem.n_states + END_REWARDS + STAY_REWARDS) + 8 if problem.open_ended else 0
+    return problem.steps * max(int(slots.used.max()), largest)
+
+
+class Counts:
+    """Visit counts of a :class:`~entropic_bpi.problem.problem.Problem` and the number of episodes behind them.
+
+    Where rewards are random, ``reward_counts`` has what was paid; elsewhere it stays empty.
+    As long as ``origin`` is the same object, counts only grew: a row with the same visits as before is as it was.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.origin = object()
+        self.episodes = 0
+        slots, n_slots = problem.slots, len(problem.slots.successor)
+        pool = n_slots + max(spare_slots(problem), 1024)
+        self.ledger = CountArrays(
+            visits=np.zeros(problem.n_rows, dtype=np.int64),
+            begin=slots.begin.copy(),
+            used=slots.used.copy(),
+            capacity=np.zeros(problem.n_rows, dtype=np.int64),
+            most=problem.most.copy(),
+            successor=_padded(slots.successor, pool),
+            tally=np.zeros(pool, dtype=np.int64),
+            low=_padded(slots.low, pool),
+            high=_padded(slots.high, pool),
+            end=np.array([n_slots]),
+        )
+        self.reward_counts = new_reward_counts(problem.n_rows if problem.random_rewards else 0)
+
+    @classmethod
+    def of(cls, problem: Problem, transitions: Transitions, episodes: int) -> Counts:
+        """The counts of given transitions."""
+        counts = cls(problem)
+        counts.add(transitions, episodes)
+        return counts
+
+    def reserve(self, slots: int) -> None:
+        """Make sure that ``slots`` more pool slots are free."""
+        ledger = self.ledger
+        needed = int(ledger.end[0]) + slots
+        if needed > ledger.successor.size:
+            pool = max(needed, 2 * ledger.successor.size)
+            names = ("successor", "tally", "low", "high")
+            self.ledger = ledger._replace(**{name: _padded(getattr(ledger, name), pool) for name in names})
+
+    def add(self, transitions: Transitions, episodes: int) -> None:
+        """Record the transitions of ``episodes`` whole episodes.
+
+        Raises
+        ------
+        InvalidProblemError
+            If a transition was declared impossible. It voids the assumption; the counts made before stay as they were.
+        """
+        problem, first = self.problem, 0
+        learned = problem.black_box_rewards
+        assert transitions.rewards.size == learned * transitions.rows.size
+        if learned and not transitions.upper.size:
+            transitions = transitions._replace(upper=transitions.rewards)
+        declared = problem.successors != "unknown" or problem.max_successors is not None
+        before = self.state() if learned or declared else None
+        while True:
+            first, code = self._record(transitions, first)
+            if code == _FULL:
+                self.reserve(self.ledger.successor.size)
+            elif code == _NO_ROOM_TO_PAY:
+                self.reward_counts = copied(self.reward_counts, max(1024, self.reward_counts.times.size))
+            else:
+                break
+        if code < 0:
+            assert before is not None
+            self.restore(before)
+            row, successor = int(transitions.rows[first]), int(transitions.successors[first])
+            if code == _FORBIDDEN:
+                fixed = problem.black_box_rewards and not problem.random_rewards
+                self.refuse(row, successor, float(transitions.rewards[first]) if fixed else None)
+            raise InvalidProblemError(
+                f"the reward of {problem.place(row)} to state {problem.state_names[successor]!r} changed: "
+                f"now {transitions.rewards[first]}, but with rewards='fixed' it must be determined by state, action and "
+                f"next state{' (or declare the successor once for each reward)' * (problem.successors != 'unknown')}; "
+                "rewards='random' (--rewards random) learns the law of a random one "
+                f"(after {self.episodes} episodes, which are kept)"
+            )
+        self.episodes += episodes
+
+    def _record(self, transitions: Transitions, first: int) -> tuple[int, int]:
+        """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
+        problem, ledger = self.problem, self.ledger
+        if problem.random_rewards:
+            edges = cell_edges(*problem.declared_range)
+            return _record_paid(ledger, problem.n_states, self.reward_counts, edges, transitions, first)
+        if problem.black_box_rewards:
+            return _record_outcomes(
+                ledger, problem.n_states, problem.n_actions, problem.same_reward, transitions, first
+            )
+        return _record_all(ledger, problem.n_states, transitions, first)
+
+    def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
+        """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
+        problem, slots = self.problem, self.problem.slots
+        went = f"{problem.place(row)} went to state {problem.state_names[successor]!r}"
+        listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
+        if successor in listed or problem.n_states in listed:
+            most, paid = int(problem.most[row]), "" if reward is None else f" with reward {reward}"
+            others = "another outcome" if most == 1 else f"{most} other outcomes"
+            wrong = f"max_successors={most} is wrong: {went}{paid}, but had {others} before"
+        else:
+            wrong = f"the declared successors are wrong: {went}, which was declared impossible"
+        raise InvalidProblemError(f"{wrong} (after {self.episodes} episodes, which are kept)")
+
+    def occupied_slots(self) -> tuple[np.ndarray, np.ndarray]:
+        """The slots of every row that was visited, and their rows."""
+        ledger = self.ledger
+        rows = np.flatnonzero(ledger.visits)
+        used = ledger.used[rows]
+        first = np.cumsum(used) - used
+        return np.repeat(rows, used), np.repeat(ledger.begin[rows] - first, used) + np.arange(used.sum())
+
+    def seen(self) -> Transitions:
+        """Every transition seen, row by row in the order of the slots: added to new counts, they get the same slots."""
+        problem, ledger = self.problem, self.ledger
+        rows, slots = self.occupied_slots()
+        times = ledger.tally[slots]
+        rows, slots, times = rows[times > 0], slots[times > 0], times[times > 0]
+        if problem.random_rewards:
+            return self._paid(rows * problem.n_states + ledger.successor[slots])
+        rewards = (ledger.low[0, slots], ledger.high[0, slots]) if problem.black_box_rewards else ()
+        return Transitions(rows, ledger.successor[slots], times, *rewards)
+
+    def _paid(self, order: np.ndarray) -> Transitions:
+        """Every payment seen, those of a transition together; ``order`` lists transitions as ``row * S + successor``."""
+        reward_counts = self.reward_counts
+        rows = np.repeat(np.arange(len(reward_counts.used)), reward_counts.used)
+        first = np.cumsum(reward_counts.used) - reward_counts.used
+        entries = np.arange(len(rows)) + np.repeat(reward_counts.begin - first, reward_counts.used)
+        sorter = np.argsort(order)
+        place = sorter[np.searchsorted(order[sorter], rows * self.problem.n_states + reward_counts.successor[entries])]
+        wanted = np.argsort(place, kind="stable")
+        entries = entries[wanted]
+        columns = (reward_counts.successor, reward_counts.times, reward_counts.low, reward_counts.high)
+        return Transitions(rows[wanted], *(column[entries] for column in columns))
+
+    def transitions(self) -> Transitions:
+        """Every transition seen, sorted by row and successor: the counts in their canonical form."""
+        seen = self.seen()
+        learned = (seen.rewards,) if self.problem.black_box_rewards else ()
+        order = np.lexsort((*learned, seen.successors, seen.rows))
+        return Transitions(*(array[order] if array.size else array for array in seen))
+
+    def state(self) -> dict[str, Any]:
+        """A copy of everything, from which :meth:`restore` goes on."""
+        end = int(self.ledger.end[0])
+        arrays = {
+            name: array[..., :end].copy() if name in ("successor", "tally", "low", "high") else array.copy()
+            for name, array in self.ledger._asdict().items()
+        }
+        return {"episodes": self.episodes, "reward_counts": copied(self.reward_counts), **arrays}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.episodes = int(state["episodes"])
+        self.ledger = CountArrays(**{name: np.array(state[name]) for name in CountArrays._fields})
+        self.reward_counts = copied(state["reward_counts"])
+        self.origin = object()
+        self.reserve(max(spare_slots(self.problem), 1024))
+
+
+def _padded(array: np.ndarray, length: int) -> np.ndarray:
+    """A copy of ``array`` whose last axis is extended to ``length``."""
+    result = np.zeros((*array.shape[:-1], length), dtype=array.dtype)
+    result[..., : array.shape[-1]] = array
+    return result

@@ -1,0 +1,1 @@
+"""Runs: the loop, identify, certify, checkpoints, forecasts, data needs."""

@@ -1,0 +1,320 @@
+"""Certificates from data that was already collected: by a run of ours, or by somebody else's decisions."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi import methods
+from entropic_bpi.certificate.certificate import Certificate, LogSummary, Provenance
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.evar import EVaR
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.runs.settings import Settings, check_risk
+from entropic_bpi.runs.verdicts import check_assumptions
+from entropic_bpi.sources.assumption_tests import AssumptionTests
+from entropic_bpi.sources.log import Log
+from entropic_bpi.tools.checks import check_device, check_policy, check_positive, check_probability
+from entropic_bpi.tools.text import shown
+from entropic_bpi.types import Claim, EVaRClaim, Transitions
+
+__all__ = ["Comparison", "certify"]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What is certain about several policies at once: with probability at least 1 - δ, all of it.
+
+    Attributes
+    ----------
+    certificates : dict
+        The certificate of each policy, by name.
+    intervals : dict
+        Lower and upper bound of each policy's own value.
+    """
+
+    certificates: dict[str, Certificate]
+    intervals: dict[str, tuple[float, float]]
+
+    @property
+    def order(self) -> tuple[tuple[str, str], ...]:
+        """The pairs ``(better, worse)`` of names whose order is certain."""
+        return tuple(
+            (better, worse)
+            for better, (lower, _) in self.intervals.items()
+            for worse, (_, upper) in self.intervals.items()
+            if lower > upper
+        )
+
+    def __repr__(self) -> str:
+        intervals = ", ".join(f"{name}: [{low:.6g}, {high:.6g}]" for name, (low, high) in self.intervals.items())
+        return f"Comparison({intervals}; order={self.order})"
+
+
+class _Evidence(NamedTuple):
+    """Counts of a problem, how they came about, the labels of its states and actions, and who saw them come about."""
+
+    problem: Problem
+    transitions: Transitions
+    episodes: int
+    provenance: Provenance
+    states: Sequence[Any]
+    actions: Sequence[Any]
+    witness: AssumptionTests | None = None
+
+
+def certify(
+    source: Any,
+    *,
+    beta: float | None = None,
+    risk: EVaR | None = None,
+    eps: float | None = None,
+    delta: float | None = None,
+    policy: Any = None,
+    policies: Mapping[str, Any] | None = None,
+    horizon: int | None = None,
+    reward_range: tuple[float, float] | None = None,
+    stationary: bool | None = None,
+    rewards: str | None = None,
+    successors: Any = None,
+    max_successors: int | None = None,
+    return_range: tuple[float, float] | None = None,
+    max_states: int | None = None,
+    device: str = "cpu",
+) -> Any:
+    r"""Certify from data that was already collected: another risk level, a given policy, or somebody else's log.
+
+    The event behind ``method="kl"`` is about transitions only: it mentions neither β nor the rewards nor the policy, and it
+    holds for every rule of choosing actions that does not look into the future. On it, every certificate for every β and
+    every policy is true, so with probability :math:`1-\delta` *all* of them hold at once, however many are asked for and
+    however they are chosen. Where rewards are random this is not so of β: their bounds are about one, and a certificate
+    for another is refused.
+
+    Parameters
+    ----------
+    source : Identification, Certificate, Counts or Log
+        Whose counts to use.
+    beta : float
+        The risk parameter to certify for; positive is risk-seeking.
+    risk : EVaR, instead of ``beta``
+        Certify the entropic value at risk of a level.
+    eps, delta : float, optional
+        Default to those of the run. Simultaneity over β is for one and the same δ. A log has none: δ is required, and ε
+        defaults to the gap that is certified.
+    policy : array ``(H, S)``, mapping or function, optional
+        The policy that the claim is about: actions by number; or the action for each state, by their labels in the log (or
+        their names), as a mapping or as a function. Default: the best candidate that the data has.
+    policies : mapping of names to policies, optional
+        Compare these instead.
+    horizon, reward_range, stationary, rewards, successors, max_successors, return_range, max_states
+        For a log, what is declared about it, as :func:`entropic_bpi.identify` takes it for an environment: the number of
+        steps that count and the range of the rewards, which are required; whether transitions are the same at every step
+        (default: True); and the law of the rewards, the possible next states, their number, the range of the return, and
+        how many states there are at most, where more is known. States and actions are the log's labels. What contradicts
+        a declaration is named by its line, and the tests of :mod:`entropic_bpi.runs.verdicts` are made.
+    device : {"cpu", "gpu"}
+        Where the bounds are computed; see :func:`entropic_bpi.identify`.
+
+    Returns
+    -------
+    Certificate or, of several policies, Comparison
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.2, delta=0.1, successors="model", seed=1)
+    >>> other = eb.certify(result, beta=-2.0)
+    >>> bool(other.lower <= eb.solve(bridge, -2.0).value <= other.upper)
+    True
+    >>> tail = eb.certify(result, risk=eb.EVaR(0.1))
+    >>> tail.risk, tail.alpha, bool(tail.lower <= eb.solve_evar(bridge, 0.1).upper <= tail.upper + 1e-5)
+    ('evar', 0.1, True)
+    >>> both = eb.certify(result, beta=-1.0, policies={"found": result.policy, "always 0": 0 * result.policy})
+    >>> low, high = both.intervals["found"]
+    >>> bool(low <= eb.evaluate(bridge, result.policy, -1.0).value <= high)
+    True
+    """
+    declared = {
+        "horizon": horizon,
+        "reward_range": reward_range,
+        "stationary": stationary,
+        "rewards": rewards,
+        "successors": successors,
+        "max_successors": max_successors,
+        "return_range": return_range,
+        "max_states": max_states,
+    }
+    if isinstance(source, Log):
+        evidence = _logged(source, beta, risk, eps, delta, declared)
+    else:
+        evidence = _collected(source, check_risk(beta, risk), eps, delta, declared)
+    counts = Counts.of(evidence.problem, evidence.transitions, evidence.episodes)
+    method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
+    if policies is None:
+        if policy is None:
+            planned = method.plan(counts, 0).policy
+        else:
+            planned = _planned(policy, evidence)
+        return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
+    if policy is not None or not isinstance(policies, Mapping) or not policies:
+        raise InvalidProblemError("policies must be a mapping of names to policies, instead of policy")
+    each = {str(name): _planned(given, evidence) for name, given in policies.items()}
+    return Comparison(
+        certificates={
+            name: _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
+            for name, planned in each.items()
+        },
+        intervals={name: method.interval_of(counts, planned) for name, planned in each.items()},
+    )
+
+
+def _certificate(
+    evidence: _Evidence, planned: np.ndarray, claim: Claim | EVaRClaim, *, named: float | None
+) -> Certificate:
+    problem, provenance = evidence.problem, evidence.provenance
+    if provenance.log is not None and named is None:
+        # Nobody named an ε: the policy is within the certified gap of the best.
+        problem = replace(problem, eps=claim.gap if 0 < claim.gap < math.inf else problem.eps)
+    if evidence.witness is not None:
+        provenance = provenance._replace(tests=check_assumptions(evidence.witness, claim.upper))
+    return Certificate(
+        policy=planned[int(problem.artificial) :],
+        episodes=evidence.episodes,
+        **claim._asdict(),
+        method="kl",
+        constants=None,
+        problem=problem,
+        transitions=evidence.transitions,
+        provenance=provenance,
+    )
+
+
+def _collected(
+    source: Any,
+    risk: tuple[float, float | None],
+    eps: float | None,
+    delta: float | None,
+    declared: dict[str, Any],
+) -> _Evidence:
+    """What a run has collected."""
+    for name, value in declared.items():
+        if value is not None:
+            raise InvalidProblemError(f"{name} is declared for a log; that of {type(source).__name__} is its run's")
+    provenance = Provenance()
+    if isinstance(source, Counts):
+        problem, transitions, episodes = source.problem, source.transitions(), source.episodes
+    else:
+        certificate = getattr(source, "certificate", source)
+        if not isinstance(certificate, Certificate):
+            raise InvalidProblemError(
+                f"certify needs the result of identify, a certificate, counts or a log; got {type(source).__name__}"
+            )
+        problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
+        provenance = certificate.provenance._replace(ignored=())
+    beta, alpha = risk
+    same = (alpha, beta) == (problem.alpha, problem.beta) or alpha == problem.alpha is not None
+    if problem.random_rewards and not same and None in (alpha, problem.alpha):
+        known, wanted = (
+            f"beta = {value:g}" if level is None else f"EVaR({level:g})"
+            for level, value in ((problem.alpha, problem.beta), risk[::-1])
+        )
+        raise InvalidProblemError(
+            f"random rewards were learned for {known} and cannot be certified for {wanted}: how much a random reward is "
+            "worth depends on beta, and delta was spent on those that were declared before the first episode"
+        )
+    if provenance.tests is not None and not same:
+        provenance = provenance._replace(tests=provenance.tests._replace(returns=None))
+    problem = replace(
+        problem,
+        beta=beta,
+        alpha=alpha,
+        eps=problem.eps if eps is None else check_positive("eps", eps),
+        delta=problem.delta if delta is None else check_probability("delta", delta),
+    )
+    return _Evidence(problem, transitions, episodes, provenance, problem.state_names, problem.action_names)
+
+
+def _logged(
+    log: Log, beta: Any, risk: Any, eps: float | None, delta: float | None, declared: dict[str, Any]
+) -> _Evidence:
+    """What a log has collected, under what is declared about it."""
+    if delta is None:
+        raise InvalidProblemError("a log needs delta=: the probability with which the claim may fail")
+    # Without an ε, one so small that no candidate ends the search for a better one.
+    small = sys.float_info.min if eps is None else eps
+    settings = Settings.of(beta=beta, risk=risk, eps=small, delta=delta, **declared)
+    problem = log.problem(
+        **settings.goal._asdict(),
+        horizon=settings.horizon,
+        reward_range=settings.reward_range,
+        stationary=settings.stationary is not False,
+        reward_law=settings.rewards,
+        successors=settings.successors,
+        max_successors=settings.max_successors,
+        return_range=settings.return_range,
+        max_states=settings.max_states,
+    )
+    projection = log.project(problem)
+    transitions = projection.counts().transitions()
+    provenance = Provenance(log=LogSummary(*projection.facts()))
+    witness = AssumptionTests(problem)
+    witness.add(projection.batch())
+    return _Evidence(problem, transitions, log.episodes, provenance, log.states, log.actions, witness)
+
+
+def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
+    """A policy in any form as actions ``(steps, S)``, the artificial first step of a random start included."""
+    problem = evidence.problem
+    if isinstance(policy, Mapping):
+        policy = _by_label(_table(policy), evidence)
+    elif callable(policy):
+        policy = _by_label(policy, evidence)
+    elif problem.black_box_rewards and np.shape(policy) in (
+        (problem.horizon, problem.n_states - 1),
+        (problem.horizon, len(evidence.states)),
+    ):
+        # Nothing is done after the end, and anything in a state that nobody saw.
+        policy = np.pad(policy, ((0, 0), (0, problem.n_states - np.shape(policy)[1])))
+    checked = check_policy(policy, problem.horizon, problem.n_states, problem.n_actions)
+    return np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
+
+
+def _by_label(action_of: Callable[[Any], Any], evidence: _Evidence) -> np.ndarray:
+    """A policy that says what to do in each state, whatever the step."""
+    problem, numbers = evidence.problem, _by_name({label: a for a, label in enumerate(evidence.actions)})
+    actions = np.zeros(problem.n_states, dtype=np.int64)
+    for s, label in enumerate(evidence.states[: problem.n_states - problem.black_box_rewards]):
+        chosen = action_of(label)
+        try:
+            actions[s] = numbers(chosen)
+        except (KeyError, TypeError):
+            raise InvalidProblemError(
+                f"policy says {shown(chosen)} in state {shown(label)}, which is not an action: there are "
+                f"{', '.join(map(shown, evidence.actions[:10]))}"
+            ) from None
+    return np.tile(actions, (problem.horizon, 1))
+
+
+def _table(policy: Mapping[Any, Any]) -> Callable[[Any], Any]:
+    entries = _by_name(policy)
+
+    def action_of(label: Any) -> Any:
+        try:
+            return entries(label)
+        except KeyError:
+            raise InvalidProblemError(f"policy does not say what to do in state {shown(label)}") from None
+
+    return action_of
+
+
+def _by_name(table: Mapping[Any, Any]) -> Callable[[Any], Any]:
+    """Look up a label as it is, or as it is written: a file may have '1' for 1."""
+    names = {str(key): value for key, value in table.items()}
+    return lambda label: table[label] if label in table else names[str(label)]

@@ -1,0 +1,306 @@
+"""What is missing: which visits would make a certificate tighter.
+
+The gap of a certificate falls when the balls of some rows shrink. Which ones, and by how much, is found by computing the
+bounds again with more visits, no formula:
+
+- a row with *twice its visits* is one whose transitions were all seen twice as often;
+- an action that was never tried is supposed to do what the most tried action of its state does, in about a hundred visits;
+- the plan of experiments doubles everything until the gap is small enough, and then leaves out whatever it can.
+
+All of this is a forecast from what was seen so far. It suggests where to look, and certifies nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi import methods
+from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.tools.checks import check_integer, check_positive
+from entropic_bpi.types import Transitions
+
+__all__ = ["Missing", "Row", "limits", "missing", "planned_policy"]
+
+_FIRST_TRIES = 100
+_MOST_DOUBLINGS = 24
+_MOST_TRIALS = 300
+# How much an action counts that neither policy plays, in a state where it could.
+_OTHERS = 0.1
+
+
+class Row(NamedTuple):
+    """An action in a state, at one step or at all of them (None); without either, the first states of episodes.
+
+    ``fall`` is by how much the gap falls with twice the ``visits``, and ``needed`` how many visits the plan of experiments
+    gives it.
+    """
+
+    step: int | None
+    state: str | None
+    action: str | None
+    visits: int
+    fall: float
+    needed: int
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a certificate lacks.
+
+    Attributes
+    ----------
+    gap, target : float
+        The certified gap, and the one that the plan of experiments is for.
+    rows : tuple of Row
+        Those that were tried, the most helpful ones first.
+    expected : float
+        The gap after the plan, if everything goes on as before. Above ``target`` there is no plan: more of the same is not
+        enough, something was never seen.
+    """
+
+    gap: float
+    target: float
+    rows: tuple[Row, ...]
+    expected: float
+
+    @property
+    def suggestions(self) -> list[str]:
+        """The plan of experiments, in words."""
+        words = []
+        for row in sorted(self.rows, key=lambda row: row.visits - row.needed):
+            more = _rounded(row.needed - row.visits)
+            when = "" if row.step is None else f" at step {row.step}"
+            if more and row.action is None:
+                words.append(f"play about {more} more episodes, for their first states")
+            elif more:
+                tries = f"about {more} {'more ' if row.visits else ''}times"
+                words.append(f"try action {row.action} in state {row.state}{when} {tries}")
+        return words
+
+
+def missing(certificate: Certificate, *, target: float | None = None, rows: int = 12) -> Missing:
+    """Which visits a certificate lacks: the rows that contribute most to its gap, and a plan of experiments.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        Of method ``"kl"``, from a log or a run.
+    target : float, optional
+        The gap to be reached. Default: the certificate's ε or, where that is reached, half of the gap.
+    rows : int
+        How many rows to try.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> run = eb.identify(bridge, beta=-1.0, eps=0.1, delta=0.1, successors="model", max_episodes=30, seed=0)
+    >>> lacking = eb.missing(run.certificate)
+    >>> lacking.expected < lacking.gap
+    True
+    """
+    if certificate.method != "kl":
+        raise InvalidProblemError(f"missing needs a certificate of method 'kl', got one of {certificate.method!r}")
+    if target is None:
+        target = max(certificate.gap / 2, sys.float_info.min) if certificate.reached else certificate.eps
+    forecast = _Forecast(certificate, check_integer("rows", rows))
+    return forecast.plan(check_positive("target", target))
+
+
+def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
+    """What limits the gap now: the rows of :func:`missing` whose visits matter, without its plan of experiments.
+
+    Of a method other than ``"kl"`` only how often rows were visited is known: ``fall`` is 0, and those that the policy plays
+    most often come first.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> from entropic_bpi.runs.data_needs import limits
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> run = eb.identify(bridge, beta=-1.0, eps=0.1, delta=0.1, successors="model", max_episodes=30, seed=0)
+    >>> falls = [row.fall for row in limits(run.certificate)]
+    >>> falls[0] > 0 and falls == sorted(falls, reverse=True)
+    True
+    """
+    rows = check_integer("rows", rows)
+    if certificate.method == "kl":
+        return _Forecast(certificate, rows).limits()
+    problem, seen = certificate.problem, certificate.transitions
+    played = np.sum(_occupancy(problem, seen, planned_policy(certificate)), axis=0)
+    visits = np.bincount(seen.rows, seen.times, problem.n_rows)
+    most = [int(row) for row in np.argsort(-played, kind="stable")[:rows] if played[row] > 0 and problem.at_risk[row]]
+    return tuple(_row(problem, row, int(visits[row]), 0.0, int(visits[row])) for row in most)
+
+
+class _Forecast:
+    """Bounds of one policy under more visits than there were."""
+
+    def __init__(self, certificate: Certificate, rows: int) -> None:
+        self.certificate, self.problem = certificate, certificate.problem
+        self.method: Any = methods.make("kl", self.problem, {}, 0)
+        self.policy = planned_policy(certificate)
+        self.seen = certificate.transitions
+        self.visits = np.bincount(self.seen.rows, self.seen.times, self.problem.n_rows).astype(np.int64)
+        self.played, self.rows = self._played(), rows
+
+    def _played(self) -> np.ndarray:
+        """How often each row is played by the policy, or by the one that looks best; another action counts a little."""
+        problem, played = self.problem, np.zeros(self.problem.n_rows)
+        greedy = self.method.plan(self.certificate.counts, 0).behaviour.greedy
+        for policy in (self.policy, greedy):
+            for h, chosen in enumerate(_occupancy(problem, self.seen, policy)):
+                rows = np.flatnonzero(chosen)
+                played[rows] += chosen[rows]
+                if h >= int(problem.artificial):
+                    others = rows - rows % problem.n_actions + np.arange(problem.n_actions)[:, None]
+                    np.add.at(played, others, _OTHERS * chosen[rows])
+        played[~problem.at_risk] = 0.0
+        return played
+
+    def _promising(self) -> list[int]:
+        """Rows worth a trial: often played, and seldom visited so far."""
+        promise = self.played / np.sqrt(self.visits + 1)
+        return [int(row) for row in np.argsort(-promise, kind="stable")[: self.rows] if promise[row] > 0]
+
+    def gap(self, extra: dict[int, int]) -> float:
+        """The gap if the rows had been visited so many times as often; infinite where that contradicts a declaration."""
+        more = [self._repeated(row, factor) for row, factor in extra.items()]
+        seen = Transitions(*(np.concatenate(parts) for parts in zip(self.seen, *more, strict=True)))
+        try:
+            counts = Counts.of(self.problem, seen, self.certificate.episodes)
+        except InvalidProblemError:
+            return math.inf
+        return float(self.method.bounds_of(counts, self.policy).gap)
+
+    def _repeated(self, row: int, factor: int) -> Transitions:
+        """The transitions by which a row comes to ``factor`` times its visits, or an untried one to its first ones."""
+        source, scale = row, factor - 1.0
+        if not self.visits[row]:
+            source = self._sibling(row)
+            scale = factor / 2 * min(1.0, _FIRST_TRIES / max(1, self.visits[source]))
+        own = self.seen.rows == source
+        part = Transitions(*(column[own] if column.size else column for column in self.seen))
+        return part._replace(rows=np.full(own.sum(), row), times=np.ceil(part.times * scale).astype(np.int64))
+
+    def _sibling(self, row: int) -> int:
+        """The most tried action of the same state."""
+        if self.problem.artificial and row == self.problem.n_rows - 1:
+            return row
+        first = row - row % self.problem.n_actions
+        return first + int(np.argmax(self.visits[first : first + self.problem.n_actions]))
+
+    def plan(self, target: float) -> Missing:
+        """More visits of everything until the gap is at most ``target``, and then without those that are not needed."""
+        factor: dict[int, int] = {}
+        gap, everything = self.gap({}), self._repeatable()
+        for doublings in range(1, _MOST_DOUBLINGS + 1):
+            if gap <= target:
+                break
+            factor = dict.fromkeys(everything, 2**doublings)
+            gap = self.gap(factor)
+        if gap <= target:
+            self.trials = 0
+            # Twice as many give room to do without those that cost most, which are asked for first.
+            factor = self._trimmed({row: 2 * times for row, times in factor.items()}, target)
+            gap = self.gap(factor)
+        else:
+            factor = {}
+        most_added = sorted(factor, key=lambda row: -factor[row] * self.visits[row])[: self.rows]
+        begin = self.gap({})
+        falls = {row: begin - self.gap({row: 2}) for row in {*self._promising(), *most_added}}
+        rows = [
+            self._row(row, max(falls.get(row, 0.0), 0.0), factor.get(row, 1)) for row in falls.keys() | factor.keys()
+        ]
+        rows.sort(key=lambda row: (-row.fall, row.visits - row.needed, str(row)))
+        return Missing(self.certificate.gap, target, tuple(rows), gap)
+
+    def _repeatable(self) -> list[int]:
+        """Rows that matter and that more can be supposed of, those with the most visits first."""
+        at_risk = self.problem.at_risk
+        rows = [int(row) for row in np.argsort(-self.visits, kind="stable") if at_risk[row]]
+        tried = [row for row in rows if self.visits[row]]
+        return tried + [
+            row
+            for row in rows
+            if not self.visits[row] and self.visits[self._sibling(row)] and self.gap({row: 2}) < math.inf
+        ]
+
+    def _trimmed(self, factor: dict[int, int], target: float) -> dict[int, int]:
+        """A plan that reaches ``target`` without what it does not need: whole groups first, then row by row."""
+        groups = [list(factor)]
+        while groups:
+            group = groups.pop()
+            without = {row: times for row, times in factor.items() if row not in group}
+            if self._reaches(without, target):
+                factor = without
+            elif len(group) > 1:
+                groups += [group[len(group) // 2 :], group[: len(group) // 2]]
+            else:
+                (row,) = group
+                while factor[row] > 2 and self._reaches(factor | {row: factor[row] // 2}, target):
+                    factor[row] //= 2
+        return factor
+
+    def _reaches(self, factor: dict[int, int], target: float) -> bool:
+        """Whether a plan is enough; when too many were tried, none is any more."""
+        self.trials += 1
+        return self.trials <= _MOST_TRIALS and self.gap(factor) <= target
+
+    def _row(self, row: int, fall: float, factor: int) -> Row:
+        visits = int(self.visits[row])
+        needed = visits + (int(self._repeated(row, factor).times.sum()) if factor > 1 else 0)
+        return _row(self.problem, row, visits, fall, needed)
+
+    def limits(self) -> tuple[Row, ...]:
+        """The rows worth a trial, by what twice their visits would change."""
+        gap = self.gap({})
+        falls = {row: gap - self.gap({row: 2}) for row in self._promising()}
+        rows = [self._row(row, fall, 1) for row, fall in falls.items() if fall > 0]
+        return tuple(sorted(rows, key=lambda row: -row.fall))
+
+
+def _row(problem: Problem, row: int, visits: int, fall: float, needed: int) -> Row:
+    if problem.artificial and row == problem.n_rows - 1:
+        return Row(None, None, None, visits, fall, needed)
+    pair, action = divmod(row, problem.n_actions)
+    step, state = divmod(pair, problem.n_states)
+    names = problem.state_names[state], problem.action_names[action]
+    return Row(None if problem.stationary else step, *names, visits, fall, needed)
+
+
+def planned_policy(certificate: Certificate) -> np.ndarray:
+    """The policy with the artificial first step of a random start."""
+    first = np.zeros((int(certificate.problem.artificial), certificate.problem.n_states), dtype=np.int64)
+    return np.concatenate([first, certificate.policy])
+
+
+def _occupancy(problem: Problem, seen: Transitions, policy: np.ndarray) -> list[np.ndarray]:
+    """How likely each row is played at each planned step, going by what was seen; one never visited leads nowhere."""
+    share = seen.times / np.bincount(seen.rows, seen.times, problem.n_rows)[seen.rows]
+    likely = np.zeros(problem.n_states)
+    likely[problem.start or 0] = 1.0
+    steps = []
+    for h in range(problem.steps):
+        actions = 1 if problem.artificial and h == 0 else problem.n_actions
+        states = np.flatnonzero(likely)
+        rows = problem.rows_at(h, states)[::actions] + np.minimum(policy[h, states], actions - 1)
+        played = np.zeros(problem.n_rows)
+        played[rows] = likely[states]
+        steps.append(played)
+        likely = np.bincount(seen.successors, played[seen.rows] * share, problem.n_states).astype(float)
+    return steps
+
+
+def _rounded(times: Any) -> int:
+    """Two digits are enough for a suggestion."""
+    size = 10 ** max(0, len(str(int(times))) - 2)
+    return math.ceil(times / size) * size

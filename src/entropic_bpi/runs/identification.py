@@ -1,0 +1,371 @@
+r"""The loop: plan, test, play, until the policy is certified.
+
+.. code-block:: text
+
+    plan   bounds and a candidate policy from the counts so far        (a method)
+    test   is the certified gap at most ε? then stop                    (valid at any time: theory, anytime events)
+    play   some more episodes of what the plan asks for                 (a simulator)
+
+Testing times, batch sizes and what is played may depend on the data in any way: all confidence events hold for all sample
+sizes at once. ``replan="every"`` is Algorithm 1 of the paper to the letter; with a ratio :math:`\eta` the loop plays
+:math:`\lceil\eta t\rceil` episodes after the first :math:`t` before it plans again, which costs at most a factor
+:math:`1+\eta` in the grid of testing times. By default :math:`\eta` is 1 %, and more where a plan takes longer than the
+episodes that it decides. What is *not* proved for such batches is a bound on the number of episodes:
+a stale policy may revisit an under-sampled pair for a whole batch.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi import methods
+from entropic_bpi.certificate.certificate import LogSummary, Provenance
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.discounting import horizon_for, repeated, tail_of
+from entropic_bpi.model.evar import EVaR
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.runs.checkpoint import Checkpoint, State
+from entropic_bpi.runs.loop import Identification, Loop
+from entropic_bpi.runs.preregistration import check_preregistered
+from entropic_bpi.runs.preregistration import preregister as preregister_run
+from entropic_bpi.runs.progress import Progress
+from entropic_bpi.runs.settings import EVERY, Settings
+from entropic_bpi.sources.environment import Environment, check_black_box, open_environment
+from entropic_bpi.sources.log import Log
+from entropic_bpi.tools.checks import check_path
+from entropic_bpi.tools.interrupts import deferred_interrupt
+from entropic_bpi.tools.text import shown
+from entropic_bpi.types import Plan
+
+__all__ = ["identify", "start"]
+
+CHECKPOINT_SECONDS = 2.0
+
+
+def identify(
+    source: Any,
+    *,
+    beta: float | None = None,
+    risk: EVaR | None = None,
+    eps: float,
+    delta: float,
+    method: str = "kl",
+    constants: str | None = None,
+    horizon: int | None = None,
+    stationary: bool | None = None,
+    successors: Any = None,
+    max_successors: int | None = None,
+    replan: str | float | None = None,
+    sampling: str | None = None,
+    reward_range: tuple[float, float] | None = None,
+    rewards: str = "fixed",
+    return_range: tuple[float, float] | None = None,
+    discount: float | None = None,
+    data: Log | None = None,
+    max_episodes: int | None = None,
+    max_seconds: float | None = None,
+    seed: int | None = None,
+    ties: str = "random",
+    checkpoint: str | Path | None = None,
+    accept_errors: bool = False,
+    preregister: str | Path | None = None,
+    progress: bool = False,
+    num_envs: int = 1,
+    max_states: int | None = None,
+    device: str = "cpu",
+) -> Identification:
+    r"""Learn a policy from episodes and stop with a certificate that it is ε-optimal with probability 1 - δ.
+
+    Parameters
+    ----------
+    source : FiniteMDP, Gymnasium environment, vector environment, environment id, class or factory
+        The model to simulate: the learner sees its rewards and sampled transitions, never its probabilities. Or an
+        environment with finitely many observations and actions, used through ``reset`` and ``step`` alone; see
+        :mod:`entropic_bpi.sources.environment` for what is assumed of it. Spaces may be any of
+        :mod:`entropic_bpi.sources.spaces`.
+    beta : float
+        Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
+    risk : EVaR, instead of ``beta``
+        Find the policy with the largest entropic value at risk of a level: ``EVaR(0.05)`` is about the worst return in 20.
+        Needs ``method="kl"``. See :mod:`entropic_bpi.methods.kl.evar`.
+    eps, delta : float
+        Accuracy, in the reward's own units, and the probability with which the claim may fail.
+    method : {"kl", "bernstein"}
+        ``"kl"`` certifies with orders of magnitude fewer episodes; ``"bernstein"`` is the paper's algorithm.
+    constants : {"verified", "sharp", "printed"}, optional
+        For ``"bernstein"``: the machine-checked constants (default), smaller ones with a proof on paper, or those that the
+        paper prints, which are refused where nobody has proved them (more than 12 steps and S > 16H/(H - 12) states).
+    horizon : int, optional
+        Number of steps, required for an environment. For a FiniteMDP, only a check: it must equal the model's.
+    stationary : bool, optional
+        Declare that transitions are the same at every step, so that counts are pooled. Default: False for a FiniteMDP,
+        True for an environment. There it is tested while playing, as is that transitions do not depend on the previous
+        state (:mod:`entropic_bpi.runs.verdicts`); an error ends the run if what is seen speaks against it.
+    successors : None, "model", boolean mask, dict or function
+        Which next states are possible: unknown, read from the model's support, or declared. For a model a mask
+        ``(S, A, S)``. For an environment a mask ``(S, A, S + 1)`` whose last column is the end of the episode, a dict
+        ``{(state, action): [next state, …]}``, or a function ``(state, action)`` that returns the next states: elements of
+        the environment's spaces, and :data:`entropic_bpi.END` for the end. What may come with several rewards is listed
+        once for each: ``[END, END, END]`` if one may win, draw or lose. Anything else ends the run with an error.
+    max_successors : int, optional
+        Declare that every state and action has at most so many outcomes, unknown which; 1 for a deterministic model or
+        environment. In an environment with fixed rewards these are part of the outcome: an ending with another reward is
+        another one.
+        The first state is not concerned: it may still be random. One outcome more ends the run with an error.
+    replan : "every" or float, optional
+        Plan and test after every episode, or after t episodes play this fraction of t more. Default: 0.01 or, for an
+        environment, as many episodes as take about the time of a plan, if those are more (but at most t): a rule from the
+        numbers of states, actions and steps, without a clock. Of an environment that is slow, give 0.01.
+    sampling : {"challenger", "optimistic"}, optional
+        What ``"kl"`` plays: alternately the optimistic policy and the challenger of the candidate (default), or the
+        optimistic policy alone, as the paper's method always does.
+    reward_range : (float, float), optional
+        Required for an environment: a reward that was not seen yet may be anything in it.
+    rewards : {"fixed", "random", "random-pair"}
+        What the reward of an environment is, given state, action and next state: a number (``"fixed"``; values that differ
+        by at most 1e-9 of the range are one, up to rounding), or random and independent from visit to visit
+        (``"random"``); ``"random-pair"`` declares that its law does not depend on the next state either. Random rewards
+        need ``method="kl"`` and half of δ, and their certificate is for this β alone; that of ``risk=EVaR`` is for any
+        level, with bounds at λ that are declared before the first episode.
+    return_range : (float, float), optional
+        Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
+        narrower than what the rewards allow. An episode outside ends the run with an error.
+    discount : float, optional
+        γ between 0 and 1: the return is discounted by γ a step and never ends, and so is the claim: what comes after the
+        horizon is part of the bounds (:mod:`entropic_bpi.model.discounting`). Unless given, the horizon is the smallest one that
+        leaves at most ε/10 to either side; a FiniteMDP's own is of no account, its transitions and rewards must be the same
+        at every step, and ``stationary`` defaults to True. Needs ``method="kl"``.
+    data : Log, optional
+        Start from this log of the same environment, whose states and actions are labelled by observations and actions, and
+        play on. Its episodes count as played; steps beyond the horizon are not used. Needs ``method="kl"``, whose
+        certificate holds whoever made the decisions.
+    max_episodes : int, optional
+        Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
+    max_seconds : float, optional
+        The same after so much time of this call, besides compiling, at the next plan. A run that goes on from a checkpoint
+        has it anew.
+    seed : int, optional
+        Repeats a run exactly.
+    ties : {"random", "lowest"}
+        Between equally good actions: a preference drawn once per run and place, or the lowest index.
+    checkpoint : path, optional
+        Save the state there every few seconds; if the file exists the run goes on from it, to exactly the result that
+        it would have had uninterrupted. The file of a run with other arguments, another model or environment is refused;
+        only ``max_episodes`` may change, and ``stationary`` to False: episodes of an environment are then counted step by
+        step.
+    accept_errors : bool
+        Go on with a run that ended because the environment's ``reset`` or ``step`` raised an error. The episodes of that
+        moment are lost, and if such errors are likelier in bad episodes than in good ones the rest is a selection: the
+        certificate counts the errors and states the assumption that it is none.
+    preregister : path, optional
+        Write a commitment to this run there before its first episode: all settings, a digest of the seed, the time. The
+        certificate carries the file's SHA-256. An existing file is refused, unless the run goes on from a checkpoint
+        and began with it. See :mod:`entropic_bpi.runs.preregistration`.
+    progress : bool
+        Show a progress line on stderr.
+    num_envs : int
+        Copies of an environment, given by its id, class or factory, that are stepped together (``gymnasium.vector``) and
+        share the episodes.
+    max_states : int, optional
+        Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
+        strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
+        more is an error. Only this bound enters the certificate, so a tight one helps.
+    device : {"cpu", "gpu"}
+        Where ``"kl"`` makes its plans: ``"gpu"`` is for models of thousands of states and more whose successors are
+        declared, at most 32 of each state and action. It needs an NVIDIA GPU and the extra ``gpu``.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.2, delta=0.1, successors="model", seed=1)
+    >>> result.stopped, bool(result.certificate.gap <= 0.2)
+    (True, True)
+    >>> true_gap = eb.solve(bridge, -1.0).value - eb.evaluate(bridge, result.policy, -1.0).value
+    >>> bool(true_gap <= result.certificate.gap)
+    True
+
+    The worst cases instead of a β:
+
+    >>> result = eb.identify(bridge, risk=eb.EVaR(0.1), eps=0.2, delta=0.1, successors="model", seed=1)
+    >>> print(result.certificate.statement)  # doctest: +ELLIPSIS
+    With probability at least 0.9 over the data, ... in at most 10% of its episodes, and no policy has an EVaR more than ...
+
+    An environment that is deterministic is known after one visit of each state and action, except for its first state,
+    which may be random. All that is declared is printed with the assumptions:
+
+    >>> import gymnasium
+    >>> lake = gymnasium.make("FrozenLake-v1", is_slippery=False)
+    >>> declared = {"reward_range": (0, 1), "return_range": (0, 1), "max_successors": 1}
+    >>> result = eb.identify(lake, horizon=8, beta=-1.0, eps=0.2, delta=0.1, seed=1, **declared)
+    >>> result.stopped, result.episodes < 500
+    (True, True)
+    >>> print(*result.certificate.assumptions[3:5], sep="\n")
+    every action in every state has at most 1 different outcomes (next state and reward)
+    the return of every episode lies in [0, 1], whatever is played
+    """
+    settings = Settings.of(
+        beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
+        stationary=stationary, successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
+        reward_range=reward_range, rewards=rewards, return_range=return_range, discount=discount, data=data,
+        max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
+        max_states=max_states, device=device,
+    )  # fmt: skip
+    loop = start(source, settings)
+    path, preregistered = _optional_path("checkpoint", checkpoint), _optional_path("preregister", preregister)
+    with closing(loop):
+        facts = loop.facts() if path or preregistered else {}
+        store = None if path is None else Checkpoint(path, facts, settings.seed)
+        saved = None if store is None else _read(store, loop)
+        if saved is not None:
+            loop = loop.resumed(saved, accept_errors=accept_errors)
+        if preregistered is not None and saved is not None:
+            check_preregistered(preregistered, saved.preregistration)
+        elif preregistered is not None:
+            digest = preregister_run(preregistered, facts, seed=loop.seed, max_episodes=settings.max_episodes)
+            loop.provenance = loop.provenance._replace(preregistration=digest)
+            if store is not None:
+                store.save(loop.state())  # from now on it can be taken up, whatever happens
+        _watch(loop, store, progress)
+        return loop.result()
+
+
+def _read(store: Checkpoint, loop: Loop) -> State | None:
+    """What was saved of this run; or of the same run with pooled counts, which are then counted step by step."""
+    if isinstance(loop.source, FiniteMDP) or loop.problem.stationary:
+        return store.read(loop.problem)
+    pooled = replace(loop, problem=_black_box(loop.source, replace(loop.settings, stationary=True)))
+    facts = pooled.facts()
+    if not store.holds(facts):
+        return store.read(loop.problem)
+    saved = Checkpoint(store.path, facts, store.seed).read(pooled.problem)
+    return None if saved is None else saved.per_step(loop.problem)
+
+
+def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
+    """Let the loop go to its end; show it and save it on the way."""
+    with Progress(progress, loop.problem.eps) as line, deferred_interrupt() as check_interrupt:
+
+        def observe(plan: Plan) -> None:
+            line.update(loop.counts.episodes, plan.bounds.gap, loop.forecast)
+            if store is not None and store.age() >= CHECKPOINT_SECONDS:
+                store.save(loop.state())
+            check_interrupt()
+
+        try:
+            loop.go(observe)
+        finally:
+            if store is not None:
+                store.save(loop.state())
+
+
+def start(source: Any, settings: Settings) -> Loop:
+    """The loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
+    seed = _fresh_seed() if settings.seed is None else settings.seed
+    provenance = Provenance(batches=settings.replan != EVERY)
+    if settings.discount is not None:
+        source, settings = _truncate_discounted(source, settings, settings.discount)
+    if not isinstance(source, FiniteMDP):
+        check_black_box(settings.horizon, settings.reward_range)
+        opened = open_environment(source, settings.num_envs, settings.max_states)
+        loop = Loop(opened, _black_box(opened, settings), settings, seed, provenance)
+        return loop if settings.data is None else _with_log_counts(loop, settings.data)
+    problem, ignored = _problem_of(source, settings)
+    return Loop(source, problem, settings, seed, provenance._replace(ignored=ignored))
+
+
+def _truncate_discounted(source: Any, settings: Settings, discount: float) -> tuple[Any, Settings]:
+    """A discounted process that never ends, as one of so many steps that what follows them matters little."""
+    if settings.data is not None:
+        raise InvalidProblemError("discount and data: the returns of a log are not discounted; give one of them")
+    simulated = isinstance(source, FiniteMDP)
+    ends = source.reward_range if simulated else settings.reward_range
+    if ends is None:
+        return source, settings  # which is about to be refused
+    ends = ends if simulated else (min(ends[0], 0.0), max(ends[1], 0.0))  # an episode that has ended pays nothing
+    horizon = horizon_for(discount, ends, settings.goal.eps) if settings.horizon is None else settings.horizon
+    low, high = tail_of(discount, horizon, ends)
+    if not high - low < settings.goal.eps:
+        raise InvalidProblemError(
+            f"what comes after {horizon} steps can still differ by {high - low:.3g}, and eps is {settings.goal.eps:g}: "
+            "leave out horizon=, which is then long enough, or give a longer one"
+        )
+    settings = replace(settings, horizon=horizon, stationary=settings.stationary is not False)
+    return repeated(source, horizon) if simulated else source, settings
+
+
+def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str, ...]]:
+    """The problem of a model, and which declarations the method does not use."""
+    if settings.data is not None:
+        raise InvalidProblemError("data is for environments, whose rewards are learned; a FiniteMDP's are known")
+    if settings.horizon is not None and settings.horizon != mdp.horizon:
+        raise InvalidProblemError(f"horizon is {settings.horizon}, but the model's is {mdp.horizon}")
+    if settings.reward_range is not None:
+        raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
+    if settings.max_states is not None:
+        raise InvalidProblemError(
+            "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
+        )
+    if settings.rewards != "fixed":
+        raise InvalidProblemError(
+            f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"
+        )
+    if settings.return_range is not None:
+        raise InvalidProblemError(
+            "return_range is for environments: the episodes of a FiniteMDP are drawn many at once, so that the return of "
+            "each cannot be checked"
+        )
+    declared = {"stationary": bool(settings.stationary), "successors": settings.successors}
+    goal, most = settings.goal._asdict(), settings.max_successors
+    discount = settings.discount
+    problem = Problem.from_mdp(mdp, **goal, **declared, max_successors=most, discount=discount)
+    unused = methods.find(settings.method).unused
+    ignored = [
+        name
+        for choice in settings.options.values()
+        for name in unused.get(choice, ())
+        if declared[name] is not None and declared[name] is not False
+    ]
+    if ignored:
+        problem = Problem.from_mdp(mdp, **goal, max_successors=most, discount=discount)
+    return problem, tuple(ignored)
+
+
+def _black_box(environment: Environment, settings: Settings) -> Problem:
+    names = ("horizon", "reward_range", "successors", "max_successors", "return_range", "discount")
+    declared: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    pooled = settings.stationary is not False
+    return environment.problem(stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict())
+
+
+def _with_log_counts(loop: Loop, log: Log) -> Loop:
+    """The loop with the counts of a log to begin with."""
+    numbers = []
+    for what, labels, space in (
+        ("state", log.states, loop.source.states),
+        ("action", log.actions, loop.source.actions),
+    ):
+        numbers.append([space.index(label) for label in labels])
+        if -1 in numbers[-1]:
+            label, kind = labels[numbers[-1].index(-1)], "an observation" if what == "state" else "an action"
+            raise InvalidProblemError(f"the log's {what} {shown(label)} is not {kind} of {loop.source.name}")
+    projection = log.project(loop.problem, (numbers[0], numbers[1]))
+    loop.counts = projection.counts()
+    assert loop.sampler.witness is not None
+    loop.sampler.witness.add(projection.batch())
+    loop.provenance = loop.provenance._replace(log=LogSummary(*projection.facts()))
+    return loop
+
+
+def _fresh_seed() -> int:
+    return int(np.random.SeedSequence().generate_state(1, np.uint64)[0]) >> 1
+
+
+def _optional_path(name: str, path: Any) -> Path | None:
+    return None if path is None else check_path(name, path)

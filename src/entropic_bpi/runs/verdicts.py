@@ -1,0 +1,124 @@
+"""Tests of what a run assumes of an environment, free of charge: they look at the episodes that are played anyway.
+
+Each has the level ``LEVEL``: an environment of which everything is true is accused by it, ever and however often one
+looks, with at most that probability. A test that is silent proves nothing, but what makes a certificate wrong tends to make
+it speak.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.kl.ball import kl_extreme
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests
+from entropic_bpi.sources.homogeneity import HomogeneityTest
+from entropic_bpi.tools.checks import LARGEST_REACH
+from entropic_bpi.types import Evidence
+
+__all__ = ["LEVEL", "REJECTED_FROM", "check_assumptions"]
+
+LEVEL = 0.01
+REJECTED_FROM = math.log(1 / LEVEL)
+_MOST_SUSPECTS = 3
+_SMALLEST_EXPONENT = 1e-5
+_SOLVED = 1e-9
+_ROUNDING = 1e-9
+
+
+def check_assumptions(witness: AssumptionTests, upper: float) -> Evidence:
+    """The evidence so far, where ``upper`` is what the counts say that V* is at most.
+
+    Raises
+    ------
+    InvalidProblemError
+        If a test rejects, naming where to look.
+    """
+    by_step, by_previous, value = witness.by_step, witness.by_previous, earned(witness)
+    if by_step is not None and not by_step.log_e() < REJECTED_FROM:
+        raise InvalidProblemError(_not_stationary(witness.problem, by_step))
+    if not by_previous.log_e() < REJECTED_FROM:
+        raise InvalidProblemError(_not_memoryless(witness.problem, by_previous))
+    if value > upper:
+        raise InvalidProblemError(_not_possible(value, upper))
+    return Evidence(None if by_step is None else by_step.log_e(), by_previous.log_e(), value)
+
+
+def earned(witness: AssumptionTests) -> float:
+    """A lower bound of V* from the returns alone, true for all numbers of episodes at once with probability 1 - LEVEL.
+
+    Of the entropic value at risk, the one that V* at a single λ gives, which is fixed before the first episode.
+    """
+    problem, n = witness.problem, int(witness.returns.sum())
+    low, high = witness.lowest, witness.highest
+    beta, cost = problem.beta, 0.0
+    if problem.alpha is not None:
+        beta, cost = _tail_beta(problem, high - low)
+    if n == 0:
+        return low + problem.tail[0]
+    radius = (math.log(1 / LEVEL) + 0.5 * math.log(math.pi) + math.lgamma(n + 1) - math.lgamma(n + 0.5)) / n
+    kept = np.flatnonzero(witness.returns)
+    kept = kept if kept[0] == 0 else np.append(0, kept)  # what was not seen may have been the worst
+    returns, times, scratch = witness.edges[kept], witness.returns[kept], np.empty((2, len(kept)))
+    if abs(beta) * (high - low) < _SMALLEST_EXPONENT:
+        mean = kl_extreme(times, returns, len(kept), n, radius, -1.0, _SOLVED, scratch)
+        value = mean - abs(beta) * (high - low) ** 2 / 8
+    else:
+        reference = high if beta > 0 else low
+        gains = np.exp(beta * (returns - reference))
+        extreme = kl_extreme(times, gains, len(kept), n, radius, -math.copysign(1.0, beta), _SOLVED, scratch)
+        value = reference + math.log(extreme) / beta if extreme > 0 else low
+    return float(max(low, value - cost - _ROUNDING * (high - low))) + problem.tail[0]
+
+
+def _tail_beta(problem: Problem, spread: float) -> tuple[float, float]:
+    """-λ and what it costs, log(1/α)/λ: between the range of the return, which costs all, and ε, which would be ideal."""
+    assert problem.alpha is not None
+    share = -math.log(problem.alpha)
+    if spread == 0:
+        return -1.0, share
+    lam = 2 * share / (spread * math.sqrt(min(max(problem.eps / spread, _SMALLEST_EXPONENT), 1.0)))
+    lam = min(lam, LARGEST_REACH / spread)
+    return -lam, share / lam
+
+
+def _not_stationary(problem: Problem, test: HomogeneityTest) -> str:
+    places = [f"{problem.place(row)} (most of all at step {step})" for row, step in test.suspects(_MOST_SUSPECTS)]
+    return (
+        f"transitions are not the same at every step: look at {'; '.join(places)}. {_odds(test)}. Give stationary=False "
+        "(--no-stationary): the episodes of the checkpoint or the log are kept, and counted step by step"
+    )
+
+
+def _not_memoryless(problem: Problem, test: HomogeneityTest) -> str:
+    places = [
+        f"{problem.place(row)} ({_arrival(problem, previous)})" for row, previous in test.suspects(_MOST_SUSPECTS)
+    ]
+    remedy = "add what is missing to the observation"
+    if problem.stationary:
+        remedy += ", or, if it is the time that matters, give stationary=False (--no-stationary)"
+    return (
+        f"what follows a state and action depends on what came before: look at {'; '.join(places)}. {_odds(test)}. "
+        f"The observation is not a Markov state: {remedy}"
+    )
+
+
+def _arrival(problem: Problem, previous: int) -> str:
+    if previous == BEFORE_THE_FIRST:
+        return "most of all at the start"
+    return f"most of all when reached from state {problem.state_names[previous]!r}"
+
+
+def _odds(test: HomogeneityTest) -> str:
+    return f"By chance such a difference comes up in at most 1 run of {math.exp(min(test.log_e(), 300)):.3g}"
+
+
+def _not_possible(earned: float, upper: float) -> str:
+    return (
+        f"the episodes earned more than is possible: their returns show a value of at least {earned:g}, the counts of at "
+        f"most {upper:g}. What is assumed of the environment is not true of it: the observation may not be a Markov state, "
+        "or transitions may change with the step (stationary=False)"
+    )

@@ -1,0 +1,350 @@
+"""The figures that the command line draws. They are made without pyplot, so that no window system is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+
+from entropic_bpi.tools.files import write_atomically
+from entropic_bpi.tools.text import certainty, drawable
+
+if TYPE_CHECKING:
+    from entropic_bpi.certificate.certificate import Certificate
+    from entropic_bpi.lab.learners import Run
+    from entropic_bpi.model.frontier import Front
+    from entropic_bpi.runs.data_needs import Missing
+
+__all__ = [
+    "COLOURS",
+    "front",
+    "grid",
+    "interval",
+    "missing",
+    "new_figure",
+    "plain_numbers",
+    "policy",
+    "regret",
+    "save",
+    "spectrum",
+    "tidy",
+]
+
+#: Okabe and Ito's colours, which colour-blind readers can tell apart.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", ":", "-.")
+_DPI = 200
+_MOST_STATES = 30
+_MOST_POLICIES = 14
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write the figure as PNG; a crash leaves either the old file or the new one."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas: Any = FigureCanvasAgg(figure)
+    write_atomically(path, canvas.print_png)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+
+
+def tidy(axes: Any) -> None:
+    """Less ink; and numbers on logarithmic axes that are too short for two powers of ten."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log" and _ticks_in_view(axis, axis.get_major_locator()) < 2:
+            axis.set_major_locator(_short_locator(axis))
+            axis.set_major_formatter(LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(np.inf, np.inf)))
+            axis.set_minor_formatter(NullFormatter())
+
+
+def _ticks_in_view(axis: Any, locator: Any) -> int:
+    low, high = axis.get_view_interval()
+    return sum(low <= tick <= high for tick in locator.tick_values(low, high))
+
+
+def _short_locator(axis: Any) -> Any:
+    """1, 2, 5, 10, … and, where even of these there are not two, any numbers."""
+    usual = LogLocator(subs=(1, 2, 5))
+    return usual if _ticks_in_view(axis, usual) >= 2 else MaxNLocator(4)
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A value for people: what rounding left of 0 is 0."""
+    return f"{0.0 if abs(value) < 1e-9 else value:.{digits}g}"
+
+
+def plain_numbers(axis: Any) -> None:
+    """0.2 rather than 2 × 10⁻¹ on a short logarithmic axis."""
+    axis.set_major_locator(_short_locator(axis))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
+    """The certified interval and gap of each plan of a run against the episodes played.
+
+    Parameters
+    ----------
+    history : structured array ``episodes, lower, upper, gap``
+        As in :class:`~entropic_bpi.Identification`; plans before the first episode are left out of the logarithmic axis.
+    eps, delta : float
+        Goal of the run, and the probability with which its claim may fail.
+    """
+    rows = history[history["episodes"] > 0] if len(history) > 1 else history
+    episodes = np.maximum(rows["episodes"], 1)
+    figure = new_figure(5.2, 4.6)
+    values, gaps = figure.subplots(2, 1, sharex=True)
+    values.fill_between(episodes, rows["lower"], rows["upper"], color=COLOURS[0], alpha=0.2, linewidth=0)
+    values.plot(episodes, rows["upper"], color=COLOURS[0], label="upper bound of the best value")
+    values.plot(episodes, rows["lower"], color=COLOURS[0], ls="--", label="lower bound of the policy's value")
+    values.set_ylabel("value (units of reward)")
+    values.set_title(f"Certified with probability at least {certainty(delta)}", fontsize="medium")
+    values.legend(frameon=False, fontsize="small")
+    claimed = np.minimum(rows["gap"], rows["upper"] - rows["lower"])  # a method may not bound the gap yet
+    gaps.plot(episodes, claimed, color=COLOURS[1], label="certified gap")
+    gaps.axhline(eps, color="black", ls=":", label=f"goal ε = {eps:g}")
+    gaps.set(xscale="log", yscale="log", xlabel="episodes", ylabel="gap (units of reward)")
+    gaps.legend(frameon=False, fontsize="small")
+    plain_numbers(gaps.yaxis)
+    for axes in (values, gaps):
+        tidy(axes)
+    return figure
+
+
+def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
+    """A policy of a grid world and the certified values of the cells seen, at the first step at which each can be occupied.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        Of method ``"kl"``; its states are the cells in row order, possibly with further ones behind.
+    cells : array of str, ``(rows, columns)``
+        A letter for each cell, shown in its corner.
+    arrows : str
+        One character per action.
+    """
+    from entropic_bpi.methods.kl.method import KL
+
+    problem, first = certificate.problem, int(certificate.problem.artificial)
+    policy = np.concatenate([np.zeros((first, problem.n_states), dtype=np.int64), certificate.policy])
+    if certificate.cells is not None and certificate.alpha is not None:  # the λ that says most
+        share = -np.log(certificate.alpha)
+        attained = {
+            KL(problem.at(-lam, problem.eps)).bounds_of(certificate.counts, policy, pairs=False).lower
+            - share / lam: lam
+            for lam, _, _ in certificate.cells
+        }
+        problem = problem.at(-attained[max(attained)], problem.eps)
+    lower, upper = (side[first:] for side in KL(problem).value_bounds(certificate.counts, policy))
+    figure = new_figure(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8)
+    axes = figure.subplots()
+    shown, seen = np.full(cells.shape, np.nan), {problem.start, *certificate.transitions.successors.tolist()}
+    for place, letter in np.ndenumerate(cells):
+        s = int(np.ravel_multi_index(place, cells.shape))
+        steps = np.flatnonzero(np.isfinite(lower[:, s]))[: s in seen]  # a cell where episodes end is never occupied
+        axes.text(place[1] - 0.42, place[0] - 0.4, drawable(letter), fontsize=6, va="top", color="grey")
+        if not steps.size:
+            continue
+        h = steps[0]
+        shown[place] = lower[h, s]
+        axes.text(place[1], place[0] - 0.12, arrows[certificate.policy[h, s]], ha="center", va="center", fontsize=14)
+        axes.text(place[1], place[0] + 0.3, f"{short(lower[h, s])} – {short(upper[h, s])}", ha="center", fontsize=5.5)
+    axes.imshow(shown, cmap="Blues", alpha=0.5)
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(
+        f"Policy, and bounds of its and the best value (units of reward), β = {problem.beta:.4g}, "
+        f"all with probability ≥ {certainty(certificate.delta)}",
+        fontsize=6.5,
+        wrap=True,
+    )
+    return figure
+
+
+def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Figure:
+    """What a policy does in each state at each step, where episodes were seen to be able to come.
+
+    Parameters
+    ----------
+    certificate : Certificate
+    actions : sequence of str, optional
+        Names for the legend, for an environment whose actions are numbers.
+    """
+    problem = certificate.problem
+    names, reached = problem.action_names if actions is None else actions, _reached(certificate)
+    states = np.flatnonzero(reached.any(axis=0)).tolist()
+    played = np.where(reached, certificate.policy, -1)[:, states]
+    figure = new_figure(0.45 * problem.horizon + 2.2, 0.3 * len(states) + 1.2)
+    axes = figure.subplots()
+    for a, name in enumerate(names):
+        steps, rows = np.where(np.equal(played, a))
+        axes.scatter(steps, rows, s=120, marker="s", color=COLOURS[a % len(COLOURS)], label=drawable(name))
+    axes.set(xlabel="step", ylabel="state", xticks=range(problem.horizon), xlim=(-0.6, problem.horizon - 0.4))
+    axes.set_yticks(range(len(states)), [drawable(problem.state_names[s]) for s in states])
+    axes.legend(title="action", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _reached(certificate: Certificate) -> np.ndarray:
+    """Which states can be occupied at each step ``(H, S)`` by transitions that were seen, the end of episodes excepted."""
+    problem, transitions = certificate.problem, certificate.transitions
+    reached = np.zeros((problem.steps + 1, problem.n_states), dtype=bool)
+    reached[0, problem.start or 0] = True
+    for h in range(problem.steps):
+        rows = np.isin(transitions.rows, problem.rows_at(h, np.flatnonzero(reached[h])))
+        reached[h + 1, transitions.successors[rows]] = True
+    if problem.black_box_rewards:
+        reached[:, -1] = False
+    return reached[int(problem.artificial) : -1]
+
+
+def missing(lacking: Missing) -> Figure:
+    """What a certificate lacks, by state and action: how much the gap falls with twice the visits, and how many are needed.
+
+    Several steps are added up; the most helpful states come first, no more than fit the page.
+    """
+    falls: dict[tuple[str, str], float] = {}
+    visits: dict[tuple[str, str], list[int]] = {}
+    for row in lacking.rows:
+        if row.state is None or row.action is None:
+            continue
+        place = row.state, row.action
+        falls[place] = falls.get(place, 0.0) + row.fall
+        visits.setdefault(place, [0, 0])
+        visits[place] = [visits[place][0] + row.visits, visits[place][1] + row.needed]
+    states = list(dict.fromkeys(state for state, _ in sorted(falls, key=lambda place: -falls[place])))[:_MOST_STATES]
+    actions = sorted({action for state, action in falls if state in states})
+    table = np.array([[falls.get((state, action), np.nan) for action in actions] for state in states])
+    figure = new_figure(max(3.4, 1.6 + 0.9 * len(actions)), max(2.4, 1.2 + 0.35 * len(states)))
+    axes = figure.subplots()
+    image = axes.imshow(table.reshape(len(states), len(actions)), cmap="Oranges", aspect="auto", vmin=0.0)
+    for (i, j), fall in np.ndenumerate(table):
+        if np.isfinite(fall):
+            now, needed = visits[states[i], actions[j]]
+            words = f"{now}" if needed <= now else f"{now} → {needed}"
+            dark = fall > 0.6 * np.nanmax(table) > 0
+            axes.text(j, i, words, ha="center", va="center", fontsize=5, color="white" if dark else "black")
+    axes.set_xticks(range(len(actions)), [drawable(action) for action in actions], fontsize="small")
+    axes.set_yticks(range(len(states)), [drawable(state) for state in states], fontsize="small")
+    axes.set(xlabel="action", ylabel="state")
+    axes.set_title(
+        f"Visits now → needed for a gap of {short(lacking.target)} (now {short(lacking.gap)})", fontsize=7, wrap=True
+    )
+    figure.colorbar(image).set_label("fall of the gap with twice the visits", fontsize="small")
+    return figure
+
+
+def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Figure:
+    """The certified band of the best value over β, or of the best EVaR over α, and where the certified policy changes.
+
+    Parameters
+    ----------
+    claims : sequence of Certificate
+        One for each β, or one for each level of the entropic value at risk, in order.
+    policies : sequence of int, optional
+        The number of the policy of each claim; without it changes are not shown.
+    """
+    tail, value = claims[0].alpha is not None, "value" if claims[0].alpha is None else "EVaR"
+    levels = np.array([claim.alpha if tail else claim.beta for claim in claims])
+    lower, upper = ([getattr(claim, side) for claim in claims] for side in ("lower", "upper"))
+    figure = new_figure(5.2, 3.4)
+    axes = figure.subplots()
+    marker = "o" if len(claims) == 1 else ""
+    axes.fill_between(levels, lower, upper, color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.plot(levels, upper, color=COLOURS[0], marker=marker, label=f"upper bound of the best {value}")
+    axes.plot(levels, lower, color=COLOURS[0], ls="--", marker=marker, label=f"lower bound of the policy's {value}")
+    changes = [(a + b) / 2 for a, b, p, q in zip(levels, levels[1:], policies, policies[1:], strict=False) if p != q]
+    for i, level in enumerate(changes):
+        axes.axvline(level, color=COLOURS[1], ls=":", label=None if i else "the certified policy changes")
+    axes.set_xlabel("level α of the entropic value at risk" if tail else "risk parameter β (1 / units of reward)")
+    axes.set_ylabel(f"{value} (units of reward)")
+    every = "All α" if tail else "All β"
+    axes.set_title(f"{every} at once with probability at least {1 - claims[0].delta:g}", fontsize="medium")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    tidy(axes)
+    return figure
+
+
+def front(found: Front, *, alpha: float = 0.05) -> Figure:
+    """Risk against reward of the policies that are optimal for some β: the mean of the return over its standard deviation.
+
+    Below each policy is the mean of the worst fraction ``alpha`` of its returns. Policies are numbered in the order of β;
+    the list says for which β each is optimal.
+    """
+    rows = found.table(alpha)
+    spread, mean, worst = ([getattr(row, name) for row in rows] for name in ("std", "mean", "cvar"))
+    figure = new_figure(6.4, 3.8)
+    axes = figure.subplots()
+    axes.plot(spread, mean, color=COLOURS[0], alpha=0.4, linewidth=1.0, zorder=1)
+    axes.vlines(spread, worst, mean, color="grey", linewidth=0.6, zorder=1)
+    marks = [axes.scatter(spread, mean, color=COLOURS[0], label="mean of the return", zorder=2)]
+    what = f"mean of the worst {100 * alpha:g} % of the returns"
+    marks += [axes.scatter(spread, worst, color=COLOURS[1], marker="v", s=24, label=what, zorder=2)]
+    for number, row in enumerate(rows, start=1):
+        axes.annotate(f"{number}", (row.std, row.mean), textcoords="offset points", xytext=(4, 5), fontsize="small")
+    shown = [f"{number}: β {short(row.low)} to {short(row.high)}" for number, row in enumerate(rows, start=1)]
+    shown = shown if len(shown) <= _MOST_POLICIES else [*shown[: _MOST_POLICIES - 1], "…"]
+    axes.text(1.02, 1.0, "\n".join(shown), transform=axes.transAxes, va="top", fontsize="small", linespacing=1.6)
+    axes.margins(x=0.1, y=0.15)
+    axes.set_xlabel("standard deviation of the return (units of reward)")
+    axes.set_ylabel("return (units of reward)")
+    axes.set_title("Policies that are optimal for some β", fontsize="medium")
+    figure.legend(handles=marks, loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    tidy(axes)
+    return figure
+
+
+def returns(values: np.ndarray) -> Figure:
+    """A histogram of returns, with their mean and the worst and best twentieth."""
+    figure = new_figure(6.0, 3.6)
+    axes = figure.add_subplot()
+    different = np.unique(values)
+    if len(different) <= 30:  # few values: one bar for each
+        width = 0.8 * float(np.diff(different).min()) if len(different) > 1 else 0.8
+        axes.bar(different, [int((values == value).sum()) for value in different], width=width)
+    else:
+        axes.hist(values, bins=30)
+    low, high = np.quantile(values, (0.05, 0.95))
+    axes.axvline(float(values.mean()), color="black", label=f"mean {values.mean():.4g}")
+    axes.axvspan(low, high, color="black", alpha=0.08, lw=0, label=f"5 % to 95 %: {low:.4g} to {high:.4g}")
+    axes.set_xlabel("return of an episode")
+    axes.set_ylabel("episodes")
+    axes.legend(frameon=False)
+    tidy(axes)
+    return figure
+
+
+def regret(runs: Mapping[str, Sequence[Run]], *, title: str = "") -> Figure:
+    """Mean regret of each learner over its seeds, and a band from the smallest to the largest.
+
+    On a logarithmic axis the range over the seeds reads better than an interval for the mean, which may reach below 0.
+    Lines differ in colour and dashes, so that up to 28 of them can be told apart, in print without colours four.
+    """
+    from entropic_bpi.lab.learners import title as name_of
+
+    figure = new_figure(6.4, 4.0)
+    axes = figure.subplots()
+    floor = np.inf
+    for i, (learner, each) in enumerate(runs.items()):
+        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": _DASHES[i % len(_DASHES)]}
+        grid = each[0].grid
+        curves = np.array([run.regret for run in each])
+        mean = curves.mean(axis=0)
+        axes.plot(grid, mean, label=drawable(name_of(learner)), linewidth=1.4, **style)
+        axes.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15, linewidth=0)
+        floor = min(floor, mean[mean > 0].min(initial=np.inf))
+    axes.set(xscale="log", yscale="log", xlabel="episodes", ylabel="regret (units of reward)")
+    if np.isfinite(floor):
+        axes.set_ylim(bottom=floor / 2)
+    axes.set_title(drawable(title), fontsize="medium")
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    tidy(axes)
+    return figure

@@ -1,0 +1,82 @@
+"""Reports: a certificate for whoever has to believe it, as one page that needs nothing but a browser.
+
+The page says what is claimed and how sure it is, what that rests on, what the policy does and what to expect of it, what
+limits the claim, and how to check it again; whether :func:`~entropic_bpi.verify` passed when it was made stands at its top.
+It holds all that it shows: no network, no library to load. Charts are Vega-Lite, drawn beforehand as SVG by
+``vl-convert-python`` (extra ``[report]``), and a content security policy allows the page its own few lines of script and
+nothing else, whatever names a certificate has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from entropic_bpi.tools.checks import check_path
+from entropic_bpi.tools.files import write_text_atomically
+
+if TYPE_CHECKING:
+    from entropic_bpi.verification import Verification
+
+__all__ = ["short", "write"]
+
+
+def write(
+    source: Any, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
+) -> Verification:
+    """Write a report as one HTML file.
+
+    Parameters
+    ----------
+    source : Identification, Certificate or path
+        The result of a run; a certificate, or its file; or the folder that ``identify --out`` wrote. A certificate alone
+        does not tell how the gap fell, nor the seed.
+    path : path
+        The file to write.
+    grid : (int, int), optional
+        Rows and columns, if the first states are the cells of a map, row by row. Found by itself where states are named by
+        pairs of numbers, and for FrozenLake and CliffWalking as black boxes.
+    actions : sequence of str, optional
+        Names for the actions, such as ``"←↓→↑"`` as a list.
+
+    Returns
+    -------
+    Verification
+        What the check said when the report was made. If it is not ``ok``, so does the page, at its top and in red.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.3, delta=0.1, successors="model", seed=1)
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     checked = eb.report.write(result, f"{folder}/report.html")
+    ...     page = pathlib.Path(folder, "report.html").read_text(encoding="utf-8")
+    >>> checked.ok, "With probability at least 90 %, the policy below is within 0.3 of the best possible one." in page
+    (True, True)
+    """
+    from entropic_bpi.show.report._charts import renderer
+    from entropic_bpi.show.report._page import page_of
+    from entropic_bpi.show.report._sources import material_of
+
+    target = check_path("path", path)
+    renderer()  # refuse before anything long begins
+    material = material_of(source)
+    write_text_atomically(target, page_of(material, grid=grid, actions=actions))
+    return material.verification
+
+
+def short(thing: Any) -> str:
+    """What a notebook shows of a model, a solution, a certificate or the result of a run, as HTML.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> "8 states" in eb.report.short(eb.instances.risky_bridge(horizon=7))
+    True
+    """
+    from entropic_bpi.show.report._short import card
+
+    return card(thing)

@@ -1,0 +1,183 @@
+"""The policy as a table and, where the states are cells, as a map; with the certified bounds of each place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.runs.data_needs import planned_policy
+from entropic_bpi.show.choices import places_of, seen_to_reach
+from entropic_bpi.show.report._words import Rounding, name
+from entropic_bpi.tools.checks import check_integer
+
+__all__ = ["Grid", "Line", "Policy", "policy_of"]
+
+# More lines would make the page slow; the file has them all.
+_MOST_LINES = 1000
+_MOST_CELLS = 2500
+# Places (step and state) that a map with a slider may hold.
+_MOST_PLACES = 10_000
+_COLOURS = 8
+_PAIR = re.compile(r"\(?(\d{1,3}), ?(\d{1,3})\)?")
+# Environments of Gymnasium whose states are cells in row order: their actions, and how many columns there are.
+_GRID_WORLDS = {"FrozenLake": ("←↓→↑", None), "CliffWalking": ("↑→↓←", 12)}
+
+
+class Action(NamedTuple):
+    """An action: its name and the number of its colour."""
+
+    name: str
+    colour: int
+
+
+class Line(NamedTuple):
+    """What the policy does in a state from one step to another, and what is certified there at the first of them."""
+
+    steps: str
+    state: str
+    action: Action
+    lower: str | None
+    upper: str | None
+    visits: int
+
+    @property
+    def bounds(self) -> str:
+        """What is certified, in words."""
+        if self.lower is None:
+            return ""
+        return f"worth at least {self.lower}; from here no policy is worth more than {self.upper}"
+
+
+class Cell(NamedTuple):
+    """A cell of the map: its state, and what is done there at each step at which the policy was seen to come."""
+
+    state: str
+    lines: dict[int, Line]
+
+
+class Grid(NamedTuple):
+    """The map: rows of cells, None where there is no state; and the steps that can be chosen."""
+
+    rows: list[list[Cell | None]]
+    steps: int
+
+
+class Policy(NamedTuple):
+    """The policy on the places that it was seen to reach.
+
+    ``left_out`` lines do not fit the page. ``actions`` are those that it plays, ``names`` what all are called here.
+    ``bounded`` tells whether values are certified for each place.
+    """
+
+    lines: list[Line]
+    left_out: int
+    actions: list[Action]
+    names: dict[str, str]
+    grid: Grid | None
+    bounded: bool
+
+
+def policy_of(certificate: Certificate, shape: tuple[int, int] | None, actions: Sequence[str] | None) -> Policy:
+    """The policy of a certificate, as the page shows it.
+
+    ``shape`` gives rows and columns of the map, ``actions`` names for the actions; None: as far as the names tell.
+    """
+    problem, to = certificate.problem, Rounding.of(certificate)
+    shown = [name(text) for text in _action_names(certificate, actions)]
+    named = [Action(text, number % _COLOURS) for number, text in enumerate(shown)]
+    reached = list(seen_to_reach(certificate))
+    bounds = _value_bounds(certificate)
+    visits = np.bincount(certificate.transitions.rows, certificate.transitions.times, problem.n_rows)
+
+    def line(h: int, s: int, last: int) -> Line:
+        action = int(certificate.policy[h, s])
+        row = problem.rows_at(h + problem.artificial, np.array([s]))[action]
+        sides: tuple[str | None, str | None] = (None, None)
+        if bounds is not None and np.isfinite(bounds[0][h, s]) and np.isfinite(bounds[1][h, s]):
+            sides = to.at_least(bounds[0][h, s]), to.at_most(bounds[1][h, s])
+        steps = f"{h}" if h == last else f"{h}–{last}"
+        return Line(steps, name(problem.state_names[s]), named[action], *sides, int(visits[row]))
+
+    merged = places_of(certificate.policy, reached)
+    used = {int(certificate.policy[h, s]) for h, s, _ in merged}
+    cells = _cells(certificate, shape)
+    grid = None
+    if cells is not None and sum(map(len, reached)) <= _MOST_PLACES:
+        steps = {s: [h for h, states in enumerate(reached) if s in states] for s in cells.ravel().tolist() if s >= 0}
+        grid = Grid(
+            [
+                [
+                    None if s < 0 else Cell(name(problem.state_names[s]), {h: line(h, s, h) for h in steps[s]})
+                    for s in row
+                ]
+                for row in cells.tolist()
+            ],
+            max((h + 1 for each in steps.values() for h in each), default=1),
+        )
+    return Policy(
+        lines=[line(*place) for place in merged[:_MOST_LINES]],
+        left_out=max(0, len(merged) - _MOST_LINES),
+        actions=[action for number, action in enumerate(named) if number in used],
+        names=dict(zip(problem.action_names, shown, strict=True)),
+        grid=grid,
+        bounded=bounds is not None,
+    )
+
+
+def _value_bounds(certificate: Certificate) -> tuple[np.ndarray, np.ndarray] | None:
+    """Lower bounds of the policy's and upper bounds of the best value ``(H, S)``, where the method has them."""
+    if certificate.method != "kl" or certificate.alpha is not None:
+        return None
+    from entropic_bpi.methods.kl.method import KL
+
+    lower, upper = KL(certificate.problem).value_bounds(certificate.counts, planned_policy(certificate))
+    first = int(certificate.problem.artificial)
+    return lower[first:], upper[first:]
+
+
+def _world(certificate: Certificate) -> str | None:
+    source = certificate.problem.source_hash.removeprefix("gymnasium:")
+    return next((world for world in _GRID_WORLDS if source.startswith(world)), None)
+
+
+def _action_names(certificate: Certificate, given: Sequence[str] | None) -> Sequence[str]:
+    names, world = certificate.problem.action_names, _world(certificate)
+    if given is None:
+        return names if world is None or len(names) != 4 else _GRID_WORLDS[world][0]
+    if isinstance(given, str) or len(given) != len(names):
+        raise InvalidProblemError(f"actions must be {len(names)} names, one for each action; got {len(given)}")
+    return [str(each) for each in given]
+
+
+def _cells(certificate: Certificate, shape: tuple[int, int] | None) -> np.ndarray | None:
+    """The state of each cell ``(rows, columns)``, -1 for none; None if the states are no cells as far as one can tell."""
+    problem, world = certificate.problem, _world(certificate)
+    n = problem.n_states - problem.black_box_rewards  # without the end of an episode
+    if shape is not None:
+        rows, columns = (check_integer("grid", side, at_least=1, at_most=_MOST_CELLS) for side in shape)
+        if not 1 < rows * columns <= min(problem.n_states, _MOST_CELLS):
+            raise InvalidProblemError(
+                f"grid has {rows} x {columns} cells, which must be the first of {problem.n_states} states, in the order of "
+                f"rows, and at most {_MOST_CELLS}"
+            )
+        return np.arange(rows * columns).reshape(rows, columns)
+    if world is not None:
+        wide = _GRID_WORLDS[world][1] or round(n**0.5)
+        return np.arange(n).reshape(-1, wide) if wide > 1 and n % wide == 0 and n <= _MOST_CELLS else None
+    pairs = [_PAIR.fullmatch(text) for text in problem.state_names[:n]]
+    if len(pairs) < 4 or not all(pairs):
+        return None
+    places = np.array([[int(side) for side in pair.groups()] for pair in pairs if pair])
+    places -= places.min(axis=0)
+    rows, columns = places.max(axis=0) + 1
+    # Pairs of numbers that leave most of their rectangle empty are rather not cells.
+    if min(rows, columns) < 2 or rows * columns > min(2 * n, _MOST_CELLS):
+        return None
+    cells = np.full((rows, columns), -1)
+    cells[*places.T] = np.arange(n)
+    return cells

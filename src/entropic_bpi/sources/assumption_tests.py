@@ -1,0 +1,149 @@
+r"""What is seen of an environment besides the counts, and speaks for or against what is assumed of it.
+
+Visits by step, where counts are pooled over the steps, and by previous state: two tests of :mod:`one_law
+<entropic_bpi.sources.homogeneity>`. And the returns of all episodes: whatever was played, and however it was chosen, nothing
+can earn more than V*, so they alone bound it from below.
+
+**Returns.** Let :math:`Y=e^{\beta R}` for the return :math:`R` of an episode, :math:`\beta>0` (for :math:`\beta<0` read the
+other way round; :math:`Y=R` for :math:`\beta=0`), :math:`Y\ge y_0` and :math:`m=e^{\beta V^\star}`. Each episode has
+:math:`\mathbb E[Y\mid\text{past}]\le m`, so a fortune that holds the share :math:`v` of :math:`(Y-y_0)/(m-y_0)` and keeps
+the rest, rebalanced after every episode, is a supermartingale for every :math:`v\in[0,1]`; so is the mixture over :math:`v`
+with the density of Beta(½,½). Of two assets, that mixture earns at least :math:`e^{-c_2(n)}` of what the best :math:`v` in
+hindsight does, :math:`c_2(n)=\log(\sqrt\pi\,\Gamma(n+1)/\Gamma(n+\frac12))` (Cover and Ordentlich), and that is
+:math:`\exp(n\min\{\mathrm{KL}(\hat p,q): q\text{ on the observed values and }y_0,\ q\cdot Y\le m\})`. By Ville's
+inequality, with probability :math:`1-\delta_t`, for all :math:`n` at once,
+
+.. math:: e^{\beta V^\star} \ge \min\{q\cdot Y: \mathrm{KL}(\hat p,q)\le(\log(1/\delta_t)+c_2(n))/n\} .
+
+Returns are kept in cells, each of which counts as its lower end; that makes the bound smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.sources.homogeneity import HomogeneityTest, Tally
+from entropic_bpi.types import Transitions
+
+__all__ = ["BEFORE_THE_FIRST", "CELLS", "AssumptionTests", "Batch", "Visit"]
+
+BEFORE_THE_FIRST = -1
+"""The previous state at the first step of an episode."""
+CELLS = 1024
+# Groups of the tally by previous state that are kept: about half a gigabyte.
+MOST_GROUPS = 1_000_000
+
+Visit = tuple[int, int, int, int, float, int]
+"""One step of an episode: step, state, action, next state, reward, previous state."""
+
+
+class Batch(NamedTuple):
+    """Some episodes that were played: how often each first state, each visit and each return was seen."""
+
+    starts: Counter[int]
+    visits: Counter[Visit]
+    returns: Counter[float]
+
+
+class AssumptionTests:
+    """Tests of what is assumed, fed with everything that is played.
+
+    Attributes
+    ----------
+    by_step : OneLaw or None
+        Visits of the pooled rows by step; None where counts are not pooled, and nothing is assumed.
+    by_previous : OneLaw
+        Visits of the rows by previous state.
+    lowest, highest : float
+        The range of the return.
+    returns : int array
+        Episodes by the cell of their return; cell ``i`` begins at ``edges[i]``.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        possible = problem.slots.possible[:-1]
+        # Nothing is played in the last state, the end.
+        rows = len(possible) // problem.n_states * (problem.n_states - 1)
+        self.by_step = HomogeneityTest(possible, rows) if problem.stationary else None
+        self.by_previous = HomogeneityTest(possible, rows, MOST_GROUPS)
+        low, high = (reward * problem.duration for reward in problem.reward_range)
+        if problem.return_range is not None:
+            low, high = problem.widened_return_range
+        self.lowest, self.highest = low, high
+        self.edges = np.linspace(low, high, CELLS + 1)[:-1]
+        self.returns = np.zeros(CELLS, dtype=np.int64)
+        self.rewards: dict[tuple[int, int], list[float]] = {}
+
+    def add(self, batch: Batch) -> None:
+        problem, by_step, by_previous = self.problem, self.by_step, self.by_previous
+        n_actions = problem.n_actions
+        stride = 0 if problem.stationary else problem.n_states * n_actions
+        for (h, state, action, following, paid, previous), times in batch.visits.items():
+            row = h * stride + state * n_actions + action
+            outcome = following, self._reward(row, following, paid)
+            if by_step is not None:
+                by_step.add(row, h, outcome, times)
+            by_previous.add(row, previous, outcome, times)
+        cells = np.searchsorted(self.edges, np.array(list(batch.returns)), side="right") - 1
+        np.add.at(self.returns, np.maximum(cells, 0), list(batch.returns.values()))
+
+    def _reward(self, row: int, following: int, paid: float) -> float:
+        """The reward by which an outcome is known: the nearest of those seen, if the difference is no more than rounding.
+
+        Where rewards are random they are no part of the outcome, and the tests are about next states alone.
+        """
+        if self.problem.random_rewards:
+            return 0.0
+        seen = self.rewards.setdefault((row, following), [])
+        if paid in seen:
+            return paid
+        nearest = min(seen, key=lambda reward: abs(reward - paid), default=math.inf)
+        if abs(nearest - paid) <= self.problem.same_reward:
+            return nearest
+        seen.append(paid)
+        return paid
+
+    def restore(self, by_step: Tally, by_previous: Tally, returns: np.ndarray) -> None:
+        """Take up what another witness of the same problem has seen."""
+        self.returns = returns.copy()
+        if self.by_step is not None:
+            self.by_step.restore(by_step)
+        self.by_previous.restore(by_previous)
+        for tally in (by_step, by_previous):
+            for row, _, successor, _, reward in zip(*(column.tolist() for column in tally), strict=True):
+                self._reward(row, successor, reward)
+
+    @property
+    def sound(self) -> bool:
+        """Whether no row has had more outcomes than it may have."""
+        tests = [test for test in (self.by_step, self.by_previous) if test is not None]
+        rows = [(test.possible[row], visited) for test in tests for row, visited in test.visited.items()]
+        return all(len(visited.outcomes) <= possible for possible, visited in rows)
+
+    def per_step(self, counts: Counts, problem: Problem) -> Transitions:
+        """The transitions of pooled counts, as those of ``problem``, which is the same but counts step by step."""
+        assert self.by_step is not None
+        pooled, by_step = counts.transitions(), self.by_step.tally()
+        start = pooled.rows == self.problem.n_rows - 1
+        pairs = self.problem.n_states * self.problem.n_actions
+        paid: dict[tuple[int, int], list[tuple[float, float]]] = {}
+        for row, successor, _, least, most in zip(*(column[~start].tolist() for column in pooled), strict=True):
+            paid.setdefault((row, successor), []).append((least, most))
+        # Rewards that differ by rounding are one, known to lie between the smallest and the largest seen at any step.
+        keys = zip(by_step.rows.tolist(), by_step.successors.tolist(), by_step.rewards.tolist(), strict=True)
+        known = [next(ends for ends in paid[row, y] if ends[0] <= reward <= ends[1]) for row, y, reward in keys]
+        low, high = np.array(known).reshape(-1, 2).T
+        return Transitions(
+            np.concatenate([np.full(start.sum(), problem.n_rows - 1), by_step.groups * pairs + by_step.rows]),
+            np.concatenate([pooled.successors[start], by_step.successors]),
+            np.concatenate([pooled.times[start], by_step.times]),
+            np.concatenate([pooled.rewards[start], low]),
+            np.concatenate([pooled.upper[start], high]),
+        )

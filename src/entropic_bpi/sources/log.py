@@ -1,0 +1,718 @@
+"""Logs: the transitions of somebody else's decisions, read, checked and counted by DuckDB.
+
+The event behind the KL method is about the independent successors along the visits of a row, under *any* rule of choosing
+actions that does not look into the future. So a log certifies as well as play does. It must be whole: no transition may be
+missing for what it led to.
+
+A log is a table with one line for each step of each episode. What becomes of its ends:
+
+- a step that *terminated* leads to the absorbing state "end", which pays nothing;
+- an episode that was *truncated* contributes the transitions that it has;
+- first states are draws of the random start.
+
+Without a column of next states, that of a line is the state of the next one, and where episodes were cut nobody tells it. Of
+such a step only the endings would be known, which is a selection by outcome: it is not used at all, not even where it is
+known. So episodes may be cut without a next state at one step alone, the last one of the longest, as a time limit does.
+
+Ten million lines are a matter of seconds, because they stay in DuckDB: labels become numbers, and lines become counts,
+before Python sees them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
+from entropic_bpi.sources.environment import check_black_box
+from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, finite, unseen
+from entropic_bpi.sources.successors import declared_rows
+from entropic_bpi.tools.checks import check_finite, check_integer, check_list
+from entropic_bpi.tools.text import shown
+from entropic_bpi.types import Transitions
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["Log", "Outcomes", "Projection"]
+
+Numbers = tuple[Iterable[int], Iterable[int]]
+"""Of the states and the actions of a log, in a problem that has them in another order."""
+
+_QUERY = re.compile(r"\s*(select|from|with)\s", re.IGNORECASE)
+_EXPECTED = {
+    "step": "not an integer",
+    "reward": "not a finite number",
+    "terminated": "neither true nor false",
+    "truncated": "neither true nor false",
+    "state": "not among the declared states",
+    "next_state": "not among the declared states",
+    "action": "not among the declared actions",
+}
+_ENDS = "terminated=, truncated= or next_state= (truncated=True, --all-truncated: all that did not terminate were cut)"
+# Of one episode: its return, and whether it is known.
+_EARNED = "fsum(reward) FILTER (step < {horizon})"
+_WHOLE = "count(*) >= {horizon} OR bool_or(terminated)"
+
+
+class Outcomes(NamedTuple):
+    """What a log saw, one entry for each different transition, in order: arrays of the same length.
+
+    ``step`` is 0 throughout where steps are pooled. ``successor`` is ``len(log.states)`` for an end. ``line`` is the first
+    line of the log that has this transition.
+    """
+
+    step: np.ndarray
+    state: np.ndarray
+    action: np.ndarray
+    successor: np.ndarray
+    reward: np.ndarray
+    times: np.ndarray
+    line: np.ndarray
+
+
+class Log:
+    """A log of episodes, checked; made by ``Log.read`` or ``Log.from_minari``.
+
+    Attributes
+    ----------
+    states, actions : tuple
+        The labels that may occur; their places are the numbers by which counts and policies know them.
+    episodes, lines : int
+    longest : int
+        Steps of the longest episode.
+    unused : int
+        Lines of the last step, if the state after it is not told of all of them: they are not used.
+    excluded : str or None
+        What was left out on request.
+    name : str
+        Of the file, or the type of the data.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        states: tuple[Any, ...],
+        actions: tuple[Any, ...],
+        *,
+        excluded: str | None,
+        name: str,
+    ) -> None:
+        self._connection, self.states, self.actions = connection, states, actions
+        self.excluded, self.name = excluded, name
+        summary = "count(DISTINCT episode), count(*), max(step) + 1, count(*) FILTER (successor IS NULL)"
+        self.episodes, self.lines, self.longest, self.unused = self._fetch(f"SELECT {summary} FROM log")[0]
+
+    @classmethod
+    def read(
+        cls,
+        data: Any,
+        *,
+        episode: str,
+        step: str,
+        state: str,
+        action: str,
+        reward: str,
+        next_state: str | None = None,
+        terminated: str | None = None,
+        truncated: str | bool | None = None,
+        states: Iterable[Any] | None = None,
+        actions: Iterable[Any] | None = None,
+        exclude: str | None = None,
+    ) -> Log:
+        """Read a log; whatever contradicts it is an error that names the line.
+
+        Parameters
+        ----------
+        data : path, query, or table
+            A CSV or Parquet file (or several, as ``"logs/*.parquet"``), a query in DuckDB's SQL, a DuckDB relation, a
+            pandas or polars frame, a pyarrow table or anything else of Arrow's, or a dictionary of NumPy arrays.
+        episode, step, state, action, reward : str
+            The columns. Steps count 0, 1, 2, … in each episode; the order of the lines does not matter. Labels of
+            episodes, states and actions may have any type; in a CSV file they are integers if all of them are written as
+            integers, and text otherwise.
+        next_state : str, optional
+            The column with the state after the step. Without it, it is the state of the episode's next line.
+        terminated, truncated : str, optional
+            Columns that are true where an episode ended by itself, and where it was cut. ``truncated=True``: every
+            episode that did not terminate was cut. An episode whose end is not told in one of these ways is an error, and
+            so is one that was cut earlier than others in a log without ``next_state``: see the module.
+        states, actions : iterable, optional
+            All labels that may occur, in the order in which they are numbered. Without them it is assumed that there are
+            no others than those of the log.
+        exclude : str, optional
+            Leave out the episodes that have a line with this condition, in SQL on the columns of the data. The
+            certificate states the assumption that this was not because of what happened in them.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> columns = {"episode": [0, 0, 1], "t": [0, 1, 0], "where": ["shore", "boat", "shore"],
+        ...            "did": ["row", "row", "wait"], "paid": [0.0, 1.0, 0.0], "over": [False, True, True]}
+        >>> import numpy as np
+        >>> table = {name: np.array(column) for name, column in columns.items()}
+        >>> log = eb.Log.read(table, episode="episode", step="t", state="where", action="did", reward="paid",
+        ...                   terminated="over")
+        >>> log.episodes, log.states, log.actions
+        (2, ('boat', 'shore'), ('row', 'wait'))
+        """
+        cut = isinstance(truncated, bool)
+        columns = {
+            "episode": episode,
+            "step": step,
+            "state": state,
+            "action": action,
+            "reward": reward,
+            "next_state": next_state,
+            "terminated": terminated,
+            "truncated": None if cut else truncated,
+        }
+        import duckdb  # only here: who has no log need not load it
+
+        reading = _Reading(data)
+        try:
+            reading.take(columns, exclude)
+            numbered_states = reading.number("states", ("state", "next_state"), states)
+            numbered_actions = reading.number("actions", ("action",), actions)
+            reading.check(truncated is True)
+        except (duckdb.Error, OSError, TypeError, ValueError, RuntimeError) as error:
+            if isinstance(error, InvalidProblemError):
+                raise
+            raise InvalidProblemError(f"{reading.name} cannot be read as a log: {_first_line(error)}") from None
+        return cls(reading.connection, numbered_states, numbered_actions, excluded=reading.excluded, name=reading.name)
+
+    @classmethod
+    def from_minari(cls, dataset: Any) -> Log:
+        """The log of a Minari data set, given by its name or as a ``MinariDataset``; needs ``entropic-bpi[minari]``.
+
+        States and actions are those of the data set's spaces, which must be finite, in the numbering of the environment.
+        """
+        try:
+            import minari
+        except ImportError:
+            raise InvalidProblemError("from_minari needs Minari: pip install 'entropic-bpi[minari]'") from None
+        try:
+            data = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
+            spaces = _listed(data.observation_space), _listed(data.action_space)
+            columns = _columns_of(data.iterate_episodes(), *spaces)
+        except (FileNotFoundError, AttributeError) as error:
+            raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
+        roles = {name: name for name in columns}
+        log = cls.read(columns, **roles, states=range(spaces[0].size), actions=range(spaces[1].size))
+        log.states, log.actions = (tuple(_hashable(space.element(i)) for i in range(space.size)) for space in spaces)
+        log.name = str(data.id)
+        return log
+
+    def __repr__(self) -> str:
+        return (
+            f"Log({self.episodes} episodes, {self.lines} lines, {len(self.states)} states, {len(self.actions)} actions)"
+        )
+
+    def _fetch(self, query: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query).fetchall()
+
+    def _arrays(self, query: str) -> list[np.ndarray]:
+        return [np.asarray(array) for array in self._connection.execute(query).fetchnumpy().values()]
+
+    def starts(self) -> np.ndarray:
+        """How often episodes began in each state."""
+        state, times = self._arrays("SELECT state, count(*) FROM log WHERE step = 0 GROUP BY state")
+        return np.bincount(state, times, len(self.states)).astype(np.int64)
+
+    def outcomes(self, *, pooled: bool, horizon: int | None = None, last_ends: bool = False) -> Outcomes:
+        """Every transition seen and how often, at each step or ``pooled`` over them; with a horizon, before it.
+
+        ``last_ends``: what follows the last step does not matter, and where it is not told the step counts as an end.
+        """
+        where, successor = self._used(horizon, last_ends)
+        key = f"{'0' if pooled else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
+        query = f"SELECT {key}, count(*), min(line) FROM log WHERE {where} GROUP BY ALL ORDER BY 1, 2, 3, 4, 5"
+        return Outcomes(*self._arrays(query))
+
+    def _used(self, horizon: int | None, last_ends: bool) -> tuple[str, str]:
+        """Which lines are used, and their successors, in SQL."""
+        successor = "successor"
+        if last_ends:
+            successor = f"coalesce(successor, CASE WHEN step = {horizon} - 1 THEN {len(self.states)} END)"
+        return f"{successor} IS NOT NULL AND step < {self.longest if horizon is None else horizon}", successor
+
+    def problem(
+        self,
+        *,
+        horizon: int | None,
+        reward_range: tuple[float, float] | None,
+        successors: Any = None,
+        reward_law: str = "fixed",
+        max_states: int | None = None,
+        **declared: Any,
+    ) -> Problem:
+        """The problem that the log is about, a black box: its labels, and what is declared as for an environment."""
+        check_black_box(horizon, reward_range, "a log")
+        assert horizon is not None
+        assert reward_range is not None
+        names, end = tuple(map(str, self.states)), "end"
+        while end in names:
+            end = f"({end})"
+        if max_states is not None and not len(names) <= max_states <= MOST_STATES:
+            raise InvalidProblemError(
+                f"max_states must be between {len(names)}, the states of the log, and {MOST_STATES}; got {max_states}"
+            )
+        if max_states is not None and successors is not None:
+            raise InvalidProblemError("successors needs states that are listed (states=), not max_states")
+        if successors is not None:
+            states, actions = _numbered(self.states), _numbered(self.actions)
+            successors = declared_rows(states, actions, successors, repeated=reward_law == "fixed")
+        names += tuple(map(unseen, range(len(names), max_states or 0)))
+        return Problem.black_box(
+            len(names),
+            len(self.actions),
+            horizon=horizon,
+            reward_range=reward_range,
+            successors=successors,
+            reward_law=reward_law,
+            state_names=(*names, end),
+            action_names=tuple(map(str, self.actions)),
+            source=f"log:{self.name}",
+            max_states=max_states,
+            **declared,
+        )
+
+    def project(self, problem: Problem, numbers: Numbers | None = None) -> Projection:
+        """What the log says about a black box: that of :meth:`problem` or, with ``numbers``, one that is played on.
+
+        Played episodes have ``horizon`` steps, whose next states are all seen; those of the log are then cut to that.
+        """
+        self._refuse_amounts(problem)
+        playing = numbers is not None
+        states, actions = numbers or (range(len(self.states)), range(len(self.actions)))
+        projection = Projection(
+            problem,
+            self,
+            state=np.array([*states, problem.n_states - 1, BEFORE_THE_FIRST]),
+            action=np.array([*actions]),
+            horizon=problem.horizon if playing or not problem.stationary else None,
+            last_ends=not (playing or problem.stationary),
+        )
+        projection.refuse_contradiction()
+        return projection
+
+    def _refuse_amounts(self, problem: Problem) -> None:
+        """Name the first line whose reward, or with which the return, is not in the declared range."""
+        low, high = problem.declared_range
+        outside = f"SELECT line, reward FROM log WHERE NOT reward BETWEEN {low!r} AND {high!r} ORDER BY line LIMIT 1"
+        for line, reward in self._fetch(outside):
+            raise InvalidProblemError(
+                f"line {line} of {self.name}: reward {reward} is outside the declared reward_range ({low}, {high})"
+            )
+        if problem.return_range is None:
+            return
+        low, high = problem.widened_return_range
+        whole = f"SELECT max(line) AS line, {_EARNED} AS earned FROM log GROUP BY episode HAVING {_WHOLE}"
+        query = (
+            f"SELECT line, earned FROM ({whole}) WHERE NOT earned BETWEEN {low!r} AND {high!r} ORDER BY line LIMIT 1"
+        )
+        for line, earned in self._fetch(query.format(horizon=problem.horizon)):
+            raise InvalidProblemError(
+                f"line {line} of {self.name}: its episode earned {earned:g}, outside the declared return_range "
+                f"{problem.return_range}"
+            )
+
+    def returns(self, horizon: int) -> np.ndarray:
+        """The returns of the episodes that are whole: that terminated, or have at least ``horizon`` steps."""
+        horizon = check_integer("horizon", horizon)
+        query = f"SELECT {_EARNED} FROM log GROUP BY episode HAVING {_WHOLE} ORDER BY min(line)"
+        (returns,) = self._arrays(query.format(horizon=horizon))
+        return returns
+
+    def value(self, beta: float, horizon: int) -> float:
+        r"""What the log's own decisions earned: :math:`\frac1\beta\log` of the mean of :math:`e^{\beta\,\text{return}}`.
+
+        An estimate without a guarantee, of episodes that are whole; NaN if there are none. Positive ``beta`` is
+        risk-seeking, 0 the mean.
+        """
+        returns, beta = self.returns(horizon), check_finite("beta", beta)
+        if not len(returns):
+            return math.nan
+        exponents = beta * (returns - returns.mean())
+        largest = exponents.max()
+        if abs(beta) * np.ptp(returns) < 1e-8:
+            return float(returns.mean() + beta * returns.var() / 2)
+        return float(returns.mean() + (largest + math.log(np.mean(np.exp(exponents - largest)))) / beta)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Digest of the labels and counts: what a run that starts from this log depends on."""
+        digest = hashlib.sha256(repr((self.states, self.actions, self.unused, self.excluded)).encode())
+        for array in (self.starts(), *self.outcomes(pooled=False)[:-1]):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A log as data about a problem, in which its labels have other numbers.
+
+    ``horizon`` and ``last_ends`` say which steps are used, as :meth:`Log.outcomes` takes them.
+    """
+
+    problem: Problem
+    log: Log
+    state: np.ndarray
+    action: np.ndarray
+    horizon: int | None
+    last_ends: bool
+
+    @cached_property
+    def _moves(self) -> tuple[Transitions, np.ndarray]:
+        """The transitions in the order of the lines where each was first seen, and these lines."""
+        problem = self.problem
+        seen = self.log.outcomes(pooled=problem.stationary, horizon=self.horizon, last_ends=self.last_ends)
+        pairs = (seen.step * problem.n_states + self.state[seen.state]) * problem.n_actions + self.action[seen.action]
+        order = np.argsort(seen.line)
+        columns = (pairs, self.state[seen.successor], seen.times, seen.reward)
+        return Transitions(*(column[order] for column in columns)), seen.line[order]
+
+    def counts(self) -> Counts:
+        problem, starts = self.problem, self.log.starts()
+        first = np.flatnonzero(starts)
+        begun = Transitions(
+            np.full(len(first), problem.n_rows - 1),
+            self.state[first],
+            starts[first],
+            np.full(len(first), problem.reward_range[0]),
+        )
+        counts = Counts.of(problem, self._moves[0], self.log.episodes)
+        counts.add(begun, 0)
+        return counts
+
+    def batch(self) -> Batch:
+        """What tests of the assumptions look at. A return that was cut counts as if the rest had paid the least."""
+        log, problem = self.log, self.problem
+        where, successor = log._used(self.horizon, self.last_ends)
+        paid = "0.0" if problem.random_rewards else "reward"
+        key = f"step, state, action, {successor}, {paid}, coalesce(previous, {len(log.states) + 1})"
+        step, *rest, times = log._arrays(f"SELECT {key}, count(*) FROM log WHERE {where} GROUP BY ALL")
+        numbers = (self.state, self.action, self.state, None, self.state)
+        columns = [column if new is None else new[column] for column, new in zip(rest, numbers, strict=True)]
+        visits = zip(*(column.tolist() for column in (step, *columns)), strict=True)
+        least = f"CASE WHEN {_WHOLE} THEN 0 ELSE {problem.reward_range[0]!r} * ({{horizon}} - count(*)) END"
+        query = f"SELECT {_EARNED} + {least} FROM log GROUP BY episode"
+        (returns,) = log._arrays(query.format(horizon=problem.horizon))
+        values, often = np.unique(returns, return_counts=True)
+        return Batch(
+            Counter(dict(enumerate(log.starts().tolist()))),
+            Counter(dict(zip(visits, times.tolist(), strict=True))),
+            Counter(dict(zip(values.tolist(), often.tolist(), strict=True))),
+        )
+
+    def facts(self) -> tuple[int, int, str | None]:
+        """Steps of the longest episode, transitions that are not used, and what was left out: what a claim rests on."""
+        _, successor = self.log._used(self.horizon, self.last_ends)
+        longest = self.log.longest if self.horizon is None else self.horizon
+        unused = f"SELECT count(*) FROM log WHERE step < {longest} AND ({successor}) IS NULL"
+        return longest, self.log._fetch(unused)[0][0], self.log.excluded
+
+    def refuse_contradiction(self) -> None:
+        """Name the first line that contradicts what is declared: by halves, so that any contradiction is found so."""
+        moves, line = self._moves
+        contradiction = _contradiction(self.problem, moves)
+        if contradiction is None:
+            return
+        fine, wrong = 0, len(line)
+        while wrong - fine > 1:
+            middle = (fine + wrong) // 2
+            earlier = _contradiction(self.problem, Transitions(*(column[:middle] for column in moves)))
+            if earlier is None:
+                fine = middle
+            else:
+                wrong, contradiction = middle, earlier
+        raise InvalidProblemError(f"line {line[wrong - 1]} of {self.log.name}: {contradiction}")
+
+
+class _Reading:
+    """A log on its way from the data to the table ``log`` of a DuckDB database of its own."""
+
+    def __init__(self, data: Any) -> None:
+        import duckdb
+
+        self.connection, self.relation = duckdb.connect(), duckdb.DuckDBPyRelation
+        self.data, self.name, self.typed = data, type(data).__name__, True
+        self.excluded: str | None = None
+
+    def _create(self, table: str, query: str) -> None:
+        self.connection.execute(f"CREATE TEMP TABLE {table} AS {query}")
+
+    def _fetch(self, query: str) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query).fetchall()
+
+    def take(self, columns: dict[str, Any], exclude: str | None) -> None:
+        """Make the table ``taken``: the lines with their numbers, and a column for each role."""
+        with TemporaryDirectory() as folder:
+            self._open(Path(folder))
+            known = [name for name, *_ in self._fetch("DESCRIBE source")]
+            for role, column in columns.items():
+                if column is not None and (not isinstance(column, str) or column not in known):
+                    raise InvalidProblemError(
+                        f"{role}={shown(column)} is not a column of {self.name}, which has {', '.join(known)}"
+                    )
+            parts = {role: _quoted(column) for role, column in columns.items() if column is not None}
+            parts |= {} if exclude is None else {"unwanted": f"({exclude})"}
+            named = [f"{part} AS {role}" for role, part in parts.items()]
+            self._create("taken", f"SELECT row_number() OVER () AS line, {', '.join(named)} FROM source")
+        self.kinds = {name: kind for name, kind, *_ in self._fetch("DESCRIBE taken")}
+        # What each role is in ``log``, where NULL stands for whatever it cannot be.
+        number = {role: f"TRY_CAST({role} AS DOUBLE)" for role in ("step", "reward")}
+        self.values = {
+            "step": f"CASE WHEN {number['step']} = trunc({number['step']}) THEN TRY_CAST(step AS BIGINT) END",
+            "reward": f"CASE WHEN isfinite({number['reward']}) THEN {number['reward']} + 0.0 END",  # there is no -0.0
+            **{
+                role: f"TRY_CAST({role} AS BOOLEAN)" if role in self.kinds else "false"
+                for role in ("terminated", "truncated")
+            },
+        }
+        if exclude is not None:
+            self._leave_out(exclude)
+
+    def _open(self, folder: Path) -> None:
+        """Make the data readable as ``source``."""
+        if isinstance(self.data, str) and _QUERY.match(self.data):
+            self.name = "the query"
+            self._view(self.data)
+        elif isinstance(self.data, (str, os.PathLike)):
+            path = os.fspath(self.data)
+            self.name = Path(path).name
+            if path.lower().endswith((".parquet", ".pq")):
+                self._view(f"FROM read_parquet({_text(path)})")
+            else:
+                # As text, so that no label is changed ('007') and a wrong entry has a line.
+                self._view(f"FROM read_csv({_text(path)}, header = true, all_varchar = true)")
+                self.typed = False
+        elif isinstance(self.data, self.relation):
+            # It belongs to another database; a file is the way from there to here.
+            self.name, path = "the relation", str(folder / "relation.parquet")
+            self.data.write_parquet(path)
+            self._view(f"FROM read_parquet({_text(path)})")
+        else:
+            self.connection.register("source", self.data)
+
+    def _view(self, query: str) -> None:
+        self.connection.execute(f"CREATE TEMP VIEW source AS {query}")
+
+    def _leave_out(self, condition: str) -> None:
+        unwanted = "SELECT DISTINCT episode FROM taken WHERE unwanted AND episode IS NOT NULL"
+        number = self._fetch(f"SELECT count(*) FROM ({unwanted})")[0][0]
+        self.connection.execute(f"DELETE FROM taken WHERE episode IN ({unwanted})")
+        self.excluded = f"{number} episodes with {condition}"
+
+    def number(self, table: str, roles: Iterable[str], declared: Iterable[Any] | None) -> tuple[Any, ...]:
+        """Make the table of the labels that occur in these roles, and of their numbers; the labels in order."""
+        values = self._labels([role for role in roles if role in self.kinds])
+        after_the_end = {"next_state": f" WHERE NOT coalesce({self.values['terminated']}, false)"}
+        seen = " UNION ALL ".join(
+            f"SELECT {value} AS label FROM taken{after_the_end.get(role, '')}" for role, value in values.items()
+        )
+        if declared is None:
+            labels, order = f"SELECT DISTINCT label FROM ({seen}) WHERE label IS NOT NULL", "label"
+        else:
+            self._declare(table, declared)
+            # Declared labels and those of the data are compared in the type that both have in common.
+            kind = self._fetch(f"DESCRIBE SELECT label FROM declared UNION ALL {seen}")[0][1]
+            values = {role: f"CAST({value} AS {kind})" for role, value in values.items()}
+            labels, order = f"SELECT CAST(label AS {kind}) AS label, place FROM declared", "place"
+        self.values |= values
+        self._create(table, f"SELECT label, row_number() OVER (ORDER BY {order}) - 1 AS code FROM ({labels})")
+        return tuple(_hashable(label) for (label,) in self._fetch(f"SELECT label FROM {table} ORDER BY code"))
+
+    def _labels(self, roles: list[str]) -> dict[str, str]:
+        """Columns of labels as expressions: integers where all are whole numbers, and NULL where one is missing."""
+        plain, whole = {}, []
+        for role in roles:
+            value = role
+            if not self.typed:
+                whole.append(f"coalesce(TRY_CAST({role} AS BIGINT)::VARCHAR = {role}, {role} IS NULL)")
+            elif self.kinds[role] in ("FLOAT", "DOUBLE"):
+                value = f"CASE WHEN NOT isnan({role}) THEN {role} END"
+                whole.append(f"coalesce({value} = trunc({value}) AND abs({value}) < 1e15, true)")
+            elif self.kinds[role].startswith("ENUM"):
+                value = f"{role}::VARCHAR"
+            plain[role] = value
+        if whole and self._fetch(f"SELECT bool_and({' AND '.join(whole)}) FROM taken")[0][0]:
+            return {role: f"TRY_CAST({value} AS BIGINT)" for role, value in plain.items()}
+        return plain
+
+    def _declare(self, name: str, declared: Iterable[Any]) -> None:
+        """Make the table ``declared`` of labels in their order."""
+        labels = [label.item() if isinstance(label, np.generic) else label for label in check_list(name, declared)]
+        if not labels or any(label is None for label in labels):
+            raise InvalidProblemError(f"{name} must list at least one label, and not None; got {shown(labels)}")
+        query = f"SELECT unnest(?) AS label, unnest(range({len(labels)})) AS place"
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE declared AS {query}", [labels])
+        for (label,) in self._fetch("SELECT label FROM declared GROUP BY label HAVING count(*) > 1 LIMIT 1"):
+            raise InvalidProblemError(f"{name} lists {shown(label)} twice")
+
+    def check(self, cut: bool) -> None:
+        """Make the table ``log``, or name a line; ``cut``: whether every episode that did not terminate was truncated."""
+        parts = {role: f"{value} AS {role}" for role, value in self.values.items()}
+        told = "next_state IS NOT NULL" if "next_state" in self.kinds else "false"
+        parts.setdefault("next_state", f"CASE WHEN false THEN {self.values['state']} END AS next_state")
+        steps = "PARTITION BY episode ORDER BY step, line"
+        self._create(
+            "walked",
+            f"WITH given AS (SELECT line, episode, {told} AS told, {', '.join(parts.values())} FROM taken), "
+            "coded AS (SELECT line, episode, step, s.code AS state, a.code AS action, reward, t.code AS next_state, told, "
+            "terminated, truncated FROM given LEFT JOIN states s ON given.state = s.label LEFT JOIN actions a "
+            "ON given.action = a.label LEFT JOIN states t ON given.next_state = t.label) "
+            f"SELECT *, lead(state) OVER ({steps}) AS following, lag(state) OVER ({steps}) AS previous, "
+            f"row_number() OVER ({steps}) - 1 AS place FROM coded",
+        )
+        if not self._fetch("SELECT count(*) FROM walked")[0][0]:
+            raise InvalidProblemError(f"{self.name} has no episodes")
+        for role in ("episode", "step", "state", "action", "reward", "terminated", "truncated"):
+            self._refuse_value(role, f"{role} IS NULL")
+        self._refuse_value("next_state", "told AND next_state IS NULL AND NOT terminated")
+        self._refuse(
+            "step <> place",
+            "step, place",
+            "step {} where step {} should be: those of an episode must be 0, 1, 2, … without repetitions and gaps",
+        )
+        self._refuse(
+            "(terminated OR truncated) AND following IS NOT NULL",
+            "step",
+            "it goes on although it terminated or was truncated at step {}",
+        )
+        self._refuse(
+            "NOT terminated AND next_state <> following",
+            "(SELECT label FROM states WHERE code = next_state), (SELECT label FROM states WHERE code = following)",
+            "next_state is {!r}, but the episode goes on in state {!r}",
+        )
+        if not cut:
+            self._refuse(
+                "following IS NULL AND next_state IS NULL AND NOT (terminated OR truncated)",
+                "step",
+                f"it stops after step {{}}, and nothing tells how: say so with {_ENDS}",
+            )
+        self._refuse(
+            "following IS NULL AND next_state IS NULL AND NOT terminated AND "
+            + ("true" if "next_state" in self.kinds else "step < (SELECT max(step) FROM walked)"),
+            "step",
+            "it was cut after step {}, and the state after that is missing: of such steps only the endings would be known. "
+            "Give next_state= for them, or exclude= if there is a reason that has nothing to do with what happened",
+        )
+        successor = "CASE WHEN terminated THEN (SELECT count(*) FROM states) ELSE coalesce(next_state, following) END"
+        if "next_state" not in self.kinds and (cut or "truncated" in self.kinds):
+            successor = f"CASE WHEN step < (SELECT max(step) FROM walked) THEN {successor} END"
+        columns = "line, episode, step, state, action, reward, previous, terminated"
+        self._create("log", f"SELECT {columns}, {successor} AS successor FROM walked")
+        for table in ("taken", "walked"):
+            self.connection.execute(f"DROP TABLE {table}")
+
+    def _refuse_value(self, role: str, wrong: str) -> None:
+        """Name the first line with a ``wrong`` value, and the value."""
+        for (line,) in self._fetch(f"SELECT min(line) FROM walked WHERE {wrong} HAVING count(*) > 0"):
+            ((value,),) = self._fetch(f"SELECT {role} FROM taken WHERE line = {line}")
+            missing = value is None or value != value
+            problem = "is missing" if missing else f"is {shown(value)}, {_EXPECTED[role]}"
+            raise InvalidProblemError(f"line {line} of {self.name}: {role} {problem}")
+
+    def _refuse(self, wrong: str, values: str, message: str) -> None:
+        """Name the first line where the steps of an episode do not fit together."""
+        query = f"SELECT line, episode, {values} FROM walked WHERE {wrong} ORDER BY line LIMIT 1"
+        for line, episode, *found in self._fetch(query):
+            raise InvalidProblemError(f"line {line} of {self.name}, episode {shown(episode)}: {message.format(*found)}")
+
+
+def _listed(space: Any) -> FiniteSpace:
+    """A space of a data set, whose elements can be listed."""
+    numbered = finite(space)
+    if numbered is None or not numbered.listable:
+        raise InvalidProblemError(f"the space {shown(space)} of the data set is not finite, or too large to list it")
+    return numbered
+
+
+def _columns_of(episodes: Iterable[Any], states: FiniteSpace, actions: FiniteSpace) -> dict[str, np.ndarray]:
+    """The steps of Minari's episodes; an episode has one observation more than steps."""
+    columns: dict[str, list[np.ndarray]] = {}
+    for number, episode in enumerate(episodes):
+        steps = len(episode.rewards)
+        observed, done = _numbers_of(states, episode.observations), _numbers_of(actions, episode.actions)
+        if not steps or len(observed) != steps + 1 or min(observed.min(), done.min()) < 0:
+            raise InvalidProblemError(
+                f"episode {number} of the data set is empty, or has observations or actions outside its spaces"
+            )
+        parts = {
+            "episode": np.full(steps, number),
+            "step": np.arange(steps),
+            "state": observed[:-1],
+            "action": done,
+            "reward": episode.rewards,
+            "next_state": observed[1:],
+            "terminated": episode.terminations,
+            "truncated": episode.truncations,
+        }
+        for name, part in parts.items():
+            columns.setdefault(name, []).append(np.asarray(part))
+    if not columns:
+        raise InvalidProblemError("the data set has no episodes")
+    return {name: np.concatenate(parts) for name, parts in columns.items()}
+
+
+def _numbers_of(space: FiniteSpace, elements: Any) -> np.ndarray:
+    """The numbers of elements of a space; those of a tuple come as a tuple of arrays."""
+    each = zip(*elements, strict=True) if isinstance(elements, tuple) else elements
+    return np.array([space.index(element) for element in each], dtype=np.int64)
+
+
+def _contradiction(problem: Problem, moves: Transitions) -> str | None:
+    """Why these transitions cannot be counted; None if they can."""
+    try:
+        Counts.of(problem, moves, 0)
+    except InvalidProblemError as error:
+        return str(error).partition(" (after ")[0]
+    return None
+
+
+def _numbered(labels: tuple[Any, ...]) -> FiniteSpace:
+    """Labels as the elements of a space."""
+    numbers = {label: i for i, label in enumerate(labels)}
+
+    def index(label: Any) -> int:
+        try:
+            return numbers.get(_hashable(label), -1)
+        except TypeError:
+            return -1
+
+    return FiniteSpace(len(labels), 1, index, labels.__getitem__)
+
+
+def _quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _hashable(label: Any) -> Any:
+    if isinstance(label, dict):
+        label = list(label.values())
+    elif isinstance(label, np.ndarray):
+        label = label.tolist()
+    return tuple(map(_hashable, label)) if isinstance(label, list | tuple) else label
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

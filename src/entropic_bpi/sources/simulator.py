@@ -1,0 +1,182 @@
+r"""Episodes of a simulated :class:`~entropic_bpi.model.mdp.FiniteMDP`, one at a time or many at once.
+
+The behaviour to play is a ``Behaviour``: follow ``lead`` until the first place where ``turn`` names an action, play
+it, and follow ``greedy`` from there on; or follow ``greedy`` from the start. The only memory is that one bit.
+
+**Many at once.** The visitors of a state at a step go to their next states independently, so the numbers that go to
+each are multinomial. Splitting the visitors step by step therefore draws the counts of :math:`m` independent episodes
+*exactly in law* at a cost that does not depend on :math:`m`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import allocating, helper, inlined
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.counts import CountArrays, Counts, record
+from entropic_bpi.problem.problem import Frame, Problem, row_of
+from entropic_bpi.sources.assumption_tests import AssumptionTests
+from entropic_bpi.types import Behaviour, Transitions
+
+__all__ = ["Kernel", "Simulator", "choose_action", "kernel_row", "next_state", "play_episode"]
+
+
+class Kernel(NamedTuple):
+    """The true transitions as the compiled samplers read them; the last row is the start distribution.
+
+    ``shares`` are the probabilities of each successor given that none before it in the row was taken.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    probabilities: np.ndarray
+    shares: np.ndarray
+    per_step: int
+
+
+@inlined
+def choose_action(behaviour: Behaviour, leading: bool, h: int, s: int) -> tuple[int, bool]:
+    """The action at step ``h`` in state ``s``, and whether the lead still goes on."""
+    if not leading:
+        return behaviour.greedy[h, s], False
+    if behaviour.turn[h, s] >= 0:
+        return behaviour.turn[h, s], False
+    return behaviour.lead[h, s], True
+
+
+@inlined
+def kernel_row(kernel: Kernel, frame: Frame, h: int, s: int, a: int) -> int:
+    if frame.artificial and h == 0:
+        return kernel.indptr.size - 2
+    step = h - frame.artificial if kernel.per_step else 0
+    return (step * frame.n_states + s) * frame.n_actions + a
+
+
+@inlined
+def next_state(kernel: Kernel, source: int, left: float) -> int:
+    """Where a row of the kernel leads, by a number ``left`` that was drawn from [0, 1)."""
+    j, last = kernel.indptr[source], kernel.indptr[source + 1] - 1
+    while j < last:
+        left -= kernel.probabilities[j]
+        if left < 0:
+            break
+        j += 1
+    return kernel.indices[j]
+
+
+@helper
+def play_episode(
+    kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: CountArrays, rng: np.random.Generator
+) -> tuple[int, int]:
+    """Play one episode into the ledger; (-1, -1), or the row and successor that were declared impossible.
+
+    The pool must have room for one episode.
+    """
+    s, leading = frame.start, behaviour.leading
+    for h in range(frame.steps):
+        a, leading = choose_action(behaviour, leading, h, s)
+        row, source = row_of(frame, h, s, a), kernel_row(kernel, frame, h, s, a)
+        s = next_state(kernel, source, rng.random())
+        if record(ledger, frame.n_states, row, s, 1) < 0:
+            return row, s
+    return -1, -1
+
+
+# Loops rather than assignments to slices, which take seconds to compile.
+
+
+@allocating
+def _grown(array: np.ndarray) -> np.ndarray:
+    bigger = np.empty(2 * array.size, dtype=array.dtype)
+    for i in range(array.size):
+        bigger[i] = array[i]
+    return bigger
+
+
+@allocating
+def _split_episodes(
+    kernel: Kernel, frame: Frame, behaviour: Behaviour, episodes: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The transitions of ``episodes`` episodes by multinomial splitting, per (step, mode, state)."""
+    rows = np.empty(256, dtype=np.int64)
+    successors = np.empty(256, dtype=np.int64)
+    times = np.empty(256, dtype=np.int64)
+    size = 0
+    here = np.zeros((2, frame.n_states), dtype=np.int64)
+    there = np.zeros((2, frame.n_states), dtype=np.int64)
+    here[int(behaviour.leading), frame.start] = episodes
+    for h in range(frame.steps):
+        for mode in range(2):
+            for s in range(frame.n_states):
+                there[mode, s] = 0
+        for mode in range(2):
+            for s in range(frame.n_states):
+                visitors = here[mode, s]
+                if visitors == 0:
+                    continue
+                a, leading = choose_action(behaviour, mode == 1, h, s)
+                row = row_of(frame, h, s, a)
+                source = kernel_row(kernel, frame, h, s, a)
+                for j in range(kernel.indptr[source], kernel.indptr[source + 1]):
+                    if visitors == 0:
+                        break
+                    moved = visitors if kernel.shares[j] == 1.0 else rng.binomial(visitors, kernel.shares[j])
+                    if moved == 0:
+                        continue
+                    visitors -= moved
+                    there[int(leading), kernel.indices[j]] += moved
+                    if size == rows.size:
+                        rows, successors, times = _grown(rows), _grown(successors), _grown(times)
+                    rows[size] = row
+                    successors[size] = kernel.indices[j]
+                    times[size] = moved
+                    size += 1
+        here, there = there, here
+    return rows[:size], successors[:size], times[:size]
+
+
+@allocating
+def _shares(indptr: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    shares = np.ones_like(probabilities)
+    for row in range(indptr.size - 1):
+        rest = 0.0
+        for j in range(indptr[row + 1] - 1, indptr[row] - 1, -1):
+            rest += probabilities[j]
+            shares[j] = probabilities[j] / rest
+    return shares
+
+
+class Simulator:
+    """Draws transitions of ``mdp`` with ``rng``; the only part of a run that knows the probabilities."""
+
+    can_lose_episodes = False
+    witness: AssumptionTests | None = None
+
+    def __init__(self, mdp: FiniteMDP, problem: Problem, rng: np.random.Generator) -> None:
+        self.rng = rng
+        rows, start = mdp.rows, mdp.start_distribution
+        support = np.flatnonzero(start > 0)
+        indptr = np.append(rows.indptr, rows.indptr[-1] + len(support))
+        probabilities = np.concatenate([rows.probabilities, start[support]])
+        self.kernel = Kernel(
+            indptr,
+            np.concatenate([rows.indices.astype(np.int64), support]),
+            probabilities,
+            _shares(indptr, probabilities),
+            int(not mdp.stationary),
+        )
+        self.frame = problem.frame
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+    def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int = 0) -> None:
+        """Play ``episodes`` episodes of one behaviour and add them to the counts; the generator knows the round."""
+        flows = Transitions(*_split_episodes(self.kernel, self.frame, behaviour, episodes, self.rng))
+        into.add(flows, episodes)

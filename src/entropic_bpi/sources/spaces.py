@@ -1,0 +1,306 @@
+"""Observations and actions as numbers: the spaces of Gymnasium that are finite, and states that are found on the way.
+
+A finite space is ``Discrete``, ``MultiDiscrete``, ``MultiBinary``, a ``Box`` of integers, or a ``Tuple`` or ``Dict`` of
+finite spaces. Its elements are made of integers, each with a range of its own; read as the digits of one number (mixed
+radix, the last one turning fastest), they are the element's index.
+
+Any other observation can be a state too, if a bound on how many there are is declared: ``DiscoveredStates`` numbers them as
+they are first seen. What identifies an observation, then and in the certificate, is its ``label``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.text import shown
+
+__all__ = ["END_NAME", "MOST_STATES", "DiscoveredStates", "FiniteSpace", "finite", "label", "unseen"]
+
+END_NAME = "end"
+"""The name of the state that an episode goes to when it terminates."""
+
+MOST_STATES = 100_000
+
+_INTEGERS = (int, np.integer)
+_LARGEST_EXACT = 2**53  # floats beyond are not told apart from their neighbours by being whole
+_LONGEST_ARRAY = 32  # numbers of an array that a label spells out
+
+
+# -- finite spaces ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FiniteSpace:
+    """A finite space.
+
+    Attributes
+    ----------
+    size : int
+    width : int
+        How many integers make an element.
+    index : function
+        The index of an element; -1 of anything else.
+    element : function
+        The element of an index, made anew each time.
+    """
+
+    size: int
+    width: int
+    index: Callable[[Any], int]
+    element: Callable[[int], Any]
+
+    @property
+    def listable(self) -> bool:
+        """Whether there is room for a label of each element that spells it out."""
+        return self.size <= MOST_STATES and self.width <= _LONGEST_ARRAY
+
+    def labels(self) -> tuple[str, ...]:
+        return tuple(label(self.element(i)) for i in range(self.size))
+
+    def __str__(self) -> str:
+        size = str(self.size) if self.size < 10**15 else f"about 10^{math.log10(self.size):.0f}"
+        return f"{size} elements of {self.width} integers"
+
+
+def finite(space: Any) -> FiniteSpace | None:
+    """The numbering of a space of Gymnasium, or None if it is not finite.
+
+    Examples
+    --------
+    >>> from gymnasium.spaces import Dict, Discrete, MultiBinary
+    >>> space = finite(Dict(door=Discrete(3, start=1), keys=MultiBinary(2)))
+    >>> space.size, space.index({"door": 2, "keys": [0, 1]}), space.labels()[5]
+    (12, 5, "{'door': 2, 'keys': (0, 1)}")
+    """
+    from gymnasium.spaces import Discrete
+
+    if isinstance(space, Discrete):  # what most environments have: the same as below, without the loops
+        return _of_range(_range_of(space))
+    part = _part_of(space)
+    if part is None:
+        return None
+    digits = [(digit.start, len(digit)) for digit in part.digits]
+
+    def index(element: Any) -> int:
+        flat = 0
+        try:
+            for value, (start, size) in zip(part.values(element), digits, strict=True):
+                place = int(value) - start
+                if place + start != value or not 0 <= place < size:
+                    return -1
+                flat = flat * size + place
+        except (TypeError, ValueError, OverflowError, LookupError):  # not numbers, or not of this shape
+            return -1
+        return flat
+
+    def element(index: int) -> Any:
+        values = []
+        for start, size in reversed(digits):
+            index, place = divmod(index, size)
+            values.append(start + place)
+        return part.build(reversed(values))
+
+    return FiniteSpace(math.prod(size for _, size in digits), len(digits), index, element)
+
+
+def _range_of(space: Any) -> range:
+    """The integers of a ``Discrete`` space."""
+    return range(int(space.start), int(space.start) + int(space.n))
+
+
+def _of_range(values: range) -> FiniteSpace:
+    first, size = values.start, len(values)
+
+    def index(element: Any) -> int:
+        if not isinstance(element, _INTEGERS):
+            try:
+                [element] = _one(element)
+                if int(element) != element:
+                    return -1
+            except (TypeError, ValueError, OverflowError):
+                return -1
+        place = int(element) - first
+        return place if 0 <= place < size else -1
+
+    return FiniteSpace(size, 1, index, values.__getitem__)
+
+
+class _Part(NamedTuple):
+    """A space as integers: the range of each, those of an element, and the element that takes its own from an iterator."""
+
+    digits: list[range]
+    values: Callable[[Any], Iterable[Any]]
+    build: Callable[[Iterator[int]], Any]
+
+
+def _part_of(space: Any) -> _Part | None:
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return _Part([_range_of(space)], _one, next)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _array_of(space, space.start, space.start + space.nvec - 1)
+    if isinstance(space, spaces.MultiBinary):
+        return _array_of(space, np.zeros(space.shape, int), np.ones(space.shape, int))
+    if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iub":
+        return _array_of(space, space.low, space.high)
+    if isinstance(space, spaces.Tuple):
+        return _product(range(len(space.spaces)), space.spaces, lambda _, parts: tuple(parts))
+    if isinstance(space, spaces.Dict):
+        keys = sorted(space.spaces, key=label)  # the order of a label
+        return _product(keys, map(space.spaces.get, keys), lambda keys, parts: dict(zip(keys, parts, strict=True)))
+    return None
+
+
+def _one(element: Any) -> Iterable[Any]:
+    """A single number, which some environments put into an array or a tuple."""
+    return (element,) if isinstance(element, _INTEGERS) or np.ndim(element) == 0 else element
+
+
+def _array_of(space: Any, low: np.ndarray, high: np.ndarray) -> _Part:
+    bounds = zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)
+    digits = [range(int(first), int(last) + 1) for first, last in bounds]
+    shape, dtype, size = space.shape, space.dtype, len(digits)
+
+    def values(element: Any) -> list[Any]:
+        array = np.asarray(element)
+        if array.shape != shape:
+            raise ValueError
+        return array.ravel().tolist()
+
+    def build(numbers: Iterator[int]) -> np.ndarray:
+        return np.array(list(islice(numbers, size)), dtype).reshape(shape)
+
+    return _Part(digits, values, build)
+
+
+def _product(keys: Any, spaces: Iterable[Any], join: Callable[[Any, list[Any]], Any]) -> _Part | None:
+    """Spaces side by side: the part of an element that belongs to each is under its key."""
+    parts = [_part_of(space) for space in spaces]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+
+    def values(element: Any) -> list[Any]:
+        if len(element) != len(known):
+            raise ValueError
+        return [value for key, part in zip(keys, known, strict=True) for value in part.values(element[key])]
+
+    def build(numbers: Iterator[int]) -> Any:
+        return join(keys, [part.build(numbers) for part in known])
+
+    return _Part([digit for part in known for digit in part.digits], values, build)
+
+
+# -- states that are found on the way --------------------------------------------------------------------------------
+
+
+class DiscoveredStates:
+    """At most ``most`` states, numbered as they are first seen.
+
+    Attributes
+    ----------
+    names : list of str
+        The labels of the states found so far, in order; :func:`unseen` ones for the rest; and :data:`END_NAME`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.size = most
+        self.names = [*map(unseen, range(most)), END_NAME]
+        self._number: dict[str, int] = {}
+        self._foreign: dict[str, Any] = {}
+
+    @property
+    def found(self) -> list[str]:
+        return list(self._number)
+
+    def restore(self, labels: Iterable[str]) -> None:
+        """Number these first, as in the run that found them."""
+        for text in labels:
+            self._enter(text)
+
+    def index(self, observation: Any) -> int:
+        text = label(observation, self._foreign)
+        number = self._number.get(text)
+        return self._enter(text) if number is None else number
+
+    def _enter(self, text: str) -> int:
+        number = len(self._number)
+        if number == self.size:
+            raise InvalidProblemError(
+                f"there are more than max_states = {self.size} different observations; one more is {text}: "
+                "declare a larger max_states, in another run"
+            )
+        self._number[text], self.names[number] = number, text
+        return number
+
+
+def unseen(number: int) -> str:
+    """The name of a state that was not found yet. No label begins like this."""
+    return f"#{number}"
+
+
+def label(observation: Any, foreign: dict[str, Any] | None = None) -> str:
+    """A text that is the same for equal observations, in every process, and differs for different ones.
+
+    Numbers are written by their value, whatever their type; arrays and lists like tuples. A long array is named by its type,
+    shape and SHA-256. An object of any other class is written by its ``repr``; ``foreign`` remembers these, so that two that
+    differ and read the same are noticed.
+
+    Examples
+    --------
+    >>> label(np.array([[1, 2]])), label({"b": 1.0, "a": "x"}), label((True, 0.5, None))
+    ('((1, 2),)', "{'a': 'x', 'b': 1}", '(1, 0.5, None)')
+    """
+    if isinstance(observation, (bool, np.bool_, *_INTEGERS)):
+        return str(int(observation))
+    if isinstance(observation, (float, np.floating)):
+        number = float(observation)
+        return str(int(number)) if number.is_integer() and abs(number) <= _LARGEST_EXACT else repr(number)
+    if observation is None:
+        return "None"
+    if isinstance(observation, str):
+        return ascii(str.__str__(observation))
+    if isinstance(observation, bytes):
+        return ascii(bytes(observation))
+    if isinstance(observation, np.ndarray):
+        return _label_of_array(observation, foreign)
+    if isinstance(observation, (tuple, list)):
+        parts = [label(part, foreign) for part in observation]
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    if isinstance(observation, (set, frozenset)):
+        return f"set({', '.join(sorted(label(part, foreign) for part in observation))})"
+    if isinstance(observation, Mapping):
+        items = sorted((label(key, foreign), label(value, foreign)) for key, value in observation.items())
+        return f"{{{', '.join(f'{key}: {value}' for key, value in items)}}}"
+    return _label_of_object(observation, foreign)
+
+
+def _label_of_array(array: np.ndarray, foreign: dict[str, Any] | None) -> str:
+    if array.dtype.hasobject or array.size <= _LONGEST_ARRAY:
+        return label(array.tolist(), foreign)
+    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+    return f"{array.dtype.str}{array.shape} {digest}"
+
+
+def _label_of_object(observation: Any, foreign: dict[str, Any] | None) -> str:
+    text = f"{type(observation).__qualname__} {repr(observation)!a}"
+    if " at 0x" in text:
+        raise InvalidProblemError(
+            f"an observation is {shown(observation)}, whose text says where it is in memory and not what it is: "
+            "return a number, a string, an array, or a tuple or dict of these, or give its class a __repr__"
+        )
+    if foreign is not None and foreign.setdefault(text, observation) != observation:
+        raise InvalidProblemError(
+            f"two different observations are both written {shown(observation)}: give their class a __repr__ that tells "
+            "them apart"
+        )
+    return text

@@ -1,0 +1,184 @@
+"""Argument checks shared by the public functions; each names what was given and what was expected."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.text import shown
+
+__all__ = [
+    "check_choice",
+    "check_device",
+    "check_exponent",
+    "check_finite",
+    "check_flag",
+    "check_integer",
+    "check_list",
+    "check_memory",
+    "check_path",
+    "check_policy",
+    "check_positive",
+    "check_probability",
+    "check_range",
+    "check_reach",
+    "check_seed",
+    "machine_memory",
+]
+
+_LARGEST_INTEGER = 2**63 - 1
+_LARGEST_EXPONENT = 1e300
+LARGEST_REACH = 600.0
+
+
+def check_finite(name: str, value: Any) -> float:
+    """Return ``value`` as a float, or raise if it is not a finite real number."""
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidProblemError(f"{name} must be a finite real number, got {shown(value)}")
+    return number
+
+
+def check_positive(name: str, value: Any) -> float:
+    number = check_finite(name, value)
+    if number <= 0:
+        raise InvalidProblemError(f"{name} must be greater than 0, got {number}")
+    return number
+
+
+def check_probability(name: str, value: Any) -> float:
+    """Return ``value`` as a float strictly between 0 and 1."""
+    number = check_finite(name, value)
+    if not 0 < number < 1:
+        raise InvalidProblemError(f"{name} must lie strictly between 0 and 1, got {number}")
+    return number
+
+
+def check_range(name: str, value: Any) -> tuple[float, float]:
+    """Return ``value`` as a pair of numbers, the smaller one first."""
+    try:
+        low, high = (check_finite(name, bound) for bound in value)
+    except (TypeError, ValueError):
+        raise InvalidProblemError(f"{name} must be a pair of numbers, got {shown(value)}") from None
+    if low > high:
+        raise InvalidProblemError(f"{name} must be finite with low <= high, got ({low}, {high})")
+    return low, high
+
+
+def check_integer(name: str, value: Any, *, at_least: int = 1, at_most: int = _LARGEST_INTEGER) -> int:
+    """Return ``value`` as an int of at least ``at_least`` and at most ``at_most`` that fits 64 bits."""
+    number = _check_whole(name, value, at_least)
+    if number > at_most < _LARGEST_INTEGER:
+        raise InvalidProblemError(f"{name} must be at most {at_most}, got {shown(value)}")
+    if number > _LARGEST_INTEGER:
+        raise InvalidProblemError(f"{name} must be below 2**63, got {shown(value)}")
+    return number
+
+
+def check_seed(name: str, value: Any) -> int:
+    """Return ``value`` as a seed: an integer of at least 0, of any size."""
+    return _check_whole(name, value, 0)
+
+
+def _check_whole(name: str, value: Any, at_least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InvalidProblemError(f"{name} must be an integer, got {shown(value)}")
+    if value < at_least:
+        raise InvalidProblemError(f"{name} must be at least {at_least}, got {shown(value)}")
+    return int(value)
+
+
+def check_exponent(beta: float, reach: float) -> None:
+    """Refuse a ``beta`` whose product with values as large as ``reach`` leaves the range of doubles."""
+    if not abs(beta) * reach <= _LARGEST_EXPONENT:
+        raise InvalidProblemError(f"|beta| times {reach:g} must be at most {_LARGEST_EXPONENT:g}, got beta = {beta:g}")
+
+
+def check_reach(beta: float, exponent: float, what: str) -> None:
+    """Refuse a ``beta`` that makes an exponent too large for a method's bounds."""
+    if exponent > LARGEST_REACH:
+        usable = 0.999 * LARGEST_REACH * abs(beta) / exponent  # so that what is printed, rounded, can be used
+        raise InvalidProblemError(
+            f"|beta| * {what} = {exponent:.4g} exceeds {LARGEST_REACH:g}, where the bounds leave double precision: the "
+            f"largest usable |beta| is {usable:.4g}"
+        )
+
+
+def check_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")
+    return bool(value)
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    options = list(choices)
+    if not isinstance(value, str) or value not in options:
+        listed = [repr(option) if "," in option else option for option in options]
+        raise InvalidProblemError(f"{name} must be one of {', '.join(listed)}; got {shown(value)}")
+    return str(value)
+
+
+def check_device(name: str, device: Any) -> str:
+    return check_choice(name, device, ("cpu", "gpu"))
+
+
+def check_list(name: str, value: Any) -> list[Any]:
+    """Return what ``value`` holds; a single word is not a list of its letters."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise InvalidProblemError(f"{name} must be a list, got {shown(value)}")
+    return list(value)
+
+
+def check_path(name: str, value: Any) -> Path:
+    try:
+        return Path(value)
+    except TypeError:
+        raise InvalidProblemError(f"{name} must be a path, got {shown(value)}") from None
+
+
+def check_policy(policy: Any, horizon: int, n_states: int, n_actions: int) -> np.ndarray:
+    """Return ``policy`` as an int64 array ``(H, S)`` of valid actions."""
+    try:
+        array = np.asarray(policy)
+    except (TypeError, ValueError):
+        raise InvalidProblemError(f"policy must be an array of shape ({horizon}, {n_states})") from None
+    if array.shape != (horizon, n_states):
+        raise InvalidProblemError(
+            f"policy must have shape (horizon, states) = ({horizon}, {n_states}), got {array.shape}"
+        )
+    if array.dtype.kind not in "iu":
+        raise InvalidProblemError(f"policy must hold integers, got dtype {array.dtype}")
+    outside = (array < 0) | (array >= n_actions)
+    if outside.any():
+        h, s = np.argwhere(outside)[0]
+        raise InvalidProblemError(
+            f"policy[h={h}, s={s}] = {array[h, s]} is not an action: expected 0 to {n_actions - 1}"
+        )
+    return array.astype(np.int64)
+
+
+def check_memory(what: str, numbers: int) -> None:
+    """Refuse what takes at least so many numbers of 8 bytes if the machine has less memory, before any is allocated."""
+    needed, there = 8 * numbers, machine_memory()
+    if needed > there:
+        raise InvalidProblemError(
+            f"{what} needs at least {needed / 2**30:.3g} GiB of memory, this machine has {there / 2**30:.3g} GiB"
+        )
+
+
+def machine_memory() -> float:
+    """Bytes of memory; infinite where the system does not tell."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf

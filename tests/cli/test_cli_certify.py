@@ -1,0 +1,104 @@
+"""``entropic-bpi certify``, as a user types it."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import entropic_bpi as eb
+from entropic_bpi.cli import main
+from tests.reference.logs import ROLES, play
+from tests.runs.test_shortfall import MODEL
+
+COLUMNS = [part for role in ROLES if role != "truncated" for part in (f"--{role.replace('_', '-')}", role)]
+GOAL = ["--beta", "-1", "--delta", "0.1", "--horizon", "3", "--reward-range", "0", "1"]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("logs") / "log.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(ROLES)
+        writer.writerows(play(MODEL, 400, np.random.default_rng(0), ends=(2,)))
+    return path
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_a_log_is_certified_written_and_verified(log, tmp_path, capsys):
+    code, out, _ = run(capsys, "certify", log, *COLUMNS, *GOAL, "--out", tmp_path / "run")
+    assert code == 0
+    assert "log.csv: 400 episodes" in out
+    assert "the log's own decisions earned about" in out
+    assert "episodes are a log of one finite Markov decision process" in out
+    assert "What is missing" in out
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"certificate.json", "missing.csv", "missing.png"}
+    assert eb.verify(tmp_path / "run" / "certificate.json").ok
+    code, _, err = run(capsys, "certify", log, *COLUMNS, *GOAL, "--out", tmp_path / "run")
+    assert code == 2
+    assert "already holds" in err
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "npy"])
+def test_a_policy_of_a_file_is_the_one_that_is_certified(log, kind, tmp_path, capsys):
+    path = tmp_path / f"policy.{kind}"
+    if kind == "csv":
+        path.write_text("state,action\n0,1\n1,0\n")
+    elif kind == "json":
+        path.write_text('{"0": "1", "1": "0"}')
+    else:
+        np.save(path, np.array([[1, 0]] * 3))
+    code, out, _ = run(capsys, "certify", log, *COLUMNS, *GOAL, "--policy", path, "--json")
+    direct = eb.certify(
+        eb.Log.read(log, **{**ROLES, "truncated": None}), beta=-1.0, delta=0.1, horizon=3, reward_range=(0.0, 1.0),
+        policy={0: 1, 1: 0},
+    )  # fmt: skip
+    answer = json.loads(out)
+    assert code == 0
+    assert (answer["lower"], answer["gap"]) == (direct.lower, direct.gap)
+    assert {choice["action"] for choice in answer["policy"] if choice["state"] == "0"} == {"1"}
+
+
+def test_a_gap_that_is_not_reached_is_exit_code_1(log, capsys):
+    code, out, _ = run(capsys, "certify", log, *COLUMNS, *GOAL, "--eps", "0.001", "--states", "0,1", "--actions", "0,1")
+    assert code == 1
+    assert "a gap of 0.001, which is NOT certified" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--state", "place"], "state='place' is not a column of log.csv"),
+        (["--reward-range", "0", "0.5"], "is outside the declared reward_range"),
+        (["--states", "0"], "not among the declared states"),
+        (["--policy", "nowhere.csv"], "no such file: nowhere.csv"),
+        (["--rewards", "some"], "rewards must be one of"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(log, change, message, capsys):
+    code, out, err = run(capsys, "certify", log, *COLUMNS, *GOAL, *change)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.csv", "place,move\n0,1\n", "has no column 'state'"),
+        ("p.json", "[1, 2]", "must hold an object"),
+        ("p.json", "{", "cannot be read"),
+        ("p.npy", "nothing", "cannot be read"),
+    ],
+)
+def test_a_policy_file_that_is_none_is_refused(log, name, content, message, tmp_path, capsys):
+    (tmp_path / name).write_text(content)
+    code, _, err = run(capsys, "certify", log, *COLUMNS, *GOAL, "--policy", tmp_path / name)
+    assert code == 2
+    assert message in err

@@ -1,0 +1,269 @@
+"""What a run assumes of an environment by default is tested while it plays: no false certificate from a default."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import entropic_bpi as eb
+from entropic_bpi.certificate.certificate import _digest
+from entropic_bpi.runs.verdicts import LEVEL, REJECTED_FROM, check_assumptions, earned
+from entropic_bpi.sources.assumption_tests import AssumptionTests
+from entropic_bpi.sources.environment import Environment
+from tests.reference.environments import Echo, HiddenGap, Recorder, SeasonalInventory, seasonal_model
+
+SEASON = {"horizon": 8, "reward_range": SeasonalInventory.reward_range, "beta": -0.2, "eps": 2.0, "delta": 0.1}
+GAP = {"horizon": 4, "reward_range": (0, 1), "beta": -1.0, "eps": 0.05, "delta": 0.1}
+ECHO = {"horizon": 6, "reward_range": (0, 1), "beta": 1.0, "eps": 0.05, "delta": 0.1}
+
+
+def test_a_seasonal_inventory_is_not_certified_as_one_law_for_all_days():
+    with pytest.raises(eb.InvalidProblemError, match="not the same at every step") as caught:
+        eb.identify(SeasonalInventory(), **SEASON, seed=1)
+    assert "action" in str(caught.value)
+    assert "at step" in str(caught.value)
+    assert "stationary=False" in str(caught.value)
+    assert caught.value.counts.episodes > 0
+
+
+def test_a_gap_that_is_not_seen_is_found_out_as_memory():
+    with pytest.raises(eb.InvalidProblemError, match="depends on what came before") as caught:
+        eb.identify(HiddenGap(), **GAP, seed=1, stationary=False)
+    assert "reached from state" in str(caught.value)
+
+
+def test_returns_that_no_policy_can_earn_are_found_out():
+    """The previous state tells nothing about the next, and all steps are alike: only the returns give it away."""
+    with pytest.raises(eb.InvalidProblemError, match="earned more than is possible"):
+        eb.identify(Echo(), **ECHO, seed=1)
+
+
+def test_the_same_episodes_go_on_step_by_step_and_are_certified_truly(tmp_path):
+    path, recorder = tmp_path / "run", Recorder(SeasonalInventory(6))
+    pooled = {**SEASON, "horizon": 6, "eps": 5.0, "checkpoint": path, "seed": 2}
+    for _ in range(2):  # taken up again, it is refused again
+        with pytest.raises(eb.InvalidProblemError, match="not the same at every step") as caught:
+            eb.identify(recorder, **pooled)
+    before = caught.value.counts.episodes
+    result = eb.identify(recorder, **pooled, stationary=False)
+    claim = result.certificate
+    assert result.stopped
+    assert claim.episodes > before
+    assert not claim.stationary
+    assert eb.verify(claim).ok
+    problem, counted = claim.problem, {}
+    for row, successor, times in zip(*(column.tolist() for column in claim.transitions[:3]), strict=True):
+        if row < problem.n_rows - 1:
+            place = row // problem.n_actions
+            where = (place // problem.n_states, place % problem.n_states, row % problem.n_actions, successor)
+            counted[where] = counted.get(where, 0) + times
+    assert counted == recorder.seen
+    model = seasonal_model(6)
+    optimum = eb.solve(model, -0.2).value
+    value = eb.evaluate(model, result.policy[:, :-1], -0.2).value
+    assert claim.lower <= value <= optimum <= claim.upper
+    assert optimum - value <= claim.gap <= 5.0
+
+
+class Drift(SeasonalInventory):
+    """The same, with rewards that rounding changes from day to day, as a running account does."""
+
+    def step(self, action):
+        stock, reward, *rest = super().step(action)
+        return stock, reward + 1e-12 * self.day, *rest
+
+
+def test_rounding_is_no_memory_and_going_on_step_by_step_keeps_what_is_known_of_it(tmp_path):
+    options = {**SEASON, "horizon": 4, "reward_range": (-3, 9), "checkpoint": tmp_path / "run", "seed": 3}
+    options["max_episodes"] = 60
+    pooled = eb.identify(Drift(4), **options).certificate
+    claim = eb.identify(Drift(4), **options, stationary=False).certificate
+    assert pooled.provenance.tests.memoryless < REJECTED_FROM
+    assert claim.episodes == pooled.episodes == 60
+    widest = {
+        (row, y): (low, high) for row, y, _, low, high in zip(*(c.tolist() for c in pooled.transitions), strict=True)
+    }
+    assert any(low < high for low, high in widest.values())
+    pairs = claim.problem.n_states * claim.problem.n_actions
+    for row, y, _, low, high in zip(*(c.tolist() for c in claim.transitions), strict=True):
+        if row < claim.problem.n_rows - 1:
+            assert (low, high) == widest[row % pairs, y]
+
+
+def test_a_checkpoint_of_pooled_counts_is_another_run_where_more_than_that_differs(tmp_path):
+    path = tmp_path / "run"
+    eb.identify("FrozenLake-v1", **{**GAP, "max_episodes": 30}, checkpoint=path, seed=1)
+    with pytest.raises(eb.InvalidProblemError, match=r"another run: .*beta was -1\.0, is -2\.0"):
+        eb.identify("FrozenLake-v1", **{**GAP, "beta": -2.0}, stationary=False, checkpoint=path, seed=1)
+
+
+def test_a_resumed_run_has_the_evidence_of_an_uninterrupted_one(tmp_path):
+    options = {**GAP, "horizon": 6, "seed": 4}
+    whole = eb.identify("FrozenLake-v1", **options, max_episodes=500)
+    half = int(whole.history["episodes"][len(whole.history) // 2])
+    eb.identify("FrozenLake-v1", **options, max_episodes=half, checkpoint=tmp_path / "run")
+    resumed = eb.identify("FrozenLake-v1", **options, max_episodes=500, checkpoint=tmp_path / "run")
+    assert resumed.certificate.provenance.tests == whole.certificate.provenance.tests
+    assert resumed.certificate.provenance.tests.stationary is not None
+
+
+def test_the_certificate_says_what_was_tested_and_the_verifier_reads_it(tmp_path):
+    claim = eb.identify("FrozenLake-v1", **GAP, max_episodes=200, seed=4).certificate
+    evidence = claim.provenance.tests
+    assert f"log e-value {evidence.stationary:.3g}" in claim.assumptions[-1]
+    assert f"log e-value {evidence.memoryless:.3g}" in claim.assumptions[-1]
+    assert evidence.returns <= claim.upper
+    path = tmp_path / "certificate.json"
+    claim.save(path)
+    assert eb.Certificate.load(path).assumptions == claim.assumptions
+    assert eb.verify(path).ok
+    assert eb.certify(claim, beta=claim.beta).provenance.tests == evidence
+    other = eb.certify(claim, beta=-0.5)  # what returns are worth depends on beta
+    assert other.provenance.tests == evidence._replace(returns=None)
+    assert eb.verify(other).ok
+    simulated = eb.identify(eb.instances.risky_bridge(horizon=3), beta=-1.0, eps=1.0, delta=0.1).certificate
+    assert simulated.provenance.tests is None
+    assert not any("test" in sentence for sentence in simulated.assumptions)
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        {"stationary": REJECTED_FROM, "memoryless": 0.0, "returns": 0.0},
+        {"stationary": 0.0, "memoryless": 5.0, "returns": 0.0},
+        {"stationary": None, "memoryless": 0.0, "returns": 0.0},
+        {"stationary": 0.0, "memoryless": "0", "returns": 0.0},
+        {"stationary": 0.0, "memoryless": None, "returns": 0.0},
+        {"stationary": 0.0, "memoryless": 0.0},
+    ],
+)
+def test_tests_that_no_such_run_can_have_are_refused_by_reader_and_verifier(tmp_path, tests):
+    claim = eb.identify("FrozenLake-v1", **GAP, max_episodes=20, seed=4).certificate
+    path = tmp_path / "certificate.json"
+    claim.save(path)
+    content = json.loads(path.read_text())
+    del content["digest"]
+    content["provenance"]["tests"] = tests
+    path.write_text(json.dumps({**content, "digest": _digest(content)}))
+    with pytest.raises(eb.CertificateError):
+        eb.Certificate.load(path)
+    assert not eb.verify(path).ok
+
+
+def test_the_command_line_names_the_steps_and_goes_on_step_by_step(tmp_path):
+    source = f"{Path(__file__).parents[1] / 'reference' / 'environments.py'}:SeasonalInventory"
+    words = [sys.executable, "-m", "entropic_bpi", "identify", source, "--horizon", "6", "--reward-range", "-2.4", "8"]
+    words += ["--beta", "-0.2", "--eps", "5", "--delta", "0.1", "--seed", "2", "--out", str(tmp_path / "run")]
+    first = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert first.returncode == 2
+    assert "at step" in first.stderr
+    again = subprocess.run([*words, "--resume", "--no-stationary"], capture_output=True, text=True, check=False)
+    assert again.returncode == 0
+    assert "may differ from step to step" in again.stdout
+
+
+# -- returns -----------------------------------------------------------------------------------------------------
+
+
+def a_witness(beta, horizon=4, reward_range=(-1.0, 2.0)):
+    problem = Environment(HiddenGap()).problem(
+        horizon=horizon, reward_range=reward_range, beta=beta, eps=0.1, delta=0.1, stationary=True
+    )
+    return AssumptionTests(problem)
+
+
+def smallest_value(returns, times, beta, low):
+    """The smallest m against which no share of the best bet in hindsight earns enough, by plain bisection."""
+    n, sign = times.sum(), -1.0 if beta < 0 else 1.0
+    gains, least = (sign * (x if beta == 0 else np.exp(beta * x)) for x in (returns, low))
+    c2 = 0.5 * math.log(math.pi) + math.lgamma(n + 1) - math.lgamma(n + 0.5)
+
+    def against(m):
+        def loss(v):
+            return -times @ np.log1p(v * ((gains - least) / (m - least) - 1))
+
+        return -optimize.minimize_scalar(loss, bounds=(0, 1), method="bounded", options={"xatol": 1e-12}).fun
+
+    mean = times @ gains / n
+    m = optimize.brentq(
+        lambda m: against(m) - math.log(1 / LEVEL) - c2, least + 1e-9 * (mean - least), mean, xtol=1e-14
+    )
+    return m if beta == 0 else math.log(sign * m) / beta
+
+
+@pytest.mark.parametrize("beta", [-1.0, -1e-9, 0.0, 0.4, 1.0])
+def test_what_the_returns_show_is_the_smallest_mean_over_the_ball(beta):
+    witness = a_witness(beta)
+    cells, times = np.array([100, 400, 401, 900]), np.array([3, 50, 7, 20])
+    witness.returns[cells] = times
+    expected = smallest_value(witness.edges[cells], times, beta if abs(beta) > 1e-6 else 0.0, witness.lowest)
+    assert earned(witness) == pytest.approx(expected, abs=1e-6)
+    assert earned(witness) <= expected + 1e-9
+    assert earned(a_witness(beta)) == -4.0
+
+
+@pytest.mark.parametrize("beta", [-2.0, 0.0, 1.5])
+def test_what_the_returns_show_is_hardly_ever_more_than_the_truth(beta):
+    rng, returns, chances = np.random.default_rng(7), np.array([-2.0, 0.0, 1.0, 5.0]), np.array([0.1, 0.5, 0.3, 0.1])
+    truth = chances @ returns if beta == 0 else math.log(chances @ np.exp(beta * returns)) / beta
+    wrong, runs = 0, 300
+    for _ in range(runs):
+        witness = a_witness(beta)
+        failed = False
+        for size in (5, 10, 30, 100, 300):
+            played = rng.multinomial(size, chances)
+            np.add.at(witness.returns, np.searchsorted(witness.edges, returns, side="right") - 1, played)
+            failed |= earned(witness) > truth
+        wrong += failed
+    assert stats.binomtest(wrong, runs, LEVEL, alternative="greater").pvalue > 0.01
+
+
+def test_returns_above_the_upper_bound_are_a_contradiction_and_those_below_are_none():
+    witness = a_witness(0.0)
+    witness.returns[-1] = 100
+    assert check_assumptions(witness, math.inf).returns > 6.5
+    with pytest.raises(eb.InvalidProblemError, match="earned more"):
+        check_assumptions(witness, 5.0)
+
+
+# -- how often -----------------------------------------------------------------------------------------------------
+
+
+def stopped_by(env, options, seed):
+    try:
+        eb.identify(env, **options, seed=seed)
+    except eb.InvalidProblemError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.slow
+def test_the_season_and_the_gap_are_caught_in_at_least_19_of_20_runs():
+    caught = [stopped_by(SeasonalInventory(), SEASON, seed) for seed in range(20)]
+    assert sum("at every step" in (message or "") for message in caught) >= 19
+    caught = [stopped_by(HiddenGap(), GAP, seed) for seed in range(20)]
+    assert sum(message is not None for message in caught) >= 19
+
+
+@pytest.mark.slow
+def test_runs_on_environments_that_are_what_is_assumed_are_hardly_ever_stopped():
+    """500 runs, each of them looked at after every plan; every stop is a false alarm."""
+    alarms, runs = 0, 0
+    sources = [
+        (eb.as_gymnasium(eb.instances.garnet(5, 2, 3, horizon=6, seed=1)), {"horizon": 6}),
+        (eb.as_gymnasium(eb.instances.risky_bridge(horizon=7)), {"horizon": 7}),
+        ("FrozenLake-v1", {"horizon": 10}),
+        (eb.as_gymnasium(eb.instances.river_swim(5, horizon=8)), {"horizon": 8}),
+    ]
+    goal = {"beta": -1.0, "eps": 1e-3, "delta": 0.1, "reward_range": (0, 1), "max_episodes": 1500}
+    for source, options in sources:
+        for seed in range(125):
+            runs += 1
+            alarms += stopped_by(source, {**goal, **options}, seed) is not None
+    assert runs == 500
+    assert stats.binomtest(alarms, runs, LEVEL, alternative="greater").pvalue > 0.01

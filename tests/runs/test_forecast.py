@@ -1,0 +1,174 @@
+"""How much longer: forecasts from gaps whose law is known, budgets of time, and what is printed meanwhile."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import entropic_bpi as eb
+from entropic_bpi.compile.decorators import compile_clock
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.runs import progress as _progress
+from entropic_bpi.runs.timings import Forecast, Timings, forecast_of
+
+ROWS = [("episodes", np.int64), ("gap", float)]
+
+
+def batch(played):
+    return max(1, math.ceil(0.01 * played))
+
+
+def falling(power, until=5000, noise=0.0):
+    rng, played, rows = np.random.default_rng(0), 1, []
+    while played < until:
+        rows.append((played, 30.0 * played**-power * math.exp(noise * rng.normal())))
+        played += batch(played)
+    return np.array(rows, dtype=ROWS)
+
+
+@pytest.mark.parametrize("power", [0.5, 0.7, 1.0])
+def test_where_gaps_fall_like_a_power_the_range_begins_with_the_fastest_and_ends_with_the_truth(power):
+    history, pace = falling(power), Timings(episode=1e-3, plan=0.5)
+    told = forecast_of(history, 1e-3, pace, batch)
+    last = int(history["episodes"][-1])
+    until = (30.0 / 1e-3) ** (1 / power)
+    soonest = last * history["gap"][-1] / 1e-3  # if from now on the gap fell like 1/n
+    assert told.episodes == pytest.approx((soonest - last, until - last), rel=1e-6)
+    for end, seconds in zip((soonest, until), told.seconds, strict=True):
+        plans, played = 0, last
+        while played < end * (1 - 1e-9):
+            played, plans = played + batch(played), plans + 1
+        assert seconds == pytest.approx(1e-3 * (end - last) + 0.5 * plans, rel=1e-4)
+
+
+def test_a_plateau_is_not_taken_to_go_on_for_ever():
+    history = falling(0.1)
+    low, high = forecast_of(history, 1.0, Timings(episode=1e-3, plan=0.1), batch).episodes
+    played, ratio = history["episodes"][-1], history["gap"][-1]
+    assert low == pytest.approx(played * (ratio - 1))
+    assert played * (ratio**2 - 1) < high < played * ratio**2.5
+
+
+def test_noise_widens_the_range_and_the_truth_is_near():
+    told = forecast_of(falling(0.5, noise=0.01), 0.1, Timings(episode=1e-3, plan=0.1), batch)
+    low, high = told.episodes
+    assert low < (30.0 / 0.1) ** 2 < 1.5 * high
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        np.empty(0, dtype=ROWS),
+        falling(0.5, until=5),  # too early
+        np.array([(n, math.inf) for n in range(1, 50)], dtype=ROWS),
+        np.array([(n, 2.0) for n in range(1, 50)], dtype=ROWS),  # not falling
+        np.array([(n, 1.0 + n) for n in range(1, 50)], dtype=ROWS),
+        np.array([(n, math.nan) for n in range(1, 50)], dtype=ROWS),
+        falling(0.0001),  # not in this life
+    ],
+)
+def test_without_ground_there_is_no_forecast(history):
+    assert forecast_of(history, 0.01, Timings(episode=1e-3, plan=0.1), batch) is None
+
+
+def test_the_first_plan_which_compiles_does_not_count():
+    pace = Timings()
+    pace.made_plan(30.0)
+    pace.made_plan(0.1)
+    assert pace.plan == 0.1
+
+
+def test_a_forecast_in_words():
+    assert str(Forecast((15_234.0, 21_876.0), (12.1, 34.0))) == "15,000 to 22,000 more episodes, 13 s to 34 s to go"
+    assert str(Forecast((150.0, 150.0), (700.0, 710.0))) == "150 more episodes, 12 min to go"
+    assert str(Forecast((2e9, 2e9), (7e4, 7e4))) == "2,000,000,000 more episodes, 19 h to go"
+
+
+OPTIONS = {"beta": -1.0, "delta": 0.1, "successors": "model", "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return eb.instances.garnet(3, 2, 3, horizon=3, seed=0)
+
+
+def test_a_budget_of_time_ends_a_run_with_what_is_certified(model):
+    lake = {"horizon": 4, "reward_range": (0, 1), "beta": -1.0, "eps": 1e-9, "delta": 0.1, "seed": 1}
+    eb.identify("FrozenLake-v1", **lake, max_episodes=5)  # compiles
+    result = eb.identify("FrozenLake-v1", **lake, max_seconds=0.2)
+    assert not result.stopped
+    assert result.episodes > 0
+    assert eb.verify(result.certificate).ok
+    assert 0 < result.certificate.gap < 4.0
+    with pytest.raises(eb.InvalidProblemError, match="max_seconds"):
+        eb.identify(model, **OPTIONS, eps=1.0, max_seconds=0)
+
+
+def test_a_spent_budget_comes_with_a_forecast_and_a_reached_goal_with_none(model):
+    spent = eb.identify(model, **OPTIONS, eps=0.02, max_episodes=600)
+    done = eb.identify(model, **OPTIONS, eps=0.02)
+    assert done.stopped
+    assert done.forecast is None
+    low, high = spent.forecast.episodes
+    assert low / 8 < done.episodes - 600 < 8 * high
+
+
+def test_a_budget_of_time_may_change_when_a_run_goes_on(model, tmp_path):
+    path = tmp_path / "run"
+    eb.identify(model, **OPTIONS, eps=0.2, max_seconds=1e-9, checkpoint=path)
+    result = eb.identify(model, **OPTIONS, eps=0.2, checkpoint=path)
+    alone = eb.identify(model, **OPTIONS, eps=0.2)
+    assert result.stopped
+    assert np.array_equal(result.history, alone.history)
+
+
+def test_progress_says_once_that_code_is_compiled():
+    class Line:
+        words = ()
+
+        def update(self, words):
+            self.words += (words,)
+
+        def stop(self):
+            """There is nothing to clear."""
+
+    with _progress.Progress(False, 0.1) as line:
+        line.line = Line()
+        for _ in range(2):
+            for observer in compile_clock.observers:
+                observer()
+    assert line.line.words == ("compiling, which is done once …",)
+    assert compile_clock.observers == []
+
+
+def test_the_time_of_a_run_does_not_contain_that_of_compiling(model, monkeypatch):
+    def plan(method, counts, round, original=KL.plan):
+        compile_clock.on_start(None)
+        time.sleep(0.2 if round == 0 else 0.0)
+        compile_clock.on_end(None)
+        return original(method, counts, round)
+
+    monkeypatch.setattr(KL, "plan", plan)
+    began = time.perf_counter()
+    result = eb.identify(model, **OPTIONS, eps=0.5)
+    assert result.compile_seconds >= 0.2
+    assert 0 < result.seconds <= time.perf_counter() - began - result.compile_seconds
+
+
+def test_without_a_terminal_lines_of_text_are_printed_now_and_then(monkeypatch):
+    now, text = [0.0], io.StringIO()
+    monkeypatch.setattr(_progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(sys, "stderr", text)
+    with _progress.Progress(True, 0.1) as line:
+        for second in range(600):
+            now[0] = float(second)
+            line.update(second, 1.0, lambda: "much to go" if now[0] > 15 else None)
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "10 s: 11 episodes · gap 1 (goal 0.1) · no forecast yet"
+    assert lines[1] == "20 s: 21 episodes · gap 1 (goal 0.1) · much to go"
+    assert 10 < len(lines) < 20

@@ -1,0 +1,440 @@
+"""The report of a certificate: what it says, and that nothing in it acts. In a browser: test_report_browser.py."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import sys
+from html.parser import HTMLParser
+from importlib import resources
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from typer.testing import CliRunner
+
+import entropic_bpi as eb
+from entropic_bpi import cli
+from entropic_bpi.runs.data_needs import limits
+from entropic_bpi.runs.progress import Progress
+from entropic_bpi.show.report._charts import law_of_the_return
+from entropic_bpi.show.report._policy import policy_of
+from entropic_bpi.show.report._returns import expected_returns
+from entropic_bpi.show.report._words import Rounding, claim_of, probability
+from tests.reports import GOAL, HOSTILE, KINDS, bridge, certificate_of, forge, hostile_model, made, page_of
+
+SECTIONS = ["rests", "policy", "return", "gap", "limits", "check", "provenance"]
+
+
+class Page(HTMLParser):
+    """All tags with their attributes, the text, and what is inside scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.words, self.inside, self.open = [], [], {"script": [], "style": []}, None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self.open = tag if tag in self.inside else None
+
+    def handle_endtag(self, tag):
+        self.open = None
+
+    def handle_data(self, data):
+        (self.words if self.open is None else self.inside[self.open]).append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def invoke(*words):
+    return CliRunner().invoke(cli.app, [str(word) for word in words], prog_name="entropic-bpi")
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    bridge().save(tmp_path_factory.getbasetemp() / "model.npz")
+    folder = tmp_path_factory.mktemp("run")
+    options = ["--beta", -1, "--eps", 0.3, "--delta", 0.1, "--successors", "model", "--seed", 1, "--out", folder]
+    done = invoke("identify", tmp_path_factory.getbasetemp() / "model.npz", *options)
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+# -- what it says ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_certificate_has_a_report_in_the_same_order(kind):
+    page, claim = Page(page_of(kind)), claim_of(certificate_of(kind))
+    assert [h2["id"] for h2 in page.all("h2")] == SECTIONS
+    assert claim.sentence in page.text
+    assert "the counts imply the claim" in page.text
+    for words in certificate_of(kind).assumptions:
+        assert words[:200] in page.text
+    charts = [div for div in page.all("div") if div.get("role") == "img"]
+    assert len(charts) == hasattr(made(kind), "history") + (expected_returns(certificate_of(kind)).cut <= 0.5)
+    assert all(chart["aria-label"] for chart in charts)
+
+
+def test_the_claim_is_one_sentence_with_its_probability():
+    assert claim_of(certificate_of("gap certificate")).sentence == (
+        "With probability at least 90 %, the policy below is within 0.3 of the best possible one."
+    )
+    assert claim_of(certificate_of("budget spent")).sentence.startswith("The goal, a policy within 0.01 of the best")
+    assert "avoids risk" in claim_of(certificate_of("gap certificate")).meaning
+    assert "seeks risk" in claim_of(certificate_of("bernstein sharp")).meaning
+    assert "the mean of its return" in claim_of(certificate_of("mean")).meaning
+    assert "counts 0.7 times as much with every step" in claim_of(certificate_of("discounted")).meaning
+    assert "the worst 30 % of its episodes" in claim_of(certificate_of("value at risk")).meaning
+    assert "in at most 30 % of its episodes" in claim_of(certificate_of("value at risk")).bounds
+
+
+def test_tests_of_the_assumptions_are_shown_where_there_are_any():
+    page = Page(page_of("black box"))
+    assert len(page.all("meter")) == 2
+    assert "not rejected" in page.text
+    assert not Page(page_of("gap certificate")).all("meter")
+
+
+def test_provenance_of_a_run_folder_is_whole(run_folder, tmp_path):
+    done = invoke("report", run_folder, "-o", tmp_path / "report.html")
+    assert done.exit_code == 0, done.output
+    text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+    file = (run_folder / "certificate.json").read_bytes()
+    for words in ("seed 1", f"entropic-bpi {eb.__version__}", hashlib.sha256(file).hexdigest(), "method kl"):
+        assert words in text
+    assert "The certified gap fell from" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "All settings of the run" in text
+    assert "delta 0.1" in text
+
+
+def test_a_saved_certificate_has_the_digest_that_the_report_of_the_result_names(tmp_path):
+    result = made("gap certificate")
+    assert result.report(tmp_path / "report.html").ok
+    result.certificate.save(tmp_path / "certificate.json")
+    digest = hashlib.sha256((tmp_path / "certificate.json").read_bytes()).hexdigest()
+    assert digest in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_without_a_history_the_report_says_why_there_is_none(tmp_path):
+    assert certificate_of("gap certificate").report(tmp_path / "report.html").ok
+    text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+    assert "does not tell how the gap fell" in text
+
+
+def test_a_claim_that_needs_no_episode_says_so(tmp_path):
+    sure = eb.FiniteMDP(np.ones((1, 1, 1)), np.ones((1, 1)), horizon=2)
+    assert eb.identify(sure, **GOAL, successors="model").report(tmp_path / "report.html").ok
+    text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+    assert "It took no episode" in text
+    assert "Nothing does: it is 0." in text
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(-1e12, 1e12), st.sampled_from([1e-6, 1.0, 7.0, 1e5]))
+def test_rounded_bounds_stay_on_their_side(bound, spread):
+    to, dust = Rounding(spread), 1e-9 * spread
+
+    def number(text):
+        return float(text.replace("−", "-"))
+
+    assert bound - max(1.001e-3 * abs(bound), dust) <= number(to.at_least(bound)) <= bound + dust
+    assert bound - dust <= number(to.at_most(bound)) <= bound + max(1.001e-3 * abs(bound), dust)
+
+
+@given(st.floats(1e-12, 1, exclude_max=True))
+def test_the_probability_is_never_more_than_it_is(delta):
+    shown = float(probability(delta).removesuffix(" %")) / 100
+    assert 1 - 1.1 * delta - 1e-15 <= shown <= 1 - delta + 1e-15
+
+
+def test_bounds_that_say_nothing_are_not_numbers():
+    assert Rounding(1.0).at_most(math.inf) == Rounding(0.0).at_least(math.nan) == "anything"
+
+
+def empirical_law(certificate):
+    """The law of the return in the empirical model of a certificate with a known start, path by path."""
+    problem, seen = certificate.problem, certificate.transitions
+    rows = {}
+    for row, successor, times in zip(seen.rows.tolist(), seen.successors.tolist(), seen.times.tolist(), strict=True):
+        rows.setdefault(row, {})[successor] = times
+    paths = {(problem.start, 0.0): 1.0}
+    for h in range(problem.horizon):
+        after = {}
+        for (s, paid), mass in paths.items():
+            a = int(certificate.policy[h, s])
+            earned = paid + problem.factors[h] * problem.rewards[h if len(problem.rewards) > 1 else 0, s, a]
+            row = ((0 if problem.stationary else h * problem.n_states) + s) * problem.n_actions + a
+            total = sum(rows[row].values())
+            for to, times in rows[row].items():
+                after[to, earned] = after.get((to, earned), 0.0) + mass * times / total
+        paths = after
+    law = {}
+    for (_, paid), mass in paths.items():
+        law[round(paid, 9)] = law.get(round(paid, 9), 0.0) + mass
+    return law
+
+
+@pytest.mark.parametrize("kind", ["gap certificate", "pair certificate", "discounted", "hostile names"])
+def test_expected_returns_have_the_law_of_the_empirical_model(kind):
+    expected, law = expected_returns(certificate_of(kind)), empirical_law(certificate_of(kind))
+    values, times = np.unique(expected.returns.round(9), return_counts=True)
+    assert set(values.tolist()) <= set(law)
+    for value, mass in law.items():
+        share = dict(zip(values.tolist(), times / len(expected.returns), strict=True)).get(value, 0.0)
+        assert abs(share - mass) <= 5 * math.sqrt(mass * (1 - mass) / len(expected.returns)) + 1e-12
+    assert expected.cut == 0
+
+
+def test_random_rewards_are_paid_as_often_as_they_were_seen():
+    certificate = certificate_of("random rewards")
+    seen = certificate.transitions
+    won = seen.times[seen.rewards == 1].sum() / seen.times[seen.successors == certificate.problem.n_states - 1].sum()
+    returns = expected_returns(certificate).returns
+    assert set(returns.tolist()) == {0.0, 1.0}
+    assert abs(returns.mean() - won) < 0.1
+
+
+def test_there_is_no_estimate_where_most_episodes_come_to_what_is_not_known():
+    assert expected_returns(certificate_of("no episode")).cut == 1
+    assert "There is no estimate of the return" in Page(page_of("no episode")).text
+
+
+def test_what_limits_the_gap_is_what_missing_finds():
+    certificate = certificate_of("budget spent")
+    falls = {(row.step, row.state, row.action): row.fall for row in eb.missing(certificate).rows}
+    found = limits(certificate)
+    assert found
+    for row in found:
+        assert row.fall == pytest.approx(falls[row.step, row.state, row.action])
+
+
+# -- the policy --------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_the_policy_and_the_bounds_of_the_start():
+    certificate = certificate_of("gap certificate")
+    policy, to = policy_of(certificate, None, None), Rounding.of(certificate)
+    first = policy.lines[0]
+    assert (first.state, first.action.name) == ("s0", "safe")
+    assert first.lower == to.at_least(certificate.lower)
+    assert first.upper == to.at_most(certificate.upper)
+    assert policy.grid is None
+
+
+@pytest.mark.parametrize("kind", ["bernstein sharp", "value at risk"])
+def test_claims_without_bounds_of_places_say_so(kind):
+    assert not policy_of(certificate_of(kind), None, None).bounded
+    assert "The claim is about the start alone" in Page(page_of(kind)).text
+
+
+def test_a_map_is_found_in_pairs_of_numbers_and_in_known_worlds():
+    corridor = policy_of(certificate_of("random rewards"), None, ["east", "south"]).grid
+    assert [len(row) for row in corridor.rows] == [3, 3]
+    assert corridor.rows[0][0].state == "(0, 0)"
+    assert corridor.rows[0][0].lines[0].action.name in ("east", "south")
+    lake = policy_of(certificate_of("black box"), None, None)
+    assert [len(row) for row in lake.grid.rows] == [4] * 4
+    assert {action.name for action in lake.actions} <= set("←↓→↑")
+
+
+def test_a_map_can_be_given():
+    grid = policy_of(certificate_of("gap certificate"), (2, 3), None).grid
+    assert [[cell.state for cell in row] for row in grid.rows] == [["s0", "s1", "s2"], ["s3", "s4", "s5"]]
+    with pytest.raises(eb.InvalidProblemError, match="grid has 40 x 40 cells, which must be the first of"):
+        policy_of(certificate_of("gap certificate"), (40, 40), None)
+    with pytest.raises(eb.InvalidProblemError, match="actions must be 2 names, one for each action; got 3"):
+        policy_of(certificate_of("gap certificate"), None, ["a", "b", "c"])
+
+
+# -- nothing acts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_holds_all_it_needs_and_allows_nothing_else(kind):
+    text = page_of(kind)
+    page = Page(text)
+    (policy,) = (meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+    for tag, kept in (("script", page.inside["script"]), ("style", page.inside["style"])):
+        digest = base64.b64encode(hashlib.sha256("".join(kept).encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+        assert len(page.all(tag)) == 1
+    links = {value for _, attributes in page.tags for name, value in attributes.items() if name in ("href", "src")}
+    assert links == {"#policy"}
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "style"]
+    assert {url for url in re.findall(r"https?://[\w./]+", text) if "www.w3.org" not in url} == set()
+    assert len(text) < 200_000
+
+
+def test_hostile_names_are_text_and_short():
+    text = page_of("hostile names")
+    page = Page(text)
+    assert HOSTILE[0] in page.text
+    assert "{{ 7 * 7 }}" in page.text
+    assert not page.all("img")
+    assert "\u202e" not in text
+    assert "x" * 100 not in text
+    card = Page(eb.report.short(made("hostile names")) + eb.report.short(hostile_model()))
+    assert not card.all("script") + card.all("img")
+    assert HOSTILE[0] in card.text
+
+
+def test_lines_that_do_not_fit_are_counted(monkeypatch):
+    monkeypatch.setattr("entropic_bpi.show.report._policy._MOST_LINES", 2)
+    policy = policy_of(certificate_of("gap certificate"), None, None)
+    assert (len(policy.lines), policy.left_out > 0) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "start"), [(1500, None), (100_000, 0)])
+def test_a_report_about_many_states_stays_small(tmp_path, n, start):
+    stay, back = sparse.eye(n, format="csr"), sparse.csr_matrix(sparse.eye(n, format="csr")[::-1])
+    mdp = eb.FiniteMDP(
+        [stay, (stay + back) / 2],
+        np.linspace([0, 0], [1, 1], n),
+        horizon=2,
+        start=np.full(n, 1 / n) if start is None else start,
+        state_names=[f"{i}" + "<script>alert(1)</script>" * 9 for i in range(n)],
+    )
+    options = GOAL | {"eps": 1e-6, "stationary": True, "replan": 1.0, "max_episodes": 20_000}
+    options["successors"] = None if start is None else "model"
+    certificate = eb.identify(mdp, **options).certificate
+    assert certificate.report(tmp_path / "report.html").ok
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(page) < 500_000
+    assert len(Page(page).all("script")) == 1
+    assert ("more lines do not fit this page" in page) == (start is None)
+
+
+# -- certificates that do not verify -----------------------------------------------------------------------------
+
+
+def test_a_false_claim_is_red_at_the_top_and_exits_1(tmp_path):
+    path = forge(certificate_of("budget spent"), tmp_path / "forged.json", lower=1.9)
+    done = invoke("report", path, "-o", tmp_path / "report.html")
+    assert done.exit_code == 1
+    assert "NOT verified" in done.output
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert page.all("header") == [{"class": "failed"}]
+    top = page.text.index("NOT VERIFIED: do not rely on this certificate.")
+    assert top < page.text.index("The file does not support its claim")
+    assert [h2["id"] for h2 in page.all("h2")] == [
+        "check",
+        "provenance",
+    ]  # what follows from a false claim is not shown
+    assert "lower: 1.9 is claimed, but the counts imply only" in page.text
+    assert "NOT passed" in page.text
+    told = json.loads(invoke("report", path, "-o", tmp_path / "report.html", "--json").output)
+    assert told["ok"] is False
+    assert told["problems"]
+
+
+def test_a_file_that_is_no_certificate_is_red_at_the_top_and_exits_1(tmp_path):
+    for content in ("{}", "<script>alert(1)</script>", ""):
+        (tmp_path / "certificate.json").write_text(content)
+        done = invoke("report", tmp_path / "certificate.json", "-o", tmp_path / "report.html")
+        assert done.exit_code == 1, done.output
+        page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+        assert "This file is not a sound certificate." in page.text
+        assert len(page.all("script")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{tmp}/none.json", "-o", "{tmp}/r.html"], "no such file"),
+        (["{run}", "-o", "{run}/certificate.json"], "--out must be an .html file"),
+        (["{run}", "-o", "{tmp}/r.html", "--grid", "four"], "--grid must be ROWSxCOLUMNS such as 4x4"),
+        (["{run}", "-o", "{tmp}/r.html", "--actions", "a,b,c"], "actions must be 2 names"),
+        (["{run}", "-o", "{tmp}/none/r.html"], "No such file or directory"),
+    ],
+)
+def test_bad_input_is_one_line_and_exits_2(run_folder, tmp_path, words, message):
+    done = invoke("report", *(word.format(tmp=tmp_path, run=run_folder) for word in words))
+    assert done.exit_code == 2
+    assert message in done.output
+    assert done.output.count("\n") == 1
+
+
+def test_a_history_that_is_none_is_refused(run_folder, tmp_path):
+    for file in ("certificate.json", "checkpoint.bin"):
+        (tmp_path / file).write_bytes((run_folder / file).read_bytes())
+    (tmp_path / "history.csv").write_text("episodes,gap\n1,2\n")
+    done = invoke("report", tmp_path, "-o", tmp_path / "report.html")
+    assert done.exit_code == 2
+    assert "is not the history of a run" in done.output
+
+
+def test_only_results_and_certificates_have_reports(tmp_path):
+    with pytest.raises(
+        eb.InvalidProblemError, match="a report needs the result of identify, a certificate or the path"
+    ):
+        eb.report.write(3, tmp_path / "report.html")
+
+
+def test_without_the_extra_the_error_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(eb.InvalidProblemError, match=r"pip install 'entropic-bpi\[report\]'"):
+        certificate_of("gap certificate").report(tmp_path / "report.html")
+
+
+def test_the_templates_are_part_of_the_package():
+    for file in ("page.html", "page.css", "page.js", "short.html"):
+        assert resources.files("entropic_bpi.show.report").joinpath(file).is_file()
+
+
+# -- charts ------------------------------------------------------------------------------------------------------
+
+
+def test_charts_have_a_bar_for_each_return_and_the_certified_interval():
+    certificate = certificate_of("gap certificate")
+    svg, words = law_of_the_return(certificate, expected_returns(certificate))
+    tips = re.findall("<title>(.*?)</title>", svg)
+    assert len([tip for tip in tips if tip.startswith("return ")]) == len(empirical_law(certificate))
+    assert len([tip for tip in tips if tip.startswith("certified: ")]) == 1
+    assert "var(--data)" in svg
+    assert words.startswith("Estimated returns: mean ")
+
+
+# -- notebooks ---------------------------------------------------------------------------------------------------
+
+
+def test_notebooks_show_the_short_form():
+    for thing, words in [
+        (made("gap certificate"), "With probability at least 90 %, the policy below is within 0.3"),
+        (certificate_of("budget spent"), "Goal not reached"),
+        (eb.solve(bridge(), -1.0), "The best policy of a known model is worth"),
+        (eb.front(bridge(), betas=(-2.0, 2.0)), "policies are best for some β from −2 to 2."),
+        (bridge(), "from 0 to 1"),
+    ]:
+        assert words in Page(thing._repr_html_()).text
+
+
+def test_progress_in_a_notebook_is_a_bar_that_is_redrawn_in_place(monkeypatch):
+    shown = []
+    place = SimpleNamespace(update=shown.append)
+    display = SimpleNamespace(HTML=str, display=lambda html, display_id: place)
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()), display=display)
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr("entropic_bpi.runs.progress._REFRESH_SECONDS", 0.0)
+    with Progress(True, eps=0.1) as line:
+        for episodes, gap in [(0, math.inf), (1, 10.0), (100, 1.0), (10_000, 0.1)]:
+            line.update(episodes, gap, lambda: None)
+    parts = [float(re.search('<progress value="([^"]*)"', html)[1]) for html in shown]
+    assert parts == [0.0, 0.0, 0.5, 1.0, 1.0]
+    assert "10,000 episodes · gap 0.1 (goal 0.1)" in shown[-1]
