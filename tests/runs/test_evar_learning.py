@@ -3,8 +3,13 @@
 import hashlib
 import json
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import gymnasium
+import mpmath
 import numpy as np
 import pytest
 from reference import noisy
@@ -13,7 +18,7 @@ from scipy import stats
 import entropic_bpi as eb
 from entropic_bpi import plots
 from entropic_bpi.methods.kl.method import KL
-from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.problem import DECLARED_LAMS, Problem
 from tests.reference.logs import ROLES, play, table
 
 BRIDGE = eb.instances.risky_bridge(horizon=7)
@@ -204,8 +209,7 @@ def is_claim_about(claim, model):
     return claim.lower <= mine + ROUNDING and best <= claim.upper + ROUNDING and best - mine <= claim.gap + ROUNDING
 
 
-@pytest.fixture(scope="module")
-def noisy_result():
+def identified_noisy(**more):
     env = noisy.bandit()
     options = {
         "horizon": 1,
@@ -215,7 +219,12 @@ def noisy_result():
         "delta": 0.1,
         "seed": 3,
     }
-    return eb.identify(env, risk=eb.EVaR(0.4), **options)
+    return eb.identify(env, risk=eb.EVaR(0.4), **options, **more)
+
+
+@pytest.fixture(scope="module")
+def noisy_result():
+    return identified_noisy()
 
 
 def test_random_rewards_are_learned_at_lambdas_declared_before_the_run(noisy_result):
@@ -226,6 +235,37 @@ def test_random_rewards_are_learned_at_lambdas_declared_before_the_run(noisy_res
     assert any(
         f"{len(claim.problem.lams)} values of lambda declared beforehand" in words for words in claim.assumptions
     )
+
+
+def test_the_declared_lambdas_are_the_nearest_floats_and_so_the_same_on_every_processor(noisy_result):
+    """Evenly spaced in logarithm from c = log(1/α) to 600 over the spread of the return, which is 1 here."""
+    with mpmath.workdps(50):
+        least, most = -mpmath.log(0.4), mpmath.mpf(600 * (1 - 1e-12))
+        exact = [least * (most / least) ** (mpmath.mpf(i) / (DECLARED_LAMS - 1)) for i in range(DECLARED_LAMS)]
+        assert noisy_result.certificate.problem.lams == tuple(map(float, exact))
+
+
+ON_ANOTHER_PROCESSOR = """
+import sys
+from tests.runs.test_evar_learning import identified_noisy
+
+result = identified_noisy(checkpoint=sys.argv[1])
+assert result.stopped and result.episodes > 20
+result.certificate.save(sys.argv[2])
+"""
+
+
+def test_a_run_is_resumed_on_another_processor_and_its_certificate_verified_here(tmp_path):
+    """NumPy and the C library do without the instructions that they found here, and round otherwise."""
+    identified_noisy(checkpoint=tmp_path / "half.npz", max_episodes=20)
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    other = {"NPY_DISABLE_CPU_FEATURES": " ".join(found), "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA"}
+    paths = [tmp_path / "half.npz", tmp_path / "claim.json"]
+    folders = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parents[1])])}
+    command = [sys.executable, "-c", ON_ANOTHER_PROCESSOR, *map(str, paths)]
+    done = subprocess.run(command, env={**os.environ, **other, **folders}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert eb.verify(paths[1]).ok
 
 
 def test_random_rewards_are_certified_for_another_level_and_for_no_beta(noisy_result):

@@ -167,8 +167,9 @@ def identify(
 
         entropic-bpi identify model.npz --beta 2 --eps 0.1 --delta 0.1 --max-episodes 100000 --seed 1 --json
 
-    With --out the run can be interrupted at any time: the same command with --resume goes on to the same result, bit for
-    bit. It also takes a larger --max-episodes. Without --resume a folder that holds a run is left alone.
+    With --out the run can be interrupted at any time: the same command with --resume goes on to the same result, on the same
+    kind of processor bit for bit. It also takes a larger --max-episodes. Without --resume a folder that holds a run is left
+    alone.
 
     An error that the environment raises ends the run, and the episodes of that moment are lost: --accept-errors goes on, and
     the certificate says so. --preregister writes what the run will be before it begins. Publish that file at once: the

@@ -503,7 +503,7 @@ class FiniteMDP:
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 of everything that defines the model, the same for its dense and sparse forms."""
+        """SHA-256 of everything that defines the model, its numbers exactly, the same for its dense and sparse forms."""
         digest = hashlib.sha256()
         header = {
             "sizes": [self._n_states, self._n_actions, self._horizon],

@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Context, Decimal, localcontext
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -530,10 +531,17 @@ def _check_beta(beta: float, alpha: float | None) -> float:
 
 
 def _declared_lams(alpha: float, spread: float) -> tuple[float, ...]:
-    """The λ for which random rewards are learned: all that EVaR may need, so dense that cells are narrow."""
-    least, most = -math.log(alpha), LARGEST_REACH * _INSIDE
-    exponents = np.geomspace(min(least, most / 2), most, DECLARED_LAMS)
-    return tuple((exponents / spread).tolist()) if spread > 0 else (1.0,)
+    """The λ for which random rewards are learned: all that EVaR may need, so dense that cells are narrow.
+
+    They are part of checkpoints and certificates and must be the same on every processor, as decimal logarithms are.
+    """
+    if not spread > 0:
+        return (1.0,)
+    with localcontext(Context(prec=30)):
+        most = Decimal(LARGEST_REACH * _INSIDE)
+        least = min(-Decimal(alpha).ln(), most / 2)
+        step = (most / least).ln() / (DECLARED_LAMS - 1)
+        return tuple(float(least * (i * step).exp() / Decimal(spread)) for i in range(DECLARED_LAMS))
 
 
 def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:

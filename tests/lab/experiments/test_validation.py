@@ -18,6 +18,7 @@ from entropic_bpi.lab.experiments.referee import Referee
 from entropic_bpi.lab.experiments.rules import RULES
 from entropic_bpi.lab.experiments.statistics import proportion
 from entropic_bpi.lab.experiments.validation import default_cases
+from entropic_bpi.model import planning
 from entropic_bpi.runs.identification import start
 from entropic_bpi.runs.settings import Settings
 
@@ -118,6 +119,18 @@ def test_a_wrong_answer_is_possible_in_every_cell(case):
 
     for beta in case.betas:
         assert eb.solve(case.mdp, beta).value - worst_value(case.mdp, beta) > 5 * case.accuracy(beta)
+
+
+def test_the_accuracy_does_not_depend_on_digits_that_depend_on_the_processor(monkeypatch):
+    """It is part of the hash by which a run is found again, and comes from exp and log."""
+    case = Case("bridge", BRIDGE)
+    accuracies = [case.accuracy(beta) for beta in case.betas]
+    for beta, accuracy in zip(case.betas, accuracies, strict=True):
+        loss = eb.solve(BRIDGE, beta).value - planning.worst_value(BRIDGE, beta)
+        assert accuracy == pytest.approx(0.1 * loss, rel=1e-8)
+    exact = planning.worst_value
+    monkeypatch.setattr(planning, "worst_value", lambda *model: exact(*model) + 1e-15)
+    assert [case.accuracy(beta) for beta in case.betas] == accuracies
 
 
 def test_the_worst_value_is_that_of_the_worst_policy():

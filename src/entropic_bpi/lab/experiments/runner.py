@@ -1,9 +1,9 @@
 """Carrying out a sweep: one driver that records, and workers that compute.
 
 A run depends on its spec alone, so it gives the same numbers in this process, in any number of local processes or on a
-Dask cluster. The driver hands out one run at a time and records each result before it waits for the next. A run that
-raises is recorded with its error. A worker process that dies is replaced and its run tried once more; if that dies too,
-this is the run's error. Nothing else is lost.
+Dask cluster; only on another kind of processor the last digits may differ. The driver hands out one run at a time and
+records each result before it waits for the next. A run that raises is recorded with its error. A worker process that dies
+is replaced and its run tried once more; if that dies too, this is the run's error. Nothing else is lost.
 """
 
 from __future__ import annotations

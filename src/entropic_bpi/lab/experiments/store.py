@@ -1,7 +1,8 @@
 """Where results live: one DuckDB file, written by one driver, all of a run or nothing.
 
-Tables: ``runs`` has a row per run, ``curves`` what it did over time, ``timings`` how long it took. The first two hold
-nothing that depends on the machine or on the order in which runs finished, so two complete sweeps have equal tables.
+Tables: ``runs`` has a row per run, ``curves`` what it did over time, ``timings`` how long it took. The first two do not
+depend on the order in which runs finished, so two complete sweeps on processors of one kind have equal tables; on another
+kind the last digits of computed numbers may differ. Runs are known by hashes of their settings, never of their results.
 The file appears under its name only when it is a valid store. Runs are written as they are recorded; quick ones wait
 for each other and share a transaction, which takes longer than they did. Whatever kills the driver, the file opens again
 with every run that was written, and those that still waited took less than :data:`AT_RISK_SECONDS` all together.
@@ -90,7 +91,7 @@ class Outcome:
 
 @cache
 def versions() -> str:
-    """What a result may depend on besides its spec, the same on every machine with the same installation."""
+    """What a result may depend on besides its spec and the kind of processor."""
     used = {"entropic-bpi": __version__, "python": platform.python_version()}
     used |= {name: version(name) for name in ("numba", "numpy", "scipy")}
     return " ".join(f"{name}={number}" for name, number in used.items())

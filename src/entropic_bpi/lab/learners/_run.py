@@ -159,7 +159,8 @@ def run(
     delta
         Failure probability of the learner's bonus.
     seed
-        Anything that ``numpy.random.default_rng`` takes. The same seed gives the same run.
+        Anything that ``numpy.random.default_rng`` takes. The same seed gives the same run,
+        on another kind of processor up to the last digits and to ties between actions that these decide.
     scale
         Multiplies the bonus or the radius of every learner alike; 1 is the published constant.
     ties

@@ -27,7 +27,7 @@ def garnet(
     branching : int
         Number of successors, from 1 to ``n_states``.
     seed : int
-        The same seed gives the same model.
+        The same seed gives the same model; on another kind of processor a few numbers may differ in the last digit.
     stationary : bool
         If False, transitions and rewards are drawn anew at every step.
 
