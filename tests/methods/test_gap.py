@@ -4,11 +4,15 @@ import math
 
 import numpy as np
 import pytest
+from mpmath import mp, mpf
 from reference import kl as reference
 from reference.kl_attack import Shape, attack, attack_plan, draw
 
 import entropic_bpi as eb
-from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.compile.decorators import compiled
+from entropic_bpi.methods.kl.gap import same_ratio
+from entropic_bpi.methods.kl.method import CONVERGED, KL, SAME_CONVERGED
+from entropic_bpi.methods.kl.records import Box, Scratch, new_scratch
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
@@ -75,6 +79,58 @@ def test_the_better_of_two_candidates_is_claimed_with_its_own_bounds():
             offset = case.problem.horizon * case.problem.reward_range[0]
             assert claim.bounds.lower == pytest.approx(lower + offset, abs=1e-9)
     assert seen == {0, 1}
+
+
+# -- underflow -------------------------------------------------------------------------------------------------
+
+
+@compiled
+def same_of_first_row(rules, ledger, box, scratch):
+    return same_ratio(rules, ledger, 0, 0, box, 1.0, np.inf, scratch)
+
+
+def largest_share(seen: int, other: int, x: float) -> tuple[mpf, mpf]:
+    """The largest share of one of two outcomes in the ball, and what is left for the other, by bisection of the latter."""
+    p, r = mpf(seen) / (seen + other), mpf(other) / (seen + other)
+    if r == 0:
+        return mpf(1), mpf(0)
+    inside, outside = mp.log(r), mp.log(r) - x / r - 1
+    for _ in range(120):
+        middle = (inside + outside) / 2
+        divergence = r * (mp.log(r) - middle) + (p * mp.log(p / (1 - mp.exp(middle))) if seen else 0)
+        inside, outside = (middle, outside) if divergence <= x else (inside, middle)
+    return 1 - mp.exp(inside), mp.exp(inside)
+
+
+def test_same_is_not_too_small_where_weights_are_below_the_range_of_doubles():
+    """Two successors have a closed form: the one with the larger ρ gets the largest share and the larger end of its box."""
+    mdp = eb.FiniteMDP(np.full((2, 1, 2), 0.5), np.array([[0.0], [1.0]]), horizon=2)
+    problem = Problem.from_mdp(mdp, beta=-1.0, eps=0.1, delta=0.1, successors="model")
+    method, vanished, attained = KL(problem), 0, 0
+    for seed in range(400):
+        rng = np.random.default_rng([seed, 41])
+        tally, x = rng.multinomial(rng.choice([1, 2, 10, 1000]), [0.5, 0.5] if seed % 2 else [1.0, 0.0]), 3.0
+        rho = np.exp(rng.uniform(0, 600, 2) * (rng.random(2) < 0.8))
+        unit, apart, width = (mp.exp(e) for e in (-rng.uniform(0, 300), rng.uniform(-600, 600), rng.uniform(0, 9)))
+        high = [unit / mpf(rho[0]), unit * apart / mpf(rho[1])]
+        low = [high[0], high[1] / width]
+        best = int(np.argmax(rho))
+        share, rest = largest_share(*map(int, (tally[best], tally[1 - best])), x)
+        weights = share * high[best], rest * low[1 - best]
+        exact = (weights[0] * mpf(rho[best]) + weights[1] * mpf(rho[1 - best])) / sum(weights)
+        counts, seen = Counts(problem), np.flatnonzero(tally)
+        counts.add(Transitions(np.zeros_like(seen), seen, tally[seen]), int(tally.sum()))
+        converged = {"tolerance": CONVERGED, "same_tolerance": SAME_CONVERGED}
+        rules = method.rules._replace(radius=np.full(problem.n_rows, x), **converged)
+        ends = [np.array([float(weight) for weight in end] + [0.0]) for end in (low, high)]
+        box = Box(*ends, np.append(rho, 1.0), np.full(3, np.inf))
+        scratch = Scratch(*(part[0] for part in new_scratch(rules, 1, 1)))
+        excess = float(mp.log(same_of_first_row(rules, counts.ledger, box, scratch)) - mp.log(exact))
+        assert excess >= -1e-12, seed
+        vanished += ends[1][best] < 1e-308
+        attained += excess < 1e-9
+    assert vanished > 20
+    assert attained > 200
 
 
 # -- slips -----------------------------------------------------------------------------------------------------

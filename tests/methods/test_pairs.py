@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reference import kl as reference_kl
 from reference import pairs as reference
-from reference.kl_attack import Case, Shape, attack_pairs, draw
+from reference.kl_attack import Case, Shape, attack_pairs, draw, relations
 
 from entropic_bpi.methods.kl import pairs
 from entropic_bpi.methods.kl.method import CONVERGED, KL, SAME_CONVERGED
@@ -24,21 +24,6 @@ def planned(case: Case, *, converged: bool = True) -> KL:
     method.memory[:2] = np.inf  # as if pairs were never due
     method.plan(case.counts, 0)
     return method
-
-
-def relations(case: Case, method: KL, kind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """ρ (T, S), d and R (T, S, S) of a candidate, NaN where nobody can be."""
-    t, S = case.tables, case.tables.n_states
-    rho, d, r = np.full((t.steps, S), np.nan), *np.full((2, t.steps, S, S), np.nan)
-    sheets = method.frame, method.rules, case.counts.ledger, method.optimism, method.plans[kind]
-    occupied = pairs.occupied_states(*sheets)
-    for h, now in pairs.relations(*sheets, occupied):
-        states = np.flatnonzero(occupied[h])
-        places = now.position[states]
-        rho[h, states] = now.rho[states]
-        d[h][np.ix_(states, states)] = now.d[np.ix_(places, places)]
-        r[h][np.ix_(states, states)] = now.r[np.ix_(places, places)]
-    return rho, d, r
 
 
 def attacked(case: Case, method: KL, kind: int, seed: int, starts: int = 8, sweeps: int = 4) -> np.ndarray:

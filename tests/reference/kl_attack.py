@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 import entropic_bpi as eb
+from entropic_bpi.methods.kl import pairs
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
@@ -124,12 +125,17 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     return Case(problem, counts, tables, 0 if random_start else int(start))
 
 
-def draw_paid(rng: np.random.Generator, law: str) -> Case:
-    """A random case of an environment with random rewards, each known from the values that it was seen to take."""
+def draw_paid(rng: np.random.Generator, law: str, exponents: tuple[float, float] | None = None) -> Case:
+    """A random case of an environment with random rewards, each known from the values that it was seen to take.
+
+    ``exponents``: between what |β| times the range of the return is drawn; None: β is one of a few ordinary numbers.
+    """
     n, A, H = int(rng.integers(1, 4)), 2, int(rng.integers(1, 4))
     S, stationary = n + 1, bool(rng.integers(2))
     beta, delta = float(rng.choice([-1, 1]) * rng.choice(BETAS)), float(rng.choice([0.05, 0.5, 0.9]))
     low, high = sorted(rng.uniform(-1, 1.5, 2).round(2).tolist())
+    if exponents is not None:
+        beta = math.copysign(rng.uniform(*exponents), beta) / (H * (max(high, 0.0) - min(low, 0.0)))
     problem = Problem.black_box(
         n, A, horizon=H, reward_range=(low, high), beta=beta, eps=1e-300, delta=delta, stationary=stationary,
         state_names=(*map(str, range(n)), "end"), source="", reward_law=law,
@@ -476,3 +482,18 @@ def attack_pairs(t: Tables, policy, z_opt, rho, d, r, seed: int, starts: int = 8
     arrays = (t.shares, t.allowed, t.radius, t.low, t.high, np.array(t.actions), t.reachable)
     rng = np.random.default_rng(seed)
     return _attack_pairs(arrays, t.sign, policy, z_opt, rho, d, r, rng, starts, sweeps)
+
+
+def relations(case: Case, method: KL, kind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """ρ (T, S), d and R (T, S, S) of a candidate, NaN where nobody can be."""
+    t, S = case.tables, case.tables.n_states
+    rho, d, r = np.full((t.steps, S), np.nan), *np.full((2, t.steps, S, S), np.nan)
+    sheets = method.frame, method.rules, case.counts.ledger, method.optimism, method.plans[kind]
+    occupied = pairs.occupied_states(*sheets)
+    for h, now in pairs.relations(*sheets, occupied):
+        states = np.flatnonzero(occupied[h])
+        places = now.position[states]
+        rho[h, states] = now.rho[states]
+        d[h][np.ix_(states, states)] = now.d[np.ix_(places, places)]
+        r[h][np.ix_(states, states)] = now.r[np.ix_(places, places)]
+    return rho, d, r

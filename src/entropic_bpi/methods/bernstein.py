@@ -52,6 +52,8 @@ __all__ = ["Bernstein"]
 SMALL_EXPONENT = 1.0
 # Below this |β| nothing differs from β = 0, and quotients by β would leave the range of doubles.
 ZERO_BETA = 1e-200
+# Above this |β|H the rounding of exponents, in values, may exceed that of Z.
+STEEP_EXPONENT = 20.0
 # What rounding can do to G / Z.
 ROUNDING = 1e-13
 ULPS = 1e-15
@@ -143,7 +145,10 @@ def _refresh(tables: Tables, ledger: CountArrays, sheet: Sheet) -> None:
 
 @inlined
 def _moments(tables: Tables, ledger: CountArrays, sheet: Sheet, row: int, h: int) -> Moments:
-    """Of what follows a visited ``row``, at step ``h``."""
+    """Of what follows a visited ``row``, at step ``h``.
+
+    Underflow is safe: in units of the largest deviation, what vanishes is far below rounding.
+    """
     begin, end, n = ledger.begin[row], ledger.begin[row] + ledger.used[row], float(ledger.visits[row])
     optimistic = sheet.up if tables.sign > 0 else sheet.low
     up = low = width = 0.0
@@ -247,7 +252,10 @@ def _plan(frame: Frame, tables: Tables, ledger: CountArrays, sheet: Sheet) -> tu
 
 @inlined
 def _claim(tables: Tables, up: float, low: float, width: float) -> tuple[float, float, float]:
-    """Lower bound of the policy's value, upper bound of the optimal value, and the gap; -inf and inf say nothing."""
+    """Lower bound of the policy's value, upper bound of the optimal value, and the gap; -inf and inf say nothing.
+
+    Underflow is safe: Z is at least e^-600, beside which a width that vanishes is far below rounding.
+    """
     beta, strength = tables.beta, abs(tables.beta)
     if strength == 0.0:
         return up - width, up, width
@@ -339,7 +347,7 @@ class Bernstein:
         self.small = exponent < SMALL_EXPONENT
         self.unit = (abs(self.beta) or 1.0) if self.small else 1.0
         # What the recursion may have lost to rounding, in values; bounds are widened by it.
-        size = problem.steps if self.small else 1.0 / abs(self.beta)
+        size = problem.steps if self.small else 1.0 / abs(self.beta) + (exponent > STEEP_EXPONENT)
         self.pad = ULPS * ((problem.steps + 1) * size * self.scale + problem.horizon * abs(self.shift))
         self.eps -= self.pad / self.scale
         self.frame: Frame = problem.frame

@@ -150,7 +150,8 @@ def kl_extremum(
 ) -> tuple[float, float, float]:
     """The bound of :func:`kl_extreme`, the ν that gives it, and its w, which is a good ``guess`` for similar values.
 
-    ν is infinite where the bound is the mean, or where it says nothing. With ``sign`` -1 it belongs to ``-f``.
+    ν is infinite where the bound is the mean, or where it says nothing. With ``sign`` -1 it belongs to ``-f``. Underflow is
+    safe: it lowers the depths, and with them what is subtracted from the largest value.
     """  # fmt: skip
     top_value, seen_low, total, sum_of_all = -np.inf, np.inf, 0.0, 0.0
     for i in range(size):

@@ -115,7 +115,7 @@ class Tail:
         return min(node.gap, self.height(node) - self.lower)
 
     def _meeting(self, below: Node, above: Node) -> float:
-        """Where the cells of two neighbours had best meet."""
+        """Where the cells of two neighbours had best meet; the bound holds wherever they do."""
         height = self.height(above)
         upwards = min(below.gap + self._share(below), below.upper - self.lower)
         downwards = min(above.gap - height, -self.lower)

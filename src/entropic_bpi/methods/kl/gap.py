@@ -18,6 +18,9 @@ uses that successors which both share have one and the same :math:`z`, by enumer
 
 **Never a NaN.** A bound on a ratio that could not be computed is infinite: comparisons are written so that anything that is
 not a number falls there, and nothing is dropped by a ``>`` that a NaN fails.
+
+**Underflow.** Exponents are at most 600, so Z, e^{βr}, the quotients of two Z and all upper bounds of these are normal
+numbers. What can be smaller, such as Z/ρ, is rounded up in an upper bound and is 0 in a lower one.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ SAME_TOLERANCE = 1e-4
 SAME_ITERATIONS, TANGENTS = 100, 12
 # Not worth a search: this close to 1 the difference is rounding.
 NEGLIGIBLE = 1e-12
+# Weights of `same` below this may have lost digits. Above it, their products with ρ - λ, which is at least 1e-16, have not.
+SMALLEST_WEIGHT = 1e-280
 QUOTIENT_ROUNDING = 1e-15
 
 
@@ -62,14 +67,20 @@ def action_weight(frame: Frame, rules: PlanConstants, place: Place, a: int) -> f
 
 @inlined
 def ratio_of(sign: float, optimistic: float, pessimistic: float) -> float:
-    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing."""
+    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing.
+
+    Underflow is safe: Z is between 1 and e^600 (β > 0) or e^-600 and 1 (β < 0), and a denominator of 0 gives infinity.
+    """
     top, bottom = (optimistic, pessimistic) if sign > 0 else (pessimistic, optimistic)
     return top / bottom if bottom > 0.0 and top < np.inf else np.inf
 
 
 @inlined
 def slot_weight(rules: PlanConstants, ledger: CountArrays, step: int, slot: int, upper: bool) -> float:
-    """e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of what the reward may be."""
+    """e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of what the reward may be.
+
+    It does not underflow: |β| times the range of the return is at most 600.
+    """
     if ledger.low.shape[0] == 0:
         return 1.0
     t = step if ledger.low.shape[0] > 1 else 0
@@ -101,6 +112,7 @@ def _tilted_excess(
     """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere.
 
     With it how steeply it falls with λ, which is the mean of w under the q that attains it; and the solver's own w.
+    Underflow is safe: w at its larger end is so large that no product underflows, and a smaller end of 0 raises the excess.
     """
     begin, size, n = ledger.begin[row], ledger.used[row], ledger.visits[row]
     rho, high, low, f = scratch.work[2], scratch.work[3], scratch.work[4], scratch.work[5]
@@ -134,7 +146,8 @@ def same_ratio(
 ) -> float:
     """Largest average of the next ρ under weights q w, w within the box of Z times e^{βr}.
 
-    Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned.
+    Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned. Underflow is
+    safe: of a weight that is too small for doubles, the larger end is rounded up and the smaller end is 0.
     """
     begin, size = ledger.begin[row], ledger.used[row]
     largest = 1.0
@@ -154,9 +167,10 @@ def same_ratio(
         heaviest = max(heaviest, high[j])
     # Only quotients of weights matter: near 1 their products with ρ cannot overflow. A power of two rounds nothing.
     unit = math.ldexp(1.0, -math.frexp(heaviest)[1])
+    smallest = SMALLEST_WEIGHT * max(unit, 1.0)
     for j in range(size):
-        high[j] *= unit
-        low[j] *= unit
+        high[j] = smallest if high[j] * unit < smallest else high[j] * unit
+        low[j] = low[j] * unit if low[j] * unit >= smallest else 0.0
     # The excess is convex and decreasing in λ: from the left its tangent's root is on the unsafe side, by little, and beyond
     # how steep it is says how far the root can be. An end counts as safe only if its own computed value says so.
     left, right = floor, min(largest, ceiling)
@@ -277,7 +291,8 @@ def deviation_ratio(
 ) -> float:
     """dev2: the largest gain (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
 
-    Stops at ``limit``, the ratio that is known already.
+    Stops at ``limit``, the ratio that is known already. Underflow is safe: numerators are at least e^-600, and a denominator
+    of 0 gives infinity.
     """
     top, bottom, step = deviation.top, deviation.bottom, deviation.step
     above, below = scratch.work[2], scratch.work[3]

@@ -101,7 +101,10 @@ def _extend(frame: Frame, h: int, values: np.ndarray, largest: bool) -> None:
 def _claim_of(
     frame: Frame, rules: PlanConstants, optimism: Optimism, plan: Candidate, ratio: float
 ) -> tuple[float, float, float]:
-    """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards; infinite: none."""
+    """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards; infinite: none.
+
+    Underflow is safe: a Z of 0 gives no bound.
+    """
     pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
     best, worst = optimism.z[0, frame.start], plan.z[0, frame.start]
     upper = math.log(best) / rules.beta + pad if 0.0 < best < np.inf else np.inf
@@ -567,7 +570,8 @@ def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarra
 
     Whoever is somewhere after h steps has earned at least h·low and at most h·high, and what follows does not depend on it:
     from there on the return is at most R_high - h·low and at least R_low - h·high. The artificial step, at the end, is like
-    the first one.
+    the first one. Underflow is safe: a lower end of 0 says nothing, and the upper end is at least e^-600, since the declared
+    range meets that of the rewards.
     """
     after = np.append(np.arange(problem.horizon), 0)
     if problem.return_range is None:

@@ -30,6 +30,10 @@ is worth at most :math:`v\,d`, and a bound that is not contested is at most :mat
 The work grows with the square of the number of successors of the states that can be occupied at a step, under the
 candidate or a deviation that is not ruled out at once. Above ``MOST_PAIRS`` pairs of successors per plan the certificate is
 not computed: that is 200,000 pairs of states with three successors each.
+
+**Underflow.** d, R and products such as R(i, j) d(j, k) are upper bounds of quotients of two Z, so they are at least e^-600.
+What may underflow are lower bounds, for which 0 is safe, and the shares κ: the lemma holds for any that add up to 1, and
+``ROUNDING`` has room for the difference.
 """
 
 from __future__ import annotations
@@ -112,7 +116,10 @@ def _most_frequent(rows: PairRows, row: int) -> int:
 
 @inner
 def _enumerate(rows: PairRows, base: int, ref: int, d: np.ndarray, desk: PairScratch) -> int:
-    """The boxes of the base's successors relative to the reference, and which of them get corners; how many."""
+    """The boxes of the base's successors relative to the reference, and which of them get corners; how many.
+
+    Underflow is safe: only the lower end of a box can be 0.
+    """
     r, count = rows.place[base, ref], 0
     for k in range(rows.different[base]):
         p = rows.place[base, k]
@@ -129,7 +136,10 @@ def _enumerate(rows: PairRows, base: int, ref: int, d: np.ndarray, desk: PairScr
 
 @inner
 def _tilt(rows: PairRows, row: int, upper: bool, r: int, d: np.ndarray, mass: np.ndarray) -> bool:
-    """Shares of a row's successors, weighed by e^{βr} and the middle of what is known of their value, that add up to 1."""
+    """Shares of a row's successors, weighed by e^{βr} and the middle of what is known of their value, that add up to 1.
+
+    Underflow is safe: any shares would do.
+    """
     total = 0.0
     mass[: rows.different[row]] = 0.0
     for i in range(rows.used[row]):
@@ -167,7 +177,10 @@ def _couple(rows: PairRows, other: int, base: int, ref: int, d: np.ndarray, desk
 def _move(
     rows: PairRows, other: int, base: int, ref: int, table: np.ndarray, spare: float, rule: int, desk: PairScratch
 ) -> None:
-    """Value the other row's successors by moving them onto the base's: each to itself (``rule`` 0), or by the coupling."""
+    """Value the other row's successors by moving them onto the base's: each to itself (``rule`` 0), or by the coupling.
+
+    Underflow is safe: what a product loses or gains is less than a change of κ by 1e-15 would make.
+    """
     moved, positive = desk.moved[rule], rows.sign > 0
     for i in range(rows.different[other]):
         p = rows.place[other, i]
@@ -200,7 +213,10 @@ def _extreme(rows: PairRows, row: int, f: np.ndarray, sign: float, desk: PairScr
 def _corner_ratio(
     rows: PairRows, other: int, base: int, corner: int, count: int, rule: int, below: float, desk: PairScratch
 ) -> float:
-    """The ratio at one corner by one rule; ``below`` is the extreme of the base there."""
+    """The ratio at one corner by one rule; ``below`` is the extreme of the base there.
+
+    Underflow is safe: a mean that may have lost digits to it gives infinity.
+    """
     f, positive, moved = desk.f[0], rows.sign > 0, desk.moved[rule]
     for i in range(rows.used[other]):
         k = rows.number[other, i]
@@ -311,7 +327,10 @@ def _same(
     desk: PairScratch,
     scratch: Scratch,
 ) -> float:
-    """``same`` of the gap certificate, with weights in a box of values and in one relative to a frequent successor."""
+    """``same`` of the gap certificate, with weights in a box of values and in one relative to a frequent successor.
+
+    Weights relative to that may underflow, which ``same_ratio`` expects.
+    """
     row, step = deviation.top, deviation.step
     bound = same_ratio(rules, ledger, row, step, box, 1.0, plain, scratch)
     if bound <= 1.0 or ledger.visits[row] == 0:

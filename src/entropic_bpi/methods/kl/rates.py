@@ -83,7 +83,7 @@ def mixture_radius(tally: np.ndarray, possible: int, most: int = 0) -> float:
     """R_mix of the counts ``tally`` (zeros allowed) on ``possible`` values, rounded up past its own error.
 
     At most ``most`` of the possible values are declared to occur; 0: nothing is declared. With no observation the radius
-    is 0.
+    is 0. Underflow is safe: a prior whose term vanishes makes the radius larger.
     """
     k = float(possible)
     n, seen = 0.0, 0

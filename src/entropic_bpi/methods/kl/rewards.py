@@ -71,7 +71,7 @@ def _power(exponent: float, small: bool) -> float:
 def _reward_end(terms: _Terms, seen: np.ndarray, low: float, high: float, n: int, end: int, work: _Work) -> float:
     """A bound on the certainty equivalent from above (``end`` 1) or below (-1); ``work.tally`` has the tallies of ``seen``.
 
-    Anything that is not a number ends as the end of the range.
+    Anything that is not a number ends as the end of the range. Nothing underflows: no power is below e^-600.
     """
     size, beta = seen.size, terms.beta
     origin, sign = (high, float(end)) if beta > 0 else (low, -float(end))

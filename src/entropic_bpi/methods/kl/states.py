@@ -83,7 +83,7 @@ def backup(
 ) -> float:
     """Largest (``sign`` 1) or smallest (-1) mean of e^{βr} ``values`` over the ball and the rewards that are possible.
 
-    Never a NaN: what cannot be computed is infinite, on the safe side.
+    Never a NaN: what cannot be computed is infinite, on the safe side. Nothing underflows: exponents are at most 600.
     """
     row = row_of(frame, place.h, place.s, a)
     begin, size = ledger.begin[row], ledger.used[row]
