@@ -9,6 +9,7 @@ import sys
 from html.parser import HTMLParser
 from importlib import resources
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from entropic_bpi.runs.progress import Progress
 from entropic_bpi.show.report._charts import law_of_the_return
 from entropic_bpi.show.report._policy import policy_of
 from entropic_bpi.show.report._returns import expected_returns
+from entropic_bpi.show.report._svg import Axis, Drawing
 from entropic_bpi.show.report._words import Rounding, claim_of, probability
 from tests.reports import GOAL, HOSTILE, KINDS, bridge, certificate_of, forge, hostile_model, made, page_of
 
@@ -386,12 +388,6 @@ def test_only_results_and_certificates_have_reports(tmp_path):
         eb.report.write(3, tmp_path / "report.html")
 
 
-def test_without_the_extra_the_error_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(eb.InvalidProblemError, match=r"pip install 'entropic-bpi\[report\]'"):
-        certificate_of("gap certificate").report(tmp_path / "report.html")
-
-
 def test_the_templates_are_part_of_the_package():
     for file in ("page.html", "page.css", "page.js", "short.html"):
         assert resources.files("entropic_bpi.show.report").joinpath(file).is_file()
@@ -408,6 +404,29 @@ def test_charts_have_a_bar_for_each_return_and_the_certified_interval():
     assert len([tip for tip in tips if tip.startswith("certified: ")]) == 1
     assert "var(--data)" in svg
     assert words.startswith("Estimated returns: mean ")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log"),
+    [(0.0, 1.0, False), (-3.2, 17.9, False), (1e-9, 3e-9, False), (-2.4e6, 1.1e5, False)]
+    + [(1.0, 2.0, True), (7.0, 9.0, True), (3.0, 4e6, True), (1e-12, 1e12, True)],
+)
+def test_an_axis_has_two_to_six_ticks_between_its_ends_in_order(low, high, log):
+    ticks = Axis("", low, high, log).ticks()
+    assert 2 <= len(ticks) <= 6
+    assert ticks == sorted(set(ticks))
+    assert all(-1e-12 <= Axis("", low, high, log).share(tick) <= 1 + 1e-12 for tick in ticks)
+
+
+def test_a_chart_puts_values_where_its_ticks_say():
+    drawing = Drawing(Axis("n", 1.0, 100.0, log=True), Axis("y", 0.0, 10.0))
+    drawing.point(10.0, 5.0, "", "<middle>")
+    svg = drawing.svg()
+    ends = drawing.x(1.0), drawing.x(100.0)
+    assert drawing.x(10.0) == pytest.approx(sum(ends) / 2, abs=0.01)
+    assert f'cx="{drawing.x(10.0)}" cy="{drawing.y(5.0)}"' in svg
+    assert "&lt;middle&gt;" in svg
+    ElementTree.fromstring(svg)
 
 
 # -- notebooks ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from entropic_bpi.tools.text import printable
 
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "duckdb", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.
-_EXTRAS = {"gpu": "numba-cuda", "report": "vl-convert-python", "minari": "minari", "cluster": "distributed"}
+_EXTRAS = {"gpu": "numba-cuda", "minari": "minari", "cluster": "distributed"}
 _FIRST_RUN = ("identify", "risky-bridge", "--beta", "-1", "--eps", "0.2", "--delta", "0.1", "--successors", "model")
 
 

@@ -57,12 +57,10 @@ def write(
     >>> checked.ok, "With probability at least 90 %, the policy below is within 0.3 of the best possible one." in page
     (True, True)
     """
-    from entropic_bpi.show.report._charts import renderer
     from entropic_bpi.show.report._page import page_of
     from entropic_bpi.show.report._sources import material_of
 
     target = check_path("path", path)
-    renderer()  # refuse before anything long begins
     material = material_of(source)
     write_text_atomically(target, page_of(material, grid=grid, actions=actions))
     return material.verification

@@ -36,7 +36,7 @@ def templates() -> Environment:
     from jinja2 import Environment, PackageLoader
 
     environment = Environment(
-        loader=PackageLoader("entropic_bpi", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("entropic_bpi.show", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["steps"] = _steps
     return environment
