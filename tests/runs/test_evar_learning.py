@@ -6,10 +6,10 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
-import mpmath
 import numpy as np
 import pytest
 from reference import noisy
@@ -17,8 +17,9 @@ from scipy import stats
 
 import entropic_bpi as eb
 from entropic_bpi import plots
+from entropic_bpi.methods.kl.evar import EVaRKL
 from entropic_bpi.methods.kl.method import KL
-from entropic_bpi.problem.problem import DECLARED_LAMS, Problem
+from entropic_bpi.problem.problem import Problem
 from tests.reference.logs import ROLES, play, table
 
 BRIDGE = eb.instances.risky_bridge(horizon=7)
@@ -123,12 +124,14 @@ def test_an_accuracy_beyond_the_largest_exponent_is_refused_with_the_reason():
     assert eb.identify(chain, risk=eb.EVaR(0.05), eps=20.0, delta=0.1, successors="model", seed=0).stopped
 
 
-def test_returns_that_are_all_equal_are_known_at_once():
-    mdp = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.full((2, 2), -0.3), horizon=3)
-    found = identified(mdp, eps=1e-9)
-    assert found.stopped
-    assert found.certificate.lower <= 3 * -0.3 <= found.certificate.upper
-    assert eb.verify(found.certificate).ok
+@pytest.mark.parametrize("reward", [-0.3, 0.0, 1e100 / 3])
+def test_returns_that_are_all_equal_are_known_at_once(reward):
+    mdp = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.full((2, 2), reward), horizon=3)
+    found = identified(mdp, eps=1e-9 * max(1.0, reward))
+    claim = found.certificate
+    assert (found.stopped, found.episodes) == (True, 0)
+    assert claim.lower <= 3 * reward <= claim.upper <= claim.lower + 1e-14 * (1.0 + abs(3 * reward))
+    assert eb.verify(claim).ok
 
 
 @pytest.mark.parametrize("given", [{}, {"beta": 1.0, "risk": eb.EVaR(0.1)}])
@@ -235,14 +238,6 @@ def test_random_rewards_are_learned_at_lambdas_declared_before_the_run(noisy_res
     assert any(
         f"{len(claim.problem.lams)} values of lambda declared beforehand" in words for words in claim.assumptions
     )
-
-
-def test_the_declared_lambdas_are_the_nearest_floats_and_so_the_same_on_every_processor(noisy_result):
-    """Evenly spaced in logarithm from c = log(1/α) to 600 over the spread of the return, which is 1 here."""
-    with mpmath.workdps(50):
-        least, most = -mpmath.log(0.4), mpmath.mpf(600 * (1 - 1e-12))
-        exact = [least * (most / least) ** (mpmath.mpf(i) / (DECLARED_LAMS - 1)) for i in range(DECLARED_LAMS)]
-        assert noisy_result.certificate.problem.lams == tuple(map(float, exact))
 
 
 ON_ANOTHER_PROCESSOR = """
@@ -424,13 +419,58 @@ def test_a_lambda_that_was_not_declared_is_refused(noisy_result, tmp_path):
         eb.Certificate.load(tmp_path / "forged.json")
 
 
-def test_fewer_declared_lambdas_than_there_were_imply_less_than_nothing(noisy_result, tmp_path):
-    """The price of random rewards is that of all that were declared: with more of them the same claim does not follow."""
-    content = json.loads(json.dumps(noisy_result.certificate._content()))
-    content["problem"]["lams"] += [1e3 + i for i in range(20_000)]
-    content["assumptions"] = [words.replace("192 values", "20192 values") for words in content["assumptions"]]
-    check = eb.verify(forged(content, tmp_path))
-    assert any("only" in problem for problem in check.problems)
+def with_lams(claim, lams):
+    """What a forger claims who says that these λ alone were declared beforehand."""
+    problem = replace(claim.problem, lams=lams)
+    planned = np.concatenate([np.zeros((1, problem.n_states), dtype=np.int64), claim.policy])
+    own = EVaRKL(problem).bounds_of(claim.counts, planned)
+    content = json.loads(json.dumps(claim._content()))
+    content["problem"]["lams"] = list(lams)
+    content["assumptions"] = [words.replace("256 values", f"{len(lams)} values") for words in content["assumptions"]]
+    cells = [{**cell._asdict(), "until": cell.until if cell.until < math.inf else None} for cell in own.cells]
+    bounds = {"lower": own.lower, "upper": own.upper, "gap": own.gap, "reached": own.gap <= problem.eps}
+    content["claim"].update(bounds, cells=cells)
+    return content
+
+
+CHOSEN = {
+    "those that were used": lambda claim: (claim.problem.lams[0], *(cell.lam for cell in claim.cells)),
+    "all but one": lambda claim: claim.problem.lams[1:],
+    "one more": lambda claim: (*claim.problem.lams, 1.0001 * claim.problem.lams[-1]),
+    "none at its place": lambda claim: tuple(np.nextafter(claim.problem.lams, 0.0).tolist()),
+}
+
+
+@pytest.mark.parametrize("which", CHOSEN)
+def test_lambdas_that_were_chosen_for_what_was_seen_are_refused(which, noisy_result, tmp_path):
+    claim = noisy_result.certificate
+    content = with_lams(claim, CHOSEN[which](claim))
+    if which == "those that were used":
+        assert content["claim"]["gap"] < 0.99 * claim.gap
+    assert eb.verify(forged(content, tmp_path)).problems == [
+        "lams must be those that horizon and rewards fix for EVaR of random rewards, otherwise null"
+    ]
+    with pytest.raises(eb.CertificateError, match="which fix them"):
+        eb.Certificate.load(tmp_path / "forged.json")
+
+
+def test_the_declared_lambdas_depend_on_the_range_of_the_return_alone(noisy_result):
+    """Trap: a grid that depends on the level is another one for whoever certifies another level."""
+    lams = np.array(noisy_result.certificate.problem.lams)
+    assert lams == pytest.approx(600 * 2.0 ** (-np.arange(256)[::-1] / 16), rel=1e-11)
+    assert lams[-1] <= 600
+    env = noisy.bandit()
+    options = {"rewards": "random", "eps": 1.0, "delta": 0.01, "max_episodes": 1, "seed": 0}
+    long = eb.identify(env, risk=eb.EVaR(0.9), horizon=2, reward_range=(-3.0, 1.0), **options).certificate
+    assert np.array(long.problem.lams) == pytest.approx(lams / 8, rel=1e-15)
+
+
+def test_levels_close_to_1_of_random_rewards_are_refused():
+    env = noisy.bandit()
+    options = {"horizon": 1, "reward_range": (0, 1), "rewards": "random", "eps": 0.5, "delta": 0.1, "max_episodes": 5}
+    assert eb.verify(eb.identify(env, risk=eb.EVaR(0.99), **options).certificate).ok
+    with pytest.raises(eb.InvalidProblemError, match=r"alpha of at most 0\.99, got 0\.995"):
+        eb.identify(env, risk=eb.EVaR(0.995), **options)
 
 
 # -- how often it fails -------------------------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ def saved(content, folder):
     ("change", "message"),
     [
         ({"max_states": None}, "observations and actions in order"),
-        ({"max_states": 2}, "observations and actions in order"),
+        ({"max_states": 2}, "max_states is 2, but the claim is about 3 states"),
         ({"max_states": True}, "max_states must be an integer"),
         ({"state_names": ["'a'", "#1", "'b'", "end"]}, "observations and actions in order"),
         ({"state_names": ["'a'", "'b'", "#3", "end"]}, "observations and actions in order"),

@@ -309,11 +309,24 @@ def test_an_episode_outside_the_declared_returns_ends_the_run(num_envs):
         eb.identify("FrozenLake-v1", **options, return_range=(0, 0.5), max_episodes=20_000)
 
 
-def test_a_return_that_is_off_by_rounding_is_not_outside():
-    class Wages(Corridor):
-        def step(self, action):
-            return 0, 0.1, False, False, {}
+class Wages(Corridor):
+    """Pays the same at every step."""
 
+    def step(self, action):
+        return 0, 0.1, False, False, {}
+
+
+@pytest.mark.parametrize(("declared", "eps"), [((0.2, 0.2), 0.2), ((0.2, 0.2001), 0.2), ((0.0, 0.2), 1.0)])
+def test_an_episode_is_played_even_if_declarations_leave_nothing_to_learn(declared, eps):
+    options = {**PLAY, "horizon": 3, "eps": eps}
+    with pytest.raises(InvalidProblemError, match=r"earned 0\.3, outside the declared return_range"):
+        eb.identify(Wages(), **options, return_range=declared)
+    result = eb.identify(Wages(), **options, return_range=(0.3, 0.3))
+    assert (result.stopped, result.episodes) == (True, 1)
+    assert eb.verify(result.certificate).ok
+
+
+def test_a_return_that_is_off_by_rounding_is_not_outside():
     result = eb.identify(Wages(), **{**PLAY, "horizon": 3, "eps": 0.2}, return_range=(0.0, 0.3))
     assert result.episodes > 0
     assert 0.1 + 0.1 + 0.1 != 0.3

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 import pytest
+from reference.logs import ROLES, table
 from scipy.optimize import linprog
 
 import entropic_bpi as eb
@@ -374,6 +375,32 @@ def test_a_repeated_key_inside_is_refused(honest, tmp_path):
     path = saved(honest["per step"].content(), tmp_path)
     path.write_text(path.read_text().replace('"lower":', '"lower": -9.0, "lower":', 1))
     assert "the key 'lower' is there 2 times" in verify(path).problems[0]
+
+
+def test_a_log_of_two_states_is_not_a_claim_about_many(tmp_path):
+    lines = [(episode, step, step, 0, 0.5, 1, False, False) for episode in range(3) for step in range(2)]
+    log = eb.Log.read(table(lines), **ROLES, states=[0, 1], actions=[0])
+    claim = eb.certify(log, beta=-1.0, delta=0.1, horizon=2, reward_range=(0, 1), max_states=2)
+    content = claim._content()
+    assert verify(saved(content, tmp_path)).ok
+    content["problem"]["max_states"] = 100_000
+    problems = verify(saved(restated(content, tmp_path), tmp_path)).problems
+    assert problems == ["max_states is 100000, but the claim is about 2 states"]
+
+
+def test_a_return_range_without_width_certifies_nothing_before_an_episode(tmp_path):
+    """The assumptions are stated, and the claim follows from them: but nothing could contradict them."""
+    problem = played_environment(np.random.default_rng(2), stationary=True, episodes=1, return_range=(0.0, 4.0)).problem
+    content = certify(Counts(problem), beta=problem.beta)._content()
+    assert verify(saved(content, tmp_path)).ok
+    sure = dataclasses.replace(problem, return_range=(3.0, 3.0))
+    claim = KL(sure).bounds_of(Counts(sure), np.zeros((sure.steps, sure.n_states), dtype=np.int64))
+    content["problem"]["return_range"] = [3.0, 3.0]
+    content = restated(claimed(content, *claim), tmp_path)
+    assert content["claim"]["reached"]
+    assert "return_range has no width" in verify(saved(content, tmp_path)).problems[0]
+    with pytest.raises(eb.CertificateError, match="has no width"):
+        eb.Certificate.load(tmp_path / "forged.json")
 
 
 # -- forgeries of several parts at once -------------------------------------------------------------------------------

@@ -1,26 +1,44 @@
-"""Certificates of honest runs pass the verifier, over the whole range of β that the library accepts."""
+"""Certificates of honest runs pass the verifier: over the whole range of β that the library accepts, and of every kind."""
+
+from functools import cache, partial
+from itertools import count, islice
 
 import numpy as np
 import pytest
+from reference.logs import ROLES, play, table
+from reference.noisy import Noisy
 
 import entropic_bpi as eb
 
 EXPONENTS = {"any": (1e-7, 599.0), "large": (100.0, 599.0), "largest": (300.0, 599.0)}
 
 
-def honest_certificate(rng, exponents):
-    """A run of a random small model with |β| times the range of the return drawn log-uniformly; None if refused."""
+def random_model(rng):
+    """A small model with two states and actions at least, and rewards of the state and action or of the next state, too."""
     n_states, n_actions, horizon = (int(n) for n in rng.integers([2, 2, 1], [5, 4, 5]))
+    rewards = rng.random((n_states, n_actions, n_states) if rng.random() < 0.5 else (n_states, n_actions))
+    return model_with(rng, rewards if rng.random() < 0.5 else np.round(2 * rewards), horizon)
+
+
+def model_with(rng, rewards, horizon):
+    n_states, n_actions = rewards.shape[:2]
     kernel = rng.dirichlet(np.full(n_states, rng.choice([0.1, 0.5, 2.0])), size=(n_states, n_actions))
     kernel[kernel < 1e-6] = 0.0
     kernel /= kernel.sum(axis=-1, keepdims=True)
-    rewards = rng.random((n_states, n_actions, n_states) if rng.random() < 0.5 else (n_states, n_actions))
-    rewards = rewards if rng.random() < 0.5 else np.round(2 * rewards)
     if rewards.ndim == 3:
         rewards = np.repeat(rewards[None], horizon, axis=0)
     start = int(rng.integers(n_states)) if rng.random() < 0.5 else rng.dirichlet(np.ones(n_states))
-    mdp = eb.FiniteMDP(kernel, rewards, horizon=horizon, start=start)
-    spread = (mdp.reward_range[1] - mdp.reward_range[0]) * horizon
+    return eb.FiniteMDP(kernel, rewards, horizon=horizon, start=start)
+
+
+def spread_of(mdp):
+    return (mdp.reward_range[1] - mdp.reward_range[0]) * mdp.horizon
+
+
+def honest_certificate(rng, exponents):
+    """A run of a random small model with |β| times the range of the return drawn log-uniformly; None if refused."""
+    mdp = random_model(rng)
+    spread = spread_of(mdp)
     if spread == 0:
         return None
     beta = rng.choice([-1, 1]) * np.exp(rng.uniform(*np.log(exponents))) / spread
@@ -39,15 +57,15 @@ def honest_certificate(rng, exponents):
         return None
 
 
-def check_many(name, count):
+def check_many(name, many):
     exponents, checked = EXPONENTS[name], 0
-    for seed in range(count):
+    for seed in range(many):
         certificate = honest_certificate(np.random.default_rng([seed, list(EXPONENTS).index(name)]), exponents)
         if certificate is not None:
             result = eb.verify(certificate)
             assert result.ok, (seed, certificate.beta, result.problems)
             checked += 1
-    assert checked > 0.9 * count
+    assert checked > 0.9 * many
 
 
 @pytest.mark.parametrize("name", EXPONENTS)
@@ -59,3 +77,200 @@ def test_honest_certificates_verify(name):
 @pytest.mark.parametrize("name", EXPONENTS)
 def test_honest_certificates_verify_in_1e4_runs(name):
     check_many(name, 3500)
+
+
+@pytest.mark.parametrize("exponent", [15, 30, 100, 590])
+def test_bernstein_certificates_of_long_horizons_verify(exponent):
+    """The gap is the logarithm of a small difference of two large numbers."""
+    for rewards in ([0.0, 1.0], [0.5, 0.9], [0.3, 0.5]):
+        mdp = eb.FiniteMDP(np.full((2, 2, 2), 0.5), [rewards] * 2, horizon=40)
+        options = {"constants": "sharp", "stationary": True, "eps": 1e-3, "delta": 0.1, "max_episodes": 3, "seed": 0}
+        claim = eb.identify(mdp, beta=exponent / 40, method="bernstein", **options).certificate
+        assert eb.verify(claim).problems == []
+
+
+# -- of every kind: many certificates from the counts of few short runs ---------------------------------------------
+
+
+def some_rewards(rng, shape):
+    """Rewards of any size and offset; some are all equal, others a few different ones whose sums are not exact."""
+    size, offset = 10.0 ** rng.integers(-3, 5), rng.choice([0.0, 0.1, -0.3, 7.1, rng.normal()])
+    rewards = [np.zeros(shape), rng.random(shape), np.round(2 * rng.random(shape)) / 3][rng.integers(3)]
+    return size * rewards + offset
+
+
+def some_model(rng):
+    """A model that may have a single state or action."""
+    n_states, n_actions, horizon = (int(n) for n in rng.integers([1, 1, 1], [4, 4, 4]))
+    shape = (n_states, n_actions, n_states) if rng.random() < 0.3 else (n_states, n_actions)
+    return model_with(rng, some_rewards(rng, shape), horizon)
+
+
+def some_laws(rng, size, shape):
+    """Probabilities of which some are 0."""
+    laws = rng.dirichlet(np.full(size, 0.5), size=shape)
+    laws[laws < 0.2 * laws.max(axis=-1, keepdims=True)] = 0.0
+    return laws / laws.sum(axis=-1, keepdims=True)
+
+
+def some_environment(rng, law):
+    """An environment with one or two observations, whose rewards all may come with every transition."""
+    n, n_actions, n_values = (int(n) for n in rng.integers([1, 1, 1], [3, 3, 4]))
+    kernel, chances = some_laws(rng, n + 1, (n + 1, n_actions)), some_laws(rng, n_values, (n + 1, n_actions, n + 1))
+    kernel[n] = np.eye(n + 1)[n]
+    if law == "random-pair":
+        chances[:] = chances[:, :, :1]
+    elif law == "fixed":
+        chances = np.eye(n_values)[rng.integers(n_values, size=chances.shape[:3])]
+    return Noisy(kernel, some_rewards(rng, n_values), chances)
+
+
+def return_range(env, horizon):
+    """The smallest and the largest return that an episode can have."""
+    possible = (env.kernel[..., None] > 0) & (env.law > 0)
+    ends = []
+    for sign in (-1, 1):
+        best = np.zeros(env.end + 1)
+        for _ in range(horizon):
+            best = np.where(possible, sign * env.values + best[:, None], -np.inf).max(axis=(1, 2, 3))
+            best[env.end] = 0.0
+        ends.append(float(sign * best[0]))
+    return tuple(ends)
+
+
+def some_beta(rng, spread):
+    """A β of either sign, or 0; |β| times the range of the return is from 1e-9 to 590."""
+    size = np.exp(rng.uniform(*np.log([1e-9, 590.0]))) / (spread or 1.0)
+    return {"beta": float(size * rng.choice([-1, 1, 0], p=[0.45, 0.45, 0.1]))}
+
+
+def some_level(rng, spread):
+    return {"risk": eb.EVaR(float(rng.choice([1e-10, 1e-3, 0.05, 0.5, 0.99, rng.uniform(0.01, 0.99)])))}
+
+
+def some_risk(rng, spread):
+    return some_level(rng, spread) if rng.random() < 0.1 else some_beta(rng, spread)
+
+
+def some_delta(rng):
+    return float(rng.choice([0.5, 0.1, 1e-3, 1e-12, 1e-100]))
+
+
+def goal(rng, spread):
+    budget = {"max_episodes": int(rng.choice([1, 5, 30, 200])), "replan": 1.0, "seed": int(rng.integers(1000))}
+    return {"eps": float(rng.choice([1e-3, 0.3])) * (spread or 1.0), "delta": some_delta(rng), **budget}
+
+
+def and_again(rng, claim, risk_of):
+    """A certificate, and more from its counts: at other risks, with other ε and δ, of the best policy or of any."""
+    yield claim
+    for _ in range(20):
+        policy = rng.integers(claim.problem.n_actions, size=claim.policy.shape) if rng.random() < 0.5 else None
+        eps = claim.eps * 10.0 ** rng.uniform(-3, 3)
+        yield eb.certify(claim, **risk_of(), eps=eps, delta=some_delta(rng), policy=policy)
+
+
+def of_model(rng, risk_of):
+    mdp = some_model(rng)
+    spread = spread_of(mdp)
+    options = {"successors": "model" if rng.random() < 0.5 else None, "stationary": bool(rng.integers(2))}
+    if rng.random() < 0.3:
+        options["max_successors"] = mdp.n_states
+    claim = eb.identify(mdp, **some_beta(rng, spread), **options, **goal(rng, spread)).certificate
+    yield from and_again(rng, claim, lambda: risk_of(rng, spread))
+
+
+def discounted(rng):
+    mdp = model_with(rng, some_rewards(rng, rng.integers(1, 4, size=2)), 1)
+    gamma, size = float(rng.choice([0.1, 0.5, 0.8])), max(map(abs, mdp.reward_range)) or 1.0
+    longest, eps = 2 * size / (1 - gamma), size * float(rng.choice([0.1, 2.0]))
+    options = {**goal(rng, size), "eps": eps, "discount": gamma}
+    claim = eb.identify(mdp, **some_beta(rng, longest), **options).certificate
+    yield from and_again(rng, claim, lambda: some_beta(rng, longest))
+
+
+def of_bernstein(rng):
+    n_states, n_actions, horizon = (int(n) for n in rng.integers([1, 1, 1], [4, 4, 4]))
+    mdp = model_with(rng, some_rewards(rng, (n_states, n_actions)), horizon)
+    spread = spread_of(mdp)
+    for constants in ("verified", "sharp", "printed"):
+        beta = some_beta(rng, 2 * (spread + horizon))["beta"] or 1e-3 / (spread + horizon)
+        options = {"constants": constants, "stationary": bool(rng.integers(2)), **goal(rng, spread)}
+        yield eb.identify(mdp, beta=beta, method="bernstein", **options).certificate
+
+
+def of_environment(rng, law, risk_of):
+    env, horizon = some_environment(rng, law), int(rng.integers(1, 3))
+    low, high = min(env.reward_range[0], 0.0) * horizon, max(env.reward_range[1], 0.0) * horizon
+    options = {
+        "horizon": horizon,
+        "reward_range": env.reward_range,
+        "rewards": law,
+        "stationary": bool(rng.integers(2)),
+    }
+    if rng.random() < 0.5:
+        options["return_range"] = return_range(env, horizon)
+    if rng.random() < 0.3:
+        options["max_successors"] = env.end + 12
+    if rng.random() < 0.3:
+        options["max_states"] = env.end + int(rng.integers(3))
+    claim = eb.identify(env, **risk_of(high - low), **options, **goal(rng, high - low)).certificate
+    yield from and_again(rng, claim, lambda: risk_of(high - low))
+
+
+def of_log(rng):
+    mdp = model_with(rng, some_rewards(rng, rng.integers([2, 1], [4, 3])), int(rng.integers(1, 3)))
+    lines = play(mdp, int(rng.choice([1, 5, 30, 200])), rng, ends=(mdp.n_states - 1,), cut=0.1)
+    labels = {"states": list(range(mdp.n_states)), "actions": list(range(mdp.n_actions))}
+    seen = eb.Log.read(table(lines), **ROLES, **labels)
+    spread = (max(mdp.reward_range[1], 0.0) - min(mdp.reward_range[0], 0.0)) * mdp.horizon
+    options = {"horizon": mdp.horizon, "reward_range": mdp.reward_range, "stationary": bool(rng.integers(2))}
+    if rng.random() < 0.3:
+        options["max_states"] = mdp.n_states + int(rng.integers(3))
+    claim = eb.certify(seen, **some_beta(rng, spread), delta=some_delta(rng), **options)
+    yield from and_again(rng, claim, lambda: some_risk(rng, spread))
+
+
+def some_law(rng):
+    return str(rng.choice(["random", "random-pair"]))
+
+
+KINDS = {
+    "kl": lambda rng: of_model(rng, some_beta),
+    "bernstein": of_bernstein,
+    "evar": lambda rng: of_model(rng, some_level),
+    "discounted": discounted,
+    "environment": lambda rng: of_environment(rng, "fixed", partial(some_risk, rng)),
+    # Random rewards are certified for the β of the run alone.
+    "random rewards": lambda rng: of_environment(rng, some_law(rng), cache(partial(some_beta, rng))),
+    "random rewards, evar": lambda rng: of_environment(rng, some_law(rng), partial(some_level, rng)),
+    "log": of_log,
+}
+
+
+def honest_certificates(kind):
+    for seed in count():
+        try:
+            yield from ((seed, claim) for claim in KINDS[kind](np.random.default_rng([seed, *kind.encode()])))
+        except (
+            eb.InvalidProblemError
+        ) as refusal:  # an ε, or rewards of next states that cannot follow, need larger exponents
+            if not any(reason in str(refusal) for reason in ("cannot be certified", "exceeds 600")):
+                raise
+
+
+def refused(kind, many):
+    """What the verifier says against honest certificates of one kind, by seed."""
+    found = islice(honest_certificates(kind), many)
+    return [(seed, problems) for seed, claim in found if (problems := eb.verify(claim).problems)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_honest_certificate_is_refused(kind):
+    assert refused(kind, 150) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_none_of_1e4_honest_certificates_is_refused(kind):
+    assert refused(kind, 10_000) == []

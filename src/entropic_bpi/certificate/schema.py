@@ -16,6 +16,7 @@ import numpy as np
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Problem
 from entropic_bpi.problem.reward_counts import CELLS, cell_edges
+from entropic_bpi.tools.checks import LARGEST_COUNT, LARGEST_REAL
 from entropic_bpi.types import Cell, Transitions
 
 __all__ = [
@@ -33,8 +34,6 @@ __all__ = [
     "text",
 ]
 
-LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
-LARGEST_REAL = 1e300
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
 
 
@@ -78,7 +77,7 @@ def object_with(name: str, value: Any, *keys: str) -> dict[str, Any]:
     return value
 
 
-def integer(name: str, value: Any, least: int, most: int = LARGEST_INTEGER) -> int:
+def integer(name: str, value: Any, least: int, most: int = LARGEST_COUNT) -> int:
     if type(value) is not int or not least <= value <= most:
         raise CertificateError(f"{name} must be an integer from {least} to {most}, got {value!r:.80}")
     return value
@@ -124,7 +123,7 @@ def array(name: str, value: Any, shape: tuple[int | None, ...], kind: type[int] 
             if not isinstance(item, list) or len(item) != length:
                 raise CertificateError(f"{name} must have shape {(*lengths,)}, got {value!r:.80}")
         items = [number for item in items for number in item]
-    most = LARGEST_INTEGER if kind is int else LARGEST_REAL
+    most = LARGEST_COUNT if kind is int else LARGEST_REAL
     for number in items:
         if type(number) is not kind and not (kind is float and type(number) is int):
             raise CertificateError(f"{name} must hold numbers of type {kind.__name__}, got {number!r:.80}")
@@ -169,10 +168,8 @@ def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
     """Whether the cells of an entropic value at risk are in order, and their λ were declared where that is needed."""
     if (problem.alpha is None) != (cells is None):
         raise CertificateError("claim.cells belong to the entropic value at risk, and it needs them")
-    if (problem.lams is None) == (problem.alpha is not None and problem.random_rewards):
-        raise CertificateError("lams belong to the entropic value at risk of random rewards, and it needs them")
-    if problem.lams is not None and not all(lam > 0 for lam in problem.lams):
-        raise CertificateError("lams must be positive")
+    if problem.lams != (problem.declared_lams if problem.alpha is not None and problem.random_rewards else None):
+        raise CertificateError("lams belong to the entropic value at risk of random rewards, which fix them")
     if cells is None:
         return
     begin = 0.0
@@ -192,9 +189,9 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int)
     entries, learned = len(rows), problem.black_box_rewards
     _check_indices("counts.rows", rows, entries, 0, problem.n_rows - 1)
     _check_indices("counts.successors", successors, entries, 0, problem.n_states - 1)
-    _check_indices("counts.times", times, entries, 1, LARGEST_INTEGER)
-    if episodes < 0 or times.sum(dtype=float) > LARGEST_INTEGER:
-        raise CertificateError(f"counts must be of 0 to {LARGEST_INTEGER} episodes and steps")
+    _check_indices("counts.times", times, entries, 1, LARGEST_COUNT)
+    if episodes < 0 or times.sum(dtype=float) > LARGEST_COUNT:
+        raise CertificateError(f"counts must be of 0 to {LARGEST_COUNT} episodes and steps")
     for name, column in (("rewards", rewards), ("upper", upper)):
         if len(column) != (entries if learned else 0):
             raise CertificateError(
@@ -209,6 +206,10 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int)
         _check_widths(problem, rewards, upper)
     if problem.return_range is not None and episodes:
         _check_returns(problem, transitions, episodes)
+    elif problem.return_range is not None and problem.return_range[1] - problem.return_range[0] <= problem.return_room:
+        raise CertificateError(
+            f"return_range = {problem.return_range} has no width, and no episode could contradict it"
+        )
 
 
 def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> None:

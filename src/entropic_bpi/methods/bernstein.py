@@ -57,6 +57,9 @@ STEEP_EXPONENT = 20.0
 # What rounding can do to G / Z.
 ROUNDING = 1e-13
 ULPS = 1e-15
+# The same where it is more: for each step, for the largest x times each step (x is large after few visits, and multiplies
+# differences of almost equal Z), and for |β|H. Intervals of the verifier differ from G / Z by up to half of it.
+ROUNDING_PER_STEP, ROUNDING_PER_RATE, ROUNDING_PER_EXPONENT = 4e-14, 2e-14, 1.6e-14
 
 
 class Tables(NamedTuple):
@@ -245,13 +248,17 @@ def _plan(frame: Frame, tables: Tables, ledger: CountArrays, sheet: Sheet) -> tu
                     moved_here |= _bit(s)
                     sheet.up[h, s], sheet.low[h, s], sheet.width[h, s] = up, low, width
         moved = moved_here
+    largest_rate = 0.0
     for row in range(ledger.visits.size):
         sheet.planned[row] = ledger.visits[row]
-    return _claim(tables, sheet.up[0, frame.start], sheet.low[0, frame.start], sheet.width[0, frame.start])
+        largest_rate = max(largest_rate, tables.rate[row])
+    per_step = ROUNDING_PER_STEP + ROUNDING_PER_RATE * largest_rate + ROUNDING_PER_EXPONENT * abs(tables.beta)
+    rounding = max(ROUNDING, frame.steps * per_step)
+    return _claim(tables, sheet.up[0, frame.start], sheet.low[0, frame.start], sheet.width[0, frame.start], rounding)
 
 
 @inlined
-def _claim(tables: Tables, up: float, low: float, width: float) -> tuple[float, float, float]:
+def _claim(tables: Tables, up: float, low: float, width: float, rounding: float) -> tuple[float, float, float]:
     """Lower bound of the policy's value, upper bound of the optimal value, and the gap; -inf and inf say nothing.
 
     Underflow is safe: Z is at least e^-600, beside which a width that vanishes is far below rounding.
@@ -272,7 +279,7 @@ def _claim(tables: Tables, up: float, low: float, width: float) -> tuple[float, 
         return lower, value, value - lower
     # Near 1 the complement of g has lost its digits.
     if g > 0.5:
-        g += ROUNDING
+        g += rounding
     gap = -math.log1p(-g) / strength if g < 1.0 else np.inf
     return value - gap if beta > 0 else lower, value, gap
 

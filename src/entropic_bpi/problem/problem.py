@@ -8,10 +8,8 @@ state, one action and reward 0, whose row is the last one and is never pooled.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal, localcontext
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,7 +19,14 @@ from entropic_bpi.compile.decorators import inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.tools.checks import LARGEST_REACH, check_finite, check_memory, check_positive, check_probability
+from entropic_bpi.tools.checks import (
+    LARGEST_REACH,
+    LARGEST_REAL,
+    check_finite,
+    check_memory,
+    check_positive,
+    check_probability,
+)
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Goal
 
@@ -40,10 +45,10 @@ REWARD_LAWS = ("fixed", "random", "random-pair")
 SAME_REWARD = 1e-9
 # By how much of its spread a return may miss its declared range and be called rounded.
 RETURN_ROOM = 1e-9
-_LARGEST_RETURN = 1e307
-# At how many λ random rewards are learned for the entropic value at risk, and what of the largest exponent is used.
-DECLARED_LAMS = 192
-_INSIDE = 1 - 1e-12
+# Squares of returns and of ranges of rewards are doubles; the verifier has the same limits.
+LARGEST_RETURN, SMALLEST_RANGE = 1e150, 1e-150
+# At how many λ random rewards are learned for the entropic value at risk.
+_DECLARED_LAMS = 256
 # Random rewards are counted in cells of their range, which doubles must be able to tell apart.
 _NARROWEST_RANGE = 1e-9
 
@@ -247,11 +252,30 @@ class Problem:
         return (high - low) * self.duration
 
     @property
+    def return_room(self) -> float:
+        """By how much a return may miss its declared range, for the rounding of sums of rewards."""
+        return RETURN_ROOM * self.return_spread
+
+    @property
     def widened_return_range(self) -> tuple[float, float]:
-        """The declared range of the return with room for the rounding of sums of rewards."""
+        """The declared range of the return, widened by :attr:`return_room`."""
         assert self.return_range is not None
-        room = RETURN_ROOM * self.return_spread
-        return self.return_range[0] - room, self.return_range[1] + room
+        return self.return_range[0] - self.return_room, self.return_range[1] + self.return_room
+
+    @property
+    def declared_lams(self) -> tuple[float, ...]:
+        """The λ at which random rewards are learned, for every level of the entropic value at risk.
+
+        They depend on what is declared alone, so that none can be chosen for what was seen: from the largest possible one
+        each is 2^(1/16) times smaller. All operations are rounded alike on every machine.
+        """
+        if self.return_spread == 0:
+            return (1.0,)
+        root = math.sqrt(math.sqrt(math.sqrt(math.sqrt(2.0))))
+        lams = [LARGEST_REACH * (1 - 1e-12) / self.return_spread]
+        for _ in range(_DECLARED_LAMS - 1):
+            lams.append(lams[-1] / root)
+        return tuple(reversed(lams))
 
     @cached_property
     def most(self) -> np.ndarray:
@@ -301,10 +325,15 @@ class Problem:
         offset = 0 if self.stationary else (h - self.artificial) * pairs
         return (offset + states[:, None] * self.n_actions + np.arange(self.n_actions)).ravel()
 
-    def _check_range(self) -> None:
-        """Rewards are divided by how far they are apart, and added up over the horizon."""
+    def check_limits(self) -> None:
+        """Refuse numbers that a certificate cannot state, and rewards whose differences or sums leave doubles."""
+        returns = () if self.return_range is None else self.return_range
+        limits = [("beta", self.beta, LARGEST_REAL), ("eps", self.eps, LARGEST_REAL)]
+        for name, number, largest in limits + [("return_range", end, LARGEST_RETURN) for end in returns]:
+            if abs(number) > largest:
+                raise InvalidProblemError(f"{name} must be at most {largest:g} in size, got {number:g}")
         low, high = self.reward_range
-        if 0 < high - low < sys.float_info.min or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
+        if 0 < high - low < SMALLEST_RANGE or not max(-low, high) * self.horizon <= LARGEST_RETURN:
             raise InvalidProblemError(
                 f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles: use other units"
             )
@@ -470,11 +499,11 @@ class Problem:
             alpha=alpha,
         )
         if alpha is not None and problem.random_rewards:
-            problem = replace(problem, lams=_declared_lams(alpha, problem.return_spread))
+            problem = replace(problem, lams=problem.declared_lams)
         assert problem.reward_range[0] == low
         assert problem.reward_range[1] in (high, reward_range[1])
-        problem._check_range()
         problem.check_discount()
+        problem.check_limits()
         return problem
 
     @classmethod
@@ -520,28 +549,14 @@ class Problem:
             discount=discount,
             alpha=alpha,
         )
-        problem._check_range()
         problem.check_discount()
+        problem.check_limits()
         return problem
 
 
 def _check_beta(beta: float, alpha: float | None) -> float:
     """The risk parameter, of which there is none where ``alpha`` is the level of the entropic value at risk."""
     return check_finite("beta", beta) if alpha is None else math.nan
-
-
-def _declared_lams(alpha: float, spread: float) -> tuple[float, ...]:
-    """The λ for which random rewards are learned: all that EVaR may need, so dense that cells are narrow.
-
-    They are part of checkpoints and certificates and must be the same on every processor, as decimal logarithms are.
-    """
-    if not spread > 0:
-        return (1.0,)
-    with localcontext(Context(prec=30)):
-        most = Decimal(LARGEST_REACH * _INSIDE)
-        least = min(-Decimal(alpha).ln(), most / 2)
-        step = (most / least).ln() / (DECLARED_LAMS - 1)
-        return tuple(float(least * (i * step).exp() / Decimal(spread)) for i in range(DECLARED_LAMS))
 
 
 def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:

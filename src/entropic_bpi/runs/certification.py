@@ -238,6 +238,7 @@ def _collected(
         eps=problem.eps if eps is None else check_positive("eps", eps),
         delta=problem.delta if delta is None else check_probability("delta", delta),
     )
+    problem.check_limits()
     return _Evidence(problem, transitions, episodes, provenance, problem.state_names, problem.action_names)
 
 

@@ -135,7 +135,7 @@ def identify(
         level, with bounds at λ that are declared before the first episode.
     return_range : (float, float), optional
         Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
-        narrower than what the rewards allow. An episode outside ends the run with an error.
+        narrower than what the rewards allow. An episode outside ends the run with an error; at least one is played.
     discount : float, optional
         γ between 0 and 1: the return is discounted by γ a step and never ends, and so is the claim: what comes after the
         horizon is part of the bounds (:mod:`entropic_bpi.model.discounting`). Unless given, the horizon is the smallest

@@ -152,7 +152,9 @@ class Loop:
             self._examine(plan.bounds)
             self._note(plan)
             observe(plan)
-            if plan.bounds.reached(self.problem.goal) or self._left() <= 0 or self._late():
+            # What is declared about an environment must have had a chance to be contradicted.
+            seen = self.counts.episodes > 0 or not self.problem.black_box_rewards
+            if seen and (plan.bounds.reached(self.problem.goal) or self._left() <= 0 or self._late()):
                 return
             began, before = run_clock(), self.counts.episodes
             self._play(plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from entropic_bpi import methods
@@ -13,6 +14,7 @@ from entropic_bpi.model.evar import EVaR
 from entropic_bpi.problem.problem import REWARD_LAWS
 from entropic_bpi.sources.log import Log
 from entropic_bpi.tools.checks import (
+    LARGEST_COUNT,
     check_choice,
     check_device,
     check_finite,
@@ -83,7 +85,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "method": check_method,
     "stationary": check_flag,
     "replan": check_replan,
-    "max_successors": check_integer,
+    "max_successors": partial(check_integer, at_most=LARGEST_COUNT),
     "reward_range": check_range,
     "return_range": check_range,
     "discount": check_probability,

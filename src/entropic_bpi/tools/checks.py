@@ -36,6 +36,9 @@ __all__ = [
 _LARGEST_INTEGER = 2**63 - 1
 _LARGEST_EXPONENT = 1e300
 LARGEST_REACH = 600.0
+# What a certificate can state, and the verifier, which has limits of its own, accepts.
+LARGEST_REAL = 1e300
+LARGEST_COUNT = 2**53  # beyond, integers are not exact as floats
 
 
 def check_finite(name: str, value: Any) -> float:

@@ -122,6 +122,8 @@ class Claim(Problem):
             self._check_seen(row)
         if self.return_range is not None and self.episodes:
             self._check_returns(*self.return_range)
+        elif self.return_range is not None and self.return_range[1] - self.return_range[0] <= self.return_room:
+            raise Rejected("return_range has no width, and no episode was played that could contradict it")
 
     def _check_returns(self, least: float, most: float) -> None:
         """Whether the rewards seen can be those of episodes whose returns lie in the declared range."""

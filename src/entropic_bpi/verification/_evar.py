@@ -3,7 +3,7 @@ r"""Entropic value at risk: from the bounds of the KL method at several λ to th
 Returns are counted from the smallest one that is possible, so that they lie between 0 and R; c = log(1/α). For every policy,
 λV_{-λ} grows and V_{-λ} falls with λ, and so do those of the best policy. EVaR is the supremum of V_{-λ} - c/λ, which is at
 most 0 up to λ = c/R. The cells of the claim cover the rest. In a cell from b to b', with the bounds u of V*, l of the
-policy's value and g of the gap at its λ, what any policy attains is at most
+policy's value and g of the gap at its λ, 0 ≤ l and u ≤ R, what any policy attains is at most
 
 - (λ/b)·max(u - c/λ, 0) up to λ, which is at most g + (λ/b - 1)·max(u - c/λ, 0) above what this policy attains;
 - u - c/b' from λ on, which is at most g + c/λ - c/b' above it.
@@ -39,11 +39,12 @@ def evar_bounds(claim: Claim) -> Bounds:
     assert claim.cells is not None
     c = -Interval.of(claim.alpha).log()
     least, most = _return_range(claim)
-    known = [_at(claim, cell, c, least) for cell in claim.cells]
+    spread = Interval.of(max(most - least, Fraction(0)))
+    known = [_at(claim, cell, c, least, spread.high) for cell in claim.cells]
     lower = max(0.0, *(down(k.lower - k.share.high) for k in known))
     begin = known[0].cell.lam
-    if most > least:
-        begin = min(begin, (c / Interval.of(most - least)).low)
+    if spread.low > 0.0:
+        begin = min(begin, (c / spread).low)
     attained, gaps = [0.0], [0.0]
     for k in known:
         for best, loss in (_up_to(k, begin), _from(k, c)):
@@ -57,10 +58,10 @@ def evar_bounds(claim: Claim) -> Bounds:
     )
 
 
-def _at(claim: Claim, cell: Cell, c: Interval, least: Fraction) -> _Known:
+def _at(claim: Claim, cell: Cell, c: Interval, least: Fraction, spread: float) -> _Known:
     lower, upper, gap = bounds_at(claim, -cell.lam, cell.test)
     from_least = [Interval.of(Fraction(bound) - least) for bound in (lower, upper)]
-    return _Known(cell, from_least[0].low, from_least[1].high, gap, c / cell.lam)
+    return _Known(cell, max(0.0, from_least[0].low), min(from_least[1].high, spread), gap, c / cell.lam)
 
 
 def _up_to(k: _Known, begin: float) -> tuple[float, float]:

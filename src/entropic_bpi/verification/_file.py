@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 _FORMAT, _VERSION = "entropic-bpi certificate", 3
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
+_LARGEST_NUMBER = 1e300
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
 
 _KEYS = {
@@ -110,7 +111,7 @@ def an_integer(name: str, value: Any, least: int, most: int = _LARGEST_INTEGER) 
 
 
 def a_number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 1e300:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST_NUMBER:
         raise Rejected(f"{name} must be a finite number, got {value!r:.80}")
     return float(value)
 

@@ -48,9 +48,9 @@ class Interval:
     def of(cls, x: Interval | Fraction | float) -> Interval:
         if isinstance(x, Interval):
             return x
+        # A fraction lies between the float nearest to it and a neighbour of that one: nothing wider is needed.
         nearest = float(x)
-        exact = not isinstance(x, Fraction) or x == nearest
-        return cls(nearest, nearest) if exact else cls(down(nearest), up(nearest))
+        return cls(down(nearest) if nearest > x else nearest, up(nearest) if nearest < x else nearest)
 
     def __add__(self, other: Interval | float) -> Interval:
         other = Interval.of(other)

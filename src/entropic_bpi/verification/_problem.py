@@ -9,9 +9,14 @@ from typing import Any
 
 from entropic_bpi.verification._discount import Discount
 from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
+from entropic_bpi.verification._intervals import LARGEST_EXPONENT
 
 # A step of a black box may end with up to 8 different rewards and lead back to the same state with up to 2.
 END_REWARDS, STAY_REWARDS = 8, 2
+# At how many λ random rewards are learned for the entropic value at risk.
+_DECLARED_LAMS = 256
+# What returns are at most, and rewards that differ differ by at least, so that squares of them are doubles.
+_LARGEST_RETURN, _SMALLEST_RANGE = 1e150, 1e-150
 
 
 class Problem:
@@ -56,6 +61,9 @@ class Problem:
                 for step in steps
             ]
         self._read_slots(an_object("slots", given["slots"]))
+        low, high = self.reward_range
+        if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
+            raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")
         self.discount = None if given["discount"] is None else Discount(given["discount"], self.horizon)
         if self.discount is not None and len(self.rewards or self.slot_low) > 1:
             raise Rejected("discounted rewards must be the same at every step")
@@ -64,13 +72,13 @@ class Problem:
         self.return_range: tuple[float, float] | None = None
         if returns is not None:
             least, largest = (a_number("return_range", end) for end in a_list("return_range", returns, 2))
-            if not (self.black_box and least <= largest):
+            if not (self.black_box and -_LARGEST_RETURN <= least <= largest <= _LARGEST_RETURN):
                 raise Rejected(f"return_range must be a range, and of an environment, got {returns}")
             self.return_range = least, largest
         if self.discount is not None and (self.alpha or self.return_range or self.random_rewards):
             raise Rejected("discount does not go together with EVaR, a range of returns or random rewards")
-        if (self.lams is not None) != (self.alpha is not None and self.random_rewards):
-            raise Rejected("lams are declared for the entropic value at risk of random rewards, and for nothing else")
+        if self.lams != (self._declared_lams() if self.alpha is not None and self.random_rewards else None):
+            raise Rejected("lams must be those that horizon and rewards fix for EVaR of random rewards, otherwise null")
 
     def _read_risk(self, given: dict[str, Any]) -> None:
         """The risk parameter β, or the level α of the entropic value at risk, and the λ that were declared for it."""
@@ -83,8 +91,22 @@ class Problem:
         else:
             self.beta = math.nan
         self.lams = None if lams is None else [a_number("lams", lam) for lam in a_list("lams", lams)]
-        if self.lams is not None and not all(lam > 0 for lam in self.lams):
-            raise Rejected("lams must be positive")
+
+    def _declared_lams(self) -> list[float]:
+        """The λ that anybody must use who learns random rewards for EVaR, so that none was chosen for what was seen.
+
+        From where λ times the range of the return is just below the largest exponent, each is 2^(1/16) times smaller. They
+        are made of operations that every machine rounds alike, and compared exactly.
+        """
+        low, high = self.reward_range
+        if low == high:
+            return [1.0]
+        lams, root = [LARGEST_EXPONENT * (1.0 - 1e-12) / ((high - low) * self.horizon)], 2.0
+        for _ in range(4):
+            root = math.sqrt(root)
+        while len(lams) < _DECLARED_LAMS:
+            lams.append(lams[-1] / root)
+        return lams[::-1]
 
     def _one_or_all(self, name: str, steps: list[Any]) -> None:
         if len(steps) not in (1, self.horizon):
@@ -217,7 +239,7 @@ class Problem:
     def return_room(self) -> float:
         """What a return may miss its declared range by, for the rounding of sums."""
         low, high = self.reward_range
-        return 1e-9 * self.horizon * (high - low)
+        return 1e-9 * ((high - low) * self.horizon)
 
 
 def _different_names(name: str, value: Any, length: int) -> list[str]:

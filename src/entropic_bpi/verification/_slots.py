@@ -51,6 +51,8 @@ def _check_black_box(problem: Problem) -> None:
     end, (low, high) = problem.n_states - 1, problem.declared_range
     if not low <= high:
         raise Rejected(f"rewards must lie in a range, got {low} to {high}")
+    if problem.max_states not in (None, end):
+        raise Rejected(f"max_states is {problem.max_states}, but the claim is about {end} states")
     nothing, declared = min(low, 0.0), problem.successors != "unknown"
     rows, behind = [], 3
     for row in range(end * problem.n_actions):
@@ -75,10 +77,7 @@ def _check_black_box(problem: Problem) -> None:
 def check_names(problem: Problem) -> None:
     """Whether the states and actions of an environment are named after its observations and actions."""
     *observations, last = problem.state_names
-    if problem.max_states is None:
-        named = _in_order(observations)
-    else:
-        named = problem.max_states == problem.n_states - 1 and _found_in_order(observations)
+    named = _in_order(observations) if problem.max_states is None else _found_in_order(observations)
     if last != "end" or not named or not _in_order(problem.action_names):
         raise Rejected("state_names and action_names of an environment must be its observations and actions in order")
 

@@ -174,6 +174,10 @@ class EVaRKL:
         problem.check_discount()
         self.problem, self.sampling, self.seed = problem, sampling, seed
         self.alpha, self.c = problem.alpha, -math.log(problem.alpha)
+        if problem.lams is not None and self.c < problem.lams[0] * problem.return_spread:
+            raise InvalidProblemError(
+                f"EVaR of random rewards needs alpha of at most 0.99, got {self.alpha:g}: use beta=0, the expectation"
+            )
         self.lowest, self.spread = _range_of(problem)
         self.planners: dict[float, KL] = {}
         self.kept = max(2, _KEPT // (8 * problem.steps * problem.n_states * (problem.n_actions + _COLUMNS)))
@@ -196,8 +200,9 @@ class EVaRKL:
     def _limits(self) -> tuple[float, float]:
         """The smallest and the largest λ that are needed, or can be had."""
         spread = self.problem.return_spread
-        if spread == 0:
-            return 1.0, 1.0
+        if spread == 0:  # all returns are equal, and their values at every λ; at c/R no part of the cell is below it
+            only = self.c / self.spread if self.spread > 0 else 1.0
+            return only, only
         longest = LARGEST_REACH / spread * _INSIDE
         return min(self.c / self.spread, longest / FARTHER), longest
 
@@ -433,8 +438,8 @@ def _range_of(problem: Problem) -> tuple[float, float]:
     """The smallest return that is possible, and how far the largest is from it; both on the safe side."""
     low, high = (Fraction(reward) * problem.horizon for reward in problem.reward_range)
     if problem.return_range is not None:
-        least, most = map(Fraction, problem.widened_return_range)
-        low, high = max(low, least), min(high, most)
+        (least, most), room = map(Fraction, problem.return_range), Fraction(problem.return_room)
+        low, high = max(low, least - room), min(high, most + room)
     lowest, spread = float(low), float(high - low)
     lowest = lowest if Fraction(lowest) <= low else math.nextafter(lowest, -math.inf)
     return lowest, max(0.0, spread) * (1 + 2 * ULPS) + 2 * ULPS * abs(lowest)
