@@ -92,7 +92,8 @@ def identify(
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
     risk : EVaR, instead of ``beta``
-        Find the policy with the largest entropic value at risk of a level: ``EVaR(0.05)`` is about the worst return in 20.
+        Find the policy with the largest entropic value at risk of a level: ``EVaR(0.05)`` is a lower bound on the mean of
+        the worst 5 % of the returns (CVaR) and not that mean; a policy with the largest EVaR need not have the largest CVaR.
         Needs ``method="kl"``. See :mod:`entropic_bpi.methods.evar`.
     eps, delta : float
         Accuracy, in the reward's own units, and the probability with which the claim may fail.
@@ -191,7 +192,7 @@ def identify(
     >>> bool(true_gap <= result.certificate.gap)
     True
 
-    The worst cases instead of a β:
+    The entropic value at risk instead of a β:
 
     >>> result = eb.identify(bridge, risk=eb.EVaR(0.1), eps=0.2, delta=0.1, successors="model", seed=1)
     >>> print(result.certificate.statement)  # doctest: +ELLIPSIS

@@ -160,7 +160,8 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     axes.imshow(shown, cmap="Blues", alpha=0.5)
     axes.set(xticks=[], yticks=[])
     axes.set_title(
-        f"Policy, and bounds of its and the best value (units of reward), β = {problem.beta:.4g}, "
+        "Policy, and bounds of its and the best value (units of reward), at the first step in each cell, "
+        f"β = {problem.beta:.4g}, "
         f"all with probability ≥ {certainty(certificate.delta)}",
         fontsize=6.5,
         wrap=True,

@@ -203,7 +203,9 @@ def _show_solution(
         facts.add_row("return", f"mean {law.mean:.6g}, std {law.variance**0.5:.6g}; quantiles {quantiles}")
         if evar is not None:
             facts.add_row(
-                "worst cases", f"CVaR {law.cvar(evar):.6g}, quantile {law.quantile(evar):.6g}, each at {evar:g}"
+                "worst cases",
+                f"CVaR {law.cvar(evar):.6g}, quantile {law.quantile(evar):.6g}, each at {evar:g}; another policy may have a "
+                "better CVaR",
             )
         if len(law.support) <= _SHOWN_ATOMS:
             atoms = zip(law.support, law.probabilities, strict=True)

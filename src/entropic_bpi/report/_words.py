@@ -105,9 +105,10 @@ def risk_of(certificate: Certificate) -> Risk:
     """How the certificate judges uncertain returns."""
     beta, alpha = certificate.beta, certificate.alpha
     if alpha is not None:
-        worst = f"the worst {100 * alpha:g} % of its episodes"
         return Risk(
-            f"entropic value at risk, α = {alpha:g}", f"its entropic value at risk: a cautious measure of {worst}"
+            f"entropic value at risk, α = {alpha:g}",
+            f"its entropic value at risk (EVaR): a lower bound on the mean return of the worst {100 * alpha:g} % of its "
+            "episodes (CVaR). It is not that mean, and a policy with the best EVaR need not have the best CVaR",
         )
     if beta == 0:
         return Risk("mean return (β = 0)", "the mean of its return")
