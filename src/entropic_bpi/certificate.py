@@ -31,6 +31,7 @@ from entropic_bpi._version import __version__
 from entropic_bpi.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.counts import Counts
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
+from entropic_bpi.log import labels_behind, names_for
 from entropic_bpi.mdp import FiniteMDP, check_model
 from entropic_bpi.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
 from entropic_bpi.sampling.spaces import label
@@ -224,7 +225,7 @@ class Certificate:
         """What the policy does on an observation: the action, as the environment's ``step`` takes it.
 
         Arrays of integers are given as tuples. Of a model, ``observation`` is a state's number or name, and the action is
-        a number.
+        a number. Of a log, both are labels; those of actions that are neither numbers nor made of them are given as text.
 
         Raises
         ------
@@ -244,6 +245,8 @@ class Certificate:
         action = int(self.policy[step, self._state_of(observation)])
         if not self.problem.black_box_rewards:
             return action
+        if self._of_a_log:
+            return self._logged_actions[action]
         name = self.problem.action_names[action]
         try:
             return ast.literal_eval(name)
@@ -282,9 +285,21 @@ class Certificate:
     def _numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.problem.state_names)}
 
+    @cached_property
+    def _logged_actions(self) -> list[Any]:
+        return labels_behind(self.problem.action_names)
+
+    @property
+    def _of_a_log(self) -> bool:
+        """Whether states and actions have the names of a log, and not those of an environment."""
+        return self.problem.source_hash.startswith("log:")
+
     def _state_of(self, observation: Any) -> int:
         problem, name = self.problem, observation
-        if problem.black_box_rewards:
+        if self._of_a_log:
+            names = list(names_for(observation))
+            name = next((each for each in names if each in self._numbers), names[0])
+        elif problem.black_box_rewards:
             name = label(observation)
         elif not isinstance(observation, str):
             return check_integer("the state", observation, at_least=0, at_most=problem.n_states - 1)

@@ -93,7 +93,10 @@ class Policy:
         return list(rows_of(self.certificate))
 
     def save(self, path: str | Path) -> None:
-        """Write the table as ``.csv``, ``.json`` or ``.parquet``, by the ending of the name."""
+        """Write the table as ``.csv``, ``.json`` or ``.parquet``, by the ending of the name.
+
+        In a CSV file a name that a spreadsheet would run as a formula, such as ``=1+1``, has an apostrophe in front.
+        """
         path = check_path("path", path)
         kinds: dict[str, Callable[[Path, list[dict[str, Any]]], None]] = {
             ".csv": _write_csv,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi._files import write_csv
+from entropic_bpi._files import text_of_cell, write_csv
 from entropic_bpi._text import printable
 from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._app import CLAIM_FAILED
@@ -176,7 +176,8 @@ def _read_policy(path: Path) -> Any:
         if path.suffix == ".json":
             table = json.loads(text)
         else:
-            table = {line["state"]: line["action"] for line in csv.DictReader(text.splitlines())}
+            lines = csv.DictReader(text.splitlines(), restval="")
+            table = {text_of_cell(line["state"]): text_of_cell(line["action"]) for line in lines}
     except FileNotFoundError:
         raise InvalidProblemError(f"no such file: {path}") from None
     except KeyError as error:
