@@ -5,6 +5,7 @@ from . import experiments as experiments
 from . import instances as instances
 from . import learners as learners
 from . import methods as methods
+from . import plots as plots
 from . import report as report
 from . import theory as theory
 from ._version import __version__ as __version__

@@ -438,9 +438,16 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     problem = _read_problem(given["problem"])
     counts = _schema.object_with("counts", given["counts"], "episodes", *Transitions._fields)
     claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells")
-    method = _schema.choice("method", given["method"], "kl", "bernstein")
-    wanted = (None,) if method == "kl" else ("verified", "sharp", "printed")
-    tests = ("ratio", "pairs") if method == "kl" and problem.alpha is None else (None,)
+    method, constants = _schema.text("method", given["method"]), given["constants"]
+    tests: tuple[str | None, ...] = (None,)
+    if method == "kl":
+        _schema.choice("constants of method 'kl'", constants, None)
+        tests = ("ratio", "pairs") if problem.alpha is None else (None,)
+    elif method == "bernstein":
+        _schema.choice("constants of method 'bernstein'", constants, "verified", "sharp", "printed")
+    else:  # one that somebody registered
+        constants = None if constants is None else _schema.text(f"constants of method {method!r}", constants)
+        tests = (None, "ratio", "pairs")
     certificate = Certificate(
         policy=_schema.array("policy", given["policy"], (problem.horizon, problem.n_states), int),
         episodes=_schema.integer("counts.episodes", counts["episodes"], 0),
@@ -448,7 +455,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
         upper=_schema.real("claim.upper", claim["upper"]),
         gap=_schema.real("claim.gap", claim["gap"]),
         method=method,
-        constants=_schema.choice(f"constants of method {method!r}", given["constants"], *wanted),
+        constants=constants,
         problem=problem,
         transitions=Transitions(
             rows=_schema.array("counts.rows", counts["rows"], (None,), int),
@@ -461,7 +468,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
         test=_schema.choice(f"claim.test of method {method!r}", claim["test"], *tests),
         cells=None if claim["cells"] is None else _read_cells(claim["cells"]),
     )
-    if method != "kl" and problem.discount is not None:
+    if method == "bernstein" and problem.discount is not None:
         raise CertificateError(f"method {method!r} does not discount")
     if problem.alpha is not None and method != "kl":
         raise CertificateError(f"the entropic value at risk is certified by method 'kl', got {method!r}")
