@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 import gymnasium
+import mpmath
 import numpy as np
 import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
@@ -186,9 +187,22 @@ def test_a_rollout_earns_what_the_law_of_the_return_says(bridge, on_bridge):
     seen = eb.rollout(bridge, on_bridge, episodes=4000, seed=3)
     assert set(np.round(seen.returns, 9)) <= set(np.round(law.support, 9))
     assert abs(seen.mean - law.mean) < 5 * (law.variance / 4000) ** 0.5 + 1e-12
-    assert seen.value(0.0) == seen.mean
-    assert seen.value(-1.0) == pytest.approx(-np.log(np.mean(np.exp(-seen.returns))))
+    assert seen.value(0.0) == pytest.approx(seen.mean, rel=1e-14)
     assert np.array_equal(seen.returns, eb.rollout(bridge, on_bridge, episodes=4000, seed=3).returns)
+
+
+@pytest.mark.parametrize(
+    "beta", [0.0, *(s * 10.0**k for s in (1, -1) for k in (-300, -18, -15, -12, -9, -6, -3, 0, 3))]
+)
+@pytest.mark.parametrize("offset", [0.0, -0.5, 1e6, -1e3])
+def test_the_value_of_a_sample_keeps_its_digits_for_every_beta(beta, offset):
+    returns = np.random.default_rng(0).normal(size=200).round(2) + offset
+    with mpmath.workdps(700):
+        exact = mpmath.fsum(map(mpmath.mpf, returns)) / len(returns)
+        if beta:
+            exact = mpmath.log(mpmath.fsum(mpmath.exp(mpmath.mpf(beta) * r) for r in returns) / len(returns)) / beta
+        error = abs(eb.Rollout(returns, np.ones(200, dtype=int)).value(beta) - exact)
+    assert error <= 1e-13 * np.abs(returns).max()
 
 
 def test_a_rollout_takes_environments_of_every_kind_and_functions(on_lake):

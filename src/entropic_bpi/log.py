@@ -351,14 +351,10 @@ class Log:
         An estimate without a guarantee, of episodes that are whole; NaN if there are none. Positive ``beta`` is
         risk-seeking, 0 the mean.
         """
+        from entropic_bpi.planning import ReturnLaw
+
         returns, beta = self.returns(horizon), check_finite("beta", beta)
-        if not len(returns):
-            return math.nan
-        exponents = beta * (returns - returns.mean())
-        largest = exponents.max()
-        if abs(beta) * np.ptp(returns) < 1e-8:
-            return float(returns.mean() + beta * returns.var() / 2)
-        return float(returns.mean() + (largest + math.log(np.mean(np.exp(exponents - largest)))) / beta)
+        return ReturnLaw.of_sample(returns).entropic_risk(beta) if len(returns) else math.nan
 
     @cached_property
     def content_hash(self) -> str:

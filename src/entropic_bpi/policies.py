@@ -22,6 +22,7 @@ from entropic_bpi.certificate import Certificate
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.loop import Identification
 from entropic_bpi.mdp import FiniteMDP
+from entropic_bpi.planning import ReturnLaw
 from entropic_bpi.sampling.environment import made
 
 if TYPE_CHECKING:
@@ -167,11 +168,7 @@ class Rollout:
 
     def value(self, beta: float) -> float:
         """The entropic value of the returns that were seen; an estimate."""
-        if beta == 0:
-            return self.mean
-        exponents = beta * self.returns
-        top = float(exponents.max())
-        return (top + float(np.log(np.exp(exponents - top).mean()))) / beta
+        return ReturnLaw.of_sample(self.returns).entropic_risk(beta)
 
     def quantile(self, share: float) -> float:
         return float(np.quantile(self.returns, share))

@@ -193,12 +193,10 @@ def _behaviour(log: Log, claim: Certificate) -> float:
     """What the log's own decisions earned, an estimate; NaN where there is none."""
     if claim.alpha is None:
         return log.value(claim.beta, claim.problem.horizon)
-    import numpy as np
-
     from entropic_bpi.planning import ReturnLaw
 
-    support, times = np.unique(log.returns(claim.problem.horizon), return_counts=True)
-    return ReturnLaw(support, times / times.sum()).evar(claim.alpha) if len(support) else float("nan")
+    returns = log.returns(claim.problem.horizon)
+    return ReturnLaw.of_sample(returns).evar(claim.alpha) if len(returns) else float("nan")
 
 
 def _as_json(log: Log, claim: Certificate, lacking: Missing) -> dict[str, Any]:
