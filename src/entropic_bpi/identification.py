@@ -149,8 +149,9 @@ def identify(
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     max_seconds : float, optional
-        The same after so much time of this call, besides compiling, at the next plan. A run that goes on from a checkpoint
-        has it anew.
+        The same within so much time of this call, without that for compiling. The last episodes and the claim are planned
+        by what the earlier ones took, so it may be missed by a little, and by a plan if that alone takes longer. A run that
+        goes on from a checkpoint has it anew.
     seed : int, optional
         Repeats a run exactly.
     ties : {"random", "lowest"}

@@ -76,6 +76,10 @@ _ROUNDING = 1e-9
 _COPIED_AT_ONCE = 1 << 17
 
 
+def _tail_shown(tail: tuple[float, float]) -> str:
+    return "" if tail == (0.0, 0.0) else f", tail=({tail[0]:.3g}, {tail[1]:.3g})"
+
+
 @dataclass(frozen=True, eq=False)
 class Solution:
     """An optimal policy and its values.
@@ -112,7 +116,7 @@ class Solution:
         return entropic_bpi.report.short(self)
 
     def __repr__(self) -> str:
-        return f"Solution(beta={self.beta}, value={self.value:.6g}, policy {self.policy.shape})"
+        return f"Solution(beta={self.beta}, value={self.value:.6g}{_tail_shown(self.tail)}, policy {self.policy.shape})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +128,7 @@ class Evaluation:
     tail: tuple[float, float] = (0.0, 0.0)
 
     def __repr__(self) -> str:
-        return f"Evaluation(value={self.value:.6g})"
+        return f"Evaluation(value={self.value:.6g}{_tail_shown(self.tail)})"
 
 
 @overload

@@ -52,7 +52,9 @@ EVaROption = Annotated[
 DiscountOption = Annotated[
     float | None,
     typer.Option(
-        metavar="GAMMA", help="Discount rewards by this factor a step, for ever; --horizon may then be left out."
+        metavar="GAMMA",
+        help="Discount rewards by this factor a step, for ever. --horizon may then be left out; if it is given, what comes "
+        "after it is bounded.",
     ),
 ]
 HorizonOption = Annotated[
