@@ -219,8 +219,8 @@ def identify(
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
         max_states=max_states, device=device,
     )  # fmt: skip
-    loop = start(source, settings)
     path, announced = _optional_path("checkpoint", checkpoint), _optional_path("announce", announce)
+    loop = start(source, settings)
     with closing(loop):
         facts = loop.facts() if path or announced else {}
         store = None if path is None else Checkpoint(path, facts, settings.seed)
@@ -276,8 +276,12 @@ def start(source: Any, settings: Settings) -> Loop:
     if not isinstance(source, FiniteMDP):
         check_black_box(settings.horizon, settings.reward_range)
         opened = open_environment(source, settings.num_envs, settings.max_states)
-        loop = Loop(opened, _black_box(opened, settings), settings, seed, circumstances)
-        return loop if settings.data is None else _begun(loop, settings.data)
+        try:
+            loop = Loop(opened, _black_box(opened, settings), settings, seed, circumstances)
+            return loop if settings.data is None else _begun(loop, settings.data)
+        except BaseException:
+            opened.close()
+            raise
     problem, ignored = _problem_of(source, settings)
     return Loop(source, problem, settings, seed, circumstances._replace(ignored=ignored))
 
