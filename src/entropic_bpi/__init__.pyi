@@ -51,6 +51,7 @@ from .runs.trial import Declaration as Declaration
 from .runs.trial import RunForecast as RunForecast
 from .runs.trial import TrialRun as TrialRun
 from .runs.trial import forecast as forecast
+from .show import plots as plots
 from .show import report as report
 from .sources.log import Log as Log
 from .types import END as END
