@@ -27,6 +27,11 @@ assert eb.identify and eb.certify and eb.verify
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_modules_are_attributes_before_anybody_imports_them():
+    script = "import entropic_bpi as eb; eb.plots.returns; eb.report.write; eb.theory.lower_bound"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_every_public_name_can_be_imported_and_listed():
     import entropic_bpi
 

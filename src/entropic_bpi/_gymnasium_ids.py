@@ -16,7 +16,7 @@ from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 
-__all__ = ["env_factory", "is_class_in_file", "register", "register_when_imported"]
+__all__ = ["env_factory", "is_class_in_file", "register_when_imported"]
 
 _HOME = "entropic_bpi.model.gymnasium_env"
 _IDS = {
@@ -25,7 +25,7 @@ _IDS = {
 }
 
 
-def register() -> None:
+def _register() -> None:
     """Register every id that is not registered yet."""
     import gymnasium
 
@@ -48,7 +48,7 @@ class _WaitForGymnasium(MetaPathFinder):
 
             def run_and_register(module: Any) -> None:
                 run(module)
-                register()
+                _register()
 
             loader.exec_module = run_and_register
         return spec
@@ -56,7 +56,7 @@ class _WaitForGymnasium(MetaPathFinder):
 
 def register_when_imported() -> None:
     if "gymnasium" in sys.modules:
-        register()
+        _register()
     else:
         sys.meta_path.insert(0, _WaitForGymnasium())
 

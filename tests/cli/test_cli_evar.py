@@ -113,3 +113,19 @@ def test_a_log_is_certified_for_its_worst_cases(tmp_path, capsys):
     assert "in at most 20% of its episodes" in out
     assert "the log's own decisions earned about" in out
     assert eb.verify(tmp_path / "run" / "certificate.json").ok
+
+
+@pytest.mark.parametrize("command", ["solve", "identify", "certify", "spectrum", "validate", "plan"])
+def test_help_says_that_evar_is_not_the_mean_of_the_worst_returns(command, capsys):
+    code, out, _ = run(capsys, command, "--help")
+    words = " ".join(out.replace("│", " ").split())
+    assert code == 0
+    assert (
+        "EVaR is a lower bound on CVaR, the mean of the worst share ALPHA of the returns, and is not that mean" in words
+    )
+    assert "a policy with the best EVaR need not have the best CVaR" in words
+
+
+def test_a_solution_says_that_another_policy_may_have_a_better_cvar(capsys):
+    _, out, _ = run(capsys, "solve", "risky-bridge", "--evar", "0.1")
+    assert "another policy may have a better CVaR" in " ".join(out.split())

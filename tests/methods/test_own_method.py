@@ -96,6 +96,19 @@ def test_the_verifier_refuses_what_it_has_no_formulas_for(registered):
     assert "method" in verification.problems[0]
 
 
+def test_its_certificate_is_read_back_where_nobody_knows_the_method(registered, tmp_path, monkeypatch):
+    made = eb.identify(MDP, method=registered, seed=1, **GOAL).certificate
+    made.save(tmp_path / "certificate.json")
+    monkeypatch.delitem(methods._REGISTERED, registered)
+    read = eb.Certificate.load(tmp_path / "certificate.json")
+    assert read._content() == made._content()
+    assert eb.Policy.load(tmp_path / "certificate.json")(0) == made.policy[0, 0]
+    verification = eb.verify(tmp_path / "certificate.json")
+    assert not verification.ok
+    assert "method" in verification.problems[0]
+    methods._REGISTERED[registered] = Exhaustive  # for the fixture
+
+
 def test_built_in_names_are_taken():
     with pytest.raises(InvalidProblemError, match="'kl' is the name of a built-in method"):
         methods.register("kl", Exhaustive)

@@ -289,6 +289,33 @@ def test_the_command_line_takes_a_discount():
     assert "a reward counts 0.5 times" in played.output
 
 
+@pytest.mark.parametrize("risk", [["--beta", "-1"], ["--evar", "0.5"]])
+def test_the_command_line_says_what_comes_after_the_horizon(risk):
+    """The tail bounds what a long horizon adds; that it is dropped is never silent."""
+    model = ["solve", "river-swim", "-p", "n_states=6", "--discount", "0.95", *risk]
+    short, long, text = (
+        CliRunner().invoke(app, [*model, *more]).stdout
+        for more in (["--horizon", "20", "--json"], ["--json"], ["--horizon", "20"])
+    )
+    short, long = json.loads(short), json.loads(long)
+    low, high = short["tail"]
+    assert short["value"] + low <= long["value"] <= short["value"] + high
+    assert (low, high) == (0.0, pytest.approx(0.95**20 / 0.05))
+    assert long["tail"] == [0.0, pytest.approx(0.95**405 / 0.05)]
+    words = " ".join(text.split())
+    assert "value and return are those of the first 20 steps, and all later ones add between 0 and 7.17" in words
+    assert f"and {short.get('upper', short['value']) + high:.6f}" in words
+
+
+def test_a_solution_shows_its_tail():
+    swim = eb.instances.river_swim(n_states=6, horizon=1)
+    found = eb.solve(swim, -1.0, discount=0.95, horizon=20)
+    assert "tail=(0, 7.17)" in repr(found)
+    assert "tail=(0, 7.17)" in repr(eb.evaluate(swim, found.policy, -1.0, discount=0.95))
+    assert "more" in eb.report.short(found)
+    assert "tail" not in repr(eb.solve(swim, -1.0))
+
+
 def test_a_forged_discount_is_not_verified(result, tmp_path):
     """A smaller γ would make the tail small: the rewards then count less, and the claim does not follow."""
     content = json.loads(json.dumps(result.certificate._content()))

@@ -60,6 +60,20 @@ def test_without_risk_the_value_is_the_return():
     assert found.upper - found.lower < 1e-10
 
 
+def test_the_policy_with_the_best_evar_need_not_have_the_best_cvar():
+    """One step: the sure 4, or 0 with probability 0.02 and 10 otherwise, whose worst 5 % have the mean 6."""
+    kernel = np.zeros((2, 2, 2))
+    kernel[:, 0] = kernel[1, 1] = (0.0, 1.0)
+    kernel[0, 1] = (0.02, 0.98)
+    rewards = np.zeros((2, 2, 2))
+    rewards[0, 0, 1], rewards[0, 1, 1] = 4.0, 10.0
+    mdp = eb.FiniteMDP(kernel, rewards, horizon=1)
+    sure, risky = (eb.return_law(mdp, np.full((1, 2), a)) for a in range(2))
+    assert solve_evar(mdp, 0.05).policy[0, 0] == 0
+    assert risky.evar(0.05) < sure.evar(0.05) == sure.cvar(0.05) == 4.0
+    assert risky.cvar(0.05) == pytest.approx(6.0)
+
+
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, math.nan, "x", None])
 def test_a_level_lies_between_0_and_1(alpha):
     with pytest.raises(eb.EntropicBPIError, match="alpha"):

@@ -7,6 +7,7 @@ import math
 import sys
 import time
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -109,6 +110,47 @@ def test_a_budget_of_time_ends_a_run_with_what_is_certified(model):
         eb.identify(model, **OPTIONS, eps=1.0, max_seconds=0)
 
 
+class SimulatedClock:
+    """Time that passes where the test says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.mark.parametrize("replan", [None, 1.0, "every"])
+@pytest.mark.parametrize(("step", "plan"), [(0.01, 0.5), (0.2, 0.01), (1e-4, 3.0)])
+def test_a_budget_of_time_is_kept_and_used(replan, step, plan, monkeypatch, tmp_path):
+    """Whatever takes the time: the steps of an environment, or the plans. The claim takes as long as a plan."""
+    clock = SimulatedClock()
+    monkeypatch.setattr("entropic_bpi.runs.loop.run_clock", clock)
+
+    class Slow(gymnasium.Wrapper):
+        def step(self, action):
+            clock.now += step
+            return super().step(action)
+
+    def slowly(original):
+        def called(*arguments):
+            clock.now += plan
+            return original(*arguments)
+
+        return called
+
+    for name in ("plan", "claim"):
+        monkeypatch.setattr(KL, name, slowly(getattr(KL, name)))
+    lake = {"horizon": 4, "reward_range": (0, 1), "beta": -1.0, "eps": 1e-9, "delta": 0.1, "seed": 1, "replan": replan}
+    path = tmp_path / "run"
+    for part in range(2):  # the second one goes on with batches that are large at once
+        began = clock.now
+        result = eb.identify(lambda: Slow(gymnasium.make("FrozenLake-v1")), **lake, max_seconds=30, checkpoint=path)
+        assert not result.stopped
+        assert result.episodes > part
+        assert 30 - 3 * (plan + 4 * step) <= clock.now - began <= 31.5  # episodes differ in length
+
+
 def test_a_spent_budget_comes_with_a_forecast_and_a_reached_goal_with_none(model):
     spent = eb.identify(model, **OPTIONS, eps=0.02, max_episodes=600)
     done = eb.identify(model, **OPTIONS, eps=0.02)
@@ -158,6 +200,11 @@ def test_the_time_of_a_run_does_not_contain_that_of_compiling(model, monkeypatch
     result = eb.identify(model, **OPTIONS, eps=0.5)
     assert result.compile_seconds >= 0.2
     assert 0 < result.seconds <= time.perf_counter() - began - result.compile_seconds
+
+
+def test_where_nothing_is_compiled_no_time_goes_into_it(model):
+    eb.identify(model, **OPTIONS, eps=0.5)  # compiles
+    assert [eb.identify(model, **OPTIONS, eps=0.5).compile_seconds for _ in range(5)] == [0.0] * 5
 
 
 def test_without_a_terminal_lines_of_text_are_printed_now_and_then(monkeypatch):

@@ -102,6 +102,19 @@ def test_a_state_that_nobody_saw_cannot_be_helped_by_more_of_the_same():
     assert lacking.suggestions == []
 
 
+def test_the_result_of_a_run_will_do():
+    run = eb.identify(
+        eb.instances.risky_bridge(horizon=4), beta=-1.0, eps=0.1, delta=0.1, successors="model", max_episodes=30, seed=0
+    )
+    assert eb.missing(run) == eb.missing(run.certificate)
+
+
+@pytest.mark.parametrize("wrong", [None, "certificate.json", MODEL])
+def test_anything_else_is_refused_in_words(wrong):
+    with pytest.raises(InvalidProblemError, match="missing needs a certificate, or the result of identify; got"):
+        eb.missing(wrong)
+
+
 def test_wrong_arguments_are_named(skewed):
     with pytest.raises(InvalidProblemError, match="target must be greater than 0"):
         eb.missing(skewed, target=0.0)

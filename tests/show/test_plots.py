@@ -43,6 +43,17 @@ def test_an_infinite_gap_is_drawn_as_the_width_of_the_interval(result):
     assert np.array_equal(drawn, (history["upper"] - history["lower"])[1:])
 
 
+@pytest.mark.parametrize(("delta", "surely"), [(0.1, "0.9"), (1e-9, "1 - 1e-09"), (1e-40, "1 - 1e-40")])
+def test_a_probability_close_to_1_is_not_called_1(result, delta, surely):
+    claims = [eb.certify(result, beta=beta, delta=delta) for beta in (-1.0, 0.0)]
+    titles = (
+        plots.spectrum(claims).axes[0].get_title(),
+        plots.interval(result.history, eps=0.5, delta=delta).axes[0].get_title(),
+    )
+    assert all(title.endswith(f"with probability at least {surely}") for title in titles)
+    assert f"With probability at least {surely} over" in claims[0].statement
+
+
 def test_the_spectrum_marks_each_change_of_policy_between_its_levels(result):
     claims = [eb.certify(result, beta=beta) for beta in (-1.0, 0.0, 1.0, 2.0)]
     figure = plots.spectrum(claims, [1, 1, 2, 1])

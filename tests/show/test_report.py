@@ -98,7 +98,9 @@ def test_the_claim_is_one_sentence_with_its_probability():
     assert "seeks risk" in claim_of(certificate_of("bernstein sharp")).meaning
     assert "the mean of its return" in claim_of(certificate_of("mean")).meaning
     assert "counts 0.7 times as much with every step" in claim_of(certificate_of("discounted")).meaning
-    assert "the worst 30 % of its episodes" in claim_of(certificate_of("value at risk")).meaning
+    meaning = claim_of(certificate_of("value at risk")).meaning
+    assert "a lower bound on the mean return of the worst 30 % of its episodes (CVaR). It is not that mean" in meaning
+    assert "a policy with the best EVaR need not have the best CVaR" in meaning
     assert "in at most 30 % of its episodes" in claim_of(certificate_of("value at risk")).bounds
 
 
@@ -235,6 +237,31 @@ def test_the_table_has_the_policy_and_the_bounds_of_the_start():
     assert first.lower == to.at_least(certificate.lower)
     assert first.upper == to.at_most(certificate.upper)
     assert policy.grid is None
+
+
+def number(text):
+    return float(text.replace("−", "-"))
+
+
+# Nearly always back to the same state: of the value at step 0, a sixth is left at step 5.
+LOOP = eb.FiniteMDP([[[0.999, 0.001], [0.1, 0.9]], [[0.0, 1.0]] * 2], [[1.0, 0.2], [0.0, 0.0]], horizon=6)
+
+
+@pytest.mark.parametrize("mdp", [LOOP, eb.instances.river_swim(n_states=3, horizon=6)])
+def test_the_bounds_of_a_line_hold_at_each_of_its_steps(mdp):
+    certificate = eb.identify(mdp, **GOAL | {"eps": 0.5}, successors="model").certificate
+    mine = eb.evaluate(mdp, certificate.policy, certificate.beta).values
+    best = eb.solve(mdp, certificate.beta).values
+    visits = np.bincount(certificate.transitions.rows, certificate.transitions.times, certificate.problem.n_rows)
+    visits = visits.reshape(mdp.horizon, mdp.n_states, mdp.n_actions)
+    lines = policy_of(certificate, None, None).lines
+    assert any("–" in line.steps for line in lines)
+    for line in lines:
+        first, _, last = line.steps.partition("–")
+        steps, s = range(int(first), int(last or first) + 1), mdp.state_names.index(line.state)
+        assert number(line.lower) <= min(mine[steps, s])
+        assert max(best[steps, s]) <= number(line.upper)
+        assert line.visits == visits[steps, s, mdp.action_names.index(line.action.name)].sum()
 
 
 @pytest.mark.parametrize("kind", ["bernstein sharp", "value at risk"])

@@ -30,6 +30,7 @@ from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
 from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM
+from entropic_bpi.sources.log import labels_behind, names_for
 from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_integer, check_path, check_policy, check_positive, check_probability
 from entropic_bpi.tools.files import write_text_atomically
@@ -224,7 +225,7 @@ class Certificate:
         """What the policy does on an observation: the action, as the environment's ``step`` takes it.
 
         Arrays of integers are given as tuples. Of a model, ``observation`` is a state's number or name, and the action is
-        a number.
+        a number. Of a log, both are labels; those of actions that are neither numbers nor made of them are given as text.
 
         Raises
         ------
@@ -244,6 +245,8 @@ class Certificate:
         action = int(self.policy[step, self._state_of(observation)])
         if not self.problem.black_box_rewards:
             return action
+        if self._of_a_log:
+            return self._logged_actions[action]
         name = self.problem.action_names[action]
         try:
             return ast.literal_eval(name)
@@ -282,9 +285,21 @@ class Certificate:
     def _numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.problem.state_names)}
 
+    @cached_property
+    def _logged_actions(self) -> list[Any]:
+        return labels_behind(self.problem.action_names)
+
+    @property
+    def _of_a_log(self) -> bool:
+        """Whether states and actions have the names of a log, and not those of an environment."""
+        return self.problem.source_hash.startswith("log:")
+
     def _state_of(self, observation: Any) -> int:
         problem, name = self.problem, observation
-        if problem.black_box_rewards:
+        if self._of_a_log:
+            names = list(names_for(observation))
+            name = next((each for each in names if each in self._numbers), names[0])
+        elif problem.black_box_rewards:
             name = label(observation)
         elif not isinstance(observation, str):
             return check_integer("the state", observation, at_least=0, at_most=problem.n_states - 1)
@@ -423,9 +438,16 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     problem = _read_problem(given["problem"])
     counts = _schema.object_with("counts", given["counts"], "episodes", *Transitions._fields)
     claim = _schema.object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells")
-    method = _schema.choice("method", given["method"], "kl", "bernstein")
-    wanted = (None,) if method == "kl" else ("verified", "sharp", "printed")
-    tests = ("ratio", "pairs") if method == "kl" and problem.alpha is None else (None,)
+    method, constants = _schema.text("method", given["method"]), given["constants"]
+    tests: tuple[str | None, ...] = (None,)
+    if method == "kl":
+        _schema.choice("constants of method 'kl'", constants, None)
+        tests = ("ratio", "pairs") if problem.alpha is None else (None,)
+    elif method == "bernstein":
+        _schema.choice("constants of method 'bernstein'", constants, "verified", "sharp", "printed")
+    else:  # one that somebody registered
+        constants = None if constants is None else _schema.text(f"constants of method {method!r}", constants)
+        tests = (None, "ratio", "pairs")
     certificate = Certificate(
         policy=_schema.array("policy", given["policy"], (problem.horizon, problem.n_states), int),
         episodes=_schema.integer("counts.episodes", counts["episodes"], 0),
@@ -433,7 +455,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
         upper=_schema.real("claim.upper", claim["upper"]),
         gap=_schema.real("claim.gap", claim["gap"]),
         method=method,
-        constants=_schema.choice(f"constants of method {method!r}", given["constants"], *wanted),
+        constants=constants,
         problem=problem,
         transitions=Transitions(
             rows=_schema.array("counts.rows", counts["rows"], (None,), int),
@@ -446,7 +468,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
         test=_schema.choice(f"claim.test of method {method!r}", claim["test"], *tests),
         cells=None if claim["cells"] is None else _read_cells(claim["cells"]),
     )
-    if method != "kl" and problem.discount is not None:
+    if method == "bernstein" and problem.discount is not None:
         raise CertificateError(f"method {method!r} does not discount")
     if problem.alpha is not None and method != "kl":
         raise CertificateError(f"the entropic value at risk is certified by method 'kl', got {method!r}")

@@ -18,6 +18,7 @@ import numpy as np
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.planning import ReturnLaw
 from entropic_bpi.sources.environment import made
 from entropic_bpi.tools.checks import check_integer, check_path, check_seed
 from entropic_bpi.tools.files import write_csv, write_text_atomically
@@ -91,7 +92,10 @@ class Policy:
         return list(rows_of(self.certificate))
 
     def save(self, path: str | Path) -> None:
-        """Write the table as ``.csv``, ``.json`` or ``.parquet``, by the ending of the name."""
+        """Write the table as ``.csv``, ``.json`` or ``.parquet``, by the ending of the name.
+
+        In a CSV file a name that a spreadsheet would run as a formula, such as ``=1+1``, has an apostrophe in front.
+        """
         path = check_path("path", path)
         kinds: dict[str, Callable[[Path, list[dict[str, Any]]], None]] = {
             ".csv": _write_csv,
@@ -162,11 +166,7 @@ class Rollout:
 
     def value(self, beta: float) -> float:
         """The entropic value of the returns that were seen; an estimate."""
-        if beta == 0:
-            return self.mean
-        exponents = beta * self.returns
-        top = float(exponents.max())
-        return (top + float(np.log(np.exp(exponents - top).mean()))) / beta
+        return ReturnLaw.of_sample(self.returns).entropic_risk(beta)
 
     def quantile(self, share: float) -> float:
         return float(np.quantile(self.returns, share))

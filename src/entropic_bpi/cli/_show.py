@@ -89,7 +89,8 @@ def attitude(beta: float) -> str:
 def risk_row(certificate: Certificate) -> tuple[str, str]:
     """Which risk a claim is about: a name and a value for a table."""
     if certificate.alpha is not None:
-        return "evar", f"{certificate.alpha:g} (about the worst {100 * certificate.alpha:g}% of the returns)"
+        worst = f"the worst {100 * certificate.alpha:g}% of the returns"
+        return "evar", f"{certificate.alpha:g} (a lower bound on the mean of {worst})"
     return "beta", f"{certificate.beta:g} ({attitude(certificate.beta)})"
 
 
@@ -107,7 +108,10 @@ def bound_rows(certificate: Certificate) -> list[tuple[str, str]]:
         value = "EVaR"
         rows = [
             ("in words", certificate.statement),
-            ("so", "its CVaR and its quantile at that level are at least as high"),
+            (
+                "so",
+                "its CVaR and its quantile at that level are at least as high; another policy may have a better CVaR",
+            ),
         ]
     interval = f"{certificate.lower:.6g} <= {value} of the policy <= best {value} <= {certificate.upper:.6g}"
     return [

@@ -11,6 +11,7 @@ import typer
 from entropic_bpi.errors import InvalidProblemError
 
 __all__ = [
+    "EVAR_IS",
     "BetaOption",
     "DiscountOption",
     "EVaROption",
@@ -35,19 +36,25 @@ SourceArgument = Annotated[
 _BETA = typer.Option(help="Risk parameter: positive seeks risk, negative avoids it, 0 is the mean.", show_default=False)
 BetaOption = Annotated[float, _BETA]
 EitherBetaOption = Annotated[float | None, _BETA]
+EVAR_IS = (
+    "EVaR is a lower bound on CVaR, the mean of the worst share ALPHA of the returns, and is not that mean: a policy with "
+    "the best EVaR need not have the best CVaR."
+)
 EVaROption = Annotated[
     float | None,
     typer.Option(
         "--evar",
         metavar="ALPHA",
-        help="Instead of --beta: the entropic value at risk of this level; 0.05 is about the worst return in 20.",
+        help=f"Instead of --beta: the entropic value at risk (EVaR) of this level. {EVAR_IS}",
         show_default=False,
     ),
 ]
 DiscountOption = Annotated[
     float | None,
     typer.Option(
-        metavar="GAMMA", help="Discount rewards by this factor a step, for ever; --horizon may then be left out."
+        metavar="GAMMA",
+        help="Discount rewards by this factor a step, for ever. --horizon may then be left out; if it is given, what comes "
+        "after it is bounded.",
     ),
 ]
 HorizonOption = Annotated[

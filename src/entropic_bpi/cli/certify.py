@@ -22,7 +22,7 @@ from entropic_bpi.cli._show import (
 )
 from entropic_bpi.cli._sources import EitherBetaOption, EVaROption, JsonOption, risk_of
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.tools.files import write_csv
+from entropic_bpi.tools.files import text_of_cell, write_csv
 from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ def _read_policy(path: Path) -> Any:
         if path.suffix == ".json":
             table = json.loads(text)
         else:
-            table = {line["state"]: line["action"] for line in csv.DictReader(text.splitlines())}
+            lines = csv.DictReader(text.splitlines(), restval="")
+            table = {text_of_cell(line["state"]): text_of_cell(line["action"]) for line in lines}
     except FileNotFoundError:
         raise InvalidProblemError(f"no such file: {path}") from None
     except KeyError as error:
@@ -192,12 +193,10 @@ def _behaviour(log: Log, claim: Certificate) -> float:
     """What the log's own decisions earned, an estimate; NaN where there is none."""
     if claim.alpha is None:
         return log.value(claim.beta, claim.problem.horizon)
-    import numpy as np
-
     from entropic_bpi.model.planning import ReturnLaw
 
-    support, times = np.unique(log.returns(claim.problem.horizon), return_counts=True)
-    return ReturnLaw(support, times / times.sum()).evar(claim.alpha) if len(support) else float("nan")
+    returns = log.returns(claim.problem.horizon)
+    return ReturnLaw.of_sample(returns).evar(claim.alpha) if len(returns) else float("nan")
 
 
 def _as_json(log: Log, claim: Certificate, lacking: Missing) -> dict[str, Any]:

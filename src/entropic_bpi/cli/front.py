@@ -24,7 +24,10 @@ def front(
         typer.Option(metavar="LOW HIGH", help="Smallest and largest risk parameter; positive seeks risk."),
     ],
     alpha: Annotated[
-        float, typer.Option(help="The fraction of worst returns that VaR, CVaR and EVaR are about.")
+        float,
+        typer.Option(
+            help="The share of the worst returns: VaR is the largest of them, CVaR their mean, EVaR a lower bound on CVaR."
+        ),
     ] = 0.05,
     tol: Annotated[
         float,

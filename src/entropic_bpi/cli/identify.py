@@ -119,7 +119,9 @@ def identify(
         ),
     ] = "fixed",
     max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Stop anyway after so much time.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Stop anyway within so much time, without that for compiling.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
     ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
     device: Annotated[

@@ -102,14 +102,16 @@ def solve(
         entropic-bpi solve river-swim --beta -1 --discount 0.95 -p n_states=6
     """
     from entropic_bpi.model import planning
-    from entropic_bpi.model.discounting import discounted
+    from entropic_bpi.model.discounting import discounted, tail_of
     from entropic_bpi.model.evar import solve_evar
     from entropic_bpi.model.instances.sources import model_of
 
     risk = risk_of(beta, evar)
     mdp = model_of(source, steps_of(source, horizon, discount), parse_params(param))
+    tail = None
     if discount is not None:
-        mdp = discounted(mdp, discount, horizon)
+        ends, mdp = mdp.reward_range, discounted(mdp, discount, horizon)
+        tail = tail_of(discount, mdp.horizon, ends)
     if evar is None:
         solution: Any = planning.solve(mdp, risk["beta"], device=device)
     elif device == "cpu":
@@ -127,9 +129,9 @@ def solve(
         "0.1",
     ]
     answer(
-        _solution_as_json(source, mdp, solution, evar, law, choices),
+        _solution_as_json(source, mdp, solution, evar, law, choices, tail),
         as_json,
-        lambda: _show_solution(source, mdp, solution, evar, law, choices),
+        lambda: _show_solution(source, mdp, solution, evar, law, choices, tail),
         then,
     )
 
@@ -152,6 +154,7 @@ def _solution_as_json(
     evar: float | None,
     law: ReturnLaw | None,
     choices: Sequence[Choice],
+    tail: tuple[float, float] | None,
 ) -> dict[str, Any]:
     names = ("beta",) if evar is None else ("lam", "lower", "upper")
     risk = {name: getattr(solution, name) for name in names} | ({} if evar is None else {"evar": evar})
@@ -162,6 +165,7 @@ def _solution_as_json(
         "horizon": mdp.horizon,
         **risk,
         "value": solution.value,
+        "tail": tail,
         "return": None,
         "policy": [choice._asdict() for choice in choices],
     }
@@ -180,6 +184,7 @@ def _show_solution(
     evar: float | None,
     law: ReturnLaw | None,
     choices: Sequence[Choice],
+    tail: tuple[float, float] | None,
 ) -> None:
     from rich.table import Table
 
@@ -196,6 +201,13 @@ def _show_solution(
     else:
         facts.add_row("beta", f"{solution.beta:g} ({attitude(solution.beta)})")
         facts.add_row("value", f"{solution.value:.6f}")
+    if tail is not None:
+        (low, high), best = tail, solution.value if evar is None else solution.upper
+        facts.add_row(
+            "in all",
+            f"between {solution.value + low:.6f} and {best + high:.6f}: value and return are those of the first "
+            f"{mdp.horizon} steps, and all later ones add between {low:.3g} and {high:.3g}, whatever is done",
+        )
     if law is None:
         facts.add_row("return", "too many possible values to list its law")
     else:
@@ -203,7 +215,9 @@ def _show_solution(
         facts.add_row("return", f"mean {law.mean:.6g}, std {law.variance**0.5:.6g}; quantiles {quantiles}")
         if evar is not None:
             facts.add_row(
-                "worst cases", f"CVaR {law.cvar(evar):.6g}, quantile {law.quantile(evar):.6g}, each at {evar:g}"
+                "worst cases",
+                f"CVaR {law.cvar(evar):.6g}, quantile {law.quantile(evar):.6g}, each at {evar:g}; another policy may have a "
+                "better CVaR",
             )
         if len(law.support) <= _SHOWN_ATOMS:
             atoms = zip(law.support, law.probabilities, strict=True)

@@ -17,7 +17,7 @@ from entropic_bpi.cli._show import (
     progress_bar,
     terminal,
 )
-from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.cli._sources import EVAR_IS, JsonOption
 from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.files import write_csv
@@ -42,7 +42,9 @@ def spectrum(
     evar: Annotated[
         str | None,
         typer.Option(
-            metavar="LOW:HIGH:STEP", help="Levels of the entropic value at risk, between 0 and 1.", show_default=False
+            metavar="LOW:HIGH:STEP",
+            help=f"Levels ALPHA of the entropic value at risk (EVaR), between 0 and 1. {EVAR_IS}",
+            show_default=False,
         ),
     ] = None,
     as_json: JsonOption = False,

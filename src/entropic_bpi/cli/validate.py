@@ -9,7 +9,7 @@ import typer
 from entropic_bpi.cli._answer import answer
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import terminal
-from entropic_bpi.cli._sources import HorizonOption, JsonOption, ParamOption, parse_params
+from entropic_bpi.cli._sources import EVAR_IS, HorizonOption, JsonOption, ParamOption, parse_params
 from entropic_bpi.cli.experiments import OutOption, ResumeOption, SchedulerOption, WorkersOption, export_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import printable
@@ -35,7 +35,9 @@ def validate(
     evar: Annotated[
         list[float] | None,
         typer.Option(
-            help="Level of the entropic value at risk, instead of --beta or beside it; repeat it for several."
+            metavar="ALPHA",
+            help="Level of the entropic value at risk (EVaR), instead of --beta or beside it; repeat it for several. "
+            f"{EVAR_IS}",
         ),
     ] = None,
     eps: Annotated[

@@ -14,7 +14,6 @@ comes later is a smaller risk, so that the optimal policy depends on the step ev
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -100,13 +99,7 @@ def discounted(mdp: FiniteMDP, discount: float, horizon: int | None = None) -> F
     horizon = long_horizon(discount) if horizon is None else check_integer("horizon", horizon)
     check_memory(f"{horizon} discounted steps of {mdp!r}", horizon * mdp.n_states * mdp.n_actions)
     mdp, factor = repeated(mdp, horizon), factors(discount, horizon)
-    fields = mdp._fields()
     if mdp.next_state_rewards:
-        rows = mdp.rows
-        assert rows.rewards is not None
-        rows = replace(rows, rewards=factor[:, None] * rows.rewards)
-        fields |= {"indptr": rows.indptr, "indices": rows.indices, "probabilities": rows.probabilities}
-        fields |= {"entry_rewards": rows.rewards, "rewards": None}
-    else:
-        fields["rewards"] = factor[:, None, None] * mdp.step_rewards(0)
-    return FiniteMDP._from_fields(fields)
+        assert mdp.rows.rewards is not None
+        return mdp._with_rewards(factor[:, None] * mdp.rows.rewards)
+    return mdp._with_rewards(factor[:, None, None] * mdp.step_rewards(0))

@@ -1,4 +1,4 @@
-r"""Entropic value at risk of the return: what is lost in the worst cases, and the policy that loses least.
+r"""Entropic value at risk of the return (EVaR), and the policy for which it is the largest.
 
 For a level :math:`\alpha\in(0,1)` and :math:`c=\log(1/\alpha)`,
 
@@ -6,7 +6,8 @@ For a level :math:`\alpha\in(0,1)` and :math:`c=\log(1/\alpha)`,
 
 the best lower bound that Chernoff's inequality gives on the worst fraction :math:`\alpha` of the returns:
 :math:`\mathrm{EVaR}_\alpha\le\mathrm{CVaR}_\alpha\le\mathrm{VaR}_\alpha`. A policy of which it is :math:`L` falls below
-:math:`L` in at most the fraction :math:`\alpha` of its episodes.
+:math:`L` in at most the fraction :math:`\alpha` of its episodes. It is not the mean of the worst returns (CVaR), and a
+policy with the largest EVaR need not have the largest CVaR.
 
 **Planning.** :math:`\max_\pi\mathrm{EVaR}_\alpha(\pi)=\sup_\lambda h(\lambda)` with
 :math:`h(\lambda)=V^\star_{-\lambda}-c/\lambda`. Measure returns from the smallest one that is possible, so that they are at
@@ -47,7 +48,9 @@ _Cell = tuple[float, float, float, float, float]  # -bound, a, V*_-a, b, V*_-b
 
 @dataclass(frozen=True)
 class EVaR:
-    """The entropic value at risk at level ``alpha``: what the worst fraction ``alpha`` of the returns is about.
+    """The entropic value at risk at level ``alpha``: a lower bound on the mean of the worst ``alpha`` of the returns.
+
+    It is not that mean (CVaR), and a policy with the largest EVaR need not have the largest CVaR.
 
     Examples
     --------
@@ -96,7 +99,8 @@ def solve_evar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> EVaRSoluti
     ----------
     mdp : FiniteMDP
     alpha : float
-        The level, between 0 and 1: 0.05 is about the worst return in 20.
+        The level, between 0 and 1. EVaR is a lower bound on the mean of this worst fraction of the returns (CVaR) and not
+        that mean: a policy with the largest EVaR need not have the largest CVaR.
     tol : float
         How far ``lower`` and ``upper`` may be apart, in units of the largest less the smallest possible return.
 

@@ -52,7 +52,7 @@ class FrontRow(NamedTuple):
     """One policy of a front: from which to which β it is optimal, and what its return is like.
 
     ``var``, ``cvar`` and ``evar`` are about the worst fraction ``alpha`` of the returns: the largest of them, their mean,
-    and a bound on this mean (:meth:`entropic_bpi.ReturnLaw.evar`).
+    and a lower bound on this mean (:meth:`entropic_bpi.ReturnLaw.evar`).
     """
 
     low: float

@@ -448,9 +448,19 @@ class FiniteMDP:
     @cached_property
     def reward_range(self) -> tuple[float, float]:
         """Smallest and largest reward of a possible transition."""
-        values = self.rows.rewards if self.next_state_rewards else self._rewards
-        assert values is not None
-        return float(values.min()), float(values.max())
+        low, high = self._step_reward_ranges
+        return float(low.min()), float(high.max())
+
+    @cached_property
+    def _step_reward_ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same at each step, two arrays ``(H,)``, or ``(1,)`` if rewards are the same at every step."""
+        rewards = self.rows.rewards if self.next_state_rewards else self._rewards
+        assert rewards is not None
+        if self.next_state_rewards and not self._stationary:  # the entries of all steps are one axis
+            firsts = self.rows.indptr[: -1 : self._n_states * self._n_actions]
+            return np.minimum.reduceat(rewards[0], firsts), np.maximum.reduceat(rewards[0], firsts)
+        flat = rewards.reshape(len(rewards), -1)
+        return flat.min(axis=1), flat.max(axis=1)
 
     @cached_property
     def rows(self) -> SparseTransitions:
@@ -561,6 +571,17 @@ class FiniteMDP:
         if self._rewards is not None:
             fields["rewards"] = self.rewards
         return fields
+
+    def _with_rewards(self, rewards: np.ndarray) -> FiniteMDP:
+        """The same model with other rewards: ``(S, A)`` or ``(H, S, A)``; those of ``rows`` if the next state matters."""
+        fields = self._fields()
+        if self.next_state_rewards:
+            rows = self.rows
+            fields |= {"indptr": rows.indptr, "indices": rows.indices, "probabilities": rows.probabilities}
+            fields |= {"entry_rewards": rewards, "rewards": None}
+        else:
+            fields["rewards"] = rewards
+        return FiniteMDP._from_fields(fields)
 
     def save(self, path: str | Path) -> None:
         """Write the model to ``path``: ``.npz``, or ``.json`` for small models. The round trip is exact."""

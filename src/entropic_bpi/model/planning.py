@@ -63,6 +63,8 @@ _PARALLEL_ROWS = 200_000
 _BLOCKS_PER_THREAD = 4
 # Pairs (state, return so far) that are expanded before equal ones are merged; bounds the memory of a return law.
 _EXPANDED_AT_ONCE = 4_000_000
+# Rewards that add up to more than so many times their differences are planned without what is common to them.
+_DWARFED = 1e6
 _NO_GROWTH = np.empty((0, 0))
 # How many β share a reading of the transitions.
 _TOGETHER = 32
@@ -72,6 +74,10 @@ _LARGE_MATRIX, _MANY_ACTIONS = 1 << 20, 4
 _ROUNDING = 1e-9
 # Rows of a matrix are copied before they are multiplied by another, so many numbers at a time, which the fast memory holds.
 _COPIED_AT_ONCE = 1 << 17
+
+
+def _tail_shown(tail: tuple[float, float]) -> str:
+    return "" if tail == (0.0, 0.0) else f", tail=({tail[0]:.3g}, {tail[1]:.3g})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +116,7 @@ class Solution:
         return entropic_bpi.report.short(self)
 
     def __repr__(self) -> str:
-        return f"Solution(beta={self.beta}, value={self.value:.6g}, policy {self.policy.shape})"
+        return f"Solution(beta={self.beta}, value={self.value:.6g}{_tail_shown(self.tail)}, policy {self.policy.shape})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +128,7 @@ class Evaluation:
     tail: tuple[float, float] = (0.0, 0.0)
 
     def __repr__(self) -> str:
-        return f"Evaluation(value={self.value:.6g})"
+        return f"Evaluation(value={self.value:.6g}{_tail_shown(self.tail)})"
 
 
 @overload
@@ -180,15 +186,17 @@ def solve(
     betas = [check_finite("beta", beta)] if is_one else [check_finite(f"beta[{i}]", b) for i, b in enumerate(beta)]
     together = min(len(betas), _TOGETHER)
     check_memory(f"solving {mdp!r}", 2 * together * mdp.horizon * mdp.n_states)
-    plan: _Plan = partial(_plan_here, mdp)
+    offsets = _offsets(mdp)
+    planned = mdp if offsets is None else _without_offsets(mdp, offsets)
+    plan: _Plan = partial(_plan_here, planned)
     if check_device("device", device) == "gpu" and betas:
         from entropic_bpi.model.planning_gpu import Planner
 
-        plan = Planner(mdp, together, max(map(abs, betas))).plan
+        plan = Planner(planned, together, max(map(abs, betas))).plan
     solutions = [
         solution
         for first in range(0, len(betas), _TOGETHER)
-        for solution in _solve_together(mdp, betas[first : first + _TOGETHER], tail, plan)
+        for solution in _solve_together(mdp, betas[first : first + _TOGETHER], tail, plan, offsets)
     ]
     return solutions[0] if is_one else solutions
 
@@ -197,14 +205,41 @@ def solve(
 _Plan = Callable[[list[float], np.ndarray, np.ndarray], None]
 
 
-def _solve_together(mdp: FiniteMDP, betas: list[float], tail: tuple[float, float], plan: _Plan) -> list[Solution]:
+def _solve_together(
+    mdp: FiniteMDP, betas: list[float], tail: tuple[float, float], plan: _Plan, offsets: np.ndarray | None
+) -> list[Solution]:
     values = np.zeros((len(betas), mdp.horizon + 1, mdp.n_states))
     policies = np.empty((len(betas), mdp.horizon, mdp.n_states), dtype=np.int64)
     plan(betas, values, policies)
+    if offsets is not None:
+        values[:, :-1] += np.cumsum(np.broadcast_to(offsets, mdp.horizon)[::-1])[::-1, None]
     return [
         Solution(mdp, beta, policies[i], values[i], _start_risk(mdp, values[i, 0], beta), tail)
         for i, beta in enumerate(betas)
     ]
+
+
+def _offsets(mdp: FiniteMDP) -> np.ndarray | None:
+    """The smallest reward of each step if these dwarf the differences between rewards, otherwise None.
+
+    What is paid at a step whatever happens changes no policy, but values that contain it round the differences away.
+    """
+    low, high = mdp._step_reward_ranges
+    with np.errstate(over="ignore"):
+        in_all, difference = np.abs(low).sum() * (mdp.horizon / len(low)), (high - low).max()
+        return low if in_all > _DWARFED * difference > 0 else None
+
+
+def _without_offsets(mdp: FiniteMDP, offsets: np.ndarray) -> FiniteMDP:
+    """The model whose rewards are less by the offset of their step."""
+    if not mdp.next_state_rewards:
+        assert mdp.rewards is not None
+        return mdp._with_rewards(mdp.rewards - (offsets[:, None, None] if len(offsets) > 1 else offsets[0]))
+    rows, pairs = mdp.rows, mdp.n_states * mdp.n_actions
+    assert rows.rewards is not None
+    if mdp.stationary:
+        return mdp._with_rewards(rows.rewards - offsets[:, None])
+    return mdp._with_rewards(rows.rewards - np.repeat(offsets, np.diff(rows.indptr[::pairs])))
 
 
 def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
@@ -560,6 +595,12 @@ class ReturnLaw:
 
     support: np.ndarray
     probabilities: np.ndarray
+
+    @classmethod
+    def of_sample(cls, returns: np.ndarray) -> ReturnLaw:
+        """The law of one of these returns, each of which is equally likely."""
+        support, times = np.unique(returns, return_counts=True)
+        return cls(support, times / times.sum())
 
     def __repr__(self) -> str:
         return f"ReturnLaw({len(self.support)} atoms, mean={self.mean:.6g})"

@@ -103,7 +103,8 @@ def certify(
     beta : float
         The risk parameter to certify for; positive is risk-seeking.
     risk : EVaR, instead of ``beta``
-        Certify the entropic value at risk of a level.
+        Certify the entropic value at risk of a level: a lower bound on the mean of the worst returns (CVaR), not that mean.
+        A policy with the largest EVaR need not have the largest CVaR.
     eps, delta : float, optional
         Default to those of the run. Simultaneity over β is for one and the same δ. A log has none: δ is required, and ε
         defaults to the gap that is certified.

@@ -24,6 +24,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.runs.loop import Identification
 from entropic_bpi.tools.checks import check_integer, check_positive
 from entropic_bpi.types import Transitions
 
@@ -86,12 +87,12 @@ class Missing:
         return words
 
 
-def missing(certificate: Certificate, *, target: float | None = None, rows: int = 12) -> Missing:
+def missing(certificate: Certificate | Identification, *, target: float | None = None, rows: int = 12) -> Missing:
     """Which visits a certificate lacks: the rows that contribute most to its gap, and a plan of experiments.
 
     Parameters
     ----------
-    certificate : Certificate
+    certificate : Certificate or Identification
         Of method ``"kl"``, from a log or a run.
     target : float, optional
         The gap to be reached. Default: the certificate's ε or, where that is reached, half of the gap.
@@ -103,10 +104,15 @@ def missing(certificate: Certificate, *, target: float | None = None, rows: int 
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=5)
     >>> run = eb.identify(bridge, beta=-1.0, eps=0.1, delta=0.1, successors="model", max_episodes=30, seed=0)
-    >>> lacking = eb.missing(run.certificate)
+    >>> lacking = eb.missing(run)
     >>> lacking.expected < lacking.gap
     True
     """
+    certificate = getattr(certificate, "certificate", certificate)
+    if not isinstance(certificate, Certificate):
+        raise InvalidProblemError(
+            f"missing needs a certificate, or the result of identify; got {type(certificate).__name__}"
+        )
     if certificate.method != "kl":
         raise InvalidProblemError(f"missing needs a certificate of method 'kl', got one of {certificate.method!r}")
     if target is None:

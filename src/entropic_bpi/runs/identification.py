@@ -92,7 +92,8 @@ def identify(
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
     risk : EVaR, instead of ``beta``
-        Find the policy with the largest entropic value at risk of a level: ``EVaR(0.05)`` is about the worst return in 20.
+        Find the policy with the largest entropic value at risk of a level: ``EVaR(0.05)`` is a lower bound on the mean of
+        the worst 5 % of the returns (CVaR) and not that mean; a policy with the largest EVaR need not have the largest CVaR.
         Needs ``method="kl"``. See :mod:`entropic_bpi.methods.kl.evar`.
     eps, delta : float
         Accuracy, in the reward's own units, and the probability with which the claim may fail.
@@ -148,8 +149,9 @@ def identify(
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     max_seconds : float, optional
-        The same after so much time of this call, besides compiling, at the next plan. A run that goes on from a checkpoint
-        has it anew.
+        The same within so much time of this call, without that for compiling. The last episodes and the claim are planned
+        by what the earlier ones took, so it may be missed by a little, and by a plan if that alone takes longer. A run that
+        goes on from a checkpoint has it anew.
     seed : int, optional
         Repeats a run exactly.
     ties : {"random", "lowest"}
@@ -191,7 +193,7 @@ def identify(
     >>> bool(true_gap <= result.certificate.gap)
     True
 
-    The worst cases instead of a β:
+    The entropic value at risk instead of a β:
 
     >>> result = eb.identify(bridge, risk=eb.EVaR(0.1), eps=0.2, delta=0.1, successors="model", seed=1)
     >>> print(result.certificate.statement)  # doctest: +ELLIPSIS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +14,7 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi.certificate.certificate import Certificate, Provenance
-from entropic_bpi.compile.decorators import run_clock
+from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.facts import facts_of, problem_facts
@@ -141,7 +141,7 @@ class Loop:
         self.method: Any = methods.make(settings.method, self.problem, settings.options, tie_seed, settings.device)
         self.counts = Counts(self.problem)
         self.sampler = open_sampler(self.source, self.problem, self.rng, self.seed)
-        self.began, self.started, self.clock = time.perf_counter(), run_clock(), Timings()
+        self.compiled, self.started, self.clock = compile_clock.seconds, run_clock(), Timings()
 
     def go(self, observe: Callable[[Plan], object]) -> None:
         """Plan, test, play. ``observe`` is told of every plan; it changes nothing."""
@@ -154,7 +154,7 @@ class Loop:
             observe(plan)
             # What is declared about an environment must have had a chance to be contradicted.
             seen = self.counts.episodes > 0 or not self.problem.black_box_rewards
-            if seen and (plan.bounds.reached(self.problem.goal) or self._left() <= 0 or self._late()):
+            if seen and (plan.bounds.reached(self.problem.goal) or self._left() < 1):
                 return
             began, before = run_clock(), self.counts.episodes
             self._play(plan)
@@ -182,12 +182,21 @@ class Loop:
         self.provenance = self.provenance._replace(tests=evidence)
 
     def _left(self) -> float:
+        """How many more episodes both budgets allow."""
         budget = self.settings.max_episodes
-        return math.inf if budget is None else budget - self.counts.episodes
+        return min(math.inf if budget is None else budget - self.counts.episodes, self._left_in_time())
 
-    def _late(self) -> bool:
-        budget = self.settings.max_seconds
-        return budget is not None and run_clock() - self.started >= budget
+    def _left_in_time(self) -> float:
+        """How many more episodes the budget of time allows, with room for the next plan and the claim."""
+        budget, clock = self.settings.max_seconds, self.clock
+        if budget is None:
+            return math.inf
+        left = budget - (run_clock() - self.started) - (0.0 if math.isnan(clock.plan) else 2 * clock.plan)
+        if left <= 0:
+            return 0
+        # Before the first episode of this part, what those of earlier parts took with their plans; or one is tried.
+        before = self.seconds / max(1, self.counts.episodes) or left
+        return left / max(before if math.isnan(clock.episode) else clock.episode, sys.float_info.min)
 
     def _play(self, plan: Plan) -> None:
         """Play what the plan asks for, wholly or, when interrupted, not at all."""
@@ -236,7 +245,7 @@ class Loop:
             self.error = message
 
     def _play_batch(self, plan: Plan) -> None:
-        episodes = int(min(self._batch(self.counts.episodes), self._left()))
+        episodes = max(1, int(min(self._batch(self.counts.episodes), self._left())))
         self.sampler.play(plan.behaviour, episodes, self.counts, self.round)
         self.round += 1
 
@@ -260,7 +269,7 @@ class Loop:
 
     def _play_chunk(self, plan: Plan) -> None:
         """Plan, test and play after each episode; the same episodes whatever room the counts have left."""
-        last = self.counts.episodes + int(min(EVERY_CHUNK, self._left()))
+        last = self.counts.episodes + max(1, int(min(EVERY_CHUNK, self._left())))
         while True:
             before = self.counts.episodes
             bounds = self.method.play_every(plan, self.counts, self.sampler, self.round, last - before)
@@ -370,7 +379,7 @@ class Loop:
             seconds=self.elapsed(),
             seed=self.seed,
             forecast=self.forecast(),
-            compile_seconds=(time.perf_counter() - self.began) - (run_clock() - self.started),
+            compile_seconds=compile_clock.seconds - self.compiled,
         )
 
 

@@ -159,7 +159,8 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     axes.imshow(shown, cmap="Blues", alpha=0.5)
     axes.set(xticks=[], yticks=[])
     axes.set_title(
-        f"Policy, and bounds of its and the best value (units of reward), β = {problem.beta:.4g}, "
+        "Policy, and bounds of its and the best value (units of reward), at the first step in each cell, "
+        f"β = {problem.beta:.4g}, "
         f"all with probability ≥ {certainty(certificate.delta)}",
         fontsize=6.5,
         wrap=True,
@@ -266,7 +267,7 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Fig
     axes.set_xlabel("level α of the entropic value at risk" if tail else "risk parameter β (1 / units of reward)")
     axes.set_ylabel(f"{value} (units of reward)")
     every = "All α" if tail else "All β"
-    axes.set_title(f"{every} at once with probability at least {1 - claims[0].delta:g}", fontsize="medium")
+    axes.set_title(f"{every} at once with probability at least {certainty(claims[0].delta)}", fontsize="medium")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     tidy(axes)
     return figure

@@ -20,6 +20,7 @@ before Python sees them.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import math
 import os
@@ -27,6 +28,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,7 +50,7 @@ from entropic_bpi.types import Transitions
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["Log", "Outcomes", "Projection"]
+__all__ = ["Log", "Outcomes", "Projection", "labels_behind", "names_for"]
 
 Numbers = tuple[Iterable[int], Iterable[int]]
 """Of the states and the actions of a log, in a problem that has them in another order."""
@@ -64,6 +66,8 @@ _EXPECTED = {
     "action": "not among the declared actions",
 }
 _ENDS = "terminated=, truncated= or next_state= (truncated=True, --all-truncated: all that did not terminate were cut)"
+_IN_ZONE = "TIMESTAMP WITH TIME ZONE"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Of one episode: its return, and whether it is known.
 _EARNED = "fsum(reward) FILTER (step < {horizon})"
 _WHOLE = "count(*) >= {horizon} OR bool_or(terminated)"
@@ -189,7 +193,7 @@ class Log:
             numbered_states = reading.number("states", ("state", "next_state"), states)
             numbered_actions = reading.number("actions", ("action",), actions)
             reading.check(truncated is True)
-        except (duckdb.Error, OSError, TypeError, ValueError, RuntimeError) as error:
+        except (duckdb.Error, OSError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             if isinstance(error, InvalidProblemError):
                 raise
             raise InvalidProblemError(f"{reading.name} cannot be read as a log: {_first_line(error)}") from None
@@ -276,7 +280,10 @@ class Log:
         if successors is not None:
             states, actions = _numbered(self.states), _numbered(self.actions)
             successors = declared_rows(states, actions, successors, repeated=reward_law == "fixed")
-        names += tuple(map(unseen, range(len(names), max_states or 0)))
+        others = tuple(map(unseen, range(len(names), max_states or 0)))
+        while set(others) & set(names):  # a label of the log may look like one of them
+            others = tuple(f"#{other}" for other in others)
+        names += others
         return Problem.black_box(
             len(names),
             len(self.actions),
@@ -344,14 +351,10 @@ class Log:
         An estimate without a guarantee, of episodes that are whole; NaN if there are none. Positive ``beta`` is
         risk-seeking, 0 the mean.
         """
+        from entropic_bpi.model.planning import ReturnLaw
+
         returns, beta = self.returns(horizon), check_finite("beta", beta)
-        if not len(returns):
-            return math.nan
-        exponents = beta * (returns - returns.mean())
-        largest = exponents.max()
-        if abs(beta) * np.ptp(returns) < 1e-8:
-            return float(returns.mean() + beta * returns.var() / 2)
-        return float(returns.mean() + (largest + math.log(np.mean(np.exp(exponents - largest)))) / beta)
+        return ReturnLaw.of_sample(returns).entropic_risk(beta) if len(returns) else math.nan
 
     @cached_property
     def content_hash(self) -> str:
@@ -535,7 +538,23 @@ class _Reading:
             labels, order = f"SELECT CAST(label AS {kind}) AS label, place FROM declared", "place"
         self.values |= values
         self._create(table, f"SELECT label, row_number() OVER (ORDER BY {order}) - 1 AS code FROM ({labels})")
-        return tuple(_hashable(label) for (label,) in self._fetch(f"SELECT label FROM {table} ORDER BY code"))
+        return self._labels_in(table)
+
+    def _labels_in(self, table: str) -> tuple[Any, ...]:
+        """The labels of a table in order."""
+        kind, form = self._fetch(f"DESCRIBE {table}")[0][1], "label"
+        if kind.startswith("MAP(") and kind.endswith(")"):  # Python would see what it sees of a STRUCT
+            form = "map_entries(label)"
+        elif kind == _IN_ZONE:  # Python would need pytz
+            form = "epoch_us(label)"
+        labels = [_hashable(label) for (label,) in self._fetch(f"SELECT {form} FROM {table} ORDER BY code")]
+        if kind == _IN_ZONE:
+            labels = [_EPOCH + timedelta(microseconds=label) for label in labels]
+        if len(set(labels)) < len(labels):
+            raise InvalidProblemError(
+                f"two different {table} of type {kind} read the same in Python: give them as text"
+            )
+        return tuple(labels)
 
     def _labels(self, roles: list[str]) -> dict[str, str]:
         """Columns of labels as expressions: integers where all are whole numbers, and NULL where one is missing."""
@@ -706,10 +725,45 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+def names_for(observation: Any) -> Iterable[str]:
+    """The names that an observation may have among the states of a log, which are named by what Python writes.
+
+    Examples
+    --------
+    >>> [*names_for("shore")], [*names_for(np.int64(3))], [*names_for({"a": 1})]
+    (['shore'], ['3'], ['(1,)', "(('a', 1),)"])
+    """
+    given = _hashable(observation)
+    yield str(given)
+    if isinstance(given, float) and given.is_integer():  # labels that are all whole are integers
+        yield str(int(given))
+    elif isinstance(given, datetime) and given.tzinfo is not None:
+        yield str(given.astimezone(UTC))
+    elif isinstance(observation, dict):  # a MAP, not a STRUCT
+        yield str(_hashable(list(observation.items())))
+
+
+def labels_behind(names: Iterable[str]) -> list[Any]:
+    """The labels of a log by their names: numbers, bytes or tuples if all of them are written so, text otherwise.
+
+    Examples
+    --------
+    >>> labels_behind(["1", "2"]), labels_behind(["1", "07"]), labels_behind(["(1, 'a')"])
+    ([1, 2], ['1', '07'], [(1, 'a')])
+    """
+    names = list(names)
+    try:
+        labels = [ast.literal_eval(name) for name in names]
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return names
+    written = all(isinstance(label, int | float | bytes | tuple) for label in labels) and [*map(str, labels)] == names
+    return labels if written else names
+
+
 def _hashable(label: Any) -> Any:
     if isinstance(label, dict):
         label = list(label.values())
-    elif isinstance(label, np.ndarray):
+    elif isinstance(label, np.ndarray | np.generic):
         label = label.tolist()
     return tuple(map(_hashable, label)) if isinstance(label, list | tuple) else label
 

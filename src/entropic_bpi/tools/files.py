@@ -18,9 +18,11 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["locked", "write_atomically", "write_csv", "write_text_atomically"]
+__all__ = ["locked", "text_of_cell", "write_atomically", "write_csv", "write_text_atomically"]
 
 _LOCK = ".entropic-bpi.lock"
+# What a spreadsheet takes for the beginning of a formula, and may run.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _TEMPORARY = re.compile(r"\..+\.entropic-bpi-(?P<pid>\d{1,9})-\d+")
 
 
@@ -106,9 +108,29 @@ def _locked_file(path: Path) -> BinaryIO:
 
 
 def write_csv(path: str | os.PathLike[str], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table in one go; floats keep all their digits."""
+    """Write a table in one go; floats keep all their digits, and no text is a formula (:func:`text_of_cell`)."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(rows)
+    writer.writerows([_cell_of(value) for value in row] for row in rows)
     write_text_atomically(path, text.getvalue())
+
+
+def _cell_of(value: Any) -> Any:
+    """A value as a cell: text that a spreadsheet would run has an apostrophe in front, which makes it text there."""
+    if not isinstance(value, str) or not value.lstrip("'").startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def text_of_cell(cell: str) -> str:
+    """The text that :func:`write_csv` wrote as ``cell``.
+
+    >>> text_of_cell("'=1+1"), text_of_cell("-1"), text_of_cell("'quoted'")
+    ('=1+1', '-1', "'quoted'")
+    """
+    return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(_FORMULA) else cell

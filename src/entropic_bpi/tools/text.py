@@ -10,6 +10,8 @@ __all__ = ["certainty", "drawable", "printable", "rounded", "shown"]
 
 _LONGEST_SHOWN = 200
 _DIGITS = 4
+# Of a smaller probability to fail, 1 less it has too many nines to count them.
+_READABLE = 1e-6
 
 
 def printable(text: str) -> str:
@@ -34,9 +36,10 @@ def certainty(delta: float) -> str:
     """1 - ``delta``, to all its digits: rounded it might be 1.
 
     >>> certainty(0.05), certainty(1e-9)
-    ('0.95', '0.999999999')
+    ('0.95', '1 - 1e-09')
     """
-    return f"{1 - Decimal(repr(float(delta))):f}"
+    exact = repr(float(delta))
+    return f"{1 - Decimal(exact):f}" if delta >= _READABLE else f"1 - {exact}"
 
 
 def rounded(value: float, side: int) -> str:

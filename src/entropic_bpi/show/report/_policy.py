@@ -36,7 +36,7 @@ class Action(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What the policy does in a state from one step to another, and what is certified there at the first of them."""
+    """What the policy does in a state from one step to another, bounds that hold at each of them, and their visits."""
 
     steps: str
     state: str
@@ -95,13 +95,16 @@ def policy_of(certificate: Certificate, shape: tuple[int, int] | None, actions: 
     visits = np.bincount(certificate.transitions.rows, certificate.transitions.times, problem.n_rows)
 
     def line(h: int, s: int, last: int) -> Line:
-        action = int(certificate.policy[h, s])
-        row = problem.rows_at(h + problem.artificial, np.array([s]))[action]
+        action, steps = int(certificate.policy[h, s]), range(h, last + 1)
+        rows = {int(problem.rows_at(step + problem.artificial, np.array([s]))[action]) for step in steps}
         sides: tuple[str | None, str | None] = (None, None)
-        if bounds is not None and np.isfinite(bounds[0][h, s]) and np.isfinite(bounds[1][h, s]):
-            sides = to.at_least(bounds[0][h, s]), to.at_most(bounds[1][h, s])
-        steps = f"{h}" if h == last else f"{h}–{last}"
-        return Line(steps, name(problem.state_names[s]), named[action], *sides, int(visits[row]))
+        if bounds is not None:
+            # The weakest of all steps; where nobody can be at a step, its bounds are NaN, which fmin and fmax skip.
+            lower, upper = np.fmin.reduce(bounds[0][steps, s]), np.fmax.reduce(bounds[1][steps, s])
+            if np.isfinite(lower) and np.isfinite(upper):
+                sides = to.at_least(lower), to.at_most(upper)
+        shown_steps = f"{h}" if h == last else f"{h}–{last}"
+        return Line(shown_steps, name(problem.state_names[s]), named[action], *sides, int(visits[list(rows)].sum()))
 
     merged = places_of(certificate.policy, reached)
     used = {int(certificate.policy[h, s]) for h, s, _ in merged}

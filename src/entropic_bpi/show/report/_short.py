@@ -56,14 +56,15 @@ def _claimed(certificate: Certificate, run: dict[str, str]) -> str:
 
 @card.register
 def _solution(solution: Solution) -> str:
-    mdp = solution.mdp
+    mdp, (low, high) = solution.mdp, solution.tail
+    later = {"after these steps": f"{signed(low)} to {signed(high)} more"} if low or high else {}
     choices = []
     if mdp.n_states * mdp.horizon <= _LARGEST_MODEL:
         choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
     return _card(
         "Solution",
         f"The best policy of a known model is worth {signed(f'{solution.value:.6g}')}.",
-        {"risk": f"β = {signed(solution.beta)}", "model": _size(mdp)},
+        {"risk": f"β = {signed(solution.beta)}", "model": _size(mdp), **later},
         choices,
     )
 

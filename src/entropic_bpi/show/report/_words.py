@@ -18,6 +18,7 @@ __all__ = ["Claim", "Risk", "Rounding", "claim_of", "name", "probability", "risk
 _DIGITS = 4
 _DUST_DIGITS = 9
 _LONGEST_NAME = 60
+_MOST_NINES = Decimal("1e-12")  # more than these nobody counts, and in the end they are rounded to 100
 
 
 class Claim(NamedTuple):
@@ -105,9 +106,10 @@ def risk_of(certificate: Certificate) -> Risk:
     """How the certificate judges uncertain returns."""
     beta, alpha = certificate.beta, certificate.alpha
     if alpha is not None:
-        worst = f"the worst {100 * alpha:g} % of its episodes"
         return Risk(
-            f"entropic value at risk, α = {alpha:g}", f"its entropic value at risk: a cautious measure of {worst}"
+            f"entropic value at risk, α = {alpha:g}",
+            f"its entropic value at risk (EVaR): a lower bound on the mean return of the worst {100 * alpha:g} % of its "
+            "episodes (CVaR). It is not that mean, and a policy with the best EVaR need not have the best CVaR",
         )
     if beta == 0:
         return Risk("mean return (β = 0)", "the mean of its return")
@@ -120,10 +122,13 @@ def risk_of(certificate: Certificate) -> Risk:
 def probability(delta: float) -> str:
     """1 - δ in per cent, never more than it is.
 
-    >>> probability(0.05), probability(1e-7), probability(0.33333)
-    ('95 %', '99.99999 %', '66 %')
+    >>> probability(0.05), probability(1e-7), probability(0.33333), probability(1e-30)
+    ('95 %', '99.99999 %', '66 %', '1 − 1e−30')
     """
-    return f"{_plain(100 - 100 * _rounded(Decimal(repr(delta)), ROUND_CEILING, 2)):f} %"
+    failing = _rounded(Decimal(repr(delta)), ROUND_CEILING, 2)
+    if failing < _MOST_NINES:
+        return f"1 − {signed(f'{failing.normalize():e}')}"
+    return f"{_plain(100 - 100 * failing):f} %"
 
 
 def name(text: str) -> str:
