@@ -101,7 +101,7 @@ KINDS = {
     ),
     "black box": _lake,
     "random rewards": lambda: eb.identify(
-        Corridor, horizon=3, reward_range=(0, 1), rewards="random", **GOAL | {"eps": 0.5}, max_episodes=300
+        Corridor, horizon=3, reward_range=(0, 1), reward_law="random", **GOAL | {"eps": 0.5}, max_episodes=300
     ),
     "log": lambda: eb.certify(log(), **LOGGED),
     "given policy": lambda: eb.certify(

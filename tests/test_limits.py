@@ -35,7 +35,7 @@ def of_environment(low, high, **options):
     env = bandit()
     env.values = np.array([low, high])
     return eb.identify(
-        env, beta=0.0, horizon=1, reward_range=(low, high), rewards="random", **{**RUN, **options}
+        env, beta=0.0, horizon=1, reward_range=(low, high), reward_law="random", **{**RUN, **options}
     ).certificate
 
 

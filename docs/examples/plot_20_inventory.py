@@ -46,7 +46,7 @@ result = eb.identify(
     Shop(),
     horizon=6,
     reward_range=(-2.6, 12),
-    rewards="random",
+    reward_law="random",
     successors=lambda stock, order: range(min(ROOM, stock + order) + 1),
     beta=-0.2,
     eps=1.5,

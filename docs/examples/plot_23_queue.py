@@ -45,7 +45,7 @@ result = eb.identify(
     Queue(),
     horizon=8,
     reward_range=(-0.6, 1.5),
-    rewards="random",
+    reward_law="random",
     successors=lambda length, open_door: {max(0, length - 1), length, min(ROOM, length + 1)},
     beta=-1.0,
     eps=0.3,

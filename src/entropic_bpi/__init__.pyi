@@ -18,7 +18,6 @@ from .lab.learners import Run as Run
 from .lab.learners import run as run
 from .model import instances as instances
 from .model.discounting import discounted as discounted
-from .model.evar import EVaR as EVaR
 from .model.evar import EVaRSolution as EVaRSolution
 from .model.evar import solve_evar as solve_evar
 from .model.frontier import BestOnFront as BestOnFront
@@ -41,6 +40,9 @@ from .model.planning import max_return as max_return
 from .model.planning import return_law as return_law
 from .model.planning import solve as solve
 from .model.planning import tilted as tilted
+from .problem.declarations import Declarations as Declarations
+from .problem.risk import Entropic as Entropic
+from .problem.risk import EVaR as EVaR
 from .runs.certification import Comparison as Comparison
 from .runs.certification import certify as certify
 from .runs.data_needs import Missing as Missing

@@ -24,15 +24,11 @@ END: Final = _Ending.END
 
 
 class Goal(NamedTuple):
-    """What is asked: accuracy ``eps`` with probability ``1 - delta`` at risk parameter ``beta``, in the reward's units.
+    """The target of a run: accuracy ``eps`` with probability ``1 - delta`` for a ``risk``, in the reward's units."""
 
-    Positive ``beta`` is risk-seeking. Where the entropic value at risk of level ``alpha`` is asked for, ``beta`` is NaN.
-    """
-
-    beta: float
+    risk: Any
     eps: float
     delta: float
-    alpha: float | None = None
 
 
 class Bounds(NamedTuple):

@@ -78,7 +78,7 @@ def test_a_gap_that_is_not_reached_is_exit_code_1(log, capsys):
         (["--reward-range", "0", "0.5"], "is outside the declared reward_range"),
         (["--states", "0"], "not among the declared states"),
         (["--policy", "nowhere.csv"], "no such file: nowhere.csv"),
-        (["--rewards", "some"], "rewards must be one of"),
+        (["--reward-law", "some"], "rewards must be one of"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(log, change, message, capsys):

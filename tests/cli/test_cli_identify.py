@@ -140,7 +140,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["--constants", "sharp", "--stationary", "--successors", tmp_path / "mask.npy", "--replan", "0.5"],
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
         *["--accept-errors", "--preregister", "run.json", "--max-successors", "2", "--return-range", "-1", "3"],
-        *["--rewards", "random", "--max-states", "4", "--num-envs", "2", "--discount", "0.9", "--max-seconds", "60"],
+        *["--reward-law", "random", "--max-states", "4", "--num-envs", "2", "--discount", "0.9", "--max-seconds", "60"],
         *["--device", "gpu"],
     )
     assert given.pop("successors").shape == (8, 2, 8)
@@ -155,7 +155,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "return_range": (-1.0, 3.0),
         "discount": 0.9,
         "horizon": None,
-        "rewards": "random",
+        "reward_law": "random",
         "max_states": 4,
         "num_envs": 2,
         "replan": 0.5,
@@ -466,12 +466,12 @@ def test_what_an_environment_needs_is_named(words, message):
 
 def test_random_rewards_are_declared_on_the_command_line():
     lake = ["gym:FrozenLake-v1", "--beta", "-1", "--eps", "0.1", "--delta", "0.1", "--horizon", "3", "--seed", "1"]
-    played = invoke(*lake, "--reward-range", 0, 1, "--rewards", "random-pair", "--max-episodes", 5, "--json")
+    played = invoke(*lake, "--reward-range", 0, 1, "--reward-law", "random-pair", "--max-episodes", 5, "--json")
     assert played.exit_code == 1
     assert any("random, independent from visit to visit" in words for words in json.loads(played.stdout)["assumptions"])
     for words, message in [
-        ([*lake, "--rewards", "random"], "rewards='random' is for environments"),
-        ([*lake, "--reward-range", 0, 1, "--rewards", "noisy"], "rewards must be one of fixed, random, random-pair"),
+        ([*lake, "--reward-law", "random"], "reward_law='random' is for environments"),
+        ([*lake, "--reward-range", 0, 1, "--reward-law", "noisy"], "rewards must be one of fixed, random, random-pair"),
     ]:
         refused = invoke(*words)
         assert refused.exit_code == 2

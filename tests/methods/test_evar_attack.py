@@ -31,7 +31,7 @@ def attacked(seed, **effort):
         policy = method.plan(case.counts, 0).policy
     claim = method.bounds_of(case.counts, policy)
     gap, best, own = attack_evar(case, policy, alpha, [cell.lam for cell in claim.cells[::3]], seed, **effort) / spread
-    lowest = problem.reward_range[0] * problem.horizon
+    lowest = problem.possible_rewards[0] * problem.horizon
     claimed = np.array([claim.gap, claim.upper - lowest, claim.lower - lowest]) / spread
     return claimed, np.array([gap, best, own])
 

@@ -76,7 +76,7 @@ def test_the_better_of_two_candidates_is_claimed_with_its_own_bounds():
             assert min(gaps) == pytest.approx(min(gaps[i] for i in chosen), abs=1e-12)
             seen.update(chosen if len(chosen) == 1 else ())
             lower = math.log(method.plans[chosen[0]].z[0, case.start]) / case.problem.beta
-            offset = case.problem.horizon * case.problem.reward_range[0]
+            offset = case.problem.horizon * case.problem.possible_rewards[0]
             assert claim.bounds.lower == pytest.approx(lower + offset, abs=1e-9)
     assert seen == {0, 1}
 

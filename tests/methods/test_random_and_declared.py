@@ -49,12 +49,17 @@ def test_bounds_on_rewards_follow_their_successors_when_a_row_is_complete(law):
         {"max_successors": 2},
         {"successors": lambda s, a: [0, 1]},
         {"return_range": (0.0, 1.6)},
-        {"successors": lambda s, a: [0, 1], "max_successors": 2, "return_range": (0.0, 1.6), "rewards": "random-pair"},
+        {
+            "successors": lambda s, a: [0, 1],
+            "max_successors": 2,
+            "return_range": (0.0, 1.6),
+            "reward_law": "random-pair",
+        },
     ],
 )
 def test_certificates_verify_and_hold(beta, declared, tmp_path):
     law = declared.get("rewards", "random")
-    options = {"rewards": law, **{k: v for k, v in declared.items() if k != "rewards"}}
+    options = {"reward_law": law, **{k: v for k, v in declared.items() if k != "rewards"}}
     result = eb.identify(
         NoisyCoin,
         beta=beta,

@@ -152,11 +152,11 @@ def slack_of_evar(seed: int) -> float:
     method = EVaRKL(dataclasses.replace(problem, beta=math.nan, alpha=alpha, eps=0.1 * spread))
     policy = method.plan(instance.case.counts, 0).policy if seed % 2 else a_policy(rng, problem)
     claim = method.bounds_of(instance.case.counts, policy)
-    rewards = instance.rewards - problem.reward_range[0]
+    rewards = instance.rewards - problem.possible_rewards[0]
     if problem.artificial:
         rewards[0] = 0.0
     best, own = evars(instance.kernel, rewards, t, policy, instance.case.start, alpha, spread)
-    lowest = problem.reward_range[0] * problem.horizon
+    lowest = problem.possible_rewards[0] * problem.horizon
     return min(own + lowest - claim.lower, claim.upper - lowest - best, claim.gap - (best - own)) / spread
 
 

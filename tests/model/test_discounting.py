@@ -225,8 +225,8 @@ class TestModels:
         lake = {"reward_range": (0, 1), "eps": 0.3, "discount": 0.5}
         with pytest.raises(eb.InvalidProblemError, match="how the two go together is not proved"):
             eb.identify("FrozenLake-v1", **GOAL, **lake, return_range=(0, 1))
-        with pytest.raises(eb.InvalidProblemError, match="discount needs rewards='fixed'"):
-            eb.identify("FrozenLake-v1", **GOAL, **lake, rewards="random")
+        with pytest.raises(eb.InvalidProblemError, match="discount needs reward_law='fixed'"):
+            eb.identify("FrozenLake-v1", **GOAL, **lake, reward_law="random")
 
 
 class Lamp(gymnasium.Env):

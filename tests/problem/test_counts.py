@@ -8,7 +8,8 @@ from reference.counting import dense
 
 import entropic_bpi as eb
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.problem import EXPLICIT_STATES, Problem
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.rows import EXPLICIT_STATES
 from entropic_bpi.runs.checkpoint import Checkpoint
 from entropic_bpi.runs.identification import start
 from entropic_bpi.runs.settings import Settings

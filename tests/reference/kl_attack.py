@@ -159,14 +159,14 @@ def draw_paid(rng: np.random.Generator, law: str, exponents: tuple[float, float]
             worth[:, row, y] = certainty_interval(mine[0].ravel(), mine[1].ravel(), low, high, beta, log_union)
         seen += [(row, y, split[y, k], values[y, k]) for y, k in np.argwhere(split)]
     tally[-1] = _tally(rng, start_allowed, None, VISITS)
-    seen += [(problem.n_rows - 1, y, tally[-1, y], problem.reward_range[0]) for y in np.flatnonzero(tally[-1])]
+    seen += [(problem.n_rows - 1, y, tally[-1, y], problem.possible_rewards[0]) for y in np.flatnonzero(tally[-1])]
     counts = Counts(problem)
     if seen:
         rows, successors, times, rewards = (np.array(part) for part in zip(*seen, strict=True))
         counts.add(Transitions(rows, successors, times, rewards.astype(float)), int(tally[-1].sum()))
     steps = 1 if stationary else H
     ends = [np.broadcast_to(end[:-1].reshape(steps, S, A, S), (H, S, A, S)) for end in worth]
-    shift = problem.reward_range[0]
+    shift = problem.possible_rewards[0]
     tables = _tables(beta, delta / 2, H, stationary, allowed, start_allowed, tally, *ends, True, None, None, shift)
     return Case(problem, counts, tables, 0)
 
@@ -275,7 +275,7 @@ def with_return_range(rng: np.random.Generator, case: Case, shrink: float = 0.0)
             paths = outcomes[h, s, : t.actions[h]]
             least[h, s] = (rewards[h, s, : t.actions[h]] + least[h + 1])[paths].min()
             most[h, s] = (rewards[h, s, : t.actions[h]] + most[h + 1])[paths].max()
-    low, high = problem.reward_range
+    low, high = problem.possible_rewards
     smallest, largest = least[0, case.start], most[0, case.start]
     smallest, largest = smallest + shrink * (largest - smallest), largest - shrink * (largest - smallest)
     origin, room = problem.horizon * low, 1e-9 * problem.return_spread

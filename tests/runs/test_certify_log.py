@@ -90,7 +90,7 @@ def test_a_log_of_random_behaviour_certifies_a_good_policy(uniform, beta, statio
 @pytest.mark.parametrize("stationary", [True, False])
 @pytest.mark.parametrize("rewards", ["fixed", "random"])
 def test_the_file_of_a_log_is_verified_and_read_back(uniform, stationary, rewards, tmp_path):
-    claim = eb.certify(uniform, beta=-1.0, stationary=stationary, rewards=rewards, **DECLARED)
+    claim = eb.certify(uniform, beta=-1.0, stationary=stationary, reward_law=rewards, **DECLARED)
     claim.save(tmp_path / "claim.json")
     checked = eb.verify(tmp_path / "claim.json")
     assert checked.ok, checked.problems
@@ -229,7 +229,7 @@ def test_the_upper_end_of_an_interval_agrees_with_a_plain_recursion(beta):
             r"line \d+ of dict: reward 1.0 is outside the declared reward_range \(0.0, 0.9\)",
         ),
         ({"stationary": "yes"}, "stationary must be True or False"),
-        ({"rewards": "some"}, "rewards must be one of"),
+        ({"reward_law": "some"}, "reward_law must be one of"),
         ({"policies": {}}, "policies must be a mapping"),
         ({"policies": {"a": {0: 0, 1: 0}}, "policy": {0: 0, 1: 0}}, "instead of policy"),
         ({"beta": np.nan}, "beta must be a finite real number"),
@@ -255,7 +255,7 @@ def test_a_reward_that_changes_is_named_with_its_line():
         InvalidProblemError, match=rf"line {again + 1} of dict: the reward of .* changed: now 0.77.*random"
     ):
         eb.certify(read(lines), beta=1.0, **DECLARED)
-    assert is_true(eb.certify(read(lines), beta=1.0, rewards="random", **DECLARED))
+    assert is_true(eb.certify(read(lines), beta=1.0, reward_law="random", **DECLARED))
 
 
 def test_declared_successors_narrow_the_claim(uniform):

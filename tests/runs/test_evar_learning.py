@@ -217,7 +217,7 @@ def identified_noisy(**more):
     options = {
         "horizon": 1,
         "reward_range": env.reward_range,
-        "rewards": "random",
+        "reward_law": "random",
         "eps": 0.45,
         "delta": 0.1,
         "seed": 3,
@@ -273,7 +273,7 @@ def test_random_rewards_are_certified_for_another_level_and_for_no_beta(noisy_re
 
 def test_random_rewards_of_a_beta_are_not_certified_for_evar():
     env = noisy.bandit()
-    options = {"horizon": 1, "reward_range": env.reward_range, "rewards": "random", "max_episodes": 20}
+    options = {"horizon": 1, "reward_range": env.reward_range, "reward_law": "random", "max_episodes": 20}
     run = eb.identify(env, beta=-1.0, eps=0.5, delta=0.1, seed=3, **options)
     with pytest.raises(eb.InvalidProblemError, match=r"learned for beta = -1 and cannot be certified for EVaR\(0\.1\)"):
         eb.certify(run, risk=eb.EVaR(0.1))
@@ -460,14 +460,21 @@ def test_the_declared_lambdas_depend_on_the_range_of_the_return_alone(noisy_resu
     assert lams == pytest.approx(600 * 2.0 ** (-np.arange(256)[::-1] / 16), rel=1e-11)
     assert lams[-1] <= 600
     env = noisy.bandit()
-    options = {"rewards": "random", "eps": 1.0, "delta": 0.01, "max_episodes": 1, "seed": 0}
+    options = {"reward_law": "random", "eps": 1.0, "delta": 0.01, "max_episodes": 1, "seed": 0}
     long = eb.identify(env, risk=eb.EVaR(0.9), horizon=2, reward_range=(-3.0, 1.0), **options).certificate
     assert np.array(long.problem.lams) == pytest.approx(lams / 8, rel=1e-15)
 
 
 def test_levels_close_to_1_of_random_rewards_are_refused():
     env = noisy.bandit()
-    options = {"horizon": 1, "reward_range": (0, 1), "rewards": "random", "eps": 0.5, "delta": 0.1, "max_episodes": 5}
+    options = {
+        "horizon": 1,
+        "reward_range": (0, 1),
+        "reward_law": "random",
+        "eps": 0.5,
+        "delta": 0.1,
+        "max_episodes": 5,
+    }
     assert eb.verify(eb.identify(env, risk=eb.EVaR(0.99), **options).certificate).ok
     with pytest.raises(eb.InvalidProblemError, match=r"alpha of at most 0\.99, got 0\.995"):
         eb.identify(env, risk=eb.EVaR(0.995), **options)

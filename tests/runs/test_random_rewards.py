@@ -19,7 +19,7 @@ GOAL = {"eps": 0.6, "delta": DELTA, "seed": 3}
 
 
 def identified(env, horizon, law="random", *, beta=-1.0, **options):
-    given = {**GOAL, "horizon": horizon, "reward_range": env.reward_range, "rewards": law, **options}
+    given = {**GOAL, "horizon": horizon, "reward_range": env.reward_range, "reward_law": law, **options}
     return eb.identify(env, beta=beta, **given)
 
 
@@ -128,10 +128,10 @@ def test_another_beta_is_refused_with_the_reason():
 
 
 def test_what_cannot_have_random_rewards_is_refused():
-    with pytest.raises(eb.InvalidProblemError, match=r"'bernstein' has no proof for rewards='random'.*method='kl'"):
+    with pytest.raises(eb.InvalidProblemError, match=r"'bernstein' has no proof for reward_law='random'.*method='kl'"):
         identified(noisy.bandit(), 1, method="bernstein")
-    with pytest.raises(eb.InvalidProblemError, match="rewards='random' is for environments"):
-        eb.identify(eb.instances.risky_bridge(horizon=3), beta=1.0, eps=0.1, delta=0.1, rewards="random")
+    with pytest.raises(eb.InvalidProblemError, match="reward_law='random' is for environments"):
+        eb.identify(eb.instances.risky_bridge(horizon=3), beta=1.0, eps=0.1, delta=0.1, reward_law="random")
     with pytest.raises(eb.InvalidProblemError, match="rewards must be one of fixed, random, random-pair; got 'noisy'"):
         identified(noisy.bandit(), 1, "noisy")
     with pytest.raises(eb.InvalidProblemError, match=r"paid reward 2.0 .*outside the declared reward_range"):
@@ -140,7 +140,7 @@ def test_what_cannot_have_random_rewards_is_refused():
 
 def test_a_changed_reward_names_the_option_and_hands_over_what_was_played():
     with pytest.raises(
-        eb.InvalidProblemError, match=r"changed: now .*rewards='random' \(--rewards random\)"
+        eb.InvalidProblemError, match=r"changed: now .*reward_law='random' \(--reward-law random\)"
     ) as refused:
         identified(noisy.walk(), 2, "fixed")
     counts = refused.value.counts
@@ -207,7 +207,7 @@ NOISY = {
 def judged(name, beta, seed):
     """What failed in one run: events, and the claim."""
     env, horizon, law, eps = NOISY[name]
-    given = {"horizon": horizon, "reward_range": env.reward_range, "rewards": law, "replan": 0.2}
+    given = {"horizon": horizon, "reward_range": env.reward_range, "reward_law": law, "replan": 0.2}
     loop = start(env, Settings.of(beta=beta, eps=eps, delta=DELTA, seed=seed, **given))
     model = env.equivalent(beta, horizon)
     referee = Referee(model, loop)

@@ -150,7 +150,7 @@ def stepped_by_hand(environment, problem, behaviour, episodes, round=4):
     for episode in range(episodes):
         observation, _ = env.reset(seed=None if episode else seed)
         state, leading, h, terminated = environment.states.index(observation), behaviour.leading, 0, False
-        seen[problem.n_rows - 1, state, problem.reward_range[0]] += 1
+        seen[problem.n_rows - 1, state, problem.possible_rewards[0]] += 1
         while h < problem.horizon and not terminated:
             action = (behaviour.lead if leading else behaviour.greedy)[h + 1, state]
             if leading and behaviour.turn[h + 1, state] >= 0:

@@ -47,7 +47,7 @@ class Honest:
 
 def transitions_of(problem, episodes):
     seen = Counter()
-    pairs, nothing = problem.n_states * problem.n_actions, problem.reward_range[0]
+    pairs, nothing = problem.n_states * problem.n_actions, problem.possible_rewards[0]
     for steps in episodes:
         if problem.start is None:
             seen[problem.n_rows - 1, steps[0][0], nothing] += 1

@@ -205,7 +205,7 @@ def of_environment(rng, law, risk_of):
     options = {
         "horizon": horizon,
         "reward_range": env.reward_range,
-        "rewards": law,
+        "reward_law": law,
         "stationary": bool(rng.integers(2)),
     }
     if rng.random() < 0.5:

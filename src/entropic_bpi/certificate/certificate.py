@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +28,10 @@ from entropic_bpi.certificate import schema as _schema
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.problem import END_REWARDS, REWARD_LAWS, SAME_REWARD, STAY_REWARDS, Problem, Slots
+from entropic_bpi.problem.declarations import ENTRIES, REWARD_LAWS
+from entropic_bpi.problem.problem import SAME_REWARD, Problem
+from entropic_bpi.problem.risk import Entropic, EVaR, Risk
+from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS, Slots
 from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.sources.log import labels_behind, names_for
 from entropic_bpi.sources.spaces import label
@@ -48,6 +51,8 @@ _PRINTED = (
     "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests on the "
     "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
 )
+# The declarations that a certificate states; the others follow from its slots.
+_DECLARED = tuple(name for name in ENTRIES if name not in ("horizon", "reward_range"))
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
@@ -169,25 +174,26 @@ class Certificate:
         With probability at least 0.9 over the data, this policy has a value of at least ..., and no policy has one more ...
         """
         surely = f"With probability at least {certainty(self.delta)} over the data, "
-        if self.alpha is None:
+        if not isinstance(self.problem.risk, EVaR):
             return (
                 f"{surely}this policy has a value of at least {rounded(self.lower, -1)}, and no policy has one more than "
                 f"{rounded(self.gap, 1)} higher"
             )
         return (
-            f"{surely}this policy's return falls below {rounded(self.lower, -1)} in at most {100 * self.alpha:g}% of its "
-            f"episodes, and no policy has an EVaR more than {rounded(self.gap, 1)} higher than its own"
+            f"{surely}this policy's return falls below {rounded(self.lower, -1)} in at most "
+            f"{100 * self.problem.risk.alpha:g}% of its episodes, and no policy has an EVaR more than "
+            f"{rounded(self.gap, 1)} higher than its own"
         )
 
     @property
     def risk(self) -> str:
         """``"entropic"``, or ``"evar"`` for the entropic value at risk."""
-        return "entropic" if self.problem.alpha is None else "evar"
+        return "evar" if isinstance(self.problem.risk, EVaR) else "entropic"
 
     @property
     def alpha(self) -> float | None:
         """The level of the entropic value at risk, if that is the risk."""
-        return self.problem.alpha
+        return getattr(self.problem.risk, "alpha", None)
 
     @property
     def beta(self) -> float:
@@ -322,9 +328,10 @@ class Certificate:
         return entropic_bpi.report.short(self)
 
     def __repr__(self) -> str:
-        risk = f"beta={self.beta:g}" if self.alpha is None else f"risk=EVaR({self.alpha:g})"
+        risk = self.problem.risk
+        named = f"risk={risk}" if isinstance(risk, EVaR) else f"beta={risk.beta:g}"
         return (
-            f"Certificate({risk}, lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.6g}, "
+            f"Certificate({named}, lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.6g}, "
             f"delta={self.delta:g}, episodes={self.episodes}, method={self.method!r})"
         )
 
@@ -352,35 +359,11 @@ class Certificate:
         return certificate
 
     def _content(self) -> dict[str, Any]:
-        problem = self.problem
-        slots = problem.slots
         return {
             "format": _FORMAT,
             "version": _VERSION,
             "library": __version__,
-            "problem": {
-                "n_states": problem.n_states,
-                "n_actions": problem.n_actions,
-                "horizon": problem.horizon,
-                "start": problem.start,
-                "beta": problem.beta if problem.alpha is None else None,
-                "eps": problem.eps,
-                "delta": problem.delta,
-                "stationary": problem.stationary,
-                "successors": problem.successors,
-                "rewards": None if problem.rewards is None else problem.rewards.tolist(),
-                "slots": {name: getattr(slots, name).tolist() for name in Slots._fields},
-                "state_names": list(problem.state_names),
-                "action_names": list(problem.action_names),
-                "source": problem.source_hash,
-                "reward_law": problem.reward_law,
-                "max_successors": problem.max_successors,
-                "return_range": None if problem.return_range is None else list(problem.return_range),
-                "max_states": problem.max_states,
-                "discount": problem.discount,
-                "alpha": problem.alpha,
-                "lams": None if problem.lams is None else list(problem.lams),
-            },
+            "problem": _problem_content(self.problem),
             "method": self.method,
             "constants": self.constants,
             "provenance": {
@@ -442,7 +425,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     tests: tuple[str | None, ...] = (None,)
     if method == "kl":
         _schema.choice("constants of method 'kl'", constants, None)
-        tests = ("ratio", "pairs") if problem.alpha is None else (None,)
+        tests = (None,) if isinstance(problem.risk, EVaR) else ("ratio", "pairs")
     elif method == "bernstein":
         _schema.choice("constants of method 'bernstein'", constants, "verified", "sharp", "printed")
     else:  # one that somebody registered
@@ -470,7 +453,7 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     )
     if method == "bernstein" and problem.discount is not None:
         raise CertificateError(f"method {method!r} does not discount")
-    if problem.alpha is not None and method != "kl":
+    if isinstance(problem.risk, EVaR) and method != "kl":
         raise CertificateError(f"the entropic value at risk is certified by method 'kl', got {method!r}")
     if claim["reached"] is not certificate.reached:
         raise CertificateError(f"claim.reached must be {certificate.reached}, got {claim['reached']!r:.80}")
@@ -479,32 +462,51 @@ def _from_content(content: dict[str, Any]) -> Certificate:
     return certificate
 
 
+def _problem_content(problem: Problem) -> dict[str, Any]:
+    slots, evar = problem.slots, isinstance(problem.risk, EVaR)
+    return {
+        "n_states": problem.n_states,
+        "n_actions": problem.n_actions,
+        "horizon": problem.horizon,
+        "start": problem.start,
+        "beta": None if evar else problem.beta,
+        "alpha": getattr(problem.risk, "alpha", None),
+        "eps": problem.eps,
+        "delta": problem.delta,
+        "rewards": None if problem.rewards is None else problem.rewards.tolist(),
+        "slots": {name: getattr(slots, name).tolist() for name in Slots._fields},
+        "state_names": list(problem.state_names),
+        "action_names": list(problem.action_names),
+        "source": problem.source_hash,
+        "lams": None if problem.lams is None else list(problem.lams),
+        **{name: _plain(getattr(problem, name)) for name in _DECLARED},
+    }
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _read_problem(content: Any) -> Problem:
-    sizes, numbers = ("n_states", "n_actions", "horizon"), ("beta", "eps", "delta")
-    parts = ("start", "stationary", "successors", "rewards", "slots", "state_names", "action_names", "source")
-    declared = ("reward_law", "max_successors", "return_range", "max_states", "discount", "alpha", "lams")
-    given = _schema.object_with("problem", content, *sizes, *numbers, *parts, *declared)
+    sizes, risk = ("n_states", "n_actions", "horizon"), ("beta", "alpha", "eps", "delta")
+    parts = ("start", "rewards", "slots", "state_names", "action_names", "source", "lams")
+    given = _schema.object_with("problem", content, *sizes, *risk, *parts, *_DECLARED)
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
-    start, rewards, max_states = (given[name] for name in ("start", "rewards", "max_states"))
-    most, returns, alpha, lams = (given[name] for name in ("max_successors", "return_range", "alpha", "lams"))
-    if alpha is not None and given["beta"] is not None:
-        raise CertificateError(f"beta must be null beside alpha = {alpha!r:.80}, got {given['beta']!r:.80}")
+    start, rewards, lams = given["start"], given["rewards"], given["lams"]
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
             raise CertificateError(f"rewards must have 1 or {horizon} steps, got {len(rewards)}")
-    return Problem(
+    problem = Problem(
         n_states=n_states,
         n_actions=n_actions,
         horizon=horizon,
         start=None if start is None else _schema.integer("start", start, 0, n_states - 1),
-        beta=_schema.real("beta", given["beta"]) if alpha is None else math.nan,
+        risk=_read_risk(given["beta"], given["alpha"]),
         eps=check_positive("eps", _schema.real("eps", given["eps"])),
         delta=check_probability("delta", _schema.real("delta", given["delta"])),
-        stationary=_schema.choice("stationary", given["stationary"], True, False),
-        successors=_schema.choice("successors", given["successors"], "unknown", "model", "mask"),
         rewards=rewards,
         slots=Slots(
             begin=_schema.array("slots.begin", slots["begin"], (None,), int),
@@ -517,14 +519,23 @@ def _read_problem(content: Any) -> Problem:
         state_names=_schema.names("state_names", given["state_names"], n_states),
         action_names=_schema.names("action_names", given["action_names"], n_actions),
         source_hash=_schema.text("source", given["source"]),
-        max_states=None if max_states is None else _schema.integer("max_states", max_states, 1),
-        reward_law=_schema.choice("reward_law", given["reward_law"], *REWARD_LAWS),
-        max_successors=None if most is None else _schema.integer("max_successors", most, 1),
-        return_range=None if returns is None else _schema.pair("return_range", returns),
-        discount=None if given["discount"] is None else _schema.real("discount", given["discount"]),
-        alpha=None if alpha is None else check_probability("alpha", _schema.real("alpha", alpha)),
         lams=None if lams is None else tuple(_schema.array("lams", lams, (None,), float).tolist()),
+        **{name: given[name] for name in _DECLARED},
     )
+    _schema.choice("stationary", problem.stationary, True, False)
+    _schema.choice("successors", problem.successors, "unknown", "model", "mask")
+    _schema.choice("reward_law", problem.reward_law, *REWARD_LAWS)
+    if problem.black_box_rewards and problem.slots.low.size:
+        problem = replace(problem, reward_range=(problem.slots.low[0, 0], problem.slots.high[0, 0]))
+    return problem
+
+
+def _read_risk(beta: Any, alpha: Any) -> Risk:
+    if alpha is None:
+        return Entropic(_schema.real("beta", beta))
+    if beta is not None:
+        raise CertificateError(f"beta must be null beside alpha = {alpha!r:.80}, got {beta!r:.80}")
+    return EVaR(_schema.real("alpha", alpha))
 
 
 def _cell_content(cell: Cell) -> dict[str, Any]:
@@ -690,7 +701,7 @@ def _declared_limits(problem: Problem) -> tuple[str, ...]:
 
 def _not_machine_checked(problem: Problem, provenance: Provenance) -> tuple[str, ...]:
     """How a run with the machine-checked constants differs from the statement that is machine-checked."""
-    low, high = problem.reward_range
+    low, high = problem.possible_rewards
     differs = [
         ("plans and tests in batches", provenance.batches),
         ("rewards are rescaled to [0, 1]", low < 0 or high > 1),

@@ -14,8 +14,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from entropic_bpi.errors import CertificateError
-from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Problem
+from entropic_bpi.problem.declarations import ENTRIES
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import CELLS, cell_edges
+from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import LARGEST_COUNT, LARGEST_REAL
 from entropic_bpi.types import Cell, Transitions
 
@@ -152,7 +155,7 @@ def check_problem(problem: Problem) -> None:
             f"slots.low and slots.high must have {' or '.join(map(str, steps))} rows of {available} numbers, "
             f"got shapes {slots.low.shape} and {slots.high.shape}"
         )
-    problem.check_discount()
+    problem.check()
     returns = problem.return_range
     if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
         raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
@@ -166,9 +169,9 @@ def check_problem(problem: Problem) -> None:
 
 def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
     """Whether the cells of an entropic value at risk are in order, and their λ were declared where that is needed."""
-    if (problem.alpha is None) != (cells is None):
+    if isinstance(problem.risk, EVaR) != (cells is not None):
         raise CertificateError("claim.cells belong to the entropic value at risk, and it needs them")
-    if problem.lams != (problem.declared_lams if problem.alpha is not None and problem.random_rewards else None):
+    if problem.lams != (problem.declared_lams if isinstance(problem.risk, EVaR) and problem.random_rewards else None):
         raise CertificateError("lams belong to the entropic value at risk of random rewards, which fix them")
     if cells is None:
         return
@@ -226,7 +229,7 @@ def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> N
 
 def _check_returns(problem: Problem, transitions: Transitions, episodes: int) -> None:
     """Whether episodes with returns in the declared range can have paid what was seen."""
-    (low, high), (least, most) = problem.reward_range, problem.widened_return_range
+    (low, high), (least, most) = problem.possible_rewards, problem.widened_return_range
     played, others = transitions.rows < problem.n_rows - 1, problem.horizon - 1
     times, rewards, upper = (array[played] for array in (transitions.times, transitions.rewards, transitions.upper))
     possible = bool((rewards + others * low <= most).all() and (upper + others * high >= least).all())
@@ -255,24 +258,16 @@ def _is_black_box(problem: Problem) -> bool:
         declared = _listed_successors(problem)
         if declared is None:
             return False
+    declarations = {name: getattr(problem, name) for name in ENTRIES}
     wanted = Problem.black_box(
         problem.n_states - 1,
         problem.n_actions,
-        horizon=problem.horizon,
-        reward_range=(low, high),
-        beta=problem.beta,
+        risk=problem.risk,
         eps=problem.eps,
         delta=problem.delta,
-        stationary=problem.stationary,
         state_names=problem.state_names,
-        max_states=problem.max_states,
         source=problem.source_hash,
-        reward_law=problem.reward_law,
-        successors=declared,
-        max_successors=problem.max_successors,
-        return_range=problem.return_range,
-        discount=problem.discount,
-        alpha=problem.alpha,
+        **{**declarations, "reward_range": (low, high), "successors": declared},
     )
     return wanted.successors == problem.successors and all(
         np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True)

@@ -8,13 +8,14 @@ import math
 import shlex
 import sys
 from collections.abc import Callable, Container, Iterable
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from entropic_bpi.problem.declarations import ENTRIES, Entry
 from entropic_bpi.tools.text import printable
 
-__all__ = ["again", "answer", "with_options_of"]
+__all__ = ["again", "answer", "with_declarations", "with_options_of"]
 
 PROGRAM = "entropic-bpi"
 
@@ -73,20 +74,36 @@ def _number(value: Any) -> str:
 
 def with_options_of(other: Callable[..., Any], *, without: Container[str]) -> Callable[..., Any]:
     """Give a command that takes ``**options`` those of another command, which come first."""
+    return lambda command: _widened(command, [p for p in _parameters(other) if p.name not in without])
 
-    def widened(command: Callable[..., Any]) -> Callable[..., Any]:
-        kinds = {function: get_type_hints(function, include_extras=True) for function in (other, command)}
-        parameters = [
-            parameter.replace(annotation=kinds[function][parameter.name])
-            for function, dropped in ((other, without), (command, ()))
-            for parameter in inspect.signature(function).parameters.values()
-            if parameter.name not in dropped and parameter.kind is not parameter.VAR_KEYWORD
-        ]
-        required = [p for p in parameters if p.default is p.empty]
-        optional = [p for p in parameters if p.default is not p.empty]
-        ordered = [p.replace(kind=p.KEYWORD_ONLY) for p in (*required, *optional)]
-        command.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in ordered}
-        return command
 
-    return widened
+def with_declarations(*, without: Container[str] = ()) -> Callable[..., Any]:
+    """Give a command that takes ``**declared`` an option for every declaration of the table."""
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(entry))
+        for name, entry in ENTRIES.items()
+        if entry.kind is not None and name not in without
+    ]
+    return lambda command: _widened(command, options)
+
+
+def _option(entry: Entry) -> Any:
+    option = typer.Option(
+        metavar=entry.metavar, help=entry.help, show_default=False, rich_help_panel="What you declare about the problem"
+    )
+    return Annotated[entry.kind | None, option]
+
+
+def _parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:
+    kinds, parameters = get_type_hints(command, include_extras=True), inspect.signature(command).parameters.values()
+    return [p.replace(annotation=kinds[p.name]) for p in parameters if p.kind is not p.VAR_KEYWORD]
+
+
+def _widened(command: Callable[..., Any], more: Iterable[inspect.Parameter]) -> Callable[..., Any]:
+    parameters = [*more, *_parameters(command)]
+    required = [p for p in parameters if p.default is p.empty]
+    optional = [p for p in parameters if p.default is not p.empty]
+    ordered = [p.replace(kind=p.KEYWORD_ONLY) for p in (*required, *optional)]
+    command.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in ordered}
+    return command

@@ -88,7 +88,7 @@ def attitude(beta: float) -> str:
 
 def risk_row(certificate: Certificate) -> tuple[str, str]:
     """Which risk a claim is about: a name and a value for a table."""
-    if certificate.alpha is not None:
+    if certificate.risk == "evar":
         worst = f"the worst {100 * certificate.alpha:g}% of the returns"
         return "evar", f"{certificate.alpha:g} (a lower bound on the mean of {worst})"
     return "beta", f"{certificate.beta:g} ({attitude(certificate.beta)})"
@@ -96,7 +96,7 @@ def risk_row(certificate: Certificate) -> tuple[str, str]:
 
 def risk_keys(certificate: Certificate) -> dict[str, Any]:
     """The same for JSON, which knows no NaN."""
-    beta = certificate.beta if certificate.alpha is None else None
+    beta = certificate.beta if certificate.risk == "entropic" else None
     return {"risk": certificate.risk, "beta": beta, "alpha": certificate.alpha}
 
 
@@ -104,7 +104,7 @@ def bound_rows(certificate: Certificate) -> list[tuple[str, str]]:
     """What is claimed: names and values for a table."""
     surely, value = f"with probability at least {certainty(certificate.delta)}", "value"
     rows = []
-    if certificate.alpha is not None:
+    if certificate.risk == "evar":
         value = "EVaR"
         rows = [
             ("in words", certificate.statement),

@@ -75,7 +75,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:
     """What the library calls beta or risk; exactly one of the options must be given."""
-    from entropic_bpi.model.evar import EVaR
+    from entropic_bpi.problem.risk import EVaR
 
     if (beta is None) == (evar is None):
         raise InvalidProblemError(f"give either --beta or --evar, not {'neither' if beta is None else 'both'}")

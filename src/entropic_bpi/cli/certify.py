@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again, answer
+from entropic_bpi.cli._answer import again, answer, with_declarations
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import (
     bound_rows,
@@ -38,6 +38,7 @@ def _column(text: str) -> Any:
     return typer.Option(metavar="COLUMN", help=text, show_default=False)
 
 
+@with_declarations(without=("discount",))
 def certify(
     context: typer.Context,
     log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV or Parquet file, or a query in DuckDB's SQL.")],
@@ -47,10 +48,6 @@ def certify(
     action: Annotated[str, _column("What was done.")],
     reward: Annotated[str, _column("What it paid.")],
     delta: Annotated[float, typer.Option(help="Probability with which the claim may fail.")],
-    horizon: Annotated[int, typer.Option(help="Number of steps that count.")],
-    reward_range: Annotated[
-        tuple[float, float], typer.Option(metavar="LOW HIGH", help="Where all rewards lie, seen or not.")
-    ],
     beta: EitherBetaOption = None,
     evar: EVaROption = None,
     next_state: Annotated[str | None, _column("The state after the step. Default: that of the next line.")] = None,
@@ -71,17 +68,6 @@ def certify(
     eps: Annotated[
         float | None, typer.Option(help="The gap that is asked for. Default: whatever the log certifies.")
     ] = None,
-    stationary: Annotated[bool, typer.Option(help="Assume the same transitions at every step.")] = True,
-    rewards: Annotated[str, typer.Option(help="The law of a reward: fixed, random or random-pair.")] = "fixed",
-    max_successors: Annotated[
-        int | None, typer.Option(help="Assume at most so many outcomes of each state and action.")
-    ] = None,
-    return_range: Annotated[
-        tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Assume that all returns lie in this range.")
-    ] = None,
-    max_states: Annotated[
-        int | None, typer.Option(help="Assume at most so many states, those of the log included.")
-    ] = None,
     policy: Annotated[
         Path | None,
         typer.Option(
@@ -90,6 +76,7 @@ def certify(
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for certificate and what is missing.")] = None,
     as_json: JsonOption = False,
+    **declared: Any,
 ) -> int:
     """Certify a policy from a log of somebody else's decisions, and say what the log lacks.
 
@@ -132,13 +119,7 @@ def certify(
         eps=eps,
         delta=delta,
         policy=None if policy is None else _read_policy(policy),
-        horizon=horizon,
-        reward_range=reward_range,
-        stationary=stationary,
-        rewards=rewards,
-        max_successors=max_successors,
-        return_range=return_range,
-        max_states=max_states,
+        **declared,
     )
     lacking = eb.missing(claim)
     if out is not None:
@@ -191,7 +172,7 @@ def _read_policy(path: Path) -> Any:
 
 def _behaviour(log: Log, claim: Certificate) -> float:
     """What the log's own decisions earned, an estimate; NaN where there is none."""
-    if claim.alpha is None:
+    if claim.risk == "entropic":
         return log.value(claim.beta, claim.problem.horizon)
     from entropic_bpi.model.planning import ReturnLaw
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again, answer
+from entropic_bpi.cli._answer import again, answer, with_declarations
 from entropic_bpi.cli._app import CLAIM_FAILED
 from entropic_bpi.cli._show import (
     Choice,
@@ -24,10 +24,8 @@ from entropic_bpi.cli._show import (
     terminal,
 )
 from entropic_bpi.cli._sources import (
-    DiscountOption,
     EitherBetaOption,
     EVaROption,
-    HorizonOption,
     JsonOption,
     ParamOption,
     SourceArgument,
@@ -50,6 +48,7 @@ GRID = "grid.png"
 _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 
 
+@with_declarations()
 def identify(
     context: typer.Context,
     source: SourceArgument,
@@ -61,27 +60,6 @@ def identify(
     constants: Annotated[
         str | None, typer.Option(help="For bernstein: verified (machine-checked, the default), sharp or printed.")
     ] = None,
-    stationary: Annotated[
-        bool | None,
-        typer.Option(
-            help="Assume the same transitions at every step. Default: yes for environments and discounts, otherwise no.",
-            show_default=False,
-        ),
-    ] = None,
-    successors: Annotated[
-        str | None,
-        typer.Option(
-            metavar="model|FILE.npy",
-            help="Assume known which next states are possible: those of the model, or of a boolean array (S, A, S); of an "
-            "environment that is played (S, A, S + 1), the last column for the end.",
-        ),
-    ] = None,
-    max_successors: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K", help="Assume that every action has at most K outcomes in every state; 1: deterministic."
-        ),
-    ] = None,
     replan: Annotated[
         str | None,
         typer.Option(
@@ -91,33 +69,10 @@ def identify(
         ),
     ] = None,
     sampling: Annotated[str | None, typer.Option(help="What kl plays: challenger (the default) or optimistic.")] = None,
-    reward_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            metavar="LOW HIGH",
-            help="Play an environment as a black box, whose rewards lie in this range and are learned, too.",
-        ),
-    ] = None,
-    max_states: Annotated[
-        int | None,
-        typer.Option(
-            help="Of a black box: how many different observations there can be, of whatever kind; found on the way."
-        ),
-    ] = None,
-    return_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="LOW HIGH", help="Of a black box: assume that the return of every episode lies here."),
-    ] = None,
     num_envs: Annotated[
         int,
         typer.Option(help="Of a black box: copies that are stepped together; one alone is faster if steps are quick."),
     ] = 1,
-    rewards: Annotated[
-        str,
-        typer.Option(
-            help="Of a black box: fixed by state, action and next state; random; or random-pair, whatever the next state."
-        ),
-    ] = "fixed",
     max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
     max_seconds: Annotated[
         float | None, typer.Option(help="Stop anyway within so much time, without that for compiling.")
@@ -127,8 +82,6 @@ def identify(
     device: Annotated[
         str, typer.Option(help="Where kl plans: cpu, or gpu for large models with known successors.")
     ] = "cpu",
-    horizon: HorizonOption = None,
-    discount: DiscountOption = None,
     param: ParamOption = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for certificate, history, plot and checkpoint.")
@@ -144,6 +97,7 @@ def identify(
     ] = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table; the exit code tells.")] = False,
+    **declared: Any,
 ) -> int:
     """Learn a policy by playing episodes, and stop with a certificate that it is near-optimal.
 
@@ -190,22 +144,14 @@ def identify(
         delta=delta,
         method=method,
         constants=constants,
-        stationary=stationary,
-        successors=successors,
-        max_successors=max_successors,
         replan=replan,
         sampling=sampling,
-        reward_range=reward_range,
-        max_states=max_states,
-        return_range=return_range,
         num_envs=num_envs,
-        rewards=rewards,
         seed=seed,
         ties=ties,
         device=device,
-        horizon=horizon,
-        discount=discount,
         param=param,
+        **declared,
     )
     asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "preregister": preregister}
     checkpoint = None if out is None else out / CHECKPOINT

@@ -159,7 +159,7 @@ def _show(run: Certificate, band: _Band) -> None:
     from entropic_bpi.show.plots import short
 
     levels, claims, policies, numbers = band
-    console, name = terminal(), "beta" if claims[0].alpha is None else "alpha"
+    console, name = terminal(), "beta" if claims[0].risk == "entropic" else "alpha"
     console.print(
         f"With probability at least {certainty(run.delta)} all {len(claims)} claims hold at once, for every {name} shown "
         f"and any other ({run.episodes:,} episodes)."

@@ -36,7 +36,9 @@ from entropic_bpi.methods.kl.records import (
 from entropic_bpi.methods.kl.states import GIVEN
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import CountArrays, Counts, record
-from entropic_bpi.problem.problem import Frame, Problem, row_of
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.rows import Frame, row_of
 from entropic_bpi.sources.philox import STREAM_SIZE, open_stream, uniform
 from entropic_bpi.sources.simulator import Kernel, Simulator, choose_action, kernel_row, next_state
 from entropic_bpi.types import Behaviour
@@ -453,7 +455,12 @@ def launch(
 
 def why_not(problem: Problem) -> str | None:
     """Why whole runs of a problem cannot be on a GPU, if they cannot."""
-    if problem.open_ended or problem.random_rewards or problem.return_range is not None or problem.alpha is not None:
+    if (
+        problem.open_ended
+        or problem.random_rewards
+        or problem.return_range is not None
+        or isinstance(problem.risk, EVaR)
+    ):
         return (
             "runs on a GPU need a known model and a beta: no unknown states, random rewards, ranges of returns or EVaR"
         )

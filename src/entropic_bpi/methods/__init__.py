@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Bounds, Claim, Plan
@@ -108,7 +109,7 @@ def make(name: str, problem: Problem, options: Mapping[str, str], seed: int, dev
     """The method, ready for counts of ``problem``; ``seed`` breaks ties, 0 in favour of the lowest action."""
     kind: Any = find(name)
     place = {} if device == "cpu" else {"device": device}
-    if problem.alpha is not None:
+    if isinstance(problem.risk, EVaR):
         if name != "kl":
             raise InvalidProblemError(
                 f"risk=EVaR needs method='kl', whose event holds for every beta at once; got method={name!r}"

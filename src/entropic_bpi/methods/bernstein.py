@@ -40,7 +40,8 @@ from entropic_bpi.compile.decorators import compiled, helper, inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.rates import log_8e, reached
 from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
-from entropic_bpi.problem.problem import Frame, Problem, actions_at, row_of
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.rows import Frame, actions_at, row_of
 from entropic_bpi.problem.ties import wins_tie
 from entropic_bpi.sources.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.tools.checks import check_reach
@@ -338,7 +339,7 @@ class Bernstein:
             )
         if problem.discount is not None:
             raise InvalidProblemError("discount needs method='kl': the paper's method is for finitely many steps")
-        low, high = problem.reward_range
+        low, high = problem.possible_rewards
         inside = low >= 0 and high <= 1
         self.shift, self.scale = (0.0, 1.0) if inside else (low, (high - low) or 1.0)
         self.problem, self.constants, self.seed = problem, constants, seed
@@ -402,7 +403,7 @@ class Bernstein:
 
     def _in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
         offset = self.problem.horizon * self.shift
-        worst = offset if self.shift else self.problem.horizon * min(self.problem.reward_range[0], 0.0)
+        worst = offset if self.shift else self.problem.horizon * min(self.problem.possible_rewards[0], 0.0)
         worst -= ULPS * abs(worst)
         lower, upper = offset + self.scale * lower - self.pad, offset + self.scale * upper + self.pad
         return Bounds(np.maximum(worst, lower), upper, self.scale * gap + self.pad)

@@ -33,9 +33,9 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.planning import Solution, max_return, min_return, solve
-from entropic_bpi.tools.checks import check_finite, check_positive
+from entropic_bpi.tools.checks import check_positive, check_probability
 
-__all__ = ["EVaR", "EVaRSolution", "solve_evar"]
+__all__ = ["EVaRSolution", "solve_evar"]
 
 # Where cells begin: this many times c/R; and how much farther the last λ goes when what lies beyond matters.
 _FIRST_GRID = 16.0
@@ -44,27 +44,6 @@ _MOST_PLANS = 100_000
 # Cells that are split together, since several β of a large model are planned in less time than one after the other.
 _AT_ONCE = 8
 _Cell = tuple[float, float, float, float, float]  # -bound, a, V*_-a, b, V*_-b
-
-
-@dataclass(frozen=True)
-class EVaR:
-    """The entropic value at risk at level ``alpha``: a lower bound on the mean of the worst ``alpha`` of the returns.
-
-    It is not that mean (CVaR), and a policy with the largest EVaR need not have the largest CVaR.
-
-    Examples
-    --------
-    >>> import entropic_bpi as eb
-    >>> eb.EVaR(0.05)
-    EVaR(alpha=0.05)
-    """
-
-    alpha: float
-
-    def __post_init__(self) -> None:
-        alpha = check_finite("alpha", self.alpha)
-        if not 0 < alpha < 1:
-            raise InvalidProblemError(f"alpha must lie between 0 and 1, got {alpha}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +91,8 @@ def solve_evar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> EVaRSoluti
     >>> round(found.value, 4), bool(found.upper - found.lower <= 5e-6)
     (1.0, True)
     """
-    mdp, level, tol = check_model(mdp), EVaR(alpha), check_positive("tol", tol)
-    return _Search(mdp, level.alpha).to(tol)
+    mdp, tol = check_model(mdp), check_positive("tol", tol)
+    return _Search(mdp, check_probability("alpha", alpha)).to(tol)
 
 
 class _Search:

@@ -14,7 +14,7 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Problem
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import (
     RewardCounts,
     cell_edges,
@@ -23,6 +23,7 @@ from entropic_bpi.problem.reward_counts import (
     new_reward_counts,
     record_reward,
 )
+from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.types import Transitions
 
 __all__ = ["CountArrays", "Counts", "record", "spare_slots"]
@@ -307,9 +308,9 @@ class Counts:
                 self.refuse(row, successor, float(transitions.rewards[first]) if fixed else None)
             raise InvalidProblemError(
                 f"the reward of {problem.place(row)} to state {problem.state_names[successor]!r} changed: "
-                f"now {transitions.rewards[first]}, but with rewards='fixed' it must be determined by state, action and "
+                f"now {transitions.rewards[first]}, but with reward_law='fixed' it must be determined by state, action and "
                 f"next state{' (or declare the successor once for each reward)' * (problem.successors != 'unknown')}; "
-                "rewards='random' (--rewards random) learns the law of a random one "
+                "reward_law='random' (--reward-law random) learns the law of a random one "
                 f"(after {self.episodes} episodes, which are kept)"
             )
         self.episodes += episodes

@@ -33,8 +33,6 @@ def problem_facts(problem: Problem) -> dict[str, Any]:
     """Every field of the problem, arrays included: a field that is added later is a fact, too."""
     values = {field.name: getattr(problem, field.name) for field in fields(problem)}
     slots = values.pop("slots")
-    if problem.black_box_rewards:
-        values["reward_range"] = list(problem.declared_range)
     return values | {f"slots.{name}": array for name, array in slots._asdict().items()}
 
 

@@ -1,9 +1,4 @@
-r"""The problem as a learner sees it: sizes, known rewards, what is assumed, and never a probability.
-
-A *row* is a state-action pair whose transitions are estimated together: ``(h, s, a)``, or ``(s, a)`` when the kernel is
-declared stationary and counts are pooled over steps. A random start is handled by an artificial first step with one
-state, one action and reward 0, whose row is the last one and is never pooled.
-"""
+r"""The problem as a learner sees it: sizes, known rewards, what is declared, and never a probability."""
 
 from __future__ import annotations
 
@@ -11,36 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from entropic_bpi.compile.decorators import inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.tools.checks import (
-    LARGEST_REACH,
-    LARGEST_REAL,
-    check_finite,
-    check_memory,
-    check_positive,
-    check_probability,
-)
-from entropic_bpi.tools.text import shown
+from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
+from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
+from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
 from entropic_bpi.types import Goal
 
-__all__ = ["REWARD_LAWS", "Frame", "Problem", "Slots", "actions_at", "reward_step", "row_of"]
+__all__ = ["Problem"]
 
-# Up to this many states a row with unknown successors lists every state; beyond, only those seen and "elsewhere".
-EXPLICIT_STATES = 64
-_MAX_EXPLICIT_SLOTS = 50_000_000
-# How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
-END_REWARDS = 8
-STAY_REWARDS = 2
-# What the reward of a black box is, given state, action and next state: one number, a random one, or a random one whose law
-# does not depend on the next state.
-REWARD_LAWS = ("fixed", "random", "random-pair")
 # Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
 SAME_REWARD = 1e-9
 # By how much of its spread a return may miss its declared range and be called rounded.
@@ -53,131 +33,65 @@ _DECLARED_LAMS = 256
 _NARROWEST_RANGE = 1e-9
 
 
-class Frame(NamedTuple):
-    """Sizes and row numbering, in the form the compiled kernels take.
-
-    ``steps`` counts the artificial first step, if there is one. States that can be reached at step ``h`` under the
-    declared successors are ``states[first_state[h] : first_state[h + 1]]``.
-    """
-
-    steps: int
-    n_states: int
-    n_actions: int
-    artificial: int
-    pooled: int
-    start: int
-    first_state: np.ndarray
-    states: np.ndarray
-
-
-@inlined
-def row_of(frame: Frame, h: int, s: int, a: int) -> int:
-    """The row whose counts govern action ``a`` in state ``s`` at planned step ``h``."""
-    pairs = frame.n_states * frame.n_actions
-    if frame.artificial and h == 0:
-        return pairs if frame.pooled else (frame.steps - 1) * pairs
-    if frame.pooled:
-        return s * frame.n_actions + a
-    return ((h - frame.artificial) * frame.n_states + s) * frame.n_actions + a
-
-
-@inlined
-def actions_at(frame: Frame, h: int) -> int:
-    """How many actions there are at planned step ``h``."""
-    return 1 if frame.artificial and h == 0 else frame.n_actions
-
-
-@inlined
-def reward_step(frame: Frame, table: np.ndarray, h: int) -> int:
-    """Index along the step axis of ``table`` (of length 1 or H) at planned step ``h``."""
-    return 0 if table.shape[0] == 1 else h - frame.artificial
-
-
-class Slots(NamedTuple):
-    """The possible successors of every row, before anything was observed.
-
-    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]``, which rows may share. ``successor`` names the next state,
-    or ``n_states`` for "some state not seen yet". ``low`` and ``high`` bound the reward of the slot, shape
-    ``(0 | 1 | H, slots)``; they have no rows when rewards depend on (s, a) only. ``possible[i]`` is the number of next
-    states that row ``i`` may have.
-    """
-
-    begin: np.ndarray
-    used: np.ndarray
-    successor: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    possible: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """An identification problem.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Problem(Declarations):
+    """An identification problem: what is declared, with the sizes, known rewards and possible successors of its source.
 
     Attributes
     ----------
     n_states, n_actions, horizon : int
     start : int or None
         The known first state; None when it is random.
-    beta, eps, delta : float
-        In the reward's own units; positive ``beta`` is risk-seeking. NaN where the risk is the entropic value at risk.
+    risk : Entropic or EVaR
+    eps, delta : float
+        In the reward's own units.
     stationary : bool
-        Whether the kernel is declared the same at every step, so that counts are pooled.
+        Whether counts are pooled over the steps.
     successors : str
         What is declared about the possible next states: ``"unknown"``, ``"model"`` or ``"mask"``.
+    reward_range : (float, float) or None
+        The declared range of learned rewards; None where rewards are known.
     rewards : array ``(1 | H, S, A)`` or None
         Known rewards that do not depend on the next state; None when they do (then the slots carry them).
     slots : Slots
         The possible successors of each row.
+    state_names, action_names : sequence of str
+        With ``max_states`` the names of the states are a list that grows with what is found.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
-    max_states : int or None
-        The declared bound on the number of states where they are numbered as they are first seen. Then ``state_names`` is
-        a list that grows with what is found.
-    reward_law : str
-        One of :data:`REWARD_LAWS`; all but ``"fixed"`` are for black boxes.
-    max_successors : int or None
-        Declared: a state and action have at most so many different outcomes, whichever they are. An outcome is a next
-        state and, where rewards are learned, what is paid on the way. It does not concern the start.
-    return_range : (float, float) or None
-        Declared, where rewards are learned: the return of every episode lies in it, whatever is played.
-    discount : float or None
-        γ: a reward after h steps counts γ^h times, and the return never ends: the horizon is what is planned of it.
-    alpha : float or None
-        The level of the entropic value at risk, where that is the risk.
     lams : tuple of float or None
-        With it, where rewards are random: the λ at which it may be bounded, declared before the first episode.
+        For EVaR of random rewards: the λ at which it may be bounded, declared before the first episode.
     """
 
     n_states: int
     n_actions: int
     horizon: int
     start: int | None
-    beta: float
+    risk: Risk
     eps: float
     delta: float
     stationary: bool
     successors: str
+    reward_law: str = "fixed"
     rewards: np.ndarray | None
     slots: Slots
     state_names: Sequence[str]
     action_names: Sequence[str]
     source_hash: str
-    max_states: int | None = None
-    reward_law: str = "fixed"
-    max_successors: int | None = None
-    return_range: tuple[float, float] | None = None
-    discount: float | None = None
-    alpha: float | None = None
     lams: tuple[float, ...] | None = None
 
     @property
+    def beta(self) -> float:
+        """The risk parameter; NaN where the risk is EVaR."""
+        return self.risk.beta
+
+    @property
     def goal(self) -> Goal:
-        return Goal(self.beta, self.eps, self.delta, self.alpha)
+        return Goal(self.risk, self.eps, self.delta)
 
     def at(self, beta: float, eps: float) -> Problem:
-        """The same with an entropic risk parameter; the frame, which does not depend on it, is shared."""
-        problem = replace(self, beta=beta, eps=eps, alpha=None)
+        """Return the same problem with an entropic risk parameter; the frame, which does not depend on it, is shared."""
+        problem = replace(self, risk=Entropic(beta), eps=eps)
         problem.__dict__["frame"] = self.frame
         return problem
 
@@ -205,8 +119,9 @@ class Problem:
 
     @property
     def declared_range(self) -> tuple[float, float]:
-        """Of a black box, where a reward that was not seen yet must lie."""
-        return float(self.slots.low[0, 0]), float(self.slots.high[0, 0])
+        """The range of learned rewards."""
+        assert self.reward_range is not None
+        return self.reward_range
 
     @property
     def same_reward(self) -> float:
@@ -224,7 +139,7 @@ class Problem:
         return bool((self.slots.successor == self.n_states).any())
 
     @cached_property
-    def reward_range(self) -> tuple[float, float]:
+    def possible_rewards(self) -> tuple[float, float]:
         """Smallest and largest reward that the learner must reckon with."""
         if self.rewards is not None:
             return float(self.rewards.min()), float(self.rewards.max())
@@ -243,12 +158,12 @@ class Problem:
     @cached_property
     def tail(self) -> tuple[float, float]:
         """Range of what is earned after the horizon, for discounted returns; see :mod:`entropic_bpi.model.discounting`."""
-        return tail_of(self.discount, self.horizon, self.reward_range)
+        return tail_of(self.discount, self.horizon, self.possible_rewards)
 
     @property
     def return_spread(self) -> float:
         """How far apart two returns can be before the horizon, by the rewards alone."""
-        low, high = self.reward_range
+        low, high = self.possible_rewards
         return (high - low) * self.duration
 
     @property
@@ -332,7 +247,7 @@ class Problem:
         for name, number, largest in limits + [("return_range", end, LARGEST_RETURN) for end in returns]:
             if abs(number) > largest:
                 raise InvalidProblemError(f"{name} must be at most {largest:g} in size, got {number:g}")
-        low, high = self.reward_range
+        low, high = self.possible_rewards
         if 0 < high - low < SMALLEST_RANGE or not max(-low, high) * self.horizon <= LARGEST_RETURN:
             raise InvalidProblemError(
                 f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles: use other units"
@@ -352,20 +267,20 @@ class Problem:
                 f"random rewards from {low!r} to {high!r} are too close together for doubles: subtract what they share"
             )
 
-    def check_discount(self) -> None:
-        """Refuse what is not proved for discounted returns."""
+    def check(self) -> None:
+        """Refuse what is not proved, and what leaves the range of doubles."""
+        self.check_combinations()
+        self._check_discount()
+        self.check_limits()
+
+    def _check_discount(self) -> None:
         if self.discount is None:
             return
-        check_probability("discount", self.discount)
-        if self.alpha is not None:
-            raise InvalidProblemError("discount and EVaR together are not there yet: give beta=, or a finite horizon")
-        if self.return_range is not None:
-            raise InvalidProblemError(
-                "discount and return_range: how the two go together is not proved; give one of them"
-            )
+        if isinstance(self.risk, EVaR):
+            raise InvalidProblemError("discount= is not supported with EVaR: give beta=, or a finite horizon")
         if self.random_rewards:
             raise InvalidProblemError(
-                "discount needs rewards='fixed': what a random reward is worth depends on beta times its discount, and "
+                "discount needs reward_law='fixed': what a random reward is worth depends on beta times its discount, and "
                 "delta would have to pay for every step"
             )
         tables = self.slots.low if self.rewards is None else self.rewards
@@ -437,73 +352,56 @@ class Problem:
         n_observations: int,
         n_actions: int,
         *,
-        horizon: int,
-        reward_range: tuple[float, float],
-        beta: float,
         eps: float,
         delta: float,
-        stationary: bool,
         state_names: Sequence[str],
         source: str,
+        beta: float | None = None,
+        risk: Risk | None = None,
         action_names: Sequence[str] | None = None,
-        max_states: int | None = None,
-        reward_law: str = "fixed",
-        successors: tuple[np.ndarray, np.ndarray] | None = None,
-        max_successors: int | None = None,
-        return_range: tuple[float, float] | None = None,
-        discount: float | None = None,
-        alpha: float | None = None,
+        **declared: Any,
     ) -> Problem:
-        """The problem of an environment that can only be played: ``n_observations`` states and the absorbing end.
+        """Return the problem of an environment that can only be played: its observations and the absorbing end.
 
         Rewards are unknown in ``reward_range`` until seen, and the start is learned. Every state may follow any other
         unless ``successors`` are declared: compressed rows ``(indptr, indices)`` over the pairs (s, a), in order, with each
         state as often as it may come with different rewards.
         """
-        n_states = n_observations + 1
-        _check_plan_fits(horizon, n_states, n_actions)
-        low, high = min(reward_range[0], 0.0), max(reward_range[1], 0.0)
-        # Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; slot 2: a start not seen yet; then
-        # the declared successors, row by row, each with a reward that was not seen yet.
-        listed = np.empty(0, dtype=np.int64) if successors is None else successors[1]
-        begin, used, possible = _black_box_rows(n_observations, n_actions, successors, reward_law == "fixed")
-        times = 1 if stationary else horizon
-        slots = Slots(
-            begin=np.append(np.tile(begin, times), 2),
-            used=np.append(np.tile(used, times), 1),
-            successor=np.concatenate([[n_states, n_observations, n_states], listed]),
-            low=np.concatenate([[reward_range[0], 0.0, low], np.full(len(listed), reward_range[0])])[None],
-            high=np.concatenate([[reward_range[1], 0.0, low], np.full(len(listed), reward_range[1])])[None],
-            possible=np.append(np.tile(possible, times), n_observations),
+        given = Declarations(**declared)
+        if given.horizon is None or given.reward_range is None:
+            raise InvalidProblemError("an environment needs horizon= and reward_range=")
+        _check_plan_fits(given.horizon, n_observations + 1, n_actions)
+        stationary, law = given.stationary is not False, given.reward_law or "fixed"
+        slots = slots_of_black_box(
+            n_observations,
+            n_actions,
+            times=1 if stationary else given.horizon,
+            reward_range=given.reward_range,
+            successors=given.successors,
+            fixed=law == "fixed",
         )
+        resolved = {
+            "stationary": stationary,
+            "reward_law": law,
+            "successors": "unknown" if given.successors is None else "mask",
+        }
         problem = cls(
-            n_states=n_states,
+            n_states=n_observations + 1,
             n_actions=n_actions,
-            horizon=horizon,
             start=None,
-            beta=_check_beta(beta, alpha),
+            risk=check_risk(beta, risk),
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
-            stationary=stationary,
-            successors="unknown" if successors is None else "mask",
             rewards=None,
             slots=slots,
             state_names=state_names,
             action_names=action_names or [str(a) for a in range(n_actions)],
             source_hash=source,
-            max_states=max_states,
-            reward_law=reward_law,
-            max_successors=max_successors,
-            return_range=return_range,
-            discount=discount,
-            alpha=alpha,
+            **{**given.given(), **resolved},
         )
-        if alpha is not None and problem.random_rewards:
+        if isinstance(problem.risk, EVaR) and problem.random_rewards:
             problem = replace(problem, lams=problem.declared_lams)
-        assert problem.reward_range[0] == low
-        assert problem.reward_range[1] in (high, reward_range[1])
-        problem.check_discount()
-        problem.check_limits()
+        problem.check()
         return problem
 
     @classmethod
@@ -511,52 +409,44 @@ class Problem:
         cls,
         mdp: FiniteMDP,
         *,
-        beta: float,
         eps: float,
         delta: float,
-        stationary: bool = False,
-        successors: Any = None,
-        max_successors: int | None = None,
-        discount: float | None = None,
-        alpha: float | None = None,
+        beta: float | None = None,
+        risk: Risk | None = None,
+        **declared: Any,
     ) -> Problem:
-        """The problem of identifying a good policy of ``mdp`` when its probabilities are hidden."""
-        if stationary and not mdp.stationary:
+        """Return the problem of identifying a good policy of ``mdp`` when its probabilities are hidden."""
+        given = Declarations(**declared)
+        given.check_source("model")
+        if given.horizon not in (None, mdp.horizon):
+            raise InvalidProblemError(f"horizon is {given.horizon}, but the model's is {mdp.horizon}")
+        if given.stationary and not mdp.stationary:
             raise InvalidProblemError(
                 "stationary=True declares one kernel for all steps, but the model's changes by step"
             )
         _check_plan_fits(mdp.horizon, mdp.n_states, mdp.n_actions)
-        random_start = not isinstance(mdp.start, int)
-        rows = _declared_rows(mdp, stationary, successors)
-        start_known = isinstance(successors, str)
-        slots = _slots(mdp, rows, stationary, _start_support(mdp, start_known) if random_start else None)
+        successors = given.successors
+        resolved = {
+            "horizon": mdp.horizon,
+            "stationary": bool(given.stationary),
+            "successors": "unknown" if successors is None else "model" if isinstance(successors, str) else "mask",
+        }
         problem = cls(
             n_states=mdp.n_states,
             n_actions=mdp.n_actions,
-            horizon=mdp.horizon,
             start=mdp.start if isinstance(mdp.start, int) else None,
-            beta=_check_beta(beta, alpha),
+            risk=check_risk(beta, risk),
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
-            stationary=bool(stationary),
-            successors="unknown" if successors is None else "model" if isinstance(successors, str) else "mask",
             rewards=None if mdp.next_state_rewards else _step_table(mdp),
-            slots=slots,
+            slots=slots_of_model(mdp, bool(given.stationary), successors),
             state_names=mdp.state_names,
             action_names=mdp.action_names,
             source_hash=mdp.content_hash,
-            max_successors=max_successors,
-            discount=discount,
-            alpha=alpha,
+            **{**given.given(), **resolved},
         )
-        problem.check_discount()
-        problem.check_limits()
+        problem.check()
         return problem
-
-
-def _check_beta(beta: float, alpha: float | None) -> float:
-    """The risk parameter, of which there is none where ``alpha`` is the level of the entropic value at risk."""
-    return check_finite("beta", beta) if alpha is None else math.nan
 
 
 def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
@@ -565,129 +455,7 @@ def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
 
 
-def _black_box_rows(
-    n_observations: int, n_actions: int, successors: tuple[np.ndarray, np.ndarray] | None, fixed: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``begin``, ``used`` and ``possible`` of the pairs (s, a) of a black box; the last state is the end.
-
-    Where rewards are ``fixed``, another reward is another outcome.
-    """
-    pairs = n_observations * n_actions
-    ends, stays = (END_REWARDS, STAY_REWARDS) if fixed else (1, 1)
-    if successors is None:
-        begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
-        possible = np.full(pairs, n_observations - 1 + ends + stays)
-    else:
-        begin, used = 3 + successors[0][:-1], np.diff(successors[0])
-        possible = used
-    end = np.ones(n_actions, dtype=np.int64)
-    return np.append(begin, end), np.append(used, end), np.append(possible, end)
-
-
 def _step_table(mdp: FiniteMDP) -> np.ndarray:
     rewards = mdp.rewards
     assert rewards is not None
     return rewards[None] if rewards.ndim == 2 else rewards
-
-
-def _declared_rows(mdp: FiniteMDP, stationary: bool, successors: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Declared successors as compressed rows ``(indptr, indices)`` over (s, a) or (h, s, a); None if unknown."""
-    if successors is None:
-        return None
-    if isinstance(successors, str):
-        if successors != "model":
-            raise InvalidProblemError(
-                f"successors must be None, 'model' or a boolean mask (S, A, S); got {shown(successors)}"
-            )
-        return mdp.rows.indptr, mdp.rows.indices
-    try:
-        mask = np.asarray(successors)
-    except ValueError:
-        mask = np.empty(0)
-    shape = (mdp.n_states, mdp.n_actions, mdp.n_states)
-    if mask.shape != shape or mask.dtype != np.bool_:
-        raise InvalidProblemError(
-            f"successors must be a boolean mask of shape (S, A, S) = {shape}, got dtype {mask.dtype}, shape {mask.shape}"
-        )
-    empty = ~mask.any(axis=2)
-    if empty.any():
-        s, a = np.argwhere(empty)[0]
-        raise InvalidProblemError(f"successors[s={s}, a={a}] allows no next state")
-    flat = mask.reshape(-1, mdp.n_states)
-    return np.concatenate([[0], np.cumsum(flat.sum(axis=1))]), np.nonzero(flat)[1]
-
-
-def _start_support(mdp: FiniteMDP, known: bool) -> np.ndarray:
-    return np.flatnonzero(mdp.start_distribution > 0) if known else np.arange(mdp.n_states)
-
-
-def _slots(
-    mdp: FiniteMDP, rows: tuple[np.ndarray, np.ndarray] | None, stationary: bool, start_support: np.ndarray | None
-) -> Slots:
-    """Lay out the default slots of every row; rows that look alike share them."""
-    pairs = mdp.n_states * mdp.n_actions
-    n_rows = pairs if stationary else pairs * mdp.horizon
-    if rows is not None:
-        indptr, successor = rows
-        begin, used = indptr[:-1], np.diff(indptr)
-        pair_of_slot = np.repeat(np.arange(len(begin)) % pairs, used)
-        possible = used.copy()
-    elif mdp.next_state_rewards:
-        # Each (s, a) has rewards of its own for every next state, so each needs its own slots.
-        if pairs * mdp.n_states > _MAX_EXPLICIT_SLOTS:
-            raise InvalidProblemError(
-                "unknown successors with rewards that depend on the next state need a table of "
-                f"{pairs * mdp.n_states} entries: declare the possible successors"
-            )
-        begin, used = np.arange(pairs) * mdp.n_states, np.full(pairs, mdp.n_states)
-        successor = np.tile(np.arange(mdp.n_states), pairs)
-        pair_of_slot = np.repeat(np.arange(pairs), mdp.n_states)
-        possible = used.copy()
-    else:
-        everywhere = np.arange(mdp.n_states) if mdp.n_states <= EXPLICIT_STATES else np.array([mdp.n_states])
-        begin, used = np.zeros(pairs, dtype=np.int64), np.full(pairs, len(everywhere))
-        successor, pair_of_slot = everywhere, np.zeros(len(everywhere), dtype=np.int64)
-        possible = np.full(pairs, mdp.n_states)
-    rewards = _slot_rewards(mdp, pair_of_slot, successor, per_step=len(begin) > pairs)
-    if len(begin) < n_rows:
-        begin, used, possible = (np.tile(array, mdp.horizon) for array in (begin, used, possible))
-    if start_support is not None:
-        begin, used = np.append(begin, len(successor)), np.append(used, len(start_support))
-        possible = np.append(possible, len(start_support))
-        successor = np.concatenate([successor, start_support])
-        # The artificial step pays nothing; slot rewards are measured from the smallest reward, hence that value.
-        nothing = np.full((len(rewards), len(start_support)), rewards.min(initial=np.inf))
-        rewards = np.concatenate([rewards, nothing], axis=1)
-    return Slots(
-        begin.astype(np.int64),
-        used.astype(np.int64),
-        successor.astype(np.int64),
-        rewards,
-        rewards.copy(),
-        possible.astype(np.int64),
-    )
-
-
-def _slot_rewards(mdp: FiniteMDP, pair: np.ndarray, successor: np.ndarray, *, per_step: bool) -> np.ndarray:
-    """Rewards of the slots, 0 where the model declares none; without rows when they do not depend on the next state.
-
-    ``per_step``: the slots are the entries of the model's own rows, which change by step.
-    """
-    if not mdp.next_state_rewards:
-        return np.empty((0, len(pair)))
-    rows, pairs = mdp.rows, mdp.n_states * mdp.n_actions
-    assert rows.rewards is not None
-    if per_step:
-        return np.array(rows.rewards)
-    if mdp.rewards is not None:
-        table = mdp.rewards if mdp.rewards.ndim == 4 else mdp.rewards[None]
-        return table.reshape(len(table), pairs, mdp.n_states)[:, pair, successor]
-    table_rows = [mdp.step_rows(h) for h in range(1 if mdp.stationary and len(rows.rewards) == 1 else mdp.horizon)]
-    return np.stack([_lookup(step, pair, successor, mdp.n_states) for step in table_rows])
-
-
-def _lookup(rows: Any, pair: np.ndarray, successor: np.ndarray, n_states: int) -> np.ndarray:
-    declared = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * n_states + rows.indices
-    wanted = pair * n_states + successor
-    position = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
-    return np.where(declared[position] == wanted, rows.rewards[position], 0.0)

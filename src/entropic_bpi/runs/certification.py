@@ -13,10 +13,10 @@ import numpy as np
 from entropic_bpi import methods
 from entropic_bpi.certificate.certificate import Certificate, LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.evar import EVaR
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.runs.settings import Settings, check_risk
+from entropic_bpi.problem.risk import EVaR, Risk, check_risk
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.log import Log
@@ -73,20 +73,13 @@ def certify(
     source: Any,
     *,
     beta: float | None = None,
-    risk: EVaR | None = None,
+    risk: Risk | None = None,
     eps: float | None = None,
     delta: float | None = None,
     policy: Any = None,
     policies: Mapping[str, Any] | None = None,
-    horizon: int | None = None,
-    reward_range: tuple[float, float] | None = None,
-    stationary: bool | None = None,
-    rewards: str | None = None,
-    successors: Any = None,
-    max_successors: int | None = None,
-    return_range: tuple[float, float] | None = None,
-    max_states: int | None = None,
     device: str = "cpu",
+    **declarations: Any,
 ) -> Any:
     r"""Certify from data that was already collected: another risk level, a given policy, or somebody else's log.
 
@@ -102,7 +95,7 @@ def certify(
         Whose counts to use.
     beta : float
         The risk parameter to certify for; positive is risk-seeking.
-    risk : EVaR, instead of ``beta``
+    risk : Entropic or EVaR, instead of ``beta``
         Certify the entropic value at risk of a level: a lower bound on the mean of the worst returns (CVaR), not that mean.
         A policy with the largest EVaR need not have the largest CVaR.
     eps, delta : float, optional
@@ -113,14 +106,13 @@ def certify(
         their names), as a mapping or as a function. Default: the best candidate that the data has.
     policies : mapping of names to policies, optional
         Compare these instead.
-    horizon, reward_range, stationary, rewards, successors, max_successors, return_range, max_states
-        For a log, what is declared about it, as :func:`entropic_bpi.identify` takes it for an environment: the number of
-        steps that count and the range of the rewards, which are required; whether transitions are the same at every step
-        (default: True); and the law of the rewards, the possible next states, their number, the range of the return, and
-        how many states there are at most, where more is known. States and actions are the log's labels. What contradicts
-        a declaration is named by its line, and the tests of :mod:`entropic_bpi.runs.verdicts` are made.
     device : {"cpu", "gpu"}
         Where the bounds are computed; see :func:`entropic_bpi.identify`.
+    **declarations
+        For a log, what is declared about it, as :func:`entropic_bpi.identify` takes it for an environment: ``horizon`` and
+        ``reward_range``, which are required; ``stationary`` (default: True), ``reward_law``, ``successors``,
+        ``max_successors``, ``return_range`` and ``max_states``. States and actions are the log's labels. A contradiction is
+        reported with its line, and the tests of :mod:`entropic_bpi.runs.verdicts` are made.
 
     Returns
     -------
@@ -142,20 +134,10 @@ def certify(
     >>> bool(low <= eb.evaluate(bridge, result.policy, -1.0).value <= high)
     True
     """
-    declared = {
-        "horizon": horizon,
-        "reward_range": reward_range,
-        "stationary": stationary,
-        "rewards": rewards,
-        "successors": successors,
-        "max_successors": max_successors,
-        "return_range": return_range,
-        "max_states": max_states,
-    }
     if isinstance(source, Log):
-        evidence = _logged(source, beta, risk, eps, delta, declared)
+        evidence = _logged(source, check_risk(beta, risk), eps, delta, Declarations(**declarations))
     else:
-        evidence = _collected(source, check_risk(beta, risk), eps, delta, declared)
+        evidence = _collected(source, check_risk(beta, risk), eps, delta, declarations)
     counts = Counts.of(evidence.problem, evidence.transitions, evidence.episodes)
     method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
     if policies is None:
@@ -198,11 +180,7 @@ def _certificate(
 
 
 def _collected(
-    source: Any,
-    risk: tuple[float, float | None],
-    eps: float | None,
-    delta: float | None,
-    declared: dict[str, Any],
+    source: Any, risk: Risk, eps: float | None, delta: float | None, declared: Mapping[str, Any]
 ) -> _Evidence:
     """What a run has collected."""
     for name, value in declared.items():
@@ -219,23 +197,17 @@ def _collected(
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
         provenance = certificate.provenance._replace(ignored=())
-    beta, alpha = risk
-    same = (alpha, beta) == (problem.alpha, problem.beta) or alpha == problem.alpha is not None
-    if problem.random_rewards and not same and None in (alpha, problem.alpha):
-        known, wanted = (
-            f"beta = {value:g}" if level is None else f"EVaR({level:g})"
-            for level, value in ((problem.alpha, problem.beta), risk[::-1])
-        )
+    same = risk == problem.risk
+    if problem.random_rewards and not same and not (isinstance(risk, EVaR) and isinstance(problem.risk, EVaR)):
         raise InvalidProblemError(
-            f"random rewards were learned for {known} and cannot be certified for {wanted}: how much a random reward is "
-            "worth depends on beta, and delta was spent on those that were declared before the first episode"
+            f"random rewards were learned for {problem.risk} and cannot be certified for {risk}: how much a random reward "
+            "is worth depends on beta, and delta was spent on those that were declared before the first episode"
         )
     if provenance.tests is not None and not same:
         provenance = provenance._replace(tests=provenance.tests._replace(returns=None))
     problem = replace(
         problem,
-        beta=beta,
-        alpha=alpha,
+        risk=risk,
         eps=problem.eps if eps is None else check_positive("eps", eps),
         delta=problem.delta if delta is None else check_probability("delta", delta),
     )
@@ -243,26 +215,13 @@ def _collected(
     return _Evidence(problem, transitions, episodes, provenance, problem.state_names, problem.action_names)
 
 
-def _logged(
-    log: Log, beta: Any, risk: Any, eps: float | None, delta: float | None, declared: dict[str, Any]
-) -> _Evidence:
+def _logged(log: Log, risk: Risk, eps: float | None, delta: float | None, declared: Declarations) -> _Evidence:
     """What a log has collected, under what is declared about it."""
     if delta is None:
         raise InvalidProblemError("a log needs delta=: the probability with which the claim may fail")
     # Without an ε, one so small that no candidate ends the search for a better one.
     small = sys.float_info.min if eps is None else eps
-    settings = Settings.of(beta=beta, risk=risk, eps=small, delta=delta, **declared)
-    problem = log.problem(
-        **settings.goal._asdict(),
-        horizon=settings.horizon,
-        reward_range=settings.reward_range,
-        stationary=settings.stationary is not False,
-        reward_law=settings.rewards,
-        successors=settings.successors,
-        max_successors=settings.max_successors,
-        return_range=settings.return_range,
-        max_states=settings.max_states,
-    )
+    problem = log.problem(eps=small, delta=delta, risk=risk, **declared.given())
     projection = log.project(problem)
     transitions = projection.counts().transitions()
     provenance = Provenance(log=LogSummary(*projection.facts()))

@@ -376,8 +376,8 @@ def _counts(prefix: str, arrays: dict[str, np.ndarray], episodes: int, problem: 
     _require(_within(rows, 0, problem.n_rows - 1), f"{prefix}_rows are out of range")
     _require(_within(successors, 0, problem.n_states - 1), f"{prefix}_successors are out of range")
     _require(_within(times, 1, _MOST_VISITS), f"{prefix}_times are out of range")
-    _require(_within(rewards, *problem.reward_range), f"{prefix}_rewards are out of range")
-    _require(_within(upper, rewards, problem.reward_range[1]), f"{prefix}_upper is out of range")
+    _require(_within(rewards, *problem.possible_rewards), f"{prefix}_rewards are out of range")
+    _require(_within(upper, rewards, problem.possible_rewards[1]), f"{prefix}_upper is out of range")
     # First as floats, which do not wrap around.
     visits = int(times.sum()) if times.sum(dtype=float) < _MOST_VISITS else -1
     fewest, most = episodes * (1 if problem.black_box_rewards else problem.steps), episodes * problem.steps
@@ -413,7 +413,7 @@ def _tally(prefix: str, arrays: dict[str, np.ndarray], problem: Problem, first: 
         _within(tally.groups, first, last),
         _within(tally.successors, 0, problem.n_states - 1),
         _within(tally.times, 1, _MOST_VISITS),
-        _within(tally.rewards, *problem.reward_range),
+        _within(tally.rewards, *problem.possible_rewards),
         tally.times.sum(dtype=float) < _MOST_VISITS,
     ]
     _require(all(inside), f"{prefix} is out of range")

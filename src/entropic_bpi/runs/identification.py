@@ -27,9 +27,9 @@ from entropic_bpi import methods
 from entropic_bpi.certificate.certificate import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import horizon_for, repeated, tail_of
-from entropic_bpi.model.evar import EVaR
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import Risk
 from entropic_bpi.runs.checkpoint import Checkpoint, State
 from entropic_bpi.runs.loop import Identification, Loop
 from entropic_bpi.runs.preregistration import check_preregistered
@@ -52,7 +52,7 @@ def identify(
     source: Any,
     *,
     beta: float | None = None,
-    risk: EVaR | None = None,
+    risk: Risk | None = None,
     eps: float,
     delta: float,
     method: str = "kl",
@@ -64,7 +64,7 @@ def identify(
     replan: str | float | None = None,
     sampling: str | None = None,
     reward_range: tuple[float, float] | None = None,
-    rewards: str = "fixed",
+    reward_law: str | None = None,
     return_range: tuple[float, float] | None = None,
     discount: float | None = None,
     data: Log | None = None,
@@ -91,7 +91,7 @@ def identify(
         :mod:`entropic_bpi.sources.spaces`.
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
-    risk : EVaR, instead of ``beta``
+    risk : Entropic or EVaR, instead of ``beta``
         Find the policy with the largest entropic value at risk of a level: ``EVaR(0.05)`` is a lower bound on the mean of
         the worst 5 % of the returns (CVaR) and not that mean; a policy with the largest EVaR need not have the largest CVaR.
         Needs ``method="kl"``. See :mod:`entropic_bpi.methods.kl.evar`.
@@ -128,7 +128,7 @@ def identify(
         optimistic policy alone, as the paper's method always does.
     reward_range : (float, float), optional
         Required for an environment: a reward that was not seen yet may be anything in it.
-    rewards : {"fixed", "random", "random-pair"}
+    reward_law : {"fixed", "random", "random-pair"}, optional
         What the reward of an environment is, given state, action and next state: a number (``"fixed"``; values that differ
         by at most 1e-9 of the range are one, up to rounding), or random and independent from visit to visit
         (``"random"``); ``"random-pair"`` declares that its law does not depend on the next state either. Random rewards
@@ -215,7 +215,7 @@ def identify(
     settings = Settings.of(
         beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
         stationary=stationary, successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
-        reward_range=reward_range, rewards=rewards, return_range=return_range, discount=discount, data=data,
+        reward_range=reward_range, reward_law=reward_law, return_range=return_range, discount=discount, data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
         max_states=max_states, device=device,
     )  # fmt: skip
@@ -242,7 +242,12 @@ def _read(store: Checkpoint, loop: Loop) -> State | None:
     """What was saved of this run; or of the same run with pooled counts, which are then counted step by step."""
     if isinstance(loop.source, FiniteMDP) or loop.problem.stationary:
         return store.read(loop.problem)
-    pooled = replace(loop, problem=_black_box(loop.source, replace(loop.settings, stationary=True)))
+    pooled = replace(
+        loop,
+        problem=_black_box(
+            loop.source, replace(loop.settings, declared=replace(loop.settings.declared, stationary=True))
+        ),
+    )
     facts = pooled.facts()
     if not store.holds(facts):
         return store.read(loop.problem)
@@ -268,82 +273,65 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
 
 
 def start(source: Any, settings: Settings) -> Loop:
-    """The loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
+    """Return the loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
     seed = _fresh_seed() if settings.seed is None else settings.seed
     provenance = Provenance(batches=settings.replan != EVERY)
-    if settings.discount is not None:
-        source, settings = _truncate_discounted(source, settings, settings.discount)
-    if not isinstance(source, FiniteMDP):
-        check_black_box(settings.horizon, settings.reward_range)
-        opened = open_environment(source, settings.num_envs, settings.max_states)
+    if settings.declared.discount is not None:
+        source, settings = _truncate_discounted(source, settings, settings.declared.discount)
+    if isinstance(source, FiniteMDP):
+        problem, ignored = _problem_of(source, settings)
+        return Loop(source, problem, settings, seed, provenance._replace(ignored=ignored))
+    check_black_box(settings.declared)
+    opened = open_environment(source, settings.num_envs, settings.declared.max_states)
+    try:
         loop = Loop(opened, _black_box(opened, settings), settings, seed, provenance)
         return loop if settings.data is None else _with_log_counts(loop, settings.data)
-    problem, ignored = _problem_of(source, settings)
-    return Loop(source, problem, settings, seed, provenance._replace(ignored=ignored))
+    except BaseException:
+        opened.close()
+        raise
 
 
 def _truncate_discounted(source: Any, settings: Settings, discount: float) -> tuple[Any, Settings]:
-    """A discounted process that never ends, as one of so many steps that what follows them matters little."""
+    """Return a discounted process that never ends as one of so many steps that what follows them matters little."""
     if settings.data is not None:
         raise InvalidProblemError("discount and data: the returns of a log are not discounted; give one of them")
-    simulated = isinstance(source, FiniteMDP)
-    ends = source.reward_range if simulated else settings.reward_range
+    simulated, declared = isinstance(source, FiniteMDP), settings.declared
+    ends = source.reward_range if simulated else declared.reward_range
     if ends is None:
         return source, settings  # which is about to be refused
     ends = ends if simulated else (min(ends[0], 0.0), max(ends[1], 0.0))  # an episode that has ended pays nothing
-    horizon = horizon_for(discount, ends, settings.goal.eps) if settings.horizon is None else settings.horizon
+    horizon = horizon_for(discount, ends, settings.goal.eps) if declared.horizon is None else declared.horizon
     low, high = tail_of(discount, horizon, ends)
     if not high - low < settings.goal.eps:
         raise InvalidProblemError(
             f"what comes after {horizon} steps can still differ by {high - low:.3g}, and eps is {settings.goal.eps:g}: "
             "leave out horizon=, which is then long enough, or give a longer one"
         )
-    settings = replace(settings, horizon=horizon, stationary=settings.stationary is not False)
-    return repeated(source, horizon) if simulated else source, settings
+    declared = replace(declared, horizon=horizon, stationary=declared.stationary is not False)
+    return repeated(source, horizon) if simulated else source, replace(settings, declared=declared)
 
 
 def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str, ...]]:
-    """The problem of a model, and which declarations the method does not use."""
+    """Return the problem of a model, and which declarations the method does not use."""
     if settings.data is not None:
         raise InvalidProblemError("data is for environments, whose rewards are learned; a FiniteMDP's are known")
-    if settings.horizon is not None and settings.horizon != mdp.horizon:
-        raise InvalidProblemError(f"horizon is {settings.horizon}, but the model's is {mdp.horizon}")
-    if settings.reward_range is not None:
-        raise InvalidProblemError("reward_range is for environments with unknown rewards; a FiniteMDP's are known")
-    if settings.max_states is not None:
-        raise InvalidProblemError(
-            "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
-        )
-    if settings.rewards != "fixed":
-        raise InvalidProblemError(
-            f"rewards={settings.rewards!r} is for environments; a FiniteMDP's rewards are known and fixed"
-        )
-    if settings.return_range is not None:
-        raise InvalidProblemError(
-            "return_range is for environments: the episodes of a FiniteMDP are drawn many at once, so that the return of "
-            "each cannot be checked"
-        )
-    declared = {"stationary": bool(settings.stationary), "successors": settings.successors}
-    goal, most = settings.goal._asdict(), settings.max_successors
-    discount = settings.discount
-    problem = Problem.from_mdp(mdp, **goal, **declared, max_successors=most, discount=discount)
+    goal, declared = settings.goal._asdict(), settings.declared.given()
+    problem = Problem.from_mdp(mdp, **goal, **declared)
     unused = methods.find(settings.method).unused
     ignored = [
         name
         for choice in settings.options.values()
         for name in unused.get(choice, ())
-        if declared[name] is not None and declared[name] is not False
+        if declared.get(name) is not None and declared[name] is not False
     ]
     if ignored:
-        problem = Problem.from_mdp(mdp, **goal, max_successors=most, discount=discount)
+        used = {name: value for name, value in declared.items() if name not in ignored}
+        problem = Problem.from_mdp(mdp, **goal, **used)
     return problem, tuple(ignored)
 
 
 def _black_box(environment: Environment, settings: Settings) -> Problem:
-    names = ("horizon", "reward_range", "successors", "max_successors", "return_range", "discount")
-    declared: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    pooled = settings.stationary is not False
-    return environment.problem(stationary=pooled, reward_law=settings.rewards, **declared, **settings.goal._asdict())
+    return environment.problem(**settings.goal._asdict(), **settings.declared.given())
 
 
 def _with_log_counts(loop: Loop, log: Log) -> Loop:

@@ -23,6 +23,7 @@ from entropic_bpi import theory
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import max_return
+from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.runs.identification import identify, start
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY, Settings
@@ -204,7 +205,7 @@ def forecast(
     tried = [_declared(source, settings, one, known, pilot) for one in (*found, *_together(found))]
     declarations = sorted(filter(None, tried), key=lambda one: one.factor or (0.0, 0.0), reverse=True)
     # The theorems are about entropic risks of returns that end.
-    proved = known and settings.goal.alpha is None and settings.discount is None
+    proved = known and not isinstance(settings.goal.risk, EVaR) and settings.declared.discount is None
     return RunForecast(
         pilot,
         tuple(declarations),
@@ -239,7 +240,7 @@ def _declared(
 ) -> Declaration | None:
     """The pilot with a declaration; None if the method makes no use of it, or if what is seen contradicts it."""
     try:
-        loop, pilot = _run_trial(source, replace(settings, **declared))
+        loop, pilot = _run_trial(source, replace(settings, declared=replace(settings.declared, **declared)))
     except InvalidProblemError:
         return None
     if loop.provenance.ignored:
@@ -255,28 +256,29 @@ def _declared(
 
 def _of_model(mdp: FiniteMDP, settings: Settings) -> Iterator[dict[str, Any]]:
     """What is true of a model and was not declared."""
-    if mdp.stationary and mdp.horizon > 1 and not settings.stationary and settings.discount is None:
+    declared = settings.declared
+    if mdp.stationary and mdp.horizon > 1 and not declared.stationary and declared.discount is None:
         yield {"stationary": True}
-    if settings.successors is None:
+    if declared.successors is None:
         yield {"successors": "model"}
         steps = range(1 if mdp.stationary else mdp.horizon)
         most = max(int(np.diff(mdp.step_rows(h).indptr).max()) for h in steps)
-        if settings.max_successors is None and most < mdp.n_states:
+        if declared.max_successors is None and most < mdp.n_states:
             yield {"max_successors": most}
 
 
 def _of_environment(loop: Loop) -> Iterator[dict[str, Any]]:
     """What fits all that was seen of an environment and was not declared."""
-    settings = loop.settings
-    if settings.stationary is False:
+    declared = loop.settings.declared
+    if declared.stationary is False:
         yield {"stationary": True}
-    if settings.rewards != "fixed":
-        yield {"rewards": "fixed"}
-    if settings.max_states is not None and len(loop.source.states.found) < settings.max_states:
+    if declared.reward_law not in (None, "fixed"):
+        yield {"reward_law": "fixed"}
+    if declared.max_states is not None and len(loop.source.states.found) < declared.max_states:
         yield {"max_states": len(loop.source.states.found)}
-    if settings.successors is None and settings.max_successors is None:
+    if declared.successors is None and declared.max_successors is None:
         yield {"max_successors": _most_outcomes(loop)}
-    if settings.return_range is None and settings.discount is None and settings.rewards == "fixed":
+    if declared.return_range is None and declared.discount is None and declared.reward_law in (None, "fixed"):
         low, high = _returns(loop)
         if low < high and high - low < _NARROW * loop.problem.return_spread:
             yield {"return_range": (low, high)}
@@ -313,10 +315,10 @@ def _lower(mdp: FiniteMDP, settings: Settings) -> float | None:
     """What every algorithm needs on this model, where it is small."""
     if mdp.horizon * mdp.n_states * mdp.n_actions > _LARGEST_FOR_BOUND:
         return None
-    beta, eps, delta, _ = settings.goal
-    pooled = bool(settings.stationary) and mdp.stationary
+    risk, eps, delta = settings.goal
+    pooled = bool(settings.declared.stationary) and mdp.stationary
     try:
-        bound = theory.characteristic_time(mdp, beta, eps, delta=delta, stationary=pooled, seconds=_BOUND_SECONDS)
+        bound = theory.characteristic_time(mdp, risk.beta, eps, delta=delta, stationary=pooled, seconds=_BOUND_SECONDS)
     except InvalidProblemError:
         return None
     return bound.episodes if bound.episodes > 0 else None
@@ -328,13 +330,13 @@ def _upper(mdp: FiniteMDP, settings: Settings) -> float | None:
     low, high = mdp.reward_range
     if form is None or not low < high or settings.replan != EVERY:
         return None
-    unit, (beta, eps, delta, _) = high - low, settings.goal
+    unit, (risk, eps, delta) = high - low, settings.goal
     try:
         return theory.upper_bound(
             mdp.n_states,
             mdp.n_actions,
             mdp.horizon + (not isinstance(mdp.start, int)),
-            beta=beta * unit,
+            beta=risk.beta * unit,
             eps=eps / unit,
             delta=delta,
             max_return=(max_return(mdp) - mdp.horizon * low) / unit,

@@ -14,6 +14,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, LEVEL, REJECTED_FROM, AssumptionTests
 from entropic_bpi.sources.homogeneity import HomogeneityTest
 from entropic_bpi.tools.checks import LARGEST_REACH
@@ -53,8 +54,8 @@ def earned(witness: AssumptionTests) -> float:
     problem, n = witness.problem, int(witness.returns.sum())
     low, high = witness.lowest, witness.highest
     beta, cost = problem.beta, 0.0
-    if problem.alpha is not None:
-        beta, cost = _tail_beta(problem, high - low)
+    if isinstance(problem.risk, EVaR):
+        beta, cost = _tail_beta(problem.risk.cost, problem.eps, high - low)
     if n == 0:
         return low + problem.tail[0]
     radius = (math.log(1 / LEVEL) + 0.5 * math.log(math.pi) + math.lgamma(n + 1) - math.lgamma(n + 0.5)) / n
@@ -72,13 +73,11 @@ def earned(witness: AssumptionTests) -> float:
     return float(max(low, value - cost - _ROUNDING * (high - low))) + problem.tail[0]
 
 
-def _tail_beta(problem: Problem, spread: float) -> tuple[float, float]:
+def _tail_beta(share: float, eps: float, spread: float) -> tuple[float, float]:
     """-λ and what it costs, log(1/α)/λ: between the range of the return, which costs all, and ε, which would be ideal."""
-    assert problem.alpha is not None
-    share = -math.log(problem.alpha)
     if spread == 0:
         return -1.0, share
-    lam = 2 * share / (spread * math.sqrt(min(max(problem.eps / spread, _SMALLEST_EXPONENT), 1.0)))
+    lam = 2 * share / (spread * math.sqrt(min(max(eps / spread, _SMALLEST_EXPONENT), 1.0)))
     lam = min(lam, LARGEST_REACH / spread)
     return -lam, share / lam
 

@@ -134,7 +134,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
 
     problem, first = certificate.problem, int(certificate.problem.artificial)
     policy = np.concatenate([np.zeros((first, problem.n_states), dtype=np.int64), certificate.policy])
-    if certificate.cells is not None and certificate.alpha is not None:  # the λ that says most
+    if certificate.cells is not None and certificate.risk == "evar":  # the λ that says most
         share = -np.log(certificate.alpha)
         attained = {
             KL(problem.at(-lam, problem.eps)).bounds_of(certificate.counts, policy, pairs=False).lower
@@ -252,7 +252,7 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Fig
     policies : sequence of int, optional
         The number of the policy of each claim; without it changes are not shown.
     """
-    tail, value = claims[0].alpha is not None, "value" if claims[0].alpha is None else "EVaR"
+    tail, value = claims[0].risk == "evar", "value" if claims[0].risk == "entropic" else "EVaR"
     levels = np.array([claim.alpha if tail else claim.beta for claim in claims])
     lower, upper = ([getattr(claim, side) for claim in claims] for side in ("lower", "upper"))
     figure = new_figure(5.2, 3.4)

@@ -78,7 +78,7 @@ class AssumptionTests:
         rows = len(possible) // problem.n_states * (problem.n_states - 1)
         self.by_step = HomogeneityTest(possible, rows) if problem.stationary else None
         self.by_previous = HomogeneityTest(possible, rows, MOST_GROUPS)
-        low, high = (reward * problem.duration for reward in problem.reward_range)
+        low, high = (reward * problem.duration for reward in problem.possible_rewards)
         if problem.return_range is not None:
             low, high = problem.widened_return_range
         self.lowest, self.highest = low, high

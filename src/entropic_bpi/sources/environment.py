@@ -13,7 +13,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,8 +21,11 @@ import numpy as np
 from entropic_bpi._gymnasium_ids import env_factory, is_class_in_file
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.facts import qualified_name, source_digest
-from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Problem
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import Risk
+from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
 from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
 from entropic_bpi.sources.successors import declared_rows
@@ -147,40 +150,30 @@ class Environment:
     def problem(
         self,
         *,
-        horizon: int,
-        reward_range: tuple[float, float],
-        beta: float,
         eps: float,
         delta: float,
-        stationary: bool,
-        reward_law: str = "fixed",
-        successors: Any = None,
-        max_successors: int | None = None,
-        return_range: tuple[float, float] | None = None,
-        discount: float | None = None,
-        alpha: float | None = None,
+        beta: float | None = None,
+        risk: Risk | None = None,
+        **declared: Any,
     ) -> Problem:
-        """The identification problem: nothing known but the sizes, the range of the rewards, and what is declared."""
-        states = self.states
+        """Return the identification problem: nothing is known but the sizes and what is declared."""
+        given, states = Declarations(**declared), self.states
+        given.check_source("environment")
+        check_black_box(given)
+        if given.successors is not None:
+            rows = self._declared(given.successors, given.reward_law in (None, "fixed"))
+            given = replace(given, successors=rows)
         return Problem.black_box(
             states.size,
             self.actions.size,
-            horizon=horizon,
-            reward_range=reward_range,
-            beta=beta,
             eps=eps,
             delta=delta,
-            stationary=stationary,
+            beta=beta,
+            risk=risk,
             state_names=states.names if isinstance(states, DiscoveredStates) else (*states.labels(), END_NAME),
             action_names=self.actions.labels(),
-            max_states=self.max_states,
             source=f"gymnasium:{self.name}",
-            reward_law=reward_law,
-            successors=None if successors is None else self._declared(successors, reward_law == "fixed"),
-            max_successors=max_successors,
-            return_range=return_range,
-            discount=discount,
-            alpha=alpha,
+            **{**given.given(), "max_states": self.max_states},
         )
 
     def _declared(self, successors: Any, repeated: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -397,7 +390,7 @@ class _Walker:
 
 def _transitions(seen: Batch, problem: Problem) -> Transitions:
     """What the counts take of it: row by row, in the order of first sight."""
-    nothing, n_actions = problem.reward_range[0], problem.n_actions
+    nothing, n_actions = problem.possible_rewards[0], problem.n_actions
     stride = 0 if problem.stationary else problem.n_states * n_actions
     outcomes = {(problem.n_rows - 1, state, nothing): times for state, times in seen.starts.items()}
     for (h, state, action, following, paid, _), times in seen.visits.items():
@@ -467,9 +460,9 @@ def _actions(space: Any) -> FiniteSpace:
     )
 
 
-def check_black_box(horizon: Any, reward_range: Any, what: str = "an environment") -> None:
+def check_black_box(declared: Declarations, what: str = "an environment") -> None:
     """Refuse to go on without what only an environment or a log needs."""
-    if horizon is None:
+    if declared.horizon is None:
         raise InvalidProblemError(f"{what} needs horizon=: the number of steps that count")
-    if reward_range is None:
+    if declared.reward_range is None:
         raise InvalidProblemError(f"{what} needs reward_range=(low, high), where rewards not seen yet must lie")

@@ -27,7 +27,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +38,9 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import Risk
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
 from entropic_bpi.sources.environment import check_black_box
 from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, finite, unseen
@@ -254,20 +256,12 @@ class Log:
             successor = f"coalesce(successor, CASE WHEN step = {horizon} - 1 THEN {len(self.states)} END)"
         return f"{successor} IS NOT NULL AND step < {self.longest if horizon is None else horizon}", successor
 
-    def problem(
-        self,
-        *,
-        horizon: int | None,
-        reward_range: tuple[float, float] | None,
-        successors: Any = None,
-        reward_law: str = "fixed",
-        max_states: int | None = None,
-        **declared: Any,
-    ) -> Problem:
-        """The problem that the log is about, a black box: its labels, and what is declared as for an environment."""
-        check_black_box(horizon, reward_range, "a log")
-        assert horizon is not None
-        assert reward_range is not None
+    def problem(self, *, eps: float, delta: float, risk: Risk, **declared: Any) -> Problem:
+        """Return the problem that the log is about, a black box: its labels, and what is declared as for an environment."""
+        given = Declarations(**declared)
+        given.check_source("log")
+        check_black_box(given, "a log")
+        max_states, successors = given.max_states, given.successors
         names, end = tuple(map(str, self.states)), "end"
         while end in names:
             end = f"({end})"
@@ -279,7 +273,8 @@ class Log:
             raise InvalidProblemError("successors needs states that are listed (states=), not max_states")
         if successors is not None:
             states, actions = _numbered(self.states), _numbered(self.actions)
-            successors = declared_rows(states, actions, successors, repeated=reward_law == "fixed")
+            fixed = given.reward_law in (None, "fixed")
+            given = replace(given, successors=declared_rows(states, actions, successors, repeated=fixed))
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them
             others = tuple(f"#{other}" for other in others)
@@ -287,15 +282,13 @@ class Log:
         return Problem.black_box(
             len(names),
             len(self.actions),
-            horizon=horizon,
-            reward_range=reward_range,
-            successors=successors,
-            reward_law=reward_law,
+            eps=eps,
+            delta=delta,
+            risk=risk,
             state_names=(*names, end),
             action_names=tuple(map(str, self.actions)),
             source=f"log:{self.name}",
-            max_states=max_states,
-            **declared,
+            **given.given(),
         )
 
     def project(self, problem: Problem, numbers: Numbers | None = None) -> Projection:
@@ -396,7 +389,7 @@ class Projection:
             np.full(len(first), problem.n_rows - 1),
             self.state[first],
             starts[first],
-            np.full(len(first), problem.reward_range[0]),
+            np.full(len(first), problem.possible_rewards[0]),
         )
         counts = Counts.of(problem, self._moves[0], self.log.episodes)
         counts.add(begun, 0)
@@ -412,7 +405,7 @@ class Projection:
         numbers = (self.state, self.action, self.state, None, self.state)
         columns = [column if new is None else new[column] for column, new in zip(rest, numbers, strict=True)]
         visits = zip(*(column.tolist() for column in (step, *columns)), strict=True)
-        least = f"CASE WHEN {_WHOLE} THEN 0 ELSE {problem.reward_range[0]!r} * ({{horizon}} - count(*)) END"
+        least = f"CASE WHEN {_WHOLE} THEN 0 ELSE {problem.possible_rewards[0]!r} * ({{horizon}} - count(*)) END"
         query = f"SELECT {_EARNED} + {least} FROM log GROUP BY episode"
         (returns,) = log._arrays(query.format(horizon=problem.horizon))
         values, often = np.unique(returns, return_counts=True)

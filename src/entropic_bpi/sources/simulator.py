@@ -17,7 +17,8 @@ import numpy as np
 from entropic_bpi.compile.decorators import allocating, helper, inlined
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import CountArrays, Counts, record
-from entropic_bpi.problem.problem import Frame, Problem, row_of
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.rows import Frame, row_of
 from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.types import Behaviour, Transitions
 

@@ -74,7 +74,7 @@ def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
 
 
 def _loop(spec: RunSpec, options: dict[str, Any]) -> Loop:
-    from entropic_bpi.model.evar import EVaR
+    from entropic_bpi.problem.risk import EVaR
     from entropic_bpi.runs.identification import start
     from entropic_bpi.runs.settings import Settings
 

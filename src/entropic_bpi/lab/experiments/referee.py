@@ -12,6 +12,7 @@ from entropic_bpi.lab.events import EVENTS, CountEvent, RewardEvent, expected_vi
 from entropic_bpi.model.evar import solve_evar
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import ReturnLaw, evaluate, return_law, solve
+from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY
 from entropic_bpi.types import Plan
@@ -47,7 +48,7 @@ class Referee:
         self.events = {name: EVENTS[name] for name in methods.find(loop.settings.method).events}
         if loop.problem.stationary:
             self.events.pop("E_cnt", None)  # there is none for pooled counts
-        if loop.problem.alpha is not None:
+        if isinstance(loop.problem.risk, EVaR):
             self.events.pop("E_bet", None)  # which is about one β
         if loop.problem.random_rewards:
             self.events.pop("E_bet", None)  # which is about known rewards
@@ -80,7 +81,7 @@ class Referee:
 
     def confirms(self, claim: Certificate) -> bool:
         """Whether every part of the claim is true."""
-        if claim.alpha is not None:
+        if claim.risk == "evar":
             best, mine = true_evars(self.mdp, claim.policy, claim.alpha)
         else:
             best = solve(self.mdp, claim.beta).value

@@ -34,6 +34,7 @@ from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.lab.experiments.statistics import LEVEL, proportion
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import Entropic, EVaR
 from entropic_bpi.runs.identification import start
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.tools.checks import (
@@ -150,7 +151,8 @@ class Cell(NamedTuple):
 
     def problem(self, delta: float) -> Problem:
         declared = {name: value for name, value in RULES[self.rule].items() if name not in ("method", "constants")}
-        return Problem.from_mdp(self.case.mdp, beta=self.beta, eps=self.eps, delta=delta, alpha=self.alpha, **declared)
+        risk = Entropic(self.beta) if self.alpha is None else EVaR(self.alpha)
+        return Problem.from_mdp(self.case.mdp, risk=risk, eps=self.eps, delta=delta, **declared)
 
 
 def default_cases() -> list[Case]:

@@ -38,6 +38,7 @@ from entropic_bpi.lab.learners._value_iteration import BALL, TIGHT, Knowledge, V
 from entropic_bpi.lab.learners.game import new_game
 from entropic_bpi.lab.learners.kernels import Greedy, Model, Scratch, compiled, row_of
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.tools.checks import check_choice, check_finite, check_integer, check_positive, check_probability
 from entropic_bpi.types import Bounds, Goal
 
@@ -111,7 +112,7 @@ def run_until(
         raise InvalidProblemError(f"bpi_ucbvi certifies the expected return only: beta must be 0, got {beta}")
     factory = find(learner)
     check_params(learner, factory, params)
-    goal = Goal(beta, eps, check_probability("delta", delta))
+    goal = Goal(Entropic(beta), eps, check_probability("delta", delta))
     game = new_game(
         mdp,
         beta=beta,

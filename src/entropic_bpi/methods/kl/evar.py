@@ -51,6 +51,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.method import KL, RATIO, _pairs_due
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.tools.checks import LARGEST_REACH
 from entropic_bpi.types import Behaviour, Bounds, Cell, Claim, EVaRClaim, Plan
 
@@ -170,10 +171,10 @@ class EVaRKL:
     """
 
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0) -> None:
-        assert problem.alpha is not None
-        problem.check_discount()
+        assert isinstance(problem.risk, EVaR)
+        problem.check()
         self.problem, self.sampling, self.seed = problem, sampling, seed
-        self.alpha, self.c = problem.alpha, -math.log(problem.alpha)
+        self.alpha, self.c = problem.risk.alpha, problem.risk.cost
         if problem.lams is not None and self.c < problem.lams[0] * problem.return_spread:
             raise InvalidProblemError(
                 f"EVaR of random rewards needs alpha of at most 0.99, got {self.alpha:g}: use beta=0, the expectation"
@@ -436,7 +437,7 @@ class EVaRKL:
 
 def _range_of(problem: Problem) -> tuple[float, float]:
     """The smallest return that is possible, and how far the largest is from it; both on the safe side."""
-    low, high = (Fraction(reward) * problem.horizon for reward in problem.reward_range)
+    low, high = (Fraction(reward) * problem.horizon for reward in problem.possible_rewards)
     if problem.return_range is not None:
         (least, most), room = map(Fraction, problem.return_range), Fraction(problem.return_room)
         low, high = max(low, least - room), min(high, most + room)

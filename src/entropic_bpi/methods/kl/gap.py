@@ -33,7 +33,7 @@ from entropic_bpi.compile.decorators import inlined, inner
 from entropic_bpi.methods.kl.ball import WHOLE_SIMPLEX, kl_extreme, kl_extremum
 from entropic_bpi.methods.kl.records import MAX_SHARED, Box, Deviation, Place, PlanConstants, Scratch
 from entropic_bpi.problem.counts import CountArrays
-from entropic_bpi.problem.problem import Frame, reward_step
+from entropic_bpi.problem.rows import Frame, reward_step
 
 __all__ = [
     "SAME_TOLERANCE",

@@ -22,7 +22,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl import states as kl
 from entropic_bpi.methods.kl.records import MAX_SHARED, Candidate, Optimism, Place, PlanConstants, Scratch, Trial
 from entropic_bpi.problem.counts import CountArrays
-from entropic_bpi.problem.problem import Frame, actions_at
+from entropic_bpi.problem.rows import Frame, actions_at
 
 __all__ = ["WIDEST", "Planner"]
 

@@ -56,7 +56,9 @@ from entropic_bpi.methods.kl.states import (
     refresh_radii,
 )
 from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
-from entropic_bpi.problem.problem import END_REWARDS, STAY_REWARDS, Frame, Problem, actions_at
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS, Frame, actions_at
 from entropic_bpi.sources.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
@@ -254,7 +256,7 @@ def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidat
 
 def planning_beta(problem: Problem) -> float:
     """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
-    if problem.alpha is not None:
+    if isinstance(problem.risk, EVaR):
         raise InvalidProblemError("this is about one risk parameter beta, and the entropic value at risk has many")
     spread = problem.return_spread
     exponent = abs(problem.beta) * spread
@@ -535,7 +537,7 @@ class KL:
 
     def _rules(self, beta: float) -> PlanConstants:
         problem = self.problem
-        shift = problem.reward_range[0]
+        shift = problem.possible_rewards[0]
         factor = np.append(problem.factors, 1.0)
         gain = np.empty((0, 0, 0))
         if problem.rewards is not None:
@@ -577,7 +579,7 @@ def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarra
     if problem.return_range is None:
         return np.zeros(len(after)), np.full(len(after), np.inf)
     assert problem.next_state_rewards
-    (low, high), (least, most) = problem.reward_range, problem.widened_return_range
+    (low, high), (least, most) = problem.possible_rewards, problem.widened_return_range
     smallest = least - problem.horizon * low - after * (high - low)
     largest = np.full(len(after), most - problem.horizon * low)
     size = abs(least) + abs(most) + problem.horizon * (abs(low) + abs(high))

@@ -70,7 +70,7 @@ from entropic_bpi.methods.kl.records import (
     new_sheets,
 )
 from entropic_bpi.problem.counts import CountArrays
-from entropic_bpi.problem.problem import Frame, actions_at, row_of
+from entropic_bpi.problem.rows import Frame, actions_at, row_of
 
 __all__ = ["MOST_PAIRS", "occupied_states", "pair_ratio", "relate", "relations"]
 

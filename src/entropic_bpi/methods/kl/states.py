@@ -13,7 +13,7 @@ from entropic_bpi.methods.kl.gap import action_weight, deviation_ratio, ratio_of
 from entropic_bpi.methods.kl.rates import mixture_radius
 from entropic_bpi.methods.kl.records import Box, Candidate, Deviation, Optimism, Place, PlanConstants, Scratch, Trial
 from entropic_bpi.problem.counts import CountArrays
-from entropic_bpi.problem.problem import Frame, actions_at, row_of
+from entropic_bpi.problem.rows import Frame, actions_at, row_of
 from entropic_bpi.problem.ties import wins_tie
 
 __all__ = [

@@ -134,7 +134,7 @@ def policy_of(certificate: Certificate, shape: tuple[int, int] | None, actions: 
 
 def _value_bounds(certificate: Certificate) -> tuple[np.ndarray, np.ndarray] | None:
     """Lower bounds of the policy's and upper bounds of the best value ``(H, S)``, where the method has them."""
-    if certificate.method != "kl" or certificate.alpha is not None:
+    if certificate.method != "kl" or certificate.risk == "evar":
         return None
     from entropic_bpi.methods.kl.method import KL
 

@@ -46,7 +46,7 @@ class Rounding:
     @classmethod
     def of(cls, certificate: Certificate) -> Rounding:
         problem = certificate.problem
-        return cls(max(problem.return_spread, *(problem.duration * abs(side) for side in problem.reward_range)))
+        return cls(max(problem.return_spread, *(problem.duration * abs(side) for side in problem.possible_rewards)))
 
     def at_least(self, bound: float) -> str:
         """A lower bound with few digits, rounded down.
@@ -93,7 +93,7 @@ def claim_of(certificate: Certificate) -> Claim:
         f"The policy is worth at least {lower}, and no policy is worth more than {upper}: of the best one it misses at most "
         f"{gap}."
     )
-    if certificate.alpha is not None:
+    if certificate.risk == "evar":
         bounds += f" Its return falls below {lower} in at most {100 * certificate.alpha:g} % of its episodes."
     meaning = f"What a policy is worth is {risk_of(certificate).value}. All of it is in units of reward."
     discount = certificate.problem.discount

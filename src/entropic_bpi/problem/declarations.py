@@ -1,0 +1,188 @@
+"""What a user states about a problem: one table of declarations.
+
+Each field of :class:`Declarations` is an entry of the table: its check, the kinds of source that it does not apply to and
+why, the declarations that it excludes, its help text, and how it is typed on the command line. Checks of arguments,
+command-line options, refusals, checkpoints and certificates are derived from the entries. To add a declaration, add a field
+here, its mathematics in :mod:`entropic_bpi.problem.problem` and, independently, in :mod:`entropic_bpi.verification`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, NamedTuple
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.checks import (
+    LARGEST_COUNT,
+    check_choice,
+    check_flag,
+    check_integer,
+    check_probability,
+    check_range,
+)
+
+__all__ = ["ENTRIES", "REWARD_LAWS", "Declarations", "Entry"]
+
+REWARD_LAWS = ("fixed", "random", "random-pair")
+"""The reward given state, action and next state: a number, random, or random with a law that ignores the next state."""
+
+
+class Entry(NamedTuple):
+    """An entry of the table of declarations.
+
+    Attributes
+    ----------
+    check : function ``(name, value)``
+        Returns the value in its final form or raises.
+    help : str
+        The text of its command-line option.
+    kind : type or None
+        What its option takes; None if it has no option.
+    metavar : str or None
+        How the option's value is shown.
+    neutral : value
+        A value that states nothing, and may be given for any source.
+    not_for : dict
+        For each kind of source that it does not apply to (``"model"``, ``"environment"``, ``"log"``), the reason.
+    excludes : dict
+        For each declaration that it cannot be combined with, the reason.
+    """
+
+    check: Callable[[str, Any], Any]
+    help: str
+    kind: Any = None
+    metavar: str | None = None
+    neutral: Any = None
+    not_for: Mapping[str, str] = {}
+    excludes: Mapping[str, str] = {}
+
+
+def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest: Any) -> Any:
+    return field(default=None, metadata={"entry": Entry(check, help, kind, **rest)})
+
+
+def _as_given(name: str, value: Any) -> Any:
+    """What it must be depends on the source, which checks it."""
+    return value
+
+
+def _check_reward_law(name: str, value: Any) -> str:
+    return check_choice(name, value, REWARD_LAWS)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Declarations:
+    """What is declared about a problem; None where nothing is.
+
+    Attributes
+    ----------
+    horizon : int
+        Number of steps.
+    stationary : bool
+        Transitions are the same at every step.
+    successors : "model", mask, dict or function
+        The possible next states.
+    max_successors : int
+        The largest number of different outcomes of a state-action pair.
+    reward_range : (float, float)
+        The range of the rewards that were not seen yet.
+    reward_law : str
+        One of :data:`REWARD_LAWS`.
+    return_range : (float, float)
+        The range of the return of every episode.
+    max_states : int
+        Upper bound on the number of distinct observations.
+    discount : float
+        The discount factor of a return that never ends.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.Declarations(horizon=10, reward_range=(0, 1)).given()
+    {'horizon': 10, 'reward_range': (0.0, 1.0)}
+    """
+
+    horizon: int | None = _entry(check_integer, "Number of steps that count.", int)
+    stationary: bool | None = _entry(check_flag, "Transitions are the same at every step.", bool)
+    successors: Any = _entry(  # noqa: RUF009
+        _as_given,
+        "The possible next states: those of the model, or a boolean array (S, A, S).",
+        str,
+        metavar="model|FILE.npy",
+    )
+    max_successors: int | None = _entry(
+        partial(check_integer, at_most=LARGEST_COUNT),
+        "Every state-action pair has at most this many different outcomes.",
+        int,
+    )
+    reward_range: tuple[float, float] | None = _entry(
+        check_range,
+        "The range of the rewards, seen or not.",
+        tuple[float, float],
+        metavar="LOW HIGH",
+        not_for={"model": "reward_range is for environments with unknown rewards; a FiniteMDP's are known"},
+    )
+    reward_law: str | None = _entry(
+        _check_reward_law,
+        "The reward given state, action and next state: fixed, random, or random-pair (independent of the next state).",
+        str,
+        neutral="fixed",
+        not_for={"model": "reward_law is for environments; a FiniteMDP's rewards are known and fixed"},
+    )
+    return_range: tuple[float, float] | None = _entry(
+        check_range,
+        "The return of every episode lies in this range, whatever is played.",
+        tuple[float, float],
+        metavar="LOW HIGH",
+        not_for={
+            "model": "return_range is for environments: the episodes of a FiniteMDP are drawn many at once, so that the "
+            "return of each cannot be checked"
+        },
+        excludes={"discount": "how the two go together is not proved"},
+    )
+    max_states: int | None = _entry(
+        check_integer,
+        "Upper bound on the number of distinct observations.",
+        int,
+        not_for={
+            "model": "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
+        },
+    )
+    discount: float | None = _entry(
+        check_probability,
+        "Discount factor of a return that never ends.",
+        float,
+        not_for={"log": "discount is not supported for logs: their returns are not discounted"},
+    )
+
+    def __post_init__(self) -> None:
+        for name, entry in ENTRIES.items():
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, entry.check(name, value))
+
+    def given(self) -> dict[str, Any]:
+        """The declarations that were made, by name."""
+        return {name: getattr(self, name) for name in ENTRIES if getattr(self, name) is not None}
+
+    def check_source(self, kind: str) -> None:
+        """Refuse what does not apply to a ``"model"``, an ``"environment"`` or a ``"log"``."""
+        for name, value in self.given().items():
+            if kind in ENTRIES[name].not_for and value != ENTRIES[name].neutral:
+                raise InvalidProblemError(ENTRIES[name].not_for[kind])
+
+    def check_combinations(self) -> None:
+        """Refuse declarations that exclude each other."""
+        given = self.given()
+        for name in given:
+            for other, reason in ENTRIES[name].excludes.items():
+                if other in given:
+                    raise InvalidProblemError(f"{other} and {name}: {reason}; give one of them")
+
+
+ENTRIES: Mapping[str, Entry] = {
+    item.name: item.metadata["entry"] for item in fields(Declarations) if "entry" in item.metadata
+}
+"""The table: the entry of each declaration, by name."""

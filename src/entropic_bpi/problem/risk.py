@@ -1,0 +1,95 @@
+"""Risk measures: the entropic risk of a parameter β, and the entropic value at risk of a level α."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.checks import check_finite
+from entropic_bpi.tools.text import shown
+
+__all__ = ["EVaR", "Entropic", "Risk", "check_risk"]
+
+
+@dataclass(frozen=True)
+class Entropic:
+    """Entropic risk of the return: ``(1/beta) log E[exp(beta * return)]``.
+
+    Parameters
+    ----------
+    beta : float
+        Positive is risk-seeking, negative is risk-averse, 0 is the expectation.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.Entropic(-1.0)
+    Entropic(beta=-1.0)
+    """
+
+    beta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "beta", check_finite("beta", self.beta))
+
+    def __str__(self) -> str:
+        return f"beta = {self.beta:g}"
+
+
+@dataclass(frozen=True)
+class EVaR:
+    """Entropic value at risk at level ``alpha``: a lower bound on the mean of the worst ``alpha`` of the returns.
+
+    It is not that mean (CVaR), and a policy with the largest EVaR need not have the largest CVaR.
+
+    Parameters
+    ----------
+    alpha : float
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.EVaR(0.05)
+    EVaR(alpha=0.05)
+    """
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        alpha = check_finite("alpha", self.alpha)
+        if not 0 < alpha < 1:
+            raise InvalidProblemError(f"alpha must lie between 0 and 1, got {alpha}")
+        object.__setattr__(self, "alpha", alpha)
+
+    def __str__(self) -> str:
+        return f"EVaR({self.alpha:g})"
+
+    @property
+    def beta(self) -> float:
+        """NaN: this risk has a level instead of a risk parameter."""
+        return math.nan
+
+    @property
+    def cost(self) -> float:
+        """log(1/α)."""
+        return -math.log(self.alpha)
+
+
+Risk = Entropic | EVaR
+
+
+def check_risk(beta: Any, risk: Any) -> Risk:
+    """Return the risk that is given as ``beta=`` or as ``risk=``; exactly one of them must be."""
+    if (beta is None) == (risk is None):
+        raise InvalidProblemError(
+            "give either beta=, the risk parameter of the entropic risk, or risk=EVaR(alpha), not "
+            + ("both" if risk is not None else "neither")
+        )
+    if risk is None:
+        return Entropic(beta)
+    if not isinstance(risk, (Entropic, EVaR)):
+        raise InvalidProblemError(f"risk must be Entropic(beta) or EVaR(alpha), such as EVaR(0.05); got {shown(risk)}")
+    return risk

@@ -1,0 +1,248 @@
+"""Rows and slots: how state-action pairs and their possible successors are numbered.
+
+A *row* is a state-action pair whose transitions are estimated together: ``(h, s, a)``, or ``(s, a)`` when the kernel is
+declared stationary and counts are pooled over steps. A *slot* is a possible outcome of a row. A random start is handled by
+an artificial first step with one state, one action and reward 0, whose row is the last one and is never pooled.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import inlined
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.tools.text import shown
+
+__all__ = [
+    "END_REWARDS",
+    "STAY_REWARDS",
+    "Frame",
+    "Slots",
+    "actions_at",
+    "declared_rows",
+    "reward_step",
+    "row_of",
+    "slots_of_black_box",
+    "slots_of_model",
+]
+
+Compressed = tuple[np.ndarray, np.ndarray]
+"""Successors as compressed rows ``(indptr, indices)``."""
+
+# Up to this many states a row with unknown successors lists every state; beyond, only those seen and "elsewhere".
+EXPLICIT_STATES = 64
+_MAX_EXPLICIT_SLOTS = 50_000_000
+# How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
+END_REWARDS = 8
+STAY_REWARDS = 2
+
+
+class Frame(NamedTuple):
+    """Sizes and row numbering, in the form the compiled kernels take.
+
+    ``steps`` counts the artificial first step, if there is one. States that can be reached at step ``h`` under the
+    declared successors are ``states[first_state[h] : first_state[h + 1]]``.
+    """
+
+    steps: int
+    n_states: int
+    n_actions: int
+    artificial: int
+    pooled: int
+    start: int
+    first_state: np.ndarray
+    states: np.ndarray
+
+
+@inlined
+def row_of(frame: Frame, h: int, s: int, a: int) -> int:
+    """The row whose counts govern action ``a`` in state ``s`` at planned step ``h``."""
+    pairs = frame.n_states * frame.n_actions
+    if frame.artificial and h == 0:
+        return pairs if frame.pooled else (frame.steps - 1) * pairs
+    if frame.pooled:
+        return s * frame.n_actions + a
+    return ((h - frame.artificial) * frame.n_states + s) * frame.n_actions + a
+
+
+@inlined
+def actions_at(frame: Frame, h: int) -> int:
+    """How many actions there are at planned step ``h``."""
+    return 1 if frame.artificial and h == 0 else frame.n_actions
+
+
+@inlined
+def reward_step(frame: Frame, table: np.ndarray, h: int) -> int:
+    """Index along the step axis of ``table`` (of length 1 or H) at planned step ``h``."""
+    return 0 if table.shape[0] == 1 else h - frame.artificial
+
+
+class Slots(NamedTuple):
+    """The possible successors of every row, before anything was observed.
+
+    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]``, which rows may share. ``successor`` names the next state,
+    or ``n_states`` for "some state not seen yet". ``low`` and ``high`` bound the reward of the slot, shape
+    ``(0 | 1 | H, slots)``; they have no rows when rewards depend on (s, a) only. ``possible[i]`` is the number of next
+    states that row ``i`` may have.
+    """
+
+    begin: np.ndarray
+    used: np.ndarray
+    successor: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    possible: np.ndarray
+
+
+def slots_of_black_box(
+    n_observations: int,
+    n_actions: int,
+    *,
+    times: int,
+    reward_range: tuple[float, float],
+    successors: Compressed | None,
+    fixed: bool,
+) -> Slots:
+    """Lay out the slots of an environment that can only be played, with ``times`` rows for each state-action pair.
+
+    Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; slot 2: a start not seen yet; then the
+    declared successors, row by row, each with a reward that was not seen yet. Where rewards are ``fixed``, another reward is
+    another outcome.
+    """
+    n_states, (low, high) = n_observations + 1, reward_range
+    listed = np.empty(0, dtype=np.int64) if successors is None else successors[1]
+    begin, used, possible = _pairs_of_black_box(n_observations, n_actions, successors, fixed)
+    nothing = min(low, 0.0)
+    return Slots(
+        begin=np.append(np.tile(begin, times), 2),
+        used=np.append(np.tile(used, times), 1),
+        successor=np.concatenate([[n_states, n_observations, n_states], listed]),
+        low=np.concatenate([[low, 0.0, nothing], np.full(len(listed), low)])[None],
+        high=np.concatenate([[high, 0.0, nothing], np.full(len(listed), high)])[None],
+        possible=np.append(np.tile(possible, times), n_observations),
+    )
+
+
+def _pairs_of_black_box(
+    n_observations: int, n_actions: int, successors: Compressed | None, fixed: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``begin``, ``used`` and ``possible`` of the pairs (s, a) of a black box; the last state is the end.
+
+    Where rewards are ``fixed``, another reward is another outcome.
+    """
+    pairs = n_observations * n_actions
+    ends, stays = (END_REWARDS, STAY_REWARDS) if fixed else (1, 1)
+    if successors is None:
+        begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
+        possible = np.full(pairs, n_observations - 1 + ends + stays)
+    else:
+        begin, used = 3 + successors[0][:-1], np.diff(successors[0])
+        possible = used
+    end = np.ones(n_actions, dtype=np.int64)
+    return np.append(begin, end), np.append(used, end), np.append(possible, end)
+
+
+def declared_rows(mdp: FiniteMDP, successors: Any) -> Compressed | None:
+    """Declared successors as compressed rows ``(indptr, indices)`` over (s, a) or (h, s, a); None if unknown."""
+    if successors is None:
+        return None
+    if isinstance(successors, str):
+        if successors != "model":
+            raise InvalidProblemError(
+                f"successors must be None, 'model' or a boolean mask (S, A, S); got {shown(successors)}"
+            )
+        return mdp.rows.indptr, mdp.rows.indices
+    try:
+        mask = np.asarray(successors)
+    except ValueError:
+        mask = np.empty(0)
+    shape = (mdp.n_states, mdp.n_actions, mdp.n_states)
+    if mask.shape != shape or mask.dtype != np.bool_:
+        raise InvalidProblemError(
+            f"successors must be a boolean mask of shape (S, A, S) = {shape}, got dtype {mask.dtype}, shape {mask.shape}"
+        )
+    empty = ~mask.any(axis=2)
+    if empty.any():
+        s, a = np.argwhere(empty)[0]
+        raise InvalidProblemError(f"successors[s={s}, a={a}] allows no next state")
+    flat = mask.reshape(-1, mdp.n_states)
+    return np.concatenate([[0], np.cumsum(flat.sum(axis=1))]), np.nonzero(flat)[1]
+
+
+def _start_support(mdp: FiniteMDP, known: bool) -> np.ndarray:
+    return np.flatnonzero(mdp.start_distribution > 0) if known else np.arange(mdp.n_states)
+
+
+def slots_of_model(mdp: FiniteMDP, stationary: bool, successors: Any) -> Slots:
+    """Lay out the slots of every row of a model; rows that look alike share them."""
+    rows = declared_rows(mdp, successors)
+    start_support = None if isinstance(mdp.start, int) else _start_support(mdp, isinstance(successors, str))
+    pairs = mdp.n_states * mdp.n_actions
+    n_rows = pairs if stationary else pairs * mdp.horizon
+    if rows is not None:
+        indptr, successor = rows
+        begin, used = indptr[:-1], np.diff(indptr)
+        pair_of_slot = np.repeat(np.arange(len(begin)) % pairs, used)
+        possible = used.copy()
+    elif mdp.next_state_rewards:
+        # Each (s, a) has rewards of its own for every next state, so each needs its own slots.
+        if pairs * mdp.n_states > _MAX_EXPLICIT_SLOTS:
+            raise InvalidProblemError(
+                "unknown successors with rewards that depend on the next state need a table of "
+                f"{pairs * mdp.n_states} entries: declare the possible successors"
+            )
+        begin, used = np.arange(pairs) * mdp.n_states, np.full(pairs, mdp.n_states)
+        successor = np.tile(np.arange(mdp.n_states), pairs)
+        pair_of_slot = np.repeat(np.arange(pairs), mdp.n_states)
+        possible = used.copy()
+    else:
+        everywhere = np.arange(mdp.n_states) if mdp.n_states <= EXPLICIT_STATES else np.array([mdp.n_states])
+        begin, used = np.zeros(pairs, dtype=np.int64), np.full(pairs, len(everywhere))
+        successor, pair_of_slot = everywhere, np.zeros(len(everywhere), dtype=np.int64)
+        possible = np.full(pairs, mdp.n_states)
+    rewards = _slot_rewards(mdp, pair_of_slot, successor, per_step=len(begin) > pairs)
+    if len(begin) < n_rows:
+        begin, used, possible = (np.tile(array, mdp.horizon) for array in (begin, used, possible))
+    if start_support is not None:
+        begin, used = np.append(begin, len(successor)), np.append(used, len(start_support))
+        possible = np.append(possible, len(start_support))
+        successor = np.concatenate([successor, start_support])
+        # The artificial step pays nothing; slot rewards are measured from the smallest reward, hence that value.
+        nothing = np.full((len(rewards), len(start_support)), rewards.min(initial=np.inf))
+        rewards = np.concatenate([rewards, nothing], axis=1)
+    return Slots(
+        begin.astype(np.int64),
+        used.astype(np.int64),
+        successor.astype(np.int64),
+        rewards,
+        rewards.copy(),
+        possible.astype(np.int64),
+    )
+
+
+def _slot_rewards(mdp: FiniteMDP, pair: np.ndarray, successor: np.ndarray, *, per_step: bool) -> np.ndarray:
+    """Rewards of the slots, 0 where the model declares none; without rows when they do not depend on the next state.
+
+    ``per_step``: the slots are the entries of the model's own rows, which change by step.
+    """
+    if not mdp.next_state_rewards:
+        return np.empty((0, len(pair)))
+    rows, pairs = mdp.rows, mdp.n_states * mdp.n_actions
+    assert rows.rewards is not None
+    if per_step:
+        return np.array(rows.rewards)
+    if mdp.rewards is not None:
+        table = mdp.rewards if mdp.rewards.ndim == 4 else mdp.rewards[None]
+        return table.reshape(len(table), pairs, mdp.n_states)[:, pair, successor]
+    table_rows = [mdp.step_rows(h) for h in range(1 if mdp.stationary and len(rows.rewards) == 1 else mdp.horizon)]
+    return np.stack([_lookup(step, pair, successor, mdp.n_states) for step in table_rows])
+
+
+def _lookup(rows: Any, pair: np.ndarray, successor: np.ndarray, n_states: int) -> np.ndarray:
+    declared = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * n_states + rows.indices
+    wanted = pair * n_states + successor
+    position = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
+    return np.where(declared[position] == wanted, rows.rewards[position], 0.0)
