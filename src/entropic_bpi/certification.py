@@ -159,7 +159,7 @@ def certify(
     method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
     if policies is None:
         if policy is None:
-            planned = method.plan(counts, 0).policy
+            planned = method.plan_once(counts).policy
         else:
             planned = _planned(policy, evidence)
         return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
