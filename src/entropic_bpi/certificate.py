@@ -139,7 +139,8 @@ class Certificate:
         problem = self.problem
         _schema.check_problem(problem)
         _schema.check_cells(problem, self.cells)
-        _schema.check_transitions(problem, self.transitions, self.episodes)
+        log = self.circumstances.log
+        _schema.check_transitions(problem, self.transitions, self.episodes, None if log is None else log.longest)
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
 
     @property
