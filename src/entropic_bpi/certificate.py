@@ -61,11 +61,14 @@ class Logged(NamedTuple):
         Lines of the last step that are not used, because the state after it is not told of all of them.
     excluded : str or None
         What was left out on request.
+    seen : bool
+        Whether the user declared that the states of the log are all there are.
     """
 
     longest: int
     unused: int
     excluded: str | None
+    seen: bool = False
 
 
 class Circumstances(NamedTuple):
@@ -545,6 +548,7 @@ def _read_logged(content: Any) -> Logged:
         longest=_schema.integer("circumstances.log.longest", given["longest"], 1),
         unused=_schema.integer("circumstances.log.unused", given["unused"], 0),
         excluded=None if given["excluded"] is None else _schema.text("circumstances.log.excluded", given["excluded"]),
+        seen=_schema.choice("circumstances.log.seen", given["seen"], True, False),
     )
 
 
@@ -605,8 +609,10 @@ def _origin_of(problem: Problem, circumstances: Circumstances) -> tuple[str, ...
     origin = [
         "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
         "is missing because of what it led to",
-        f"there are no other {'states and ' if problem.max_states is None else ''}actions than those that are named",
+        f"there are no other {'' if problem.max_states or log.seen else 'states and '}actions than those that are named",
     ]
+    if log.seen:
+        origin.append("the user declares that the states of the log are all there are")
     if log.unused:
         origin.append(
             f"episodes that did not end were cut after {log.longest} steps, whatever happened; that step is not used, "

@@ -48,6 +48,7 @@ class Log:
         self.unused = an_integer("circumstances.log.unused", given["unused"], 0)
         excluded = given["excluded"]
         self.excluded = None if excluded is None else a_string("circumstances.log.excluded", excluded)
+        self.seen = one_of("circumstances.log.seen", given["seen"], (True, False))
 
 
 class Claim(Problem):

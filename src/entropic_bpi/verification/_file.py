@@ -36,7 +36,7 @@ _KEYS = {
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "circumstances": ("batches", "ignored", "errors", "announcement", "tests", "log"),
     "tests": ("stationary", "memoryless", "returns"),
-    "circumstances.log": ("longest", "unused", "excluded"),
+    "circumstances.log": ("longest", "unused", "excluded", "seen"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached", "test", "cells"),
     "claim.cells": ("lam", "until", "test"),
