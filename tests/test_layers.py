@@ -12,7 +12,7 @@ PACKAGE = Path(entropic_bpi.__file__).parent
 
 # From the bottom to the top, as docs/architecture.md draws them. A part may import its own layer and those below.
 LAYERS = {
-    "tools": "errors types _version _checks _compile _linking _files _text _ties _entropic _gpu "
+    "tools": "errors types _version _checks _compile _linking _files _tables _text _ties _entropic _gpu "
     "_interrupts _progress _workers",
     "models": "mdp _model_file discounting planning planning_gpu evar instances theory gymnasium_env _gymnasium_ids",
     "problems": "problem payments counts _facts _schema",

@@ -40,7 +40,7 @@ def _column(text: str) -> Any:
 
 def certify(
     context: typer.Context,
-    log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV or Parquet file, or a query in DuckDB's SQL.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV or Parquet file.")],
     episode: Annotated[str, _column("Which episode a line belongs to.")],
     step: Annotated[str, _column("Its step there: 0, 1, 2, ...")],
     state: Annotated[str, _column("The state before the step.")],
@@ -60,13 +60,17 @@ def certify(
         bool, typer.Option("--all-truncated", help="Every episode that did not terminate was cut.")
     ] = False,
     states: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="All states that may occur. Default: those of the log.")
+        str | None,
+        typer.Option(metavar="A,B,...|seen", help="All states that exist; seen: declare that the log has them all."),
     ] = None,
     actions: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="All actions that may occur. Default: those of the log.")
     ] = None,
     exclude: Annotated[
         str | None, typer.Option(metavar="CONDITION", help="Leave out episodes with such a line (SQL).")
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Read this SELECT over the table data, which is LOG.")
     ] = None,
     eps: Annotated[
         float | None, typer.Option(help="The gap that is asked for. Default: whatever the log certifies.")
@@ -80,7 +84,7 @@ def certify(
         tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Assume that all returns lie in this range.")
     ] = None,
     max_states: Annotated[
-        int | None, typer.Option(help="Assume at most so many states, those of the log included.")
+        int | None, typer.Option(help="Assume at most so many states, those of the log included; instead of --states.")
     ] = None,
     policy: Annotated[
         Path | None,
@@ -99,7 +103,7 @@ def certify(
     Examples:
 
         entropic-bpi certify log.csv --episode id --step t --state place --action move --reward paid --terminated over
-        --beta -1 --delta 0.05 --horizon 20 --reward-range 0 1 --out run
+        --states home,town,office --beta -1 --delta 0.05 --horizon 20 --reward-range 0 1 --out run
 
         entropic-bpi verify run/certificate.json
 
@@ -122,9 +126,11 @@ def certify(
         next_state=next_state,
         terminated=terminated,
         truncated=True if all_truncated else truncated,
-        states=_labels(states),
+        states=states if states == "seen" else _labels(states),
         actions=_labels(actions),
+        max_states=max_states,
         exclude=exclude,
+        query=query,
     )
     claim = eb.certify(
         data,
@@ -138,7 +144,6 @@ def certify(
         rewards=rewards,
         max_successors=max_successors,
         return_range=return_range,
-        max_states=max_states,
     )
     lacking = eb.missing(claim)
     if out is not None:

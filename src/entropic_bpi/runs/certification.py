@@ -85,6 +85,7 @@ def certify(
     successors: Any = None,
     max_successors: int | None = None,
     return_range: tuple[float, float] | None = None,
+    states: Any = None,
     max_states: int | None = None,
     device: str = "cpu",
 ) -> Any:
@@ -112,12 +113,17 @@ def certify(
         their names), as a mapping or as a function. Default: the best candidate that the data has.
     policies : mapping of names to policies, optional
         Compare these instead.
-    horizon, reward_range, stationary, rewards, successors, max_successors, return_range, max_states
+    horizon, reward_range, stationary, rewards, successors, max_successors, return_range
         For a log, what is declared about it, as :func:`entropic_bpi.identify` takes it for an environment: the number of
         steps that count and the range of the rewards, which are required; whether transitions are the same at every step
-        (default: True); and the law of the rewards, the possible next states, their number, the range of the return, and
-        how many states there are at most, where more is known. States and actions are the log's labels. What contradicts
-        a declaration is named by its line, and the tests of :mod:`entropic_bpi.runs.verdicts` are made.
+        (default: True); and the law of the rewards, the possible next states, their number, and the range of the return,
+        where more is known. States and actions are the log's labels. What contradicts a declaration is named by its line,
+        and the tests of :mod:`entropic_bpi.runs.verdicts` are made.
+    states, max_states : iterable or "seen", int
+        For a log, which states exist; one of them is required unless :meth:`entropic_bpi.Log.read` was told. A list of all
+        of them; or ``states="seen"``: you declare that those of the log are all there are, and the certificate says so; or
+        ``max_states``: there are at most so many. Nothing is assumed by default, because a rare state may not be in the
+        log.
     device : {"cpu", "gpu"}
         Where the bounds are computed; see :func:`entropic_bpi.identify`.
 
@@ -142,6 +148,7 @@ def certify(
     True
     """
     declared = {
+        "states": states,
         "horizon": horizon,
         "reward_range": reward_range,
         "stationary": stationary,
@@ -159,7 +166,7 @@ def certify(
     method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
     if policies is None:
         if policy is None:
-            planned = method.plan(counts, 0).policy
+            planned = method.plan_once(counts).policy
         else:
             planned = _planned(policy, evidence)
         return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
@@ -249,9 +256,12 @@ def _logged(
         raise InvalidProblemError("a log needs delta=: the probability with which the claim may fail")
     # Without an ε, one so small that no candidate ends the search for a better one.
     small = sys.float_info.min if eps is None else eps
+    given = declared.pop("states")
     settings = Settings.of(beta=beta, risk=risk, eps=small, delta=delta, **declared)
+    states = log.all_states(given, settings.max_states)
     problem = log.problem(
         **settings.goal._asdict(),
+        states=states,
         horizon=settings.horizon,
         reward_range=settings.reward_range,
         stationary=settings.stationary is not False,
@@ -259,14 +269,13 @@ def _logged(
         successors=settings.successors,
         max_successors=settings.max_successors,
         return_range=settings.return_range,
-        max_states=settings.max_states,
     )
-    projection = log.project(problem)
+    projection = log.project(problem, (states.numbers(log.states), range(len(log.actions))), playing=False)
     transitions = projection.counts().transitions()
-    provenance = Provenance(log=LogSummary(*projection.facts()))
+    provenance = Provenance(log=LogSummary(*projection.facts(), seen=states.seen))
     witness = AssumptionTests(problem)
     witness.add(projection.batch())
-    return _Evidence(problem, transitions, log.episodes, provenance, log.states, log.actions, witness)
+    return _Evidence(problem, transitions, log.episodes, provenance, states.labels, log.actions, witness)
 
 
 def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:

@@ -143,8 +143,9 @@ def identify(
         at every step, and ``stationary`` defaults to True. Needs ``method="kl"``.
     data : Log, optional
         Start from this log of the same environment, whose states and actions are labelled by observations and actions, and
-        play on. Its episodes count as played; steps beyond the horizon are not used. Needs ``method="kl"``, whose
-        certificate holds whoever made the decisions.
+        play on. Its episodes count as played; steps beyond the horizon are not used. Which states exist must be declared,
+        by ``max_states`` or when the log is read. Needs ``method="kl"``, whose certificate holds whoever made the
+        decisions.
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     max_seconds : float, optional
@@ -273,6 +274,8 @@ def start(source: Any, settings: Settings) -> Loop:
         source, settings = _truncate_discounted(source, settings, settings.discount)
     if not isinstance(source, FiniteMDP):
         check_black_box(settings.horizon, settings.reward_range)
+        if settings.data is not None and settings.max_states is None:
+            settings.data.all_states()  # which must be declared
         opened = open_environment(source, settings.num_envs, settings.max_states)
         loop = Loop(opened, _black_box(opened, settings), settings, seed, provenance)
         return loop if settings.data is None else _with_log_counts(loop, settings.data)
@@ -355,7 +358,7 @@ def _with_log_counts(loop: Loop, log: Log) -> Loop:
         if -1 in numbers[-1]:
             label, kind = labels[numbers[-1].index(-1)], "an observation" if what == "state" else "an action"
             raise InvalidProblemError(f"the log's {what} {shown(label)} is not {kind} of {loop.source.name}")
-    projection = log.project(loop.problem, (numbers[0], numbers[1]))
+    projection = log.project(loop.problem, (numbers[0], numbers[1]), playing=True)
     loop.counts = projection.counts()
     assert loop.sampler.witness is not None
     loop.sampler.witness.add(projection.batch())
