@@ -53,7 +53,9 @@ def log():
             lines.append((episode, step, places[at], move, float(to == 2), places[to]))
             at = to
     columns = ["episode", "step", "state", "action", "reward", "next_state"]
-    return eb.Log.read(pd.DataFrame(lines, columns=columns), **{name: name for name in columns}, truncated=True)
+    return eb.Log.read(
+        pd.DataFrame(lines, columns=columns), **{name: name for name in columns}, truncated=True, states=places
+    )
 
 
 def hostile_model():

@@ -12,7 +12,7 @@ from tests.reference.logs import ROLES, play
 from tests.runs.test_shortfall import MODEL
 
 COLUMNS = [part for role in ROLES if role != "truncated" for part in (f"--{role.replace('_', '-')}", role)]
-GOAL = ["--beta", "-1", "--delta", "0.1", "--horizon", "3", "--reward-range", "0", "1"]
+GOAL = ["--beta", "-1", "--delta", "0.1", "--horizon", "3", "--reward-range", "0", "1", "--states", "0,1"]
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +55,8 @@ def test_a_policy_of_a_file_is_the_one_that_is_certified(log, kind, tmp_path, ca
     else:
         np.save(path, np.array([[1, 0]] * 3))
     code, out, _ = run(capsys, "certify", log, *COLUMNS, *GOAL, "--policy", path, "--json")
-    direct = eb.certify(
-        eb.Log.read(log, **{**ROLES, "truncated": None}), beta=-1.0, delta=0.1, horizon=3, reward_range=(0.0, 1.0),
-        policy={0: 1, 1: 0},
-    )  # fmt: skip
+    known = eb.Log.read(log, **{**ROLES, "truncated": None}, states=[0, 1])
+    direct = eb.certify(known, beta=-1.0, delta=0.1, horizon=3, reward_range=(0.0, 1.0), policy={0: 1, 1: 0})
     answer = json.loads(out)
     assert code == 0
     assert (answer["lower"], answer["gap"]) == (direct.lower, direct.gap)
@@ -66,7 +64,7 @@ def test_a_policy_of_a_file_is_the_one_that_is_certified(log, kind, tmp_path, ca
 
 
 def test_a_gap_that_is_not_reached_is_exit_code_1(log, capsys):
-    code, out, _ = run(capsys, "certify", log, *COLUMNS, *GOAL, "--eps", "0.001", "--states", "0,1", "--actions", "0,1")
+    code, out, _ = run(capsys, "certify", log, *COLUMNS, *GOAL, "--eps", "0.001", "--actions", "0,1")
     assert code == 1
     assert "a gap of 0.001, which is NOT certified" in out
 
@@ -78,7 +76,9 @@ def test_a_gap_that_is_not_reached_is_exit_code_1(log, capsys):
         (["--reward-range", "0", "0.5"], "is outside the declared reward_range"),
         (["--states", "0"], "not among the declared states"),
         (["--policy", "nowhere.csv"], "no such file: nowhere.csv"),
-        (["--reward-law", "some"], "rewards must be one of"),
+        (["--reward-law", "some"], "reward_law must be one of"),
+        (["--max-states", "5"], "give states= or max_states=, not both"),
+        (["--query", "FROM data; COPY data TO 'x.csv'"], "query must be one SELECT"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(log, change, message, capsys):
@@ -86,6 +86,28 @@ def test_bad_input_is_one_line_and_exit_code_2(log, change, message, capsys):
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_which_states_exist_must_be_said(log, capsys):
+    without = GOAL[: GOAL.index("--states")]
+    code, out, err = run(capsys, "certify", log, *COLUMNS, *without)
+    assert (code, out) == (2, "")
+    assert "states seen in log.csv: 2. Nothing says whether there are others" in err
+    assert "--states seen" in err
+    code, out, _ = run(capsys, "certify", log, *COLUMNS, *without, "--states", "seen", "--json")
+    assert code == 0
+    assert "the user declares that the states of the log are all there are" in json.loads(out)["assumptions"]
+    code, out, _ = run(capsys, "certify", log, *COLUMNS, *without, "--max-states", "3", "--json")
+    assert code == 0
+    assert any(words.startswith("there are at most 3 different") for words in json.loads(out)["assumptions"])
+
+
+def test_a_query_chooses_lines(log, capsys):
+    code, out, _ = run(
+        capsys, "certify", log, *COLUMNS, *GOAL, "--query", "FROM data WHERE episode::INT < 100", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["episodes"] == 100
 
 
 @pytest.mark.parametrize(

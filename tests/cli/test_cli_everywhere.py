@@ -29,7 +29,7 @@ CALLS = {
     "plan": f"{QUESTION} --trial-episodes 20",
     "identify": f"{QUESTION} --out {{new}}",
     "certify": "log.csv --episode e --step t --state s --action a --reward r --beta -1 --delta 0.1 --horizon 1 "
-    "--reward-range 0 1 --all-truncated --out {new}",
+    "--reward-range 0 1 --all-truncated --states x --out {new}",
     "spectrum": "run --beta -1:1:1 --out {new}",
     "compare": "risky-bridge --beta 1 --episodes 20 --learners rovi --seeds 1 --workers 1 --out {new}",
     "verify": "run/certificate.json",

@@ -137,6 +137,149 @@ def test_selected_episodes_make_false_claims():
     assert eb.verify(claim).ok, "no counts can tell: the assumption is the reader's to judge"
 
 
+# -- which states exist ----------------------------------------------------------------------------------------------
+
+# "bad" is rare, costs 1 at every step, and nobody comes back from it.
+RARE = eb.FiniteMDP([[[0.995, 0.005]], [[0.0, 1.0]]], [[0.0], [-1.0]], horizon=40)
+SHORT = {"beta": 0.0, "delta": 0.05, "horizon": 40, "reward_range": (-1.0, 0.0)}
+
+
+def rare_log(seed, **options):
+    lines = [
+        (*line[:2], ["good", "bad"][line[2]], "go", line[4], ["good", "bad"][line[5]], *line[6:])
+        for line in play(RARE, 4, np.random.default_rng(seed))
+    ]
+    return eb.Log.read(table(lines), **ROLES, **options)
+
+
+SPARED = next(seed for seed in range(100) if rare_log(seed).states == ("good",))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda log: eb.certify(log, **SHORT),
+        lambda log: eb.identify(Corridor(), data=log, eps=0.3, **SHORT),
+        lambda log: eb.forecast(Corridor(), data=log, eps=0.3, **SHORT),
+    ],
+    ids=["certify", "identify", "forecast"],
+)
+def test_a_log_does_not_say_which_states_exist(ask):
+    """Where a rare bad state was not seen, the data would decide that there is none."""
+    log = rare_log(SPARED)
+    with pytest.raises(
+        InvalidProblemError, match=r"states seen in dict: 1\. Nothing says whether there are others: .*'seen'"
+    ):
+        ask(log)
+
+
+@pytest.mark.parametrize("when", ["read", "certify"])
+@pytest.mark.parametrize(
+    "declared", [{"states": ["bad", "good"]}, {"states": ("good", "bad")}, {"max_states": 2}, {"states": "seen"}]
+)
+def test_which_states_exist_is_declared_for_read_or_for_certify(when, declared):
+    """A false word of the user makes a false claim, which says whose word it is."""
+    log = rare_log(SPARED, **(declared if when == "read" else {}))
+    claim = eb.certify(log, **SHORT, **(declared if when == "certify" else {}))
+    true, seen = eb.solve(RARE, 0.0).value, declared.get("states") == "seen"
+    assert (claim.lower <= true) != seen
+    assert ("the user declares that the states of the log are all there are" in claim.assumptions) == seen
+    assert claim.provenance.log.seen == seen
+    assert eb.verify(claim).ok
+    if "max_states" not in declared and not seen:
+        assert claim.problem.state_names == (*declared["states"], "end")
+        policy = {"good": "go", "bad": "go"}
+        assert eb.certify(log, **SHORT, **({} if when == "read" else declared), policy=policy).lower == claim.lower
+
+
+def test_the_declaration_of_certify_is_the_one_that_counts():
+    log = rare_log(SPARED, states="seen")
+    assert (
+        eb.certify(log, states=["good", "bad"], **SHORT).gap == eb.certify(rare_log(SPARED), max_states=2, **SHORT).gap
+    )
+
+
+def test_listed_states_may_be_in_any_order(uniform):
+    """Counts know them by their numbers in the log, and the claim by those in the list."""
+    lines = play(MODEL, 300, np.random.default_rng(11), ends=(2,))
+    listed = eb.certify(read(lines, states=[7, 1, 0]), beta=-1.0, **DECLARED)
+    later = eb.certify(read(lines, states=None), states=[7, 1, 0], beta=-1.0, **DECLARED)
+    assert listed._content() == later._content()
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"states": ["bad"]}, "state 'good' of dict is not among the declared states"),
+        ({"states": ["good", "bad"], "max_states": 2}, "give states= or max_states=, not both"),
+        ({"states": "all"}, "states must be a list, got 'all'"),
+        ({"states": ["good", "good"]}, "states must be different"),
+        ({"states": ["good", {"bad"}]}, "labels must be hashable"),
+        ({"max_states": 0}, "max_states must be at least 1"),
+    ],
+)
+def test_a_wrong_list_of_states_is_refused(declared, message):
+    with pytest.raises(InvalidProblemError, match=message):
+        eb.certify(rare_log(SPARED), **SHORT, **declared)
+
+
+def test_states_are_declared_for_logs_alone(uniform):
+    claim = eb.certify(uniform, beta=1.0, **DECLARED)
+    with pytest.raises(InvalidProblemError, match="states is declared for a log"):
+        eb.certify(claim, beta=1.0, states=[0, 1])
+
+
+@pytest.mark.slow
+def test_with_listed_states_a_rare_one_that_nobody_saw_makes_no_claim_false():
+    true, false = eb.solve(RARE, 0.0).value, {"seen": 0, "listed": 0}
+    for seed in range(300):
+        log = rare_log(seed)
+        for name, states in (("seen", "seen"), ("listed", ["good", "bad"])):
+            false[name] += eb.certify(log, states=states, **SHORT).lower > true
+    print(f"false claims of 300: {false}")
+    assert false["listed"] <= 0.05 * 300 < false["seen"]
+
+
+# -- a declared range of returns -------------------------------------------------------------------------------------
+
+
+def half_a_step(steps):
+    """Episodes of one state that pays 0.5 at every step, each cut after so many steps."""
+    return [(e, h, 0, 0, 0.5, 0, False, h == n - 1) for e, n in enumerate(steps) for h in range(n)]
+
+
+@pytest.mark.parametrize("stationary", [True, False])
+@pytest.mark.parametrize("steps", [[6] * 50, [1] * 50, [1, 2, 6] * 20], ids=["longer", "cut", "both"])
+def test_a_range_of_returns_is_about_the_steps_before_the_horizon(steps, stationary, tmp_path):
+    """What an episode paid after the horizon, or would have paid had it not been cut, is not in the sum of the rewards."""
+    log = read(half_a_step(steps), states=[0], actions=[0])
+    declared = {"delta": 0.1, "horizon": 2, "reward_range": (0.0, 1.0), "return_range": (0.8, 1.2)}
+    claim = eb.certify(log, beta=-1.0, stationary=stationary, **declared)
+    assert 0.8 - 1e-8 <= claim.lower <= 1.0 <= claim.upper
+    claim.save(tmp_path / "claim.json")
+    assert eb.Certificate.load(tmp_path / "claim.json").gap == claim.gap
+    assert eb.verify(tmp_path / "claim.json").ok
+
+
+@pytest.mark.parametrize("returns", [[0.0, 0.9], [1.3, 2.0]])
+def test_a_range_of_returns_that_the_counts_of_a_log_contradict_is_rejected(returns, tmp_path):
+    lines = [(e, h, 0, 0, 0.5, 0, h == 1, False) for e in range(50) for h in range(2)]
+    declared = {"delta": 0.1, "horizon": 2, "reward_range": (0.0, 1.0), "return_range": (0.8, 1.2)}
+    claim = eb.certify(read(lines, states=[0], actions=[0]), beta=-1.0, stationary=False, **declared)
+
+    def change(content):
+        content["problem"]["return_range"] = returns
+        words = content["assumptions"]
+        place = next(i for i, sentence in enumerate(words) if sentence.startswith("the return of every"))
+        words[place] = f"the return of every episode lies in [{returns[0]:g}, {returns[1]:g}], whatever is played"
+
+    assert eb.verify(claim).ok
+    checked = forged(claim, tmp_path, change)
+    assert any("the mean return of the episodes" in problem for problem in checked.problems)
+    with pytest.raises(eb.CertificateError, match="counts pay what no episodes"):
+        eb.Certificate.load(tmp_path / "claim.json")
+
+
 # -- given policies ------------------------------------------------------------------------------------------------
 
 
@@ -314,7 +457,7 @@ def test_a_log_of_two_seasons_is_found_out():
 
 def test_a_state_may_be_called_end():
     lines = [(0, 0, "end", "a", 0.0, "x", False, False), (0, 1, "x", "a", 1.0, "y", True, False)]
-    claim = eb.certify(read(lines, states=None, actions=None), beta=1.0, **DECLARED)
+    claim = eb.certify(read(lines, states="seen", actions=None), beta=1.0, **DECLARED)
     assert claim.problem.state_names == ("end", "x", "(end)")
     assert eb.verify(claim).ok
 
@@ -399,11 +542,11 @@ def corridor_log(episodes, seed=0):
 @pytest.mark.parametrize("stationary", [True, False])
 def test_a_run_may_start_from_a_log(stationary, tmp_path):
     lines = corridor_log(200)
-    log = read(lines, states=None)  # it has only the places that it saw, in its own order
+    log = read(lines, states=range(14, 9, -1))  # in its own order
     run = eb.identify(Corridor(), data=log, eps=0.3, seed=0, max_episodes=260, stationary=stationary, **PLAY)
     claim = run.certificate
     assert claim.episodes > 200
-    assert claim.provenance.log == (6, 0, None)
+    assert claim.provenance.log == (6, 0, None, False)
     assert eb.verify(claim).ok
     alone = eb.identify(Corridor(), data=log, eps=50.0, seed=0, stationary=stationary, **PLAY).certificate
     assert alone.episodes == 200
@@ -412,7 +555,7 @@ def test_a_run_may_start_from_a_log(stationary, tmp_path):
 
 
 def test_a_run_from_a_log_goes_on_from_its_checkpoint_with_that_log_only(tmp_path):
-    log, other = read(corridor_log(50), states=None), read(corridor_log(50, seed=1), states=None)
+    log, other = (read(corridor_log(50, seed), states=range(10, 15)) for seed in (0, 1))
     options = {"eps": 0.01, "seed": 0, **PLAY}
     whole = eb.identify(Corridor(), data=log, max_episodes=90, **options)
     path = tmp_path / "run.bin"

@@ -316,6 +316,24 @@ def test_a_log_is_certified_and_what_it_lacks_is_told():
     assert lacking.expected < lacking.gap
 
 
+@pytest.mark.parametrize("eps", [None, 1e-6])
+def test_a_log_is_certified_however_small_a_gap_would_be_asked_for(eps):
+    """A sure return in the middle of a wide range, as above: nothing will be played, so the gap is what it is."""
+    lines = [
+        (e, 0, "here", ["bold", "safe"][e % 2], [float(e % 4), 0.1][e % 2], "here", False, True) for e in range(400)
+    ]
+    successors = {("here", "safe"): ["here"], ("here", "bold"): ["here", "here"]}
+    log = eb.Log.read(table(lines), **ROLES, states=["here"])
+    claim = eb.certify(
+        log, risk=eb.EVaR(0.05), eps=eps, delta=0.1, horizon=1, reward_range=(0.0, 3.0), successors=successors
+    )
+    assert claim.lower <= 0.1 + ROUNDING <= claim.upper + 2 * ROUNDING
+    assert claim.gap == pytest.approx(3.0 * math.log(20) / 600, rel=1e-3)
+    assert claim.reached == (eps is None)
+    assert eb.verify(claim).ok
+    assert eb.missing(claim).gap == claim.gap
+
+
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 

@@ -134,6 +134,6 @@ def test_the_map_shows_states_and_actions(stationary):
 
 def test_an_empty_log_of_visits_lacks_everything():
     """One state, one step, nothing that more visits could help: there is no plan, and an answer all the same."""
-    log = eb.Log.read(table([(0, 0, "only", "go", 0.5, "", True, False)]), **ROLES)
+    log = eb.Log.read(table([(0, 0, "only", "go", 0.5, "", True, False)]), **ROLES, states="seen")
     lacking = eb.missing(eb.certify(log, beta=1.0, delta=0.1, horizon=1, reward_range=(0.5, 0.5)))
     assert lacking.suggestions == []

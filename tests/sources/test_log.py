@@ -4,6 +4,7 @@ import csv
 import math
 import tempfile
 from collections import Counter
+from decimal import Decimal
 from types import SimpleNamespace
 
 import duckdb
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import entropic_bpi as eb
+from entropic_bpi import _tables
 from entropic_bpi.errors import InvalidProblemError
 from tests.reference.logs import ROLES, behaviour_value, counted, play, table
 
@@ -20,6 +22,7 @@ N_STATES = 4
 RNG = np.random.default_rng(1)
 MODEL = eb.FiniteMDP(RNG.dirichlet(np.ones(N_STATES), (N_STATES, 2)), RNG.random((N_STATES, 2)), horizon=5)
 LINES = play(MODEL, 60, RNG, ends=(3,), cut=0.1)
+CONNECTION = duckdb.connect()
 
 
 def write_csv(path, lines, names=tuple(ROLES)):
@@ -61,14 +64,9 @@ def from_parquet(folder):
     return path
 
 
-def from_query(folder):
-    return f"SELECT * FROM '{from_csv(folder)}' WHERE true"
-
-
 def from_relation(folder):
-    connection = duckdb.connect()
-    connection.execute(f"CREATE TABLE lines AS FROM '{from_csv(folder)}'")
-    return connection.sql("SELECT * FROM lines")
+    CONNECTION.execute(f"CREATE OR REPLACE TABLE logged AS FROM '{from_csv(folder)}'")
+    return CONNECTION.sql("SELECT * FROM logged")
 
 
 def from_pandas(folder):
@@ -88,7 +86,7 @@ def from_arrays(folder):
     return table(LINES)
 
 
-SOURCES = [from_csv, from_parquet, from_query, from_relation, from_pandas, from_polars, from_arrow, from_arrays]
+SOURCES = [from_csv, from_parquet, from_relation, from_pandas, from_polars, from_arrow, from_arrays]
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -262,7 +260,13 @@ def test_what_does_not_fit_is_named_with_its_line(lines, message, tmp_path):
         ({"states": "abc"}, "states must be a list"),
         ({"states": ["a", "b", "a"]}, "states lists 'a' twice"),
         ({"states": [object()]}, "cannot be read as a log"),
+        ({"states": "ab"}, "states must be a list"),
+        ({"states": ["a", "b", "c"], "max_states": 3}, "give states= or max_states=, not both"),
         ({"exclude": "no such column > 3"}, "cannot be read as a log"),
+        (
+            {"query": "SELECT episode FROM data"},
+            "step='step' is not a column of the query of log.csv, which has episode",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(options, message, tmp_path):
@@ -271,7 +275,7 @@ def test_wrong_arguments_are_named(options, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "data", [3, None, object(), [1, 2], "SELECT no FROM nothing", "nowhere.csv", "nowhere.parquet"]
+    "data", [3, None, object(), [1, 2], "SELECT * FROM 'log.csv'", "nowhere.csv", "nowhere.parquet", "nowhere/*.csv"]
 )
 def test_what_is_no_table_is_refused(data):
     with pytest.raises(InvalidProblemError, match="cannot be read as a log"):
@@ -341,6 +345,263 @@ def test_ten_million_lines_take_less_than_a_minute(tmp_path):
     print(f"{lines} lines in {seconds:.1f} s of computing")
     assert (log.lines, seen.times.sum()) == (lines, lines)
     assert seconds < 60
+
+
+# -- nothing is misread ----------------------------------------------------------------------------------------------
+
+LARGE = 2**53
+
+
+def labelled(*labels, **columns):
+    """One line for each label of a state, which ends its episode."""
+    n = len(labels)
+    parts = {"episode": np.arange(n), "step": np.zeros(n, dtype=int), "state": np.array(labels), "action": np.zeros(n)}
+    return {**parts, "reward": np.zeros(n), "terminated": np.ones(n, dtype=bool), **columns}
+
+
+def read_ends(data, **options):
+    return read(data, **{"next_state": None, "truncated": None, **options})
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("HUGEINT", ["9007199254740992", "9007199254740993"]),
+        ("UHUGEINT", ["340282366920938463463374607431768211454", "340282366920938463463374607431768211455"]),
+        ("HUGEINT[]", ["[9007199254740992]", "[9007199254740993]"]),
+        ("INTERVAL", ["1 microsecond", "2 microseconds"]),
+        ("TIMETZ", ["10:00:00+01", "10:00:00+02"]),
+        ("TIMESTAMP_S", ["2024-01-01", "2024-01-02"]),
+        ("DECIMAL(38, 3)", ["9007199254740993.001", "9007199254740993.002"]),
+        ("VARCHAR", ['it\'s, "a"', "b\nc"]),
+    ],
+)
+def test_the_labels_of_a_relation_keep_their_type_and_value(kind, values):
+    """Parquet, by which they are moved, has no HUGEINT: two states were one, and the certificate false."""
+    connection = duckdb.connect()
+    connection.execute(
+        f'CREATE TABLE "lines" (episode INT, step INT, state {kind}, action INT, reward INT, terminated BOOL)'
+    )
+    connection.executemany('INSERT INTO "lines" VALUES (?, 0, ?, 0, 0, true)', list(enumerate(values)))
+    log = read_ends(connection.sql('FROM "lines"'))
+    given = connection.execute('SELECT state FROM "lines" ORDER BY state').fetchall()
+    assert log.states == tuple(tuple(state) if isinstance(state, list) else state for (state,) in given)
+    assert len(log.states) == 2
+    assert log.starts().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        labelled(LARGE, LARGE + 1, next_state=np.array([0.5, 1.5]), terminated=np.zeros(2, dtype=bool)),
+        labelled(2**24, 2**24 + 1, next_state=np.array([0.5, 1.5], np.float32), terminated=np.zeros(2, dtype=bool)),
+        {**labelled(0, 1, 2), "state": np.array([LARGE, LARGE + 1, 0.5], dtype=object)},
+        {**labelled(0, 1, 2), "state": np.array([1, "1", "a"], dtype=object)},
+        {**labelled(0, 1), "state": np.array([(LARGE, 0.5), (LARGE + 1, 0.5), 0], dtype=object)[:2]},
+        {**labelled(0, 1), "episode": np.array([7, "7"], dtype=object)},
+    ],
+    ids=["double", "float", "mixed numbers", "number and text", "tuples", "episodes"],
+)
+def test_labels_that_would_be_rounded_are_refused(data):
+    options = {"next_state": "next_state", "truncated": True} if "next_state" in data else {}
+    with pytest.raises(InvalidProblemError, match=r"would be rounded|different values that are the same"):
+        read_ends(data, **options)
+
+
+def test_a_large_label_may_stand_beside_a_column_with_gaps():
+    """In a frame, a column of integers with a gap is one of floating-point numbers; the other one stays exact."""
+    ends = np.array([True, False])
+    data = labelled(10**18 + 1, 2, next_state=np.array([np.nan, 2.0]), terminated=ends)
+    assert read_ends(data, next_state="next_state", truncated=True).states == (2, 10**18 + 1)
+    fractions = pytest.importorskip("pandas").DataFrame(data)
+    fractions["state"] = [Decimal("1.5"), Decimal("2.5")]
+    assert read_ends(fractions, next_state="next_state", truncated=True).states == (Decimal("1.5"), 2, Decimal("2.5"))
+
+
+def test_declared_labels_are_not_rounded():
+    with pytest.raises(InvalidProblemError, match=f"states: {LARGE + 1} would be rounded"):
+        read_ends(labelled(0.5), states=[LARGE + 1, 0.5])
+
+
+def test_labels_that_python_cannot_tell_apart_are_refused():
+    times = np.array([1, 2], dtype="datetime64[ns]")  # of which Python's own type has microseconds
+    with pytest.raises(InvalidProblemError, match="different states that are written alike"):
+        read_ends(labelled(*range(2), state=times))
+
+
+def test_a_missing_episode_is_not_an_episode(tmp_path):
+    path = tmp_path / "log.parquet"
+    columns = "(VALUES (0::DOUBLE, 0, 'a', 'x', 0.0, true), ('nan'::DOUBLE, 0, 'a', 'x', 0.0, true))"
+    names = "episode, step, state, action, reward, terminated"
+    duckdb.sql(f"SELECT * FROM {columns} t({names})").write_parquet(str(path))
+    with pytest.raises(InvalidProblemError, match=r"line 2 of log\.parquet: episode is missing"):
+        read_ends(path)
+
+
+def test_parquet_files_of_different_types_are_refused(tmp_path):
+    """The labels of one were cast to the type of the other: 2.7 was the state 3."""
+    for name, state in (("a", "1"), ("b", "2.7::DOUBLE")):
+        query = f"SELECT {ord(name)} AS episode, 0 AS step, {state} AS state, 0 AS action, 0.0 AS reward, true AS terminated"
+        duckdb.sql(query).write_parquet(str(tmp_path / f"{name}.parquet"))
+    assert read_ends(tmp_path / "a.parquet").states == (1,)
+    with pytest.raises(InvalidProblemError, match="columns of different types"):
+        read_ends(str(tmp_path / "*.parquet"))
+
+
+def test_parquet_numbers_that_duckdb_rounds_are_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    long = pyarrow.array([Decimal(10**45), Decimal(10**45 + 1)], type=pyarrow.decimal256(50, 0))
+    parquet.write_table(pyarrow.table({**labelled(0, 1), "state": long}), tmp_path / "log.parquet")
+    with pytest.raises(InvalidProblemError, match="longer than DuckDB can read exactly"):
+        read_ends(tmp_path / "log.parquet")
+
+
+HEADER = "episode,step,state,action,reward,terminated\n"
+
+
+def test_no_line_of_a_csv_file_is_skipped(tmp_path):
+    """DuckDB looks for the table by itself, and takes lines with another number of columns for something else."""
+    path = tmp_path / "log.csv"
+    good = "".join(f"{e},0,a,x,0.0,true\n" for e in range(4000))
+    path.write_text(HEADER + good)
+    assert read_ends(path).episodes == 4000
+    for lost in ("".join(f"{e},0,a,x,0.0,true,extra\n" for e in range(4000, 4300)), "a log of last year\n", "\n"):
+        path.write_text((HEADER + lost if "true" in lost else lost + HEADER) + good)
+        with pytest.raises(InvalidProblemError, match=r"cannot be read as a log|is not a column"):
+            read_ends(path)
+
+
+def test_the_lines_of_a_csv_file_are_counted_twice(tmp_path, monkeypatch):
+    path = tmp_path / "log.csv"
+    path.write_text(HEADER + '0,0,"a\nb",x,0.0,true\n\n1,0,"a\nb",x,0.0,true\n\n')
+    assert (read_ends(path).episodes, read_ends(path).states) == (2, ("a\nb",))
+    counted_lines = _tables._lines_of
+
+    def one_more(path):
+        names, lines = counted_lines(path)
+        return names, lines + 1
+
+    monkeypatch.setattr(_tables, "_lines_of", one_more)
+    with pytest.raises(InvalidProblemError, match="it has 3 lines after the first, but 2 were read"):
+        read_ends(path)
+
+
+def test_quotes_that_come_late_are_quotes(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(HEADER + "".join(f"{e},0,x,go,0.0,true\n" for e in range(60_000)) + '60000,0,"x",go,0.0,true\n')
+    assert read_ends(path).states == ("x",)
+
+
+@pytest.mark.parametrize(
+    "text", ["a;b\n1;2\n", "a,A\n1,2\n", "a,a\n1,2\n", "", 'a,b\n"x"y,2\n', "a,b\n1\n", "a,b\n1,2,3\n"]
+)
+def test_another_dialect_is_refused(text, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidProblemError, match=r"log\.csv"):
+        eb.Log.read(path, **dict.fromkeys(("episode", "step", "state", "action", "reward"), "b"))
+
+
+def test_several_csv_files_are_one_log_if_their_columns_are_the_same(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(HEADER + f"{name},0,x,go,0.0,true\n")
+    assert read_ends(str(tmp_path / "*.csv")).episodes == 2
+    (tmp_path / "b.csv").write_text("step,episode,state,action,reward,terminated\n0,b,x,go,0.0,true\n")
+    with pytest.raises(InvalidProblemError, match="the same in all files"):
+        read_ends(str(tmp_path / "*.csv"))
+
+
+@pytest.mark.parametrize(
+    "name", ["with love.csv", "from last week.csv", "select * from it.csv", "log [1].csv", "a=1.csv"]
+)
+def test_a_path_is_a_file_whatever_it_is_called(name, tmp_path, monkeypatch):
+    (tmp_path / "log 1.csv").write_text(HEADER + "0,0,another,x,0.0,true\n")
+    (tmp_path / name).write_text(HEADER + "0,0,this,x,0.0,true\n")
+    monkeypatch.chdir(tmp_path)
+    assert read_ends(name).states == ("this",)
+
+
+# -- no other door ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [from_csv, from_parquet, from_relation, from_arrays])
+def test_a_query_chooses_among_the_data(source, tmp_path):
+    query = "SELECT * REPLACE (action AS state), state AS place FROM data WHERE episode::INT >= 10;  -- of any kind"
+    log = read(source(tmp_path), states=range(N_STATES), query=query, state="place")
+    assert seen_by(log, 5) == counted([line for line in LINES if line[0] >= 10], 5, N_STATES)
+    assert log.name.startswith("the query of ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "COPY data TO '{}'",
+        "SELECT * FROM data; COPY data TO '{}'",
+        "ATTACH '{}'",
+        "INSERT INTO data SELECT * FROM data",
+        "SET threads = 1",
+        "EXPLAIN SELECT 1",
+        "",
+        3,
+    ],
+)
+def test_a_query_is_one_select(text, tmp_path):
+    written = tmp_path / "written"
+    text = text.format(written) if isinstance(text, str) else text
+    with pytest.raises(InvalidProblemError, match="query must be one SELECT over the table data"):
+        read(table(LINES), query=text)
+    assert not written.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "false; COPY data TO '{}'",
+        "false) AS unwanted FROM data; COPY data TO '{}'; SELECT (true",
+        "false) AS unwanted FROM source; COPY (SELECT 1) TO '{}'; SELECT (true",
+        "false) AS other, (true",
+        "false FROM data",
+        "",
+        3,
+    ],
+)
+def test_what_is_excluded_is_one_condition(text, tmp_path):
+    written = tmp_path / "written"
+    text = text.format(written) if isinstance(text, str) else text
+    with pytest.raises(InvalidProblemError, match=r"exclude must be one condition|cannot be read as a log"):
+        read(table(LINES), exclude=text)
+    assert not written.exists()
+
+
+@pytest.mark.parametrize("there", ["FROM '{}'", "FROM read_csv('{}')", "FROM glob('{}')", "SELECT * FROM data, '{}'"])
+def test_a_query_reaches_nothing_but_the_data(there, tmp_path):
+    here = from_csv(tmp_path)
+    with pytest.raises(InvalidProblemError, match="cannot be read as a log"):
+        read(table(LINES), query=there.format(here))
+    mine = table(LINES)  # which DuckDB would find by its name
+    with pytest.raises(InvalidProblemError, match="cannot be read as a log"):
+        read(here, query="FROM mine")
+    with pytest.raises(InvalidProblemError, match="cannot be read as a log"):
+        read(mine, exclude=f"(SELECT count(*) FROM '{here}') > 0")
+
+
+@pytest.mark.parametrize("path", ["http://127.0.0.1:9/log.csv", "s3://bucket/log.parquet", "hf://datasets/log.csv"])
+def test_nothing_is_fetched_and_no_extension_installed(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(InvalidProblemError, match="only local files are read"):
+        read(path)
+    log = read(table(LINES), states=range(N_STATES))
+    settings = dict(log._connection.execute("SELECT name, value FROM duckdb_settings()").fetchall())
+    assert not list(tmp_path.iterdir())
+    closed = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
+    assert [settings[name] for name in (*closed, "lock_configuration")] == ["false"] * 3 + ["true"]
+    (tmp_path / path).parent.mkdir(parents=True)  # a folder may be called like a protocol
+    write_csv(tmp_path / path, GOOD)
+    if path.endswith(".csv"):
+        assert read(path).episodes == 2
 
 
 # -- Minari --------------------------------------------------------------------------------------------------------

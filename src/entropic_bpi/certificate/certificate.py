@@ -67,11 +67,14 @@ class LogSummary(NamedTuple):
         Lines of the last step that are not used, because the state after it is not told of all of them.
     excluded : str or None
         What was left out on request.
+    seen : bool
+        Whether the user declared that the states of the log are all there are.
     """
 
     longest: int
     unused: int
     excluded: str | None
+    seen: bool = False
 
 
 class Provenance(NamedTuple):
@@ -145,7 +148,8 @@ class Certificate:
         problem = self.problem
         _schema.check_problem(problem)
         _schema.check_cells(problem, self.cells)
-        _schema.check_transitions(problem, self.transitions, self.episodes)
+        log = self.provenance.log
+        _schema.check_transitions(problem, self.transitions, self.episodes, None if log is None else log.longest)
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
 
     @property
@@ -581,6 +585,7 @@ def _read_logged(content: Any) -> LogSummary:
         longest=_schema.integer("provenance.log.longest", given["longest"], 1),
         unused=_schema.integer("provenance.log.unused", given["unused"], 0),
         excluded=None if given["excluded"] is None else _schema.text("provenance.log.excluded", given["excluded"]),
+        seen=_schema.choice("provenance.log.seen", given["seen"], True, False),
     )
 
 
@@ -641,8 +646,10 @@ def _origin_of(problem: Problem, provenance: Provenance) -> tuple[str, ...]:
     origin = [
         "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
         "is missing because of what it led to",
-        f"there are no other {'states and ' if problem.max_states is None else ''}actions than those that are named",
+        f"there are no other {'' if problem.max_states or log.seen else 'states and '}actions than those that are named",
     ]
+    if log.seen:
+        origin.append("the user declares that the states of the log are all there are")
     if log.unused:
         origin.append(
             f"episodes that did not end were cut after {log.longest} steps, whatever happened; that step is not used, "

@@ -186,8 +186,11 @@ def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
         raise CertificateError("the last of claim.cells must be without an end")
 
 
-def check_transitions(problem: Problem, transitions: Transitions, episodes: int) -> None:
-    """Whether the counts are about rows and states that exist. Whether they can be those of episodes, ``verify`` knows."""
+def check_transitions(problem: Problem, transitions: Transitions, episodes: int, longest: int | None = None) -> None:
+    """Whether the counts are about rows and states that exist. Whether they can be those of episodes, ``verify`` knows.
+
+    ``longest``: the steps of the longest episode, where they come from a log.
+    """
     rows, successors, times, rewards, upper = transitions
     entries, learned = len(rows), problem.black_box_rewards
     _check_indices("counts.rows", rows, entries, 0, problem.n_rows - 1)
@@ -208,7 +211,7 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int)
             raise CertificateError("counts must pay rewards in their range, and there are none after the end")
         _check_widths(problem, rewards, upper)
     if problem.return_range is not None and episodes:
-        _check_returns(problem, transitions, episodes)
+        _check_returns(problem, transitions, episodes, longest)
     elif problem.return_range is not None and problem.return_range[1] - problem.return_range[0] <= problem.return_room:
         raise CertificateError(
             f"return_range = {problem.return_range} has no width, and no episode could contradict it"
@@ -227,14 +230,23 @@ def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> N
         raise CertificateError("counts.upper must be counts.rewards, or differ by rounding or by a cell of the range")
 
 
-def _check_returns(problem: Problem, transitions: Transitions, episodes: int) -> None:
-    """Whether episodes with returns in the declared range can have paid what was seen."""
+def _check_returns(problem: Problem, transitions: Transitions, episodes: int, longest: int | None) -> None:
+    """Whether episodes with returns in the declared range can have paid what was seen.
+
+    The episodes of a log may be cut, so that a part of the return is missing; and those that are longer than the horizon,
+    as pooled ones may be, have also paid what is no part of it.
+    """
     (low, high), (least, most) = problem.possible_rewards, problem.widened_return_range
     played, others = transitions.rows < problem.n_rows - 1, problem.horizon - 1
     times, rewards, upper = (array[played] for array in (transitions.times, transitions.rewards, transitions.upper))
-    possible = bool((rewards + others * low <= most).all() and (upper + others * high >= least).all())
+    later, missing = 0, 0
+    if longest is not None:
+        ended = times[transitions.successors[played] == problem.n_states - 1].sum()
+        later, missing = max(0, longest - problem.horizon), max(0, episodes - int(ended)) * problem.horizon
+    possible = later > 0 or bool((rewards + others * low <= most).all() and (upper + others * high >= least).all())
     if not possible or not (
-        math.fsum(times * rewards) <= episodes * most and math.fsum(times * upper) >= episodes * least
+        math.fsum(times * rewards) <= episodes * (most + later * high) - missing * low
+        and math.fsum(times * upper) >= episodes * (least + later * low) - missing * high
     ):
         raise CertificateError(f"counts pay what no episodes with returns in return_range = {problem.return_range} do")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import Choice, certified_choices, choices_of
 from entropic_bpi.tools.text import certainty, printable
 
@@ -88,9 +89,10 @@ def attitude(beta: float) -> str:
 
 def risk_row(certificate: Certificate) -> tuple[str, str]:
     """Which risk a claim is about: a name and a value for a table."""
-    if certificate.risk == "evar":
-        worst = f"the worst {100 * certificate.alpha:g}% of the returns"
-        return "evar", f"{certificate.alpha:g} (a lower bound on the mean of {worst})"
+    risk = certificate.problem.risk
+    if isinstance(risk, EVaR):
+        worst = f"the worst {100 * risk.alpha:g}% of the returns"
+        return "evar", f"{risk.alpha:g} (a lower bound on the mean of {worst})"
     return "beta", f"{certificate.beta:g} ({attitude(certificate.beta)})"
 
 

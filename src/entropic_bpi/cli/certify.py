@@ -22,6 +22,7 @@ from entropic_bpi.cli._show import (
 )
 from entropic_bpi.cli._sources import EitherBetaOption, EVaROption, JsonOption, risk_of
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.tools.files import text_of_cell, write_csv
 from entropic_bpi.tools.text import printable
 
@@ -41,7 +42,7 @@ def _column(text: str) -> Any:
 @with_declarations(without=("discount",))
 def certify(
     context: typer.Context,
-    log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV or Parquet file, or a query in DuckDB's SQL.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV or Parquet file.")],
     episode: Annotated[str, _column("Which episode a line belongs to.")],
     step: Annotated[str, _column("Its step there: 0, 1, 2, ...")],
     state: Annotated[str, _column("The state before the step.")],
@@ -57,13 +58,17 @@ def certify(
         bool, typer.Option("--all-truncated", help="Every episode that did not terminate was cut.")
     ] = False,
     states: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="All states that may occur. Default: those of the log.")
+        str | None,
+        typer.Option(metavar="A,B,...|seen", help="All states that exist; seen: declare that the log has them all."),
     ] = None,
     actions: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="All actions that may occur. Default: those of the log.")
     ] = None,
     exclude: Annotated[
         str | None, typer.Option(metavar="CONDITION", help="Leave out episodes with such a line (SQL).")
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Read this SELECT over the table data, which is LOG.")
     ] = None,
     eps: Annotated[
         float | None, typer.Option(help="The gap that is asked for. Default: whatever the log certifies.")
@@ -86,7 +91,7 @@ def certify(
     Examples:
 
         entropic-bpi certify log.csv --episode id --step t --state place --action move --reward paid --terminated over
-        --beta -1 --delta 0.05 --horizon 20 --reward-range 0 1 --out run
+        --states home,town,office --beta -1 --delta 0.05 --horizon 20 --reward-range 0 1 --out run
 
         entropic-bpi verify run/certificate.json
 
@@ -109,9 +114,11 @@ def certify(
         next_state=next_state,
         terminated=terminated,
         truncated=True if all_truncated else truncated,
-        states=_labels(states),
+        states=states if states == "seen" else _labels(states),
         actions=_labels(actions),
+        max_states=declared.pop("max_states"),
         exclude=exclude,
+        query=query,
     )
     claim = eb.certify(
         data,
@@ -172,12 +179,13 @@ def _read_policy(path: Path) -> Any:
 
 def _behaviour(log: Log, claim: Certificate) -> float:
     """What the log's own decisions earned, an estimate; NaN where there is none."""
-    if claim.risk == "entropic":
-        return log.value(claim.beta, claim.problem.horizon)
+    risk = claim.problem.risk
+    if not isinstance(risk, EVaR):
+        return log.value(risk.beta, claim.problem.horizon)
     from entropic_bpi.model.planning import ReturnLaw
 
     returns = log.returns(claim.problem.horizon)
-    return ReturnLaw.of_sample(returns).evar(claim.alpha) if len(returns) else float("nan")
+    return ReturnLaw.of_sample(returns).evar(risk.alpha) if len(returns) else float("nan")
 
 
 def _as_json(log: Log, claim: Certificate, lacking: Missing) -> dict[str, Any]:

@@ -78,6 +78,7 @@ def certify(
     delta: float | None = None,
     policy: Any = None,
     policies: Mapping[str, Any] | None = None,
+    states: Any = None,
     device: str = "cpu",
     **declarations: Any,
 ) -> Any:
@@ -106,6 +107,10 @@ def certify(
         their names), as a mapping or as a function. Default: the best candidate that the data has.
     policies : mapping of names to policies, optional
         Compare these instead.
+    states : iterable or "seen", optional
+        For a log, which states exist; it or ``max_states`` is required unless :meth:`entropic_bpi.Log.read` was told. A list
+        of all of them; or ``"seen"``: you declare that those of the log are all there are, and the certificate says so.
+        Nothing is assumed by default, because a rare state may not be in the log.
     device : {"cpu", "gpu"}
         Where the bounds are computed; see :func:`entropic_bpi.identify`.
     **declarations
@@ -135,14 +140,14 @@ def certify(
     True
     """
     if isinstance(source, Log):
-        evidence = _logged(source, check_risk(beta, risk), eps, delta, Declarations(**declarations))
+        evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
     else:
-        evidence = _collected(source, check_risk(beta, risk), eps, delta, declarations)
+        evidence = _collected(source, check_risk(beta, risk), eps, delta, {"states": states, **declarations})
     counts = Counts.of(evidence.problem, evidence.transitions, evidence.episodes)
     method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
     if policies is None:
         if policy is None:
-            planned = method.plan(counts, 0).policy
+            planned = method.plan_once(counts).policy
         else:
             planned = _planned(policy, evidence)
         return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
@@ -215,19 +220,22 @@ def _collected(
     return _Evidence(problem, transitions, episodes, provenance, problem.state_names, problem.action_names)
 
 
-def _logged(log: Log, risk: Risk, eps: float | None, delta: float | None, declared: Declarations) -> _Evidence:
+def _logged(
+    log: Log, risk: Risk, eps: float | None, delta: float | None, given: Any, declared: Declarations
+) -> _Evidence:
     """What a log has collected, under what is declared about it."""
     if delta is None:
         raise InvalidProblemError("a log needs delta=: the probability with which the claim may fail")
     # Without an ε, one so small that no candidate ends the search for a better one.
     small = sys.float_info.min if eps is None else eps
-    problem = log.problem(eps=small, delta=delta, risk=risk, **declared.given())
-    projection = log.project(problem)
+    states = log.all_states(given, declared.max_states)
+    problem = log.problem(states, eps=small, delta=delta, risk=risk, **declared.given())
+    projection = log.project(problem, (states.numbers(log.states), range(len(log.actions))), playing=False)
     transitions = projection.counts().transitions()
-    provenance = Provenance(log=LogSummary(*projection.facts()))
+    provenance = Provenance(log=LogSummary(*projection.facts(), seen=states.seen))
     witness = AssumptionTests(problem)
     witness.add(projection.batch())
-    return _Evidence(problem, transitions, log.episodes, provenance, log.states, log.actions, witness)
+    return _Evidence(problem, transitions, log.episodes, provenance, states.labels, log.actions, witness)
 
 
 def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:

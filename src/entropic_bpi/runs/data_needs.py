@@ -161,7 +161,7 @@ class _Forecast:
     def _played(self) -> np.ndarray:
         """How often each row is played by the policy, or by the one that looks best; another action counts a little."""
         problem, played = self.problem, np.zeros(self.problem.n_rows)
-        greedy = self.method.plan(self.certificate.counts, 0).behaviour.greedy
+        greedy = self.method.plan_once(self.certificate.counts).behaviour.greedy
         for policy in (self.policy, greedy):
             for h, chosen in enumerate(_occupancy(problem, self.seen, policy)):
                 rows = np.flatnonzero(chosen)

@@ -144,8 +144,9 @@ def identify(
         same at every step, and ``stationary`` defaults to True. Needs ``method="kl"``.
     data : Log, optional
         Start from this log of the same environment, whose states and actions are labelled by observations and actions, and
-        play on. Its episodes count as played; steps beyond the horizon are not used. Needs ``method="kl"``, whose
-        certificate holds whoever made the decisions.
+        play on. Its episodes count as played; steps beyond the horizon are not used. Which states exist must be declared,
+        by ``max_states`` or when the log is read. Needs ``method="kl"``, whose certificate holds whoever made the
+        decisions.
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     max_seconds : float, optional
@@ -282,6 +283,8 @@ def start(source: Any, settings: Settings) -> Loop:
         problem, ignored = _problem_of(source, settings)
         return Loop(source, problem, settings, seed, provenance._replace(ignored=ignored))
     check_black_box(settings.declared)
+    if settings.data is not None and settings.declared.max_states is None:
+        settings.data.all_states()  # which must be declared
     opened = open_environment(source, settings.num_envs, settings.declared.max_states)
     try:
         loop = Loop(opened, _black_box(opened, settings), settings, seed, provenance)
@@ -345,7 +348,7 @@ def _with_log_counts(loop: Loop, log: Log) -> Loop:
         if -1 in numbers[-1]:
             label, kind = labels[numbers[-1].index(-1)], "an observation" if what == "state" else "an action"
             raise InvalidProblemError(f"the log's {what} {shown(label)} is not {kind} of {loop.source.name}")
-    projection = log.project(loop.problem, (numbers[0], numbers[1]))
+    projection = log.project(loop.problem, (numbers[0], numbers[1]), playing=True)
     loop.counts = projection.counts()
     assert loop.sampler.witness is not None
     loop.sampler.witness.add(projection.batch())

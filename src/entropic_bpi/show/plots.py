@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
+from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.tools.text import certainty, drawable
 
@@ -134,8 +135,8 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
 
     problem, first = certificate.problem, int(certificate.problem.artificial)
     policy = np.concatenate([np.zeros((first, problem.n_states), dtype=np.int64), certificate.policy])
-    if certificate.cells is not None and certificate.risk == "evar":  # the λ that says most
-        share = -np.log(certificate.alpha)
+    if certificate.cells is not None and isinstance(problem.risk, EVaR):  # the λ that says most
+        share = problem.risk.cost
         attained = {
             KL(problem.at(-lam, problem.eps)).bounds_of(certificate.counts, policy, pairs=False).lower
             - share / lam: lam

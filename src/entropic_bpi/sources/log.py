@@ -14,8 +14,10 @@ Without a column of next states, that of a line is the state of the next one, an
 such a step only the endings would be known, which is a selection by outcome: it is not used at all, not even where it is
 known. So episodes may be cut without a next state at one step alone, the last one of the longest, as a time limit does.
 
-Ten million lines are a matter of seconds, because they stay in DuckDB: labels become numbers, and lines become counts,
-before Python sees them.
+Ten million lines take half a minute, because they stay in DuckDB: labels become numbers, and lines become counts, before
+Python sees them.
+
+Nothing is guessed about the data (see ``_tables.py``), and labels that could only be compared after rounding are refused.
 """
 
 from __future__ import annotations
@@ -23,15 +25,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-import os
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -45,6 +43,7 @@ from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
 from entropic_bpi.sources.environment import check_black_box
 from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, finite, unseen
 from entropic_bpi.sources.successors import declared_rows
+from entropic_bpi.sources.tables import Table, hashable, quoted
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Transitions
@@ -52,12 +51,15 @@ from entropic_bpi.types import Transitions
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["Log", "Outcomes", "Projection", "labels_behind", "names_for"]
+__all__ = ["AllStates", "Log", "Outcomes", "Projection", "labels_behind", "names_for"]
 
 Numbers = tuple[Iterable[int], Iterable[int]]
 """Of the states and the actions of a log, in a problem that has them in another order."""
 
-_QUERY = re.compile(r"\s*(select|from|with)\s", re.IGNORECASE)
+SEEN = "seen"
+"""Of ``states=``: those of the log are all."""
+
+_LABELS = ("episode", "state", "next_state", "action")
 _EXPECTED = {
     "step": "not an integer",
     "reward": "not a finite number",
@@ -91,13 +93,30 @@ class Outcomes(NamedTuple):
     line: np.ndarray
 
 
+class AllStates(NamedTuple):
+    """Which states exist, as declared: the labels, and others up to ``most`` in all.
+
+    ``seen`` says that the labels are those of the log, and that there are no others by the user's word alone.
+    """
+
+    labels: tuple[Any, ...]
+    most: int | None = None
+    seen: bool = False
+
+    def numbers(self, labels: Iterable[Any]) -> list[int]:
+        """The places of some of the labels."""
+        return list(map(_numbered(self.labels).index, labels))
+
+
 class Log:
     """A log of episodes, checked; made by ``Log.read`` or ``Log.from_minari``.
 
     Attributes
     ----------
     states, actions : tuple
-        The labels that may occur; their places are the numbers by which counts and policies know them.
+        The labels that were seen or listed; their places are the numbers by which counts and policies know them.
+    declared : AllStates or None
+        Which states exist, if ``read`` was told.
     episodes, lines : int
     longest : int
         Steps of the longest episode.
@@ -119,6 +138,7 @@ class Log:
         name: str,
     ) -> None:
         self._connection, self.states, self.actions = connection, states, actions
+        self.declared: AllStates | None = None
         self.excluded, self.name = excluded, name
         summary = "count(DISTINCT episode), count(*), max(step) + 1, count(*) FILTER (successor IS NULL)"
         self.episodes, self.lines, self.longest, self.unused = self._fetch(f"SELECT {summary} FROM log")[0]
@@ -136,33 +156,45 @@ class Log:
         next_state: str | None = None,
         terminated: str | None = None,
         truncated: str | bool | None = None,
-        states: Iterable[Any] | None = None,
+        states: Iterable[Any] | str | None = None,
         actions: Iterable[Any] | None = None,
+        max_states: int | None = None,
         exclude: str | None = None,
+        query: str | None = None,
     ) -> Log:
         """Read a log; whatever contradicts it is an error that names the line.
 
         Parameters
         ----------
-        data : path, query, or table
-            A CSV or Parquet file (or several, as ``"logs/*.parquet"``), a query in DuckDB's SQL, a DuckDB relation, a
-            pandas or polars frame, a pyarrow table or anything else of Arrow's, or a dictionary of NumPy arrays.
+        data : path or table
+            A local CSV or Parquet file (or several, as ``"logs/*.parquet"``), a DuckDB relation, a pandas or polars frame,
+            a pyarrow table or anything else of Arrow's, or a dictionary of NumPy arrays. A CSV file is UTF-8, separates by
+            commas, quotes by ``"`` (doubled inside quotes), and names the columns in its first line. Empty lines are
+            ignored and an empty value is a missing one; no other line is skipped.
         episode, step, state, action, reward : str
             The columns. Steps count 0, 1, 2, … in each episode; the order of the lines does not matter. Labels of
             episodes, states and actions may have any type; in a CSV file they are integers if all of them are written as
-            integers, and text otherwise.
+            integers, and text otherwise. Labels that can only be compared after rounding are refused.
         next_state : str, optional
             The column with the state after the step. Without it, it is the state of the episode's next line.
         terminated, truncated : str, optional
             Columns that are true where an episode ended by itself, and where it was cut. ``truncated=True``: every
             episode that did not terminate was cut. An episode whose end is not told in one of these ways is an error, and
             so is one that was cut earlier than others in a log without ``next_state``: see the module.
-        states, actions : iterable, optional
-            All labels that may occur, in the order in which they are numbered. Without them it is assumed that there are
-            no others than those of the log.
+        states : iterable or "seen", optional
+            All states that exist, in the order in which they are numbered; or ``"seen"``, by which you declare that those
+            of the log are all there are. A certificate needs ``states`` or ``max_states``, here or for
+            :func:`entropic_bpi.certify`: a state that is rare may not be in the log, and no data can tell.
+        actions : iterable, optional
+            All actions that may be taken, in the order in which they are numbered. Default: those of the log.
+        max_states : int, optional
+            How many states there are at most, those of the log included, if they cannot be listed.
         exclude : str, optional
             Leave out the episodes that have a line with this condition, in SQL on the columns of the data. The
             certificate states the assumption that this was not because of what happened in them.
+        query : str, optional
+            Read the result of this SELECT statement over the table ``data`` instead of the data itself, in DuckDB's SQL.
+            It can read nothing else, neither files nor the network. The values of a CSV file are text there.
 
         Examples
         --------
@@ -175,6 +207,14 @@ class Log:
         ...                   terminated="over")
         >>> log.episodes, log.states, log.actions
         (2, ('boat', 'shore'), ('row', 'wait'))
+
+        Some lines of it, and columns under other names:
+
+        >>> query = "SELECT * EXCLUDE (paid), 10 * paid AS cents FROM data WHERE episode = 0"
+        >>> log = eb.Log.read(table, episode="episode", step="t", state="where", action="did", reward="cents",
+        ...                   terminated="over", query=query)
+        >>> log.episodes, log.value(0.0, horizon=2)
+        (1, 10.0)
         """
         cut = isinstance(truncated, bool)
         columns = {
@@ -189,17 +229,20 @@ class Log:
         }
         import duckdb  # only here: who has no log need not load it
 
-        reading = _Reading(data)
+        reading, listed = _Reading(data), None if isinstance(states, str) and states == SEEN else states
         try:
-            reading.take(columns, exclude)
-            numbered_states = reading.number("states", ("state", "next_state"), states)
+            reading.take(columns, query, exclude)
+            numbered_states = reading.number("states", ("state", "next_state"), listed)
             numbered_actions = reading.number("actions", ("action",), actions)
             reading.check(truncated is True)
         except (duckdb.Error, OSError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             if isinstance(error, InvalidProblemError):
                 raise
             raise InvalidProblemError(f"{reading.name} cannot be read as a log: {_first_line(error)}") from None
-        return cls(reading.connection, numbered_states, numbered_actions, excluded=reading.excluded, name=reading.name)
+        log = cls(reading.connection, numbered_states, numbered_actions, excluded=reading.excluded, name=reading.name)
+        if states is not None or max_states is not None:
+            log.declared = log.all_states(states if listed is None else log.states, max_states)
+        return log
 
     @classmethod
     def from_minari(cls, dataset: Any) -> Log:
@@ -217,10 +260,10 @@ class Log:
             columns = _columns_of(data.iterate_episodes(), *spaces)
         except (FileNotFoundError, AttributeError) as error:
             raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
-        roles = {name: name for name in columns}
+        roles: dict[str, Any] = {name: name for name in columns}
         log = cls.read(columns, **roles, states=range(spaces[0].size), actions=range(spaces[1].size))
-        log.states, log.actions = (tuple(_hashable(space.element(i)) for i in range(space.size)) for space in spaces)
-        log.name = str(data.id)
+        log.states, log.actions = (tuple(hashable(space.element(i)) for i in range(space.size)) for space in spaces)
+        log.name, log.declared = str(data.id), AllStates(log.states)
         return log
 
     def __repr__(self) -> str:
@@ -233,6 +276,37 @@ class Log:
 
     def _arrays(self, query: str) -> list[np.ndarray]:
         return [np.asarray(array) for array in self._connection.execute(query).fetchnumpy().values()]
+
+    def all_states(self, states: Any = None, max_states: int | None = None) -> AllStates:
+        """Which states exist, as declared here or else for ``read``; an error where neither says."""
+        if states is not None and max_states is not None:
+            raise InvalidProblemError(
+                "give states= or max_states=, not both: all states, or how many there are at most"
+            )
+        if max_states is not None:
+            return AllStates(self.states, check_integer("max_states", max_states))
+        if isinstance(states, str) and states == SEEN:
+            return AllStates(self.states, seen=True)
+        if states is not None:
+            return AllStates(self._check_listed(states))
+        if self.declared is None:
+            raise InvalidProblemError(
+                f"states seen in {self.name}: {len(self.states)}. Nothing says whether there are others: give one of "
+                "states=[…] (--states A,B,…): all states that exist; max_states=M (--max-states M): there are at most M; "
+                "states='seen' (--states seen): you declare that those of the log are all there are"
+            )
+        return self.declared
+
+    def _check_listed(self, states: Any) -> tuple[Any, ...]:
+        """Declared labels; those of the log must be among them."""
+        labels = tuple(map(hashable, check_list("states", states)))
+        if len(set(map(str, labels))) < len(labels):
+            raise InvalidProblemError(f"states must be different, also as they are written; got {shown(states)}")
+        index = _numbered(labels).index
+        for label in self.states:
+            if index(label) < 0:
+                raise InvalidProblemError(f"state {shown(label)} of {self.name} is not among the declared states")
+        return labels
 
     def starts(self) -> np.ndarray:
         """How often episodes began in each state."""
@@ -256,13 +330,13 @@ class Log:
             successor = f"coalesce(successor, CASE WHEN step = {horizon} - 1 THEN {len(self.states)} END)"
         return f"{successor} IS NOT NULL AND step < {self.longest if horizon is None else horizon}", successor
 
-    def problem(self, *, eps: float, delta: float, risk: Risk, **declared: Any) -> Problem:
-        """Return the problem that the log is about, a black box: its labels, and what is declared as for an environment."""
-        given = Declarations(**declared)
+    def problem(self, states: AllStates, *, eps: float, delta: float, risk: Risk, **declared: Any) -> Problem:
+        """Return the problem that the log is about, a black box: the states, and what is declared as for an environment."""
+        given = replace(Declarations(**declared), max_states=states.most)
         given.check_source("log")
         check_black_box(given, "a log")
         max_states, successors = given.max_states, given.successors
-        names, end = tuple(map(str, self.states)), "end"
+        names, end = tuple(map(str, states.labels)), "end"
         while end in names:
             end = f"({end})"
         if max_states is not None and not len(names) <= max_states <= MOST_STATES:
@@ -272,9 +346,9 @@ class Log:
         if max_states is not None and successors is not None:
             raise InvalidProblemError("successors needs states that are listed (states=), not max_states")
         if successors is not None:
-            states, actions = _numbered(self.states), _numbered(self.actions)
+            spaces = _numbered(states.labels), _numbered(self.actions)
             fixed = given.reward_law in (None, "fixed")
-            given = replace(given, successors=declared_rows(states, actions, successors, repeated=fixed))
+            given = replace(given, successors=declared_rows(*spaces, successors, repeated=fixed))
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them
             others = tuple(f"#{other}" for other in others)
@@ -291,14 +365,14 @@ class Log:
             **given.given(),
         )
 
-    def project(self, problem: Problem, numbers: Numbers | None = None) -> Projection:
-        """What the log says about a black box: that of :meth:`problem` or, with ``numbers``, one that is played on.
+    def project(self, problem: Problem, numbers: Numbers, *, playing: bool) -> Projection:
+        """What the log says about a black box, in which its states and actions have these numbers.
 
-        Played episodes have ``horizon`` steps, whose next states are all seen; those of the log are then cut to that.
+        ``playing``: it is played on. Played episodes have ``horizon`` steps, whose next states are all seen; those of the
+        log are then cut to that.
         """
         self._refuse_amounts(problem)
-        playing = numbers is not None
-        states, actions = numbers or (range(len(self.states)), range(len(self.actions)))
+        states, actions = numbers
         projection = Projection(
             problem,
             self,
@@ -443,33 +517,41 @@ class _Reading:
     """A log on its way from the data to the table ``log`` of a DuckDB database of its own."""
 
     def __init__(self, data: Any) -> None:
-        import duckdb
-
-        self.connection, self.relation = duckdb.connect(), duckdb.DuckDBPyRelation
-        self.data, self.name, self.typed = data, type(data).__name__, True
+        self.table = Table(data)
+        self.connection, self._fetch = self.table.connection, self.table.fetch
         self.excluded: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.table.name
 
     def _create(self, table: str, query: str) -> None:
         self.connection.execute(f"CREATE TEMP TABLE {table} AS {query}")
 
-    def _fetch(self, query: str) -> list[tuple[Any, ...]]:
-        return self.connection.execute(query).fetchall()
-
-    def take(self, columns: dict[str, Any], exclude: str | None) -> None:
+    def take(self, columns: dict[str, Any], query: str | None, exclude: str | None) -> None:
         """Make the table ``taken``: the lines with their numbers, and a column for each role."""
-        with TemporaryDirectory() as folder:
-            self._open(Path(folder))
-            known = [name for name, *_ in self._fetch("DESCRIBE source")]
-            for role, column in columns.items():
-                if column is not None and (not isinstance(column, str) or column not in known):
-                    raise InvalidProblemError(
-                        f"{role}={shown(column)} is not a column of {self.name}, which has {', '.join(known)}"
-                    )
-            parts = {role: _quoted(column) for role, column in columns.items() if column is not None}
-            parts |= {} if exclude is None else {"unwanted": f"({exclude})"}
-            named = [f"{part} AS {role}" for role, part in parts.items()]
-            self._create("taken", f"SELECT row_number() OVER () AS line, {', '.join(named)} FROM source")
-        self.kinds = {name: kind for name, kind, *_ in self._fetch("DESCRIBE taken")}
+        table, source = self.table, "data"
+        roles = {role: column for role, column in columns.items() if column is not None}
+        table.load(roles if query is None and exclude is None else None)
+        if query is not None:
+            table.check_select("query", "one SELECT over the table data", query, query)
+            self.connection.execute(f"CREATE TEMP VIEW source AS {query}")
+            table.name, source = f"the query of {table.name}", "source"
+        table.check_columns(roles, source)
+        for role in _LABELS:
+            if roles.get(role) in table.rounded:
+                raise InvalidProblemError(f"{role}: the values of {self.name} are longer than DuckDB can read exactly")
+        parts = {role: quoted(column) for role, column in roles.items()}
+        if exclude is not None:
+            for condition in (exclude, f"({exclude}\n)"):  # which together make it one expression
+                table.check_select("exclude", "one condition on the columns", exclude, f"SELECT {condition}")
+            parts["unwanted"] = f"({exclude}\n)"
+        named = [f"{part} AS {role}" for role, part in parts.items()]
+        self._create("taken", f"SELECT row_number() OVER () AS line, {', '.join(named)} FROM {source}")
+        if query is not None:
+            self.connection.execute("DROP VIEW source")
+        self.connection.execute("DROP TABLE data")
+        self.kinds = table.columns("taken")
         # What each role is in ``log``, where NULL stands for whatever it cannot be.
         number = {role: f"TRY_CAST({role} AS DOUBLE)" for role in ("step", "reward")}
         self.values = {
@@ -483,31 +565,6 @@ class _Reading:
         if exclude is not None:
             self._leave_out(exclude)
 
-    def _open(self, folder: Path) -> None:
-        """Make the data readable as ``source``."""
-        if isinstance(self.data, str) and _QUERY.match(self.data):
-            self.name = "the query"
-            self._view(self.data)
-        elif isinstance(self.data, (str, os.PathLike)):
-            path = os.fspath(self.data)
-            self.name = Path(path).name
-            if path.lower().endswith((".parquet", ".pq")):
-                self._view(f"FROM read_parquet({_text(path)})")
-            else:
-                # As text, so that no label is changed ('007') and a wrong entry has a line.
-                self._view(f"FROM read_csv({_text(path)}, header = true, all_varchar = true)")
-                self.typed = False
-        elif isinstance(self.data, self.relation):
-            # It belongs to another database; a file is the way from there to here.
-            self.name, path = "the relation", str(folder / "relation.parquet")
-            self.data.write_parquet(path)
-            self._view(f"FROM read_parquet({_text(path)})")
-        else:
-            self.connection.register("source", self.data)
-
-    def _view(self, query: str) -> None:
-        self.connection.execute(f"CREATE TEMP VIEW source AS {query}")
-
     def _leave_out(self, condition: str) -> None:
         unwanted = "SELECT DISTINCT episode FROM taken WHERE unwanted AND episode IS NOT NULL"
         number = self._fetch(f"SELECT count(*) FROM ({unwanted})")[0][0]
@@ -517,19 +574,23 @@ class _Reading:
     def number(self, table: str, roles: Iterable[str], declared: Iterable[Any] | None) -> tuple[Any, ...]:
         """Make the table of the labels that occur in these roles, and of their numbers; the labels in order."""
         values = self._labels([role for role in roles if role in self.kinds])
-        after_the_end = {"next_state": f" WHERE NOT coalesce({self.values['terminated']}, false)"}
-        seen = " UNION ALL ".join(
-            f"SELECT {value} AS label FROM taken{after_the_end.get(role, '')}" for role, value in values.items()
-        )
-        if declared is None:
-            labels, order = f"SELECT DISTINCT label FROM ({seen}) WHERE label IS NOT NULL", "label"
-        else:
+        used = {"next_state": f" WHERE NOT coalesce({self.values['terminated']}, false)"}  # nothing follows an end
+        seen = {role: f"SELECT {value} AS label FROM taken{used.get(role, '')}" for role, value in values.items()}
+        parts = list(seen.values())
+        if declared is not None:
             self._declare(table, declared)
-            # Declared labels and those of the data are compared in the type that both have in common.
-            kind = self._fetch(f"DESCRIBE SELECT label FROM declared UNION ALL {seen}")[0][1]
-            values = {role: f"CAST({value} AS {kind})" for role, value in values.items()}
+            parts.insert(0, "SELECT label FROM declared")
+        every = f"({' UNION ALL '.join(parts)})"
+        # Labels of different types are compared in the type that they have in common.
+        kind = self.table.columns(every)["label"]
+        for role, value in values.items():
+            own = self.table.columns(f"({seen[role]})")["label"]
+            self.values[role] = value if own == kind else f"CAST({value} AS {kind})"
+            if own != kind:
+                self._refuse_rounding(role, seen[role], own, kind)
+        labels, order = f"SELECT DISTINCT label FROM {every} WHERE label IS NOT NULL", "label"
+        if declared is not None:
             labels, order = f"SELECT CAST(label AS {kind}) AS label, place FROM declared", "place"
-        self.values |= values
         self._create(table, f"SELECT label, row_number() OVER (ORDER BY {order}) - 1 AS code FROM ({labels})")
         return self._labels_in(table)
 
@@ -540,30 +601,37 @@ class _Reading:
             form = "map_entries(label)"
         elif kind == _IN_ZONE:  # Python would need pytz
             form = "epoch_us(label)"
-        labels = [_hashable(label) for (label,) in self._fetch(f"SELECT {form} FROM {table} ORDER BY code")]
+        labels = [hashable(label) for (label,) in self._fetch(f"SELECT {form} FROM {table} ORDER BY code")]
         if kind == _IN_ZONE:
             labels = [_EPOCH + timedelta(microseconds=label) for label in labels]
-        if len(set(labels)) < len(labels):
-            raise InvalidProblemError(
-                f"two different {table} of type {kind} read the same in Python: give them as text"
-            )
+        if len(set(map(str, labels))) < len(labels):
+            raise InvalidProblemError(f"{self.name} has different {table} that are written alike: give them as text")
         return tuple(labels)
+
+    def _refuse_rounding(self, role: str, labels: str, own: str, kind: str) -> None:
+        """Refuse a column whose labels, of their own type, change in the type in which they are compared."""
+        changed = f"SELECT label FROM ({labels}) WHERE TRY_CAST(CAST(label AS {kind}) AS {own}) IS DISTINCT FROM label"
+        for (label,) in self._fetch(f"{changed} LIMIT 1"):
+            raise InvalidProblemError(
+                f"{role} {shown(label)} of {self.name} would be rounded: it is compared with labels of type {kind}. Give "
+                "all of them the same type"
+            )
 
     def _labels(self, roles: list[str]) -> dict[str, str]:
         """Columns of labels as expressions: integers where all are whole numbers, and NULL where one is missing."""
-        plain, whole = {}, []
+        plain, whole = {}, {}
         for role in roles:
             value = role
-            if not self.typed:
-                whole.append(f"coalesce(TRY_CAST({role} AS BIGINT)::VARCHAR = {role}, {role} IS NULL)")
+            if self.kinds[role] == "VARCHAR" and self.table.text:
+                whole[role] = f"coalesce(TRY_CAST({role} AS BIGINT)::VARCHAR = {role}, {role} IS NULL)"
             elif self.kinds[role] in ("FLOAT", "DOUBLE"):
                 value = f"CASE WHEN NOT isnan({role}) THEN {role} END"
-                whole.append(f"coalesce({value} = trunc({value}) AND abs({value}) < 1e15, true)")
+                whole[role] = f"coalesce({value} = trunc({value}) AND abs({value}) < 1e15, true)"
             elif self.kinds[role].startswith("ENUM"):
                 value = f"{role}::VARCHAR"
             plain[role] = value
-        if whole and self._fetch(f"SELECT bool_and({' AND '.join(whole)}) FROM taken")[0][0]:
-            return {role: f"TRY_CAST({value} AS BIGINT)" for role, value in plain.items()}
+        if whole and self._fetch(f"SELECT bool_and({' AND '.join(whole.values())}) FROM taken")[0][0]:
+            return plain | {role: f"TRY_CAST({plain[role]} AS BIGINT)" for role in whole}
         return plain
 
     def _declare(self, name: str, declared: Iterable[Any]) -> None:
@@ -573,6 +641,9 @@ class _Reading:
             raise InvalidProblemError(f"{name} must list at least one label, and not None; got {shown(labels)}")
         query = f"SELECT unnest(?) AS label, unnest(range({len(labels)})) AS place"
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE declared AS {query}", [labels])
+        for given, (label,) in zip(labels, self._fetch("SELECT label FROM declared ORDER BY place"), strict=True):
+            if isinstance(label, float) and label != given:
+                raise InvalidProblemError(f"{name}: {shown(given)} would be rounded; give all labels the same type")
         for (label,) in self._fetch("SELECT label FROM declared GROUP BY label HAVING count(*) > 1 LIMIT 1"):
             raise InvalidProblemError(f"{name} lists {shown(label)} twice")
 
@@ -593,6 +664,8 @@ class _Reading:
         )
         if not self._fetch("SELECT count(*) FROM walked")[0][0]:
             raise InvalidProblemError(f"{self.name} has no episodes")
+        if self.kinds["episode"] in ("FLOAT", "DOUBLE"):
+            self._refuse_value("episode", "isnan(episode)")
         for role in ("episode", "step", "state", "action", "reward", "terminated", "truncated"):
             self._refuse_value(role, f"{role} IS NULL")
         self._refuse_value("next_state", "told AND next_state IS NULL AND NOT terminated")
@@ -699,23 +772,18 @@ def _contradiction(problem: Problem, moves: Transitions) -> str | None:
 
 def _numbered(labels: tuple[Any, ...]) -> FiniteSpace:
     """Labels as the elements of a space."""
-    numbers = {label: i for i, label in enumerate(labels)}
+    try:
+        numbers = {label: i for i, label in enumerate(labels)}
+    except TypeError:
+        raise InvalidProblemError(f"labels must be hashable, got {shown(labels)}") from None
 
     def index(label: Any) -> int:
         try:
-            return numbers.get(_hashable(label), -1)
+            return numbers.get(hashable(label), -1)
         except TypeError:
             return -1
 
     return FiniteSpace(len(labels), 1, index, labels.__getitem__)
-
-
-def _quoted(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def names_for(observation: Any) -> Iterable[str]:
@@ -726,14 +794,14 @@ def names_for(observation: Any) -> Iterable[str]:
     >>> [*names_for("shore")], [*names_for(np.int64(3))], [*names_for({"a": 1})]
     (['shore'], ['3'], ['(1,)', "(('a', 1),)"])
     """
-    given = _hashable(observation)
+    given = hashable(observation)
     yield str(given)
     if isinstance(given, float) and given.is_integer():  # labels that are all whole are integers
         yield str(int(given))
     elif isinstance(given, datetime) and given.tzinfo is not None:
         yield str(given.astimezone(UTC))
     elif isinstance(observation, dict):  # a MAP, not a STRUCT
-        yield str(_hashable(list(observation.items())))
+        yield str(hashable(list(observation.items())))
 
 
 def labels_behind(names: Iterable[str]) -> list[Any]:
@@ -751,14 +819,6 @@ def labels_behind(names: Iterable[str]) -> list[Any]:
         return names
     written = all(isinstance(label, int | float | bytes | tuple) for label in labels) and [*map(str, labels)] == names
     return labels if written else names
-
-
-def _hashable(label: Any) -> Any:
-    if isinstance(label, dict):
-        label = list(label.values())
-    elif isinstance(label, np.ndarray | np.generic):
-        label = label.tolist()
-    return tuple(map(_hashable, label)) if isinstance(label, list | tuple) else label
 
 
 def _first_line(error: Exception) -> str:

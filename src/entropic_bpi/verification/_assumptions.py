@@ -89,11 +89,14 @@ def _origin(claim: Claim) -> list[str]:
     if claim.log is None:
         others = "no other was discarded" if claim.errors else "none was discarded"
         return ["episodes are independent runs of one finite Markov decision process, and " + others]
+    closed = claim.max_states is not None or claim.log.seen  # by another sentence
     sentences = [
         "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
         "is missing because of what it led to",
-        f"there are no other {'actions' if claim.max_states else 'states and actions'} than those that are named",
+        f"there are no other {'actions' if closed else 'states and actions'} than those that are named",
     ]
+    if claim.log.seen:
+        sentences.append("the user declares that the states of the log are all there are")
     if claim.log.unused > 0:
         sentences.append(
             f"episodes that did not end were cut after {claim.log.longest} steps, whatever happened; that step is not used, "

@@ -48,6 +48,7 @@ class Log:
         self.unused = an_integer("provenance.log.unused", given["unused"], 0)
         excluded = given["excluded"]
         self.excluded = None if excluded is None else a_string("provenance.log.excluded", excluded)
+        self.seen = one_of("provenance.log.seen", given["seen"], (True, False))
 
 
 class Claim(Problem):
@@ -68,6 +69,10 @@ class Claim(Problem):
         ]
         self._read_counts(an_object("counts", content["counts"]))
         self._read_provenance(an_object("provenance", content["provenance"]))
+        if self.return_range is not None and self.episodes:
+            self._check_returns(*self.return_range)
+        elif self.return_range is not None and self.return_range[1] - self.return_range[0] <= self.return_room:
+            raise Rejected("return_range has no width, and no episode was played that could contradict it")
         if self.black_box and self.log is None:
             check_names(self)
         claim = an_object("claim", content["claim"])
@@ -120,26 +125,32 @@ class Claim(Problem):
             self.seen[row][outcome] = count
         for row in self.seen:
             self._check_seen(row)
-        if self.return_range is not None and self.episodes:
-            self._check_returns(*self.return_range)
-        elif self.return_range is not None and self.return_range[1] - self.return_range[0] <= self.return_room:
-            raise Rejected("return_range has no width, and no episode was played that could contradict it")
 
     def _check_returns(self, least: float, most: float) -> None:
-        """Whether the rewards seen can be those of episodes whose returns lie in the declared range."""
+        """Whether the rewards seen can be those of episodes whose returns lie in the declared range.
+
+        In a log, an episode that did not end may lack up to all of its steps, and what was paid after the horizon does not
+        belong to the return.
+        """
         (low, high), others = self.reward_range, self.horizon - 1
+        after = 0 if self.log is None else max(0, self.log.longest - self.horizon)
         least_earned = most_earned = Fraction(0)
+        not_ended = 0 if self.log is None else self.episodes
         for row, outcomes in self.seen.items():
             if self.is_start(row):
                 continue
-            for (_, (worst, best)), times in outcomes.items():
+            for (y, (worst, best)), times in outcomes.items():
                 least_earned += Fraction(worst) * times
                 most_earned += Fraction(best) * times
+                not_ended -= times if y == self.n_states - 1 else 0
+                if after:
+                    continue
                 if worst + others * low > most + self.return_room or best + others * high < least - self.return_room:
                     raise Rejected(f"reward {worst} was seen: no episode with it has a return from {least} to {most}")
-        if least_earned > self.episodes * (most + self.return_room):
+        lacking = max(0, not_ended) * self.horizon
+        if least_earned > self.episodes * (most + self.return_room + after * high) - lacking * low:
             raise Rejected(f"the mean return of the episodes is above the declared range from {least} to {most}")
-        if most_earned < self.episodes * (least - self.return_room):
+        if most_earned < self.episodes * (least - self.return_room + after * low) - lacking * high:
             raise Rejected(f"the mean return of the episodes is below the declared range from {least} to {most}")
 
     def _paid(self, row: int, low: Any, high: Any) -> Paid:

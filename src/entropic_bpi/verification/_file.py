@@ -37,7 +37,7 @@ _KEYS = {
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log"),
     "tests": ("stationary", "memoryless", "returns"),
-    "provenance.log": ("longest", "unused", "excluded"),
+    "provenance.log": ("longest", "unused", "excluded", "seen"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached", "test", "cells"),
     "claim.cells": ("lam", "until", "test"),

@@ -81,8 +81,9 @@ class Referee:
 
     def confirms(self, claim: Certificate) -> bool:
         """Whether every part of the claim is true."""
-        if claim.risk == "evar":
-            best, mine = true_evars(self.mdp, claim.policy, claim.alpha)
+        risk = claim.problem.risk
+        if isinstance(risk, EVaR):
+            best, mine = true_evars(self.mdp, claim.policy, risk.alpha)
         else:
             best = solve(self.mdp, claim.beta).value
             mine = evaluate(self.mdp, claim.policy, claim.beta).value

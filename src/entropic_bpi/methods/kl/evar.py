@@ -366,6 +366,10 @@ class EVaRKL:
                 behaviour = self._answer(counts, plan, node, blamed.lam, round)
         return Plan(plan.policy, Bounds(*claim[:3]), behaviour)
 
+    def plan_once(self, counts: Counts) -> Plan:
+        """The plan for counts that are complete, at the λ that leads: no ε is too small, because nothing will be played."""
+        return self._leader(counts, 0)[1]
+
     def _leader(self, counts: Counts, round: int) -> tuple[float, Plan]:
         """The λ with the largest optimistic h, and the plan there.
 

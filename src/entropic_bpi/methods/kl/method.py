@@ -320,6 +320,10 @@ class KL:
         bounds = self.in_reward_units(lower, upper, gap)
         return Plan(self.plans[kind].policy.copy(), bounds, self._behaviour(*self._challenger(), round))
 
+    def plan_once(self, counts: Counts) -> Plan:
+        """The plan for counts that are complete: nothing will be played."""
+        return self.plan(counts, 0)
+
     def _behaviour(self, policy: np.ndarray, turn: np.ndarray, round: int) -> Behaviour:
         leading = self.challenge and round % 2 == 1
         return Behaviour(self.optimism.policy.copy(), policy.copy(), turn.copy(), leading)

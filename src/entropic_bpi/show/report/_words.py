@@ -11,6 +11,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import NamedTuple
 
 from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.tools.text import printable
 
 __all__ = ["Claim", "Risk", "Rounding", "claim_of", "name", "probability", "risk_of", "signed"]
@@ -93,8 +94,9 @@ def claim_of(certificate: Certificate) -> Claim:
         f"The policy is worth at least {lower}, and no policy is worth more than {upper}: of the best one it misses at most "
         f"{gap}."
     )
-    if certificate.risk == "evar":
-        bounds += f" Its return falls below {lower} in at most {100 * certificate.alpha:g} % of its episodes."
+    risk = certificate.problem.risk
+    if isinstance(risk, EVaR):
+        bounds += f" Its return falls below {lower} in at most {100 * risk.alpha:g} % of its episodes."
     meaning = f"What a policy is worth is {risk_of(certificate).value}. All of it is in units of reward."
     discount = certificate.problem.discount
     if discount is not None:
