@@ -149,9 +149,9 @@ def identify(
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     max_seconds : float, optional
-        The same within so much time of this call, without that for compiling. The last episodes and the claim are planned
-        by what the earlier ones took, so it may be missed by a little, and by a plan if that alone takes longer. A run that
-        goes on from a checkpoint has it anew.
+        The same within so much time of this call, not counting the time for compiling. How long the last episodes, their
+        plan and the claim take is estimated from earlier ones, so a run may take slightly longer; and as long as one plan
+        and the claim take, if that is more. A run that goes on from a checkpoint has it anew.
     seed : int, optional
         Repeats a run exactly.
     ties : {"random", "lowest"}
