@@ -322,6 +322,85 @@ def test_what_is_made_is_closed_and_what_makes_nothing_is_named():
         eb.identify(broken, **BASICS)
 
 
+class Counted(Walk):
+    """Counts how many were made and closed."""
+
+    made = closed = 0
+
+    def __init__(self):
+        Counted.made += 1
+
+    def close(self):
+        Counted.closed += 1
+
+
+class CountedCamera(Counted):
+    observation_space = spaces.Box(0.0, 1.0)
+
+
+class CountedWheel(Counted):
+    action_space = spaces.Box(0.0, 1.0)
+
+
+def unlike_the_first():
+    return CountedWheel() if Counted.made else Counted()
+
+
+def second_of_two_fails():
+    if Counted.made:
+        raise OSError("no second licence")
+    return Counted()
+
+
+FOREIGN = {
+    "episode": [0], "step": [0], "state": [9], "action": [0], "reward": [0.0], "next_state": [9],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ask", [eb.identify, eb.forecast])
+@pytest.mark.parametrize(
+    ("source", "refused"),
+    [
+        (CountedCamera, {}),
+        (CountedWheel, {}),
+        (Counted, {"max_states": 10**9}),
+        (Counted, {"successors": {(0, 0): [99]}}),
+        (Counted, {"successors": np.ones((2, 2), bool)}),
+        (Counted, {"method": "bernstein", "rewards": "random"}),
+        (Counted, {"reward_range": (0.0, 1e-320)}),
+        (Counted, {"device": "gpu"}),
+        (Counted, {"data": FOREIGN}),
+        (unlike_the_first, {"num_envs": 2}),
+        (second_of_two_fails, {"num_envs": 2}),
+    ],
+)
+def test_what_was_made_is_closed_when_a_later_check_refuses(source, refused, ask):
+    Counted.made = Counted.closed = 0
+    if "data" in refused:
+        roles = {name: name for name in FOREIGN}
+        table = {name: np.array(column) for name, column in FOREIGN.items()}
+        refused = {"data": eb.Log.read(table, **roles, truncated=True)}
+    with pytest.raises(eb.EntropicBPIError):
+        ask(source, **{**BASICS, **refused})
+    assert Counted.closed == Counted.made > 0
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "preregister"])
+def test_paths_are_checked_before_anything_is_made(name):
+    Counted.made = Counted.closed = 0
+    with pytest.raises(eb.EntropicBPIError, match=name):
+        eb.identify(Counted, **BASICS, **{name: 3})
+    assert Counted.made == Counted.closed
+
+
+def test_a_run_that_is_refused_later_is_closed(tmp_path):
+    eb.identify(Walk, **BASICS, max_episodes=3, checkpoint=tmp_path / "run")
+    Counted.made = Counted.closed = 0
+    with pytest.raises(eb.EntropicBPIError):
+        eb.identify(Counted, **BASICS, checkpoint=tmp_path / "run")
+    assert Counted.closed == Counted.made == 1
+
+
 # -- time ----------------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -311,12 +311,13 @@ def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identifi
 
     from entropic_bpi.show import plots
 
-    world: Any = gymnasium.make(name, **parse_params(param)).unwrapped
-    if hasattr(world, "desc"):
-        cells = world.desc.astype(str)
-    else:
-        cells = np.full(world.shape, "")
-        cells[-1, 1:-1] = "cliff"
+    with closing(gymnasium.make(name, **parse_params(param))) as env:
+        world: Any = env.unwrapped
+        if hasattr(world, "desc"):
+            cells = world.desc.astype(str)
+        else:
+            cells = np.full(world.shape, "")
+            cells[-1, 1:-1] = "cliff"
     plots.save(plots.grid(result.certificate, cells, arrows), out / GRID)
     return [GRID]
 

@@ -231,7 +231,7 @@ def _offsets(mdp: FiniteMDP) -> np.ndarray | None:
 
 
 def _without_offsets(mdp: FiniteMDP, offsets: np.ndarray) -> FiniteMDP:
-    """The model whose rewards are less by the offset of their step."""
+    """The same model, with the offset of each step subtracted from its rewards."""
     if not mdp.next_state_rewards:
         assert mdp.rewards is not None
         return mdp._with_rewards(mdp.rewards - (offsets[:, None, None] if len(offsets) > 1 else offsets[0]))

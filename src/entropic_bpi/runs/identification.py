@@ -150,9 +150,9 @@ def identify(
     max_episodes : int, optional
         Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
     max_seconds : float, optional
-        The same within so much time of this call, without that for compiling. The last episodes and the claim are planned
-        by what the earlier ones took, so it may be missed by a little, and by a plan if that alone takes longer. A run that
-        goes on from a checkpoint has it anew.
+        The same within so much time of this call, not counting the time for compiling. How long the last episodes, their
+        plan and the claim take is estimated from earlier ones, so a run may take slightly longer; and as long as one plan
+        and the claim take, if that is more. A run that goes on from a checkpoint has it anew.
     seed : int, optional
         Repeats a run exactly.
     ties : {"random", "lowest"}
@@ -220,8 +220,8 @@ def identify(
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
         max_states=max_states, device=device,
     )  # fmt: skip
-    loop = start(source, settings)
     path, preregistered = _optional_path("checkpoint", checkpoint), _optional_path("preregister", preregister)
+    loop = start(source, settings)
     with closing(loop):
         facts = loop.facts() if path or preregistered else {}
         store = None if path is None else Checkpoint(path, facts, settings.seed)

@@ -194,7 +194,7 @@ class Loop:
         left = budget - (run_clock() - self.started) - (0.0 if math.isnan(clock.plan) else 2 * clock.plan)
         if left <= 0:
             return 0
-        # Before the first episode of this part, what those of earlier parts took with their plans; or one is tried.
+        # If nothing was played in this call yet: the time per episode of earlier calls, or a single episode to measure it.
         before = self.seconds / max(1, self.counts.episodes) or left
         return left / max(before if math.isnan(clock.episode) else clock.episode, sys.float_info.min)
 

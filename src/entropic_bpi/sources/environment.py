@@ -66,8 +66,14 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
         raise InvalidProblemError(
             "num_envs needs an environment id, a class or a factory, from which several copies can be made"
         )
-    env = source if given else made(source, num_envs)
-    return Environment(env, ours=not given, max_states=max_states)
+    if given:
+        return Environment(source, max_states=max_states)
+    env = made(source, num_envs)
+    try:
+        return Environment(env, ours=True, max_states=max_states)
+    except BaseException:
+        env.close()
+        raise
 
 
 def made(source: Any, num_envs: int = 1) -> Any:
@@ -80,6 +86,12 @@ def made(source: Any, num_envs: int = 1) -> Any:
             f"factory; got {type(source).__name__}"
         )
     name = source.removeprefix("gym:") if isinstance(source, str) else getattr(source, "__qualname__", repr(source))
+    copies: list[Any] = []
+
+    def copy() -> Any:
+        copies.append(make())
+        return copies[-1]
+
     try:
         make = env_factory(name, {}) if isinstance(source, str) else source
         if num_envs == 1:
@@ -87,10 +99,13 @@ def made(source: Any, num_envs: int = 1) -> Any:
         elif isinstance(source, str) and not is_class_in_file(name):
             env = gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync")
         else:
-            env = gymnasium.vector.SyncVectorEnv([make] * num_envs)
-    except EntropicBPIError:
-        raise
+            env = gymnasium.vector.SyncVectorEnv([copy] * num_envs)
     except Exception as error:  # a factory may raise anything, and so may an environment on being made
+        for env in copies:
+            if isinstance(env, gymnasium.Env):
+                env.close()
+        if isinstance(error, EntropicBPIError):
+            raise
         raise InvalidProblemError(f"cannot make the environment {name!r}: {error}") from error
     if not isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv)):
         raise InvalidProblemError(f"{name} made {shown(env)}, expected a Gymnasium environment")

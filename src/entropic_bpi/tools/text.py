@@ -10,7 +10,7 @@ __all__ = ["certainty", "drawable", "printable", "rounded", "shown"]
 
 _LONGEST_SHOWN = 200
 _DIGITS = 4
-# Of a smaller probability to fail, 1 less it has too many nines to count them.
+# Below this probability of failure, 1 minus it has too many nines to read.
 _READABLE = 1e-6
 
 

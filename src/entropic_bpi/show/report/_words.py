@@ -19,7 +19,7 @@ __all__ = ["Claim", "Risk", "Rounding", "claim_of", "name", "probability", "risk
 _DIGITS = 4
 _DUST_DIGITS = 9
 _LONGEST_NAME = 60
-_MOST_NINES = Decimal("1e-12")  # more than these nobody counts, and in the end they are rounded to 100
+_MOST_NINES = Decimal("1e-12")  # below it there are too many nines to read, and Decimal rounds them to 100 in the end
 
 
 class Claim(NamedTuple):
