@@ -212,7 +212,7 @@ def _tables(
     wide[first:] = allowed
     per_step = np.stack([tally[: S * A].reshape(S, A, S)] * H) if stationary else tally[: H * S * A].reshape(H, S, A, S)
     counts[first:] = per_step
-    ends = np.exp(np.minimum(beta * (np.stack([low, high]) - shift), 700.0))  # more only where nobody can go
+    ends = np.exp(np.clip(beta * (np.stack([low, high]) - shift), -700.0, 700.0))  # more only where nobody can go
     e[:, first:] = np.sort(ends, axis=0)
     reachable = np.zeros((T, S), dtype=bool)
     if first:
