@@ -366,7 +366,7 @@ FOREIGN = {
         (Counted, {"max_states": 10**9}),
         (Counted, {"successors": {(0, 0): [99]}}),
         (Counted, {"successors": np.ones((2, 2), bool)}),
-        (Counted, {"method": "bernstein", "rewards": "random"}),
+        (Counted, {"method": "bernstein", "reward_law": "random"}),
         (Counted, {"reward_range": (0.0, 1e-320)}),
         (Counted, {"device": "gpu"}),
         (Counted, {"data": FOREIGN}),
@@ -379,7 +379,7 @@ def test_what_was_made_is_closed_when_a_later_check_refuses(source, refused, ask
     if "data" in refused:
         roles = {name: name for name in FOREIGN}
         table = {name: np.array(column) for name, column in FOREIGN.items()}
-        refused = {"data": eb.Log.read(table, **roles, truncated=True)}
+        refused = {"data": eb.Log.read(table, **roles, truncated=True, states="seen")}
     with pytest.raises(eb.EntropicBPIError):
         ask(source, **{**BASICS, **refused})
     assert Counted.closed == Counted.made > 0

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import shown
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "check_choice",
@@ -94,7 +95,7 @@ def check_seed(name: str, value: Any) -> int:
 
 
 def _check_whole(name: str, value: Any, at_least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise InvalidProblemError(f"{name} must be an integer, got {shown(value)}")
     if value < at_least:
         raise InvalidProblemError(f"{name} must be at least {at_least}, got {shown(value)}")
@@ -118,7 +119,7 @@ def check_reach(beta: float, exponent: float, what: str) -> None:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
+    if not isinstance(value, bool) and not (getattr(value, "dtype", None) == bool and value.ndim == 0):  # NumPy's
         raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
@@ -151,6 +152,8 @@ def check_path(name: str, value: Any) -> Path:
 
 def check_policy(policy: Any, horizon: int, n_states: int, n_actions: int) -> np.ndarray:
     """Return ``policy`` as an int64 array ``(H, S)`` of valid actions."""
+    import numpy as np
+
     try:
         array = np.asarray(policy)
     except (TypeError, ValueError):
