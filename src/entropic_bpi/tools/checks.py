@@ -119,7 +119,7 @@ def check_reach(beta: float, exponent: float, what: str) -> None:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool) and not (getattr(value, "dtype", None) == bool and value.ndim == 0):  # NumPy's
+    if not isinstance(value, bool) and not (str(getattr(value, "dtype", "")) == "bool" and value.ndim == 0):  # NumPy's
         raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
