@@ -265,7 +265,7 @@ def _logged(
     transitions = projection.counts().transitions()
     circumstances = Circumstances(log=Logged(*projection.facts()))
     witness = Witness(problem)
-    witness.add(projection.batch())
+    witness.add(projection.batch(), *projection.over_time())
     return _Evidence(problem, transitions, log.episodes, circumstances, log.states, log.actions, witness)
 
 

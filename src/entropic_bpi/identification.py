@@ -358,7 +358,7 @@ def _begun(loop: Loop, log: Log) -> Loop:
     projection = log.project(loop.problem, (numbers[0], numbers[1]))
     loop.counts = projection.counts()
     assert loop.sampler.witness is not None
-    loop.sampler.witness.add(projection.batch())
+    loop.sampler.witness.add(projection.batch(), *projection.over_time())
     loop.circumstances = loop.circumstances._replace(log=Logged(*projection.facts()))
     return loop
 

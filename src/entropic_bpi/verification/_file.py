@@ -35,7 +35,7 @@ _KEYS = {
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "circumstances": ("batches", "ignored", "errors", "announcement", "tests", "log"),
-    "tests": ("stationary", "memoryless", "returns"),
+    "tests": ("stationary", "memoryless", "unchanging", "returns"),
     "circumstances.log": ("longest", "unused", "excluded"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached", "test", "cells"),
