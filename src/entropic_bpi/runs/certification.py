@@ -265,7 +265,7 @@ def _logged(
     transitions = projection.counts().transitions()
     provenance = Provenance(log=LogSummary(*projection.facts()))
     witness = AssumptionTests(problem)
-    witness.add(projection.batch())
+    witness.add(projection.batch(), *projection.over_time())
     return _Evidence(problem, transitions, log.episodes, provenance, log.states, log.actions, witness)
 
 
