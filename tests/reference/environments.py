@@ -112,3 +112,39 @@ class Recorder(gymnasium.Wrapper):
         self.seen[self.h, self.state, int(action), answer[0]] += 1
         self.state, self.h = answer[0], self.h + 1
         return answer
+
+
+class ChangingInventory(SeasonalInventory):
+    """Demand is slow in the first episodes and brisk in the last; ``share(episode)`` says how far it is on the way."""
+
+    def __init__(self, share, horizon=6):
+        self.share, self.horizon, self.episode = share, horizon, -1
+
+    @property
+    def law(self):
+        return np.array(SLOW) + self.share(self.episode) * (np.array(BUSY) - np.array(SLOW))
+
+    def reset(self, *, seed=None, options=None):
+        self.episode += 1
+        self.laws = [self.law] * self.horizon
+        return super().reset(seed=seed)
+
+
+class FadingRewards(gymnasium.Env):
+    """A machine that is run or rested: worn machines pay less, at random, and all of them less with every episode."""
+
+    observation_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, worth):
+        self.worth, self.episode = worth, -1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode, self.worn = self.episode + 1, 0
+        return self.worn, {}
+
+    def step(self, action):
+        paid = 0.0 if action == 1 else self.np_random.random() * (0.5 if self.worn else 1.0)
+        self.worn = int(action == 0 and self.np_random.random() < 0.4)
+        return self.worn, float(paid * self.worth(self.episode)), False, False, {}

@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +15,36 @@ from scipy import optimize, stats
 import entropic_bpi as eb
 from entropic_bpi.certificate.certificate import _digest
 from entropic_bpi.runs.verdicts import LEVEL, REJECTED_FROM, check_assumptions, earned
-from entropic_bpi.sources.assumption_tests import AssumptionTests
+from entropic_bpi.sources.assumption_tests import AssumptionTests, Batch
 from entropic_bpi.sources.environment import Environment
-from tests.reference.environments import Echo, HiddenGap, Recorder, SeasonalInventory, seasonal_model
+from tests.reference.environments import (
+    ChangingInventory,
+    Echo,
+    FadingRewards,
+    HiddenGap,
+    Recorder,
+    SeasonalInventory,
+    seasonal_model,
+)
+from tests.reference.logs import ROLES, table
 
 SEASON = {"horizon": 8, "reward_range": SeasonalInventory.reward_range, "beta": -0.2, "eps": 2.0, "delta": 0.1}
 GAP = {"horizon": 4, "reward_range": (0, 1), "beta": -1.0, "eps": 0.05, "delta": 0.1}
 ECHO = {"horizon": 6, "reward_range": (0, 1), "beta": 1.0, "eps": 0.05, "delta": 0.1}
+STOCK = {"horizon": 6, "reward_range": ChangingInventory.reward_range, "beta": -0.2, "eps": 1.5, "delta": 0.1}
+WORN = {"horizon": 3, "reward_range": (0, 1), "rewards": "random", "beta": 0.0, "eps": 0.01, "delta": 0.1}
+
+
+def slowly(episode):
+    return min(episode / 2000, 1.0)
+
+
+def at_once(episode):
+    return float(episode >= 500)
+
+
+def fading(episode):
+    return 1 - 0.5 * min(episode / 1500, 1.0)
 
 
 def test_a_seasonal_inventory_is_not_certified_as_one_law_for_all_days():
@@ -41,6 +66,99 @@ def test_returns_that_no_policy_can_earn_are_found_out():
     """The previous state tells nothing about the next, and all steps are alike: only the returns give it away."""
     with pytest.raises(eb.InvalidProblemError, match="earned more than is possible"):
         eb.identify(Echo(), **ECHO, seed=1)
+
+
+@pytest.mark.parametrize("stationary", [True, False])
+def test_a_slow_drift_over_the_episodes_is_not_certified(stationary):
+    with pytest.raises(eb.InvalidProblemError, match="changes over the episodes") as caught:
+        eb.identify(ChangingInventory(slowly), **STOCK, seed=1, stationary=stationary)
+    assert re.search(r"\d+% of the first \d+ visits and in \d+% of the next \d+\)", str(caught.value))
+    assert "next state '" in str(caught.value)
+    assert "stationary=False" not in str(caught.value)
+
+
+def test_random_rewards_that_fall_with_the_episodes_are_not_certified():
+    with pytest.raises(eb.InvalidProblemError, match=r"changes over the episodes: .*a reward below 0\."):
+        eb.identify(FadingRewards(fading), **WORN, seed=1)
+    assert eb.identify(FadingRewards(lambda episode: 0.8), **WORN, seed=1).stopped
+
+
+def test_a_drift_is_found_in_copies_that_are_played_together():
+    with pytest.raises(eb.InvalidProblemError, match="changes over the episodes"):
+        eb.identify(lambda: ChangingInventory(lambda episode: slowly(3 * episode)), **STOCK, seed=1, num_envs=3)
+
+
+def inventory_lines(env, episodes, rng):
+    """Lines of a log in which items are ordered at random."""
+    lines = []
+    for episode in range(episodes):
+        stock, _ = env.reset(seed=int(rng.integers(1 << 30)))
+        for h in range(6):
+            action = int(rng.integers(3))
+            following, reward, *_ = env.step(action)
+            lines.append((episode, h, stock, action, reward, following, False, h == 5))
+            stock = following
+    return lines
+
+
+def test_a_drift_in_a_log_is_found_by_the_order_of_its_lines():
+    rng = np.random.default_rng(4)
+    lines = inventory_lines(ChangingInventory(slowly), 1500, rng)
+    known = {**STOCK, "eps": 20.0}
+
+    def certify(lines):
+        return eb.certify(eb.Log.read(table(lines), **ROLES), **known)
+
+    with pytest.raises(eb.InvalidProblemError, match="changes over the episodes"):
+        certify(lines)
+    mixed = rng.permutation(1500)
+    certificate = certify(sorted(lines, key=lambda line: (mixed[line[0]], line[1])))
+    assert certificate.provenance.tests.unchanging < 0
+
+
+def test_an_environment_that_is_not_the_one_of_the_log_is_found_out():
+    lines = inventory_lines(ChangingInventory(lambda episode: 0.0), 1000, np.random.default_rng(4))
+    log = eb.Log.read(table(lines), **ROLES)
+    with pytest.raises(eb.InvalidProblemError, match="changes over the episodes"):
+        eb.identify(ChangingInventory(lambda episode: 0.7), **STOCK, data=log, seed=1)
+
+
+def pooled_witness(visits):
+    """What was seen of a hidden gap with pooled counts: how often (step, state, action, next state, reward, previous)."""
+    witness = a_witness(0.0)
+    witness.add(Batch(Counter(), Counter(visits), Counter({0.0: 1})))
+    return witness
+
+
+def test_only_the_places_that_carry_the_evidence_are_named_with_their_shares():
+    visits = {(0, 1, 0, 0, 0.0, -1): 90, (2, 1, 0, 1, 0.0, 1): 90}  # what comes depends on the step
+    visits |= {(h, 0, 1, 1, 0.0, 1): 300 for h in range(4)}  # a turn that never fails
+    visits |= {(h, 2, 0, y, 0.0, 1): 40 for h in range(4) for y in (1, 2)}  # a coin at every step
+    visits = {(*visit[:5], 1): times for visit, times in visits.items()}
+    with pytest.raises(eb.InvalidProblemError, match="not the same at every step") as caught:
+        check_assumptions(pooled_witness(visits), math.inf)
+    assert "look at state '1', action '0' (100% of the evidence, most of all at step " in str(caught.value)
+    assert "state '0'" not in str(caught.value)
+    assert "state '2'" not in str(caught.value)
+    assert "stationary=False" in str(caught.value)
+
+
+def test_where_the_previous_state_tells_as_much_as_the_step_there_is_a_hidden_state():
+    visits = {(0, 1, 0, 0, 0.0, 0): 90, (2, 1, 0, 1, 0.0, 2): 90}
+    witness = pooled_witness(visits)
+    assert min(witness.by_step.log_e(), witness.by_previous.log_e()) > REJECTED_FROM
+    with pytest.raises(eb.InvalidProblemError, match="hidden state") as caught:
+        check_assumptions(witness, math.inf)
+    assert "100% of the evidence, most of all when reached from state" in str(caught.value)
+    assert "add what is missing to the observation, which may be the step" in str(caught.value)
+    assert "stationary=False" not in str(caught.value)
+
+
+def test_evidence_is_shared_by_the_places_that_carry_it():
+    visits = {(h, s, 0, y, 0.0, 1): 90 for s in (1, 2) for h, y in ((0, 0), (2, 1))}
+    with pytest.raises(eb.InvalidProblemError) as caught:
+        check_assumptions(pooled_witness(visits), math.inf)
+    assert str(caught.value).count("(50% of the evidence") == 2
 
 
 def test_the_same_episodes_go_on_step_by_step_and_are_certified_truly(tmp_path):
@@ -102,8 +220,9 @@ def test_a_checkpoint_of_pooled_counts_is_another_run_where_more_than_that_diffe
         eb.identify("FrozenLake-v1", **{**GAP, "beta": -2.0}, stationary=False, checkpoint=path, seed=1)
 
 
-def test_a_resumed_run_has_the_evidence_of_an_uninterrupted_one(tmp_path):
-    options = {**GAP, "horizon": 6, "seed": 4}
+@pytest.mark.parametrize("rewards", ["fixed", "random"])
+def test_a_resumed_run_has_the_evidence_of_an_uninterrupted_one(tmp_path, rewards):
+    options = {**GAP, "horizon": 6, "seed": 4, "rewards": rewards}
     whole = eb.identify("FrozenLake-v1", **options, max_episodes=500)
     half = int(whole.history["episodes"][len(whole.history) // 2])
     eb.identify("FrozenLake-v1", **options, max_episodes=half, checkpoint=tmp_path / "run")
@@ -117,6 +236,7 @@ def test_the_certificate_says_what_was_tested_and_the_verifier_reads_it(tmp_path
     evidence = claim.provenance.tests
     assert f"log e-value {evidence.stationary:.3g}" in claim.assumptions[-1]
     assert f"log e-value {evidence.memoryless:.3g}" in claim.assumptions[-1]
+    assert f"nothing changes over the episodes (log e-value {evidence.unchanging:.3g})" in claim.assumptions[-1]
     assert evidence.returns <= claim.upper
     path = tmp_path / "certificate.json"
     claim.save(path)
@@ -134,12 +254,15 @@ def test_the_certificate_says_what_was_tested_and_the_verifier_reads_it(tmp_path
 @pytest.mark.parametrize(
     "tests",
     [
-        {"stationary": REJECTED_FROM, "memoryless": 0.0, "returns": 0.0},
-        {"stationary": 0.0, "memoryless": 5.0, "returns": 0.0},
-        {"stationary": None, "memoryless": 0.0, "returns": 0.0},
-        {"stationary": 0.0, "memoryless": "0", "returns": 0.0},
-        {"stationary": 0.0, "memoryless": None, "returns": 0.0},
-        {"stationary": 0.0, "memoryless": 0.0},
+        {"stationary": REJECTED_FROM, "memoryless": 0.0, "unchanging": 0.0, "returns": 0.0},
+        {"stationary": 0.0, "memoryless": 5.0, "unchanging": 0.0, "returns": 0.0},
+        {"stationary": 0.0, "memoryless": 0.0, "unchanging": REJECTED_FROM, "returns": 0.0},
+        {"stationary": None, "memoryless": 0.0, "unchanging": 0.0, "returns": 0.0},
+        {"stationary": 0.0, "memoryless": "0", "unchanging": 0.0, "returns": 0.0},
+        {"stationary": 0.0, "memoryless": None, "unchanging": 0.0, "returns": 0.0},
+        {"stationary": 0.0, "memoryless": 0.0, "unchanging": None, "returns": 0.0},
+        {"stationary": 0.0, "memoryless": 0.0, "returns": 0.0},
+        {"stationary": 0.0, "memoryless": 0.0, "unchanging": 0.0},
     ],
 )
 def test_tests_that_no_such_run_can_have_are_refused_by_reader_and_verifier(tmp_path, tests):
@@ -247,7 +370,22 @@ def test_the_season_and_the_gap_are_caught_in_at_least_19_of_20_runs():
     caught = [stopped_by(SeasonalInventory(), SEASON, seed) for seed in range(20)]
     assert sum("at every step" in (message or "") for message in caught) >= 19
     caught = [stopped_by(HiddenGap(), GAP, seed) for seed in range(20)]
-    assert sum(message is not None for message in caught) >= 19
+    assert sum("hidden state" in (message or "") for message in caught) >= 19
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        (lambda: ChangingInventory(slowly), STOCK),
+        (lambda: ChangingInventory(at_once), STOCK),
+        (lambda: FadingRewards(fading), WORN),
+    ],
+    ids=["slow drift", "break", "falling rewards"],
+)
+def test_changes_over_the_episodes_are_caught_in_at_least_19_of_20_runs(source, options):
+    caught = [stopped_by(source(), options, seed) for seed in range(20)]
+    assert sum("over the episodes" in (message or "") for message in caught) >= 19
 
 
 @pytest.mark.slow

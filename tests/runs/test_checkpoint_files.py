@@ -15,7 +15,7 @@ import pytest
 import entropic_bpi as eb
 from entropic_bpi.runs import checkpoint as module
 
-FIRST_LINE = b"entropic-bpi checkpoint 3\n"
+FIRST_LINE = b"entropic-bpi checkpoint 4\n"
 DIGEST = 32
 GOAL = {"delta": 0.1, "seed": 3, "eps": 1e-3}
 GARNET = eb.instances.garnet(3, 2, 2, horizon=3, seed=0)
@@ -170,6 +170,9 @@ def test_rewards_outside_the_declared_range_are_refused(reward, tmp_path):
         ("by_previous_groups", 0, -2, "by_previous is out of range"),
         ("by_previous_times", 0, 1 << 62, "by_previous is out of range"),
         ("by_previous_rewards", 0, math.nan, "by_previous is out of range"),
+        ("over_time_rows", 0, 69, "over_time is out of range"),
+        ("over_time_groups", 0, 300, "over_time is out of range"),
+        ("over_time_successors", 0, -1, "over_time is out of range"),
         ("returns", 5, 1, "returns are not those of 20 episodes"),
         ("returns", 5, -1, "returns are not those of 20 episodes"),
     ],

@@ -106,7 +106,7 @@ def test_the_claim_is_one_sentence_with_its_probability():
 
 def test_tests_of_the_assumptions_are_shown_where_there_are_any():
     page = Page(page_of("black box"))
-    assert len(page.all("meter")) == 2
+    assert len(page.all("meter")) == 3
     assert "not rejected" in page.text
     assert not Page(page_of("gap certificate")).all("meter")
 

@@ -595,9 +595,10 @@ def _read_tests(content: Any) -> Evidence:
     evidence = Evidence(
         stationary=None if stationary is None else _schema.real("tests.stationary", stationary),
         memoryless=_schema.real("tests.memoryless", given["memoryless"]),
+        unchanging=_schema.real("tests.unchanging", given["unchanging"]),
         returns=None if given["returns"] is None else _schema.real("tests.returns", given["returns"]),
     )
-    if not max(evidence.stationary or 0.0, evidence.memoryless) < REJECTED_FROM:
+    if not max(evidence.stationary or 0.0, evidence.memoryless, evidence.unchanging) < REJECTED_FROM:
         raise CertificateError(f"tests must not have rejected what is assumed, got {content!r:.80}")
     return evidence
 
@@ -741,10 +742,11 @@ def _tested(evidence: Evidence | None) -> tuple[str, ...]:
     e_values = {
         "that transitions are the same at every step": evidence.stationary,
         "that transitions do not depend on the previous state": evidence.memoryless,
+        "that nothing changes over the episodes": evidence.unchanging,
     }
     tested = [f"{what} (log e-value {value:.3g})" for what, value in e_values.items() if value is not None]
     shown = "" if evidence.returns is None else f". Their returns alone show a value of at least {evidence.returns:.3g}"
     return (
-        f"the episodes were used to test {' and '.join(tested)}, and did not reject it: each test rejects what is true with "
+        f"the episodes were used to test {', '.join(tested)}, and did not reject it: each test rejects what is true with "
         f"probability at most {LEVEL:g}, from {REJECTED_FROM:.3g} on{shown}",
     )

@@ -234,7 +234,7 @@ def _logged(
     transitions = projection.counts().transitions()
     provenance = Provenance(log=LogSummary(*projection.facts(), seen=states.seen))
     witness = AssumptionTests(problem)
-    witness.add(projection.batch())
+    witness.add(projection.batch(), *projection.over_time())
     return _Evidence(problem, transitions, log.episodes, provenance, states.labels, log.actions, witness)
 
 

@@ -23,6 +23,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.facts import differences
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, CELLS, AssumptionTests
+from entropic_bpi.sources.drift import REWARD_CLASSES, cell_of
 from entropic_bpi.sources.homogeneity import Tally
 from entropic_bpi.tools.checks import check_policy
 from entropic_bpi.tools.files import write_atomically
@@ -30,7 +31,7 @@ from entropic_bpi.types import Bounds, Plan, Transitions
 
 __all__ = ["HISTORY", "Checkpoint", "State", "read_summary"]
 
-_FORMAT = b"entropic-bpi checkpoint 3\n"
+_FORMAT = b"entropic-bpi checkpoint 4\n"
 _LONGEST_HEADER = 1 << 20
 _MOST_VISITS = 1 << 62
 
@@ -58,6 +59,7 @@ _ARRAYS = {
     "found": np.dtype("u1"),  # a list of strings as JSON
     **{f"by_step_{name}": dtype for name, dtype in _TALLY.items()},
     **{f"by_previous_{name}": dtype for name, dtype in _TALLY.items()},
+    **{f"over_time_{name}": dtype for name, dtype in _TALLY.items()},
     "returns": _INTEGERS,
     "memory": _NUMBERS,
 }
@@ -124,7 +126,7 @@ class State(NamedTuple):
     def per_step(self, problem: Problem) -> State:
         """The same run, whose counts were pooled over the steps, as one of ``problem``, which counts step by step.
 
-        Plans that were made are dropped: they rest on what is assumed no more. The test of memory begins anew.
+        Plans that were made are dropped: they rest on what is assumed no more. The tests of memory and drift begin anew.
         """
         assert self.witness is not None
         if problem.random_rewards:
@@ -203,6 +205,7 @@ class Checkpoint:
             arrays |= {"best_policy": state.best[0].policy, **_named("best", state.best[2])}
         if state.witness is not None:
             arrays |= _named("by_previous", state.witness.by_previous.tally()) | {"returns": state.witness.returns}
+            arrays |= _named("over_time", state.witness.over_time.tally())
             if state.witness.by_step is not None:
                 arrays |= _named("by_step", state.witness.by_step.tally())
         self.saved = time.monotonic()
@@ -392,26 +395,31 @@ def _witness(arrays: dict[str, np.ndarray], counts: Counts) -> AssumptionTests:
     """What was seen beside these counts, and agrees with them."""
     problem = counts.problem
     witness = AssumptionTests(problem)
-    by_step = _tally("by_step", arrays, problem, 0, problem.horizon - 1)
-    by_previous = _tally("by_previous", arrays, problem, BEFORE_THE_FIRST, problem.n_states - 1)
+    rows, states = problem.n_rows - 1, problem.n_states
+    by_step = _tally("by_step", arrays, problem, rows, range(problem.horizon), states)
+    by_previous = _tally("by_previous", arrays, problem, rows, range(BEFORE_THE_FIRST, states), states)
+    keys, cells = (rows + 1) * witness.over_time.kinds, range(int(cell_of(np.array(_MOST_VISITS))))
+    over_time = _tally("over_time", arrays, problem, keys, cells, max(states, REWARD_CLASSES))
     returns = arrays["returns"]
     agrees = returns.size == CELLS and _within(returns, 0, counts.episodes) and returns.sum() == counts.episodes
     _require(agrees, f"returns are not those of {counts.episodes} episodes")
     if problem.stationary:
         visits = np.bincount(by_step.rows, by_step.times, problem.n_rows)[:-1]
         _require(np.array_equal(visits, counts.ledger.visits[:-1]), "by_step does not agree with the counts")
-    witness.restore(by_step, by_previous, returns)
-    _require(witness.sound, "by_step or by_previous has more outcomes than are possible")
+    witness.restore(by_step, by_previous, over_time, returns)
+    _require(witness.sound, "by_step, by_previous or over_time has outcomes that are not possible")
     return witness
 
 
-def _tally(prefix: str, arrays: dict[str, np.ndarray], problem: Problem, first: int, last: int) -> Tally:
+def _tally(
+    prefix: str, arrays: dict[str, np.ndarray], problem: Problem, rows: int, groups: range, successors: int
+) -> Tally:
     tally = Tally(*(arrays[f"{prefix}_{name}"] for name in _TALLY))
     _require(len({column.size for column in tally}) == 1, f"{prefix} has arrays of different lengths")
     inside = [
-        _within(tally.rows, 0, problem.n_rows - 2),
-        _within(tally.groups, first, last),
-        _within(tally.successors, 0, problem.n_states - 1),
+        _within(tally.rows, 0, rows - 1),
+        _within(tally.groups, groups[0], groups[-1]),
+        _within(tally.successors, 0, successors - 1),
         _within(tally.times, 1, _MOST_VISITS),
         _within(tally.rewards, *problem.possible_rewards),
         tally.times.sum(dtype=float) < _MOST_VISITS,

@@ -351,7 +351,7 @@ def _with_log_counts(loop: Loop, log: Log) -> Loop:
     projection = log.project(loop.problem, (numbers[0], numbers[1]), playing=True)
     loop.counts = projection.counts()
     assert loop.sampler.witness is not None
-    loop.sampler.witness.add(projection.batch())
+    loop.sampler.witness.add(projection.batch(), *projection.over_time())
     loop.provenance = loop.provenance._replace(log=LogSummary(*projection.facts()))
     return loop
 

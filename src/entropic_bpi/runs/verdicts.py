@@ -16,6 +16,7 @@ from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, LEVEL, REJECTED_FROM, AssumptionTests
+from entropic_bpi.sources.drift import Change, DriftTest
 from entropic_bpi.sources.homogeneity import HomogeneityTest
 from entropic_bpi.tools.checks import LARGEST_REACH
 from entropic_bpi.types import Evidence
@@ -36,14 +37,20 @@ def check_assumptions(witness: AssumptionTests, upper: float) -> Evidence:
     InvalidProblemError
         If a test rejects, naming where to look.
     """
-    by_step, by_previous, value = witness.by_step, witness.by_previous, earned(witness)
-    if by_step is not None and not by_step.log_e() < REJECTED_FROM:
+    by_step, by_previous, over_time, value = witness.by_step, witness.by_previous, witness.over_time, earned(witness)
+    steps = None if by_step is None else by_step.log_e()
+    evidence = Evidence(steps, by_previous.log_e(), over_time.log_e(), value)
+    # The test of the steps is last, because it also rejects for the reasons of the others; its remedy is not theirs.
+    of_steps = by_step is not None and not by_step.log_e() < REJECTED_FROM
+    if not evidence.memoryless < REJECTED_FROM:
+        raise InvalidProblemError(_not_memoryless(witness.problem, by_previous, of_steps))
+    if not evidence.unchanging < REJECTED_FROM:
+        raise InvalidProblemError(_not_unchanging(witness.problem, over_time))
+    if by_step is not None and of_steps:
         raise InvalidProblemError(_not_stationary(witness.problem, by_step))
-    if not by_previous.log_e() < REJECTED_FROM:
-        raise InvalidProblemError(_not_memoryless(witness.problem, by_previous))
     if value > upper:
         raise InvalidProblemError(_not_possible(value, upper))
-    return Evidence(None if by_step is None else by_step.log_e(), by_previous.log_e(), value)
+    return evidence
 
 
 def earned(witness: AssumptionTests) -> float:
@@ -83,23 +90,46 @@ def _tail_beta(share: float, eps: float, spread: float) -> tuple[float, float]:
 
 
 def _not_stationary(problem: Problem, test: HomogeneityTest) -> str:
-    places = [f"{problem.place(row)} (most of all at step {step})" for row, step in test.suspects(_MOST_SUSPECTS)]
+    places = [
+        f"{problem.place(row)} ({share:.0%} of the evidence, most of all at step {step})"
+        for row, share, step in test.suspects(_MOST_SUSPECTS)
+    ]
     return (
         f"transitions are not the same at every step: look at {'; '.join(places)}. {_odds(test)}. Give stationary=False "
         "(--no-stationary): the episodes of the checkpoint or the log are kept, and counted step by step"
     )
 
 
-def _not_memoryless(problem: Problem, test: HomogeneityTest) -> str:
+def _not_memoryless(problem: Problem, test: HomogeneityTest, of_steps: bool) -> str:
     places = [
-        f"{problem.place(row)} ({_arrival(problem, previous)})" for row, previous in test.suspects(_MOST_SUSPECTS)
+        f"{problem.place(row)} ({share:.0%} of the evidence, {_arrival(problem, previous)})"
+        for row, share, previous in test.suspects(_MOST_SUSPECTS)
     ]
-    remedy = "add what is missing to the observation"
-    if problem.stationary:
-        remedy += ", or, if it is the time that matters, give stationary=False (--no-stationary)"
     return (
         f"what follows a state and action depends on what came before: look at {'; '.join(places)}. {_odds(test)}. "
-        f"The observation is not a Markov state: {remedy}"
+        "There is a hidden state, and the observation is not a Markov state: add what is missing to the observation"
+        + (", which may be the step" if of_steps else "")
+    )
+
+
+def _not_unchanging(problem: Problem, test: DriftTest) -> str:
+    places = [f"{problem.place(change.row)} ({_course(problem, change)})" for change in test.suspects(_MOST_SUSPECTS)]
+    return (
+        f"the environment changes over the episodes: look at {'; '.join(places)}. {_odds(test)}. A claim is about one law "
+        "that stays the same: add what changes to the observation, or use episodes of a time in which nothing changes "
+        "(those of a log are taken in the order of their first lines)"
+    )
+
+
+def _course(problem: Problem, change: Change) -> str:
+    """The share of the evidence, and how often something happened before and after the change."""
+    what = f"a reward below {change.limit:g}"
+    if change.successor is not None:
+        what = f"next state {problem.state_names[change.successor]!r}"
+    (before, after), (early, late) = change.visits, change.times
+    return (
+        f"{change.share:.0%} of the evidence: {what} in {early / before:.0%} of the first {before} visits and in "
+        f"{late / after:.0%} of the next {after}"
     )
 
 
@@ -109,13 +139,13 @@ def _arrival(problem: Problem, previous: int) -> str:
     return f"most of all when reached from state {problem.state_names[previous]!r}"
 
 
-def _odds(test: HomogeneityTest) -> str:
+def _odds(test: HomogeneityTest | DriftTest) -> str:
     return f"By chance such a difference comes up in at most 1 run of {math.exp(min(test.log_e(), 300)):.3g}"
 
 
 def _not_possible(earned: float, upper: float) -> str:
     return (
         f"the episodes earned more than is possible: their returns show a value of at least {earned:g}, the counts of at "
-        f"most {upper:g}. What is assumed of the environment is not true of it: the observation may not be a Markov state, "
-        "or transitions may change with the step (stationary=False)"
+        f"most {upper:g}. What is assumed of the environment is not true of it: there may be a hidden state, which the "
+        "observation does not show"
     )

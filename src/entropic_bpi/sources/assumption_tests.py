@@ -1,8 +1,9 @@
 r"""What is seen of an environment besides the counts, and speaks for or against what is assumed of it.
 
 Visits by step, where counts are pooled over the steps, and by previous state: two tests of :mod:`one_law
-<entropic_bpi.sources.homogeneity>`. And the returns of all episodes: whatever was played, and however it was chosen, nothing
-can earn more than V*, so they alone bound it from below.
+<entropic_bpi.sources.homogeneity>`. Visits over time: the test of :mod:`drift <entropic_bpi.sources.drift>`. And the returns
+of all episodes: whatever was played, and however it was chosen, nothing can earn more than V*, so they alone bound it from
+below.
 
 **Returns.** Let :math:`Y=e^{\beta R}` for the return :math:`R` of an episode, :math:`\beta>0` (for :math:`\beta<0` read the
 other way round; :math:`Y=R` for :math:`\beta=0`), :math:`Y\ge y_0` and :math:`m=e^{\beta V^\star}`. Each episode has
@@ -28,6 +29,7 @@ import numpy as np
 
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.sources.drift import DriftTest
 from entropic_bpi.sources.homogeneity import HomogeneityTest, Tally
 from entropic_bpi.types import Transitions
 
@@ -65,6 +67,8 @@ class AssumptionTests:
         Visits of the pooled rows by step; None where counts are not pooled, and nothing is assumed.
     by_previous : OneLaw
         Visits of the rows by previous state.
+    over_time : DriftTest
+        Visits of the rows, the random start among them, by how many came before.
     lowest, highest : float
         The range of the return.
     returns : int array
@@ -78,6 +82,8 @@ class AssumptionTests:
         rows = len(possible) // problem.n_states * (problem.n_states - 1)
         self.by_step = HomogeneityTest(possible, rows) if problem.stationary else None
         self.by_previous = HomogeneityTest(possible, rows, MOST_GROUPS)
+        random = problem.declared_range if problem.random_rewards else None
+        self.over_time = DriftTest(problem.slots.possible, rows + 1, random)
         low, high = (reward * problem.duration for reward in problem.possible_rewards)
         if problem.return_range is not None:
             low, high = problem.widened_return_range
@@ -86,7 +92,8 @@ class AssumptionTests:
         self.returns = np.zeros(CELLS, dtype=np.int64)
         self.rewards: dict[tuple[int, int], list[float]] = {}
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Batch, *moves: Transitions) -> None:
+        """Add some episodes; ``moves`` are their transitions, first states included, in parts that followed each other."""
         problem, by_step, by_previous = self.problem, self.by_step, self.by_previous
         n_actions = problem.n_actions
         stride = 0 if problem.stationary else problem.n_states * n_actions
@@ -98,11 +105,17 @@ class AssumptionTests:
             by_previous.add(row, previous, outcome, times)
         cells = np.searchsorted(self.edges, np.array(list(batch.returns)), side="right") - 1
         np.add.at(self.returns, np.maximum(cells, 0), list(batch.returns.values()))
+        for part in moves:
+            rewards = part.rewards
+            if not problem.random_rewards:
+                columns = zip(*(column.tolist() for column in (part.rows, part.successors, rewards)), strict=True)
+                rewards = np.array([self._reward(*column) for column in columns])
+            self.over_time.add(part._replace(rewards=rewards))
 
     def _reward(self, row: int, following: int, paid: float) -> float:
         """The reward by which an outcome is known: the nearest of those seen, if the difference is no more than rounding.
 
-        Where rewards are random they are no part of the outcome, and the tests are about next states alone.
+        Random rewards are not part of the outcome: the tests by step and by previous state are about next states alone.
         """
         if self.problem.random_rewards:
             return 0.0
@@ -115,13 +128,14 @@ class AssumptionTests:
         seen.append(paid)
         return paid
 
-    def restore(self, by_step: Tally, by_previous: Tally, returns: np.ndarray) -> None:
+    def restore(self, by_step: Tally, by_previous: Tally, over_time: Tally, returns: np.ndarray) -> None:
         """Take up what another witness of the same problem has seen."""
         self.returns = returns.copy()
         if self.by_step is not None:
             self.by_step.restore(by_step)
         self.by_previous.restore(by_previous)
-        for tally in (by_step, by_previous):
+        self.over_time.restore(over_time)
+        for tally in (by_step, by_previous) if self.problem.random_rewards else (by_step, by_previous, over_time):
             for row, _, successor, _, reward in zip(*(column.tolist() for column in tally), strict=True):
                 self._reward(row, successor, reward)
 
@@ -130,7 +144,7 @@ class AssumptionTests:
         """Whether no row has had more outcomes than it may have."""
         tests = [test for test in (self.by_step, self.by_previous) if test is not None]
         rows = [(test.possible[row], visited) for test in tests for row, visited in test.visited.items()]
-        return all(len(visited.outcomes) <= possible for possible, visited in rows)
+        return self.over_time.sound and all(len(visited.outcomes) <= possible for possible, visited in rows)
 
     def per_step(self, counts: Counts, problem: Problem) -> Transitions:
         """The transitions of pooled counts, as those of ``problem``, which is the same but counts step by step."""

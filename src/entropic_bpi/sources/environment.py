@@ -243,9 +243,10 @@ class Player:
             seed = None
         for earned in seen.returns:
             self._check_return(earned)
-        into.add(_transitions(seen, self.problem), episodes)
+        moves = _transitions(seen, self.problem)
+        into.add(moves, episodes)
         assert self.witness is not None
-        self.witness.add(seen)
+        self.witness.add(seen, moves)
 
     def _walk_alone(self, state: int, leading: bool, plan: list[_Tables]) -> tuple[list[Visit], float]:
         """One episode of the only copy: what :meth:`_walk_together` does with one walker, written out.

@@ -42,7 +42,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["HomogeneityTest", "Tally", "log_kt", "log_price"]
+__all__ = ["HomogeneityTest", "Tally", "carriers", "log_kt", "log_price"]
 
 _Outcome = tuple[int, float]  # next state, reward
 _LOG_GAMMA_HALF = 0.5 * math.log(math.pi)
@@ -113,6 +113,13 @@ def _log_likelihood(outcomes: dict[_Outcome, int], law: dict[_Outcome, int]) -> 
     return math.fsum(n * math.log(law[outcome] / total) for outcome, n in outcomes.items())
 
 
+def carriers(evidence: dict[int, float], most: int) -> dict[int, float]:
+    """The rows with the most evidence, and their shares of it; a row with less than a tenth of the largest is left out."""
+    rows = sorted(evidence, key=evidence.__getitem__, reverse=True)[:most]
+    total = math.fsum(evidence.values())
+    return {row: evidence[row] / total for row in rows if evidence[row] >= 0.1 * evidence[rows[0]]}
+
+
 class HomogeneityTest:
     """The test for one set of rows.
 
@@ -155,10 +162,11 @@ class HomogeneityTest:
         unvisited = (self.rows - len(self.log_es)) * math.exp(-scale)
         return scale + math.log((unvisited + math.fsum(math.exp(e - scale) for e in self.log_es.values())) / self.rows)
 
-    def suspects(self, most: int) -> list[tuple[int, int]]:
-        """The rows with the largest E, and of each the group that is most unlike the others."""
-        rows = sorted(self.log_es, key=self.log_es.__getitem__, reverse=True)[:most]
-        return [(row, self.visited[row].strangest()) for row in rows]
+    def suspects(self, most: int) -> list[tuple[int, float, int]]:
+        """The rows that carry the evidence, their shares of it, and of each the group that is most unlike the others."""
+        largest = max(self.log_es.values())
+        e_values = {row: math.exp(log_e - largest) for row, log_e in self.log_es.items()}
+        return [(row, share, self.visited[row].strangest()) for row, share in carriers(e_values, most).items()]
 
     def tally(self) -> Tally:
         """All visits, in the order in which groups were first seen: added to a new test, they make the same one."""

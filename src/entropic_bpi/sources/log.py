@@ -489,6 +489,32 @@ class Projection:
             Counter(dict(zip(values.tolist(), often.tolist(), strict=True))),
         )
 
+    def over_time(self) -> list[Transitions]:
+        """The transitions, first states included, in parts that follow each other; episodes are in the order of their lines.
+
+        Of a part the tests of the assumptions know no order. Which episodes it has must not depend on how many there are, so
+        parts grow with the number of the episode.
+        """
+        log, problem = self.log, self.problem
+        where, successor = log._used(self.horizon, self.last_ends)
+        query = (
+            "WITH parts AS (SELECT episode, floor(16 * ln(1 + (row_number() OVER (ORDER BY min(line)) - 1) / 16)) AS part "
+            "FROM log GROUP BY episode) SELECT {} FROM log JOIN parts USING (episode) WHERE {} GROUP BY ALL ORDER BY ALL"
+        )
+        key = (
+            f"{'0' if problem.stationary else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
+        )
+        part, step, state, action, following, reward, times = log._arrays(query.format(f"part, {key}, count(*)", where))
+        begun, first, often = log._arrays(query.format("part, state, count(*)", "step = 0"))
+        rows = (step * problem.n_states + self.state[state]) * problem.n_actions + self.action[action]
+        start, nothing = np.full(len(first), problem.n_rows - 1), np.full(len(first), problem.reward_range[0])
+        parts = np.append(begun, part)
+        order = np.argsort(parts, kind="stable")
+        ends = np.flatnonzero(np.diff(parts[order])) + 1
+        moves = ((start, rows), (self.state[first], self.state[following]), (often, times), (nothing, reward))
+        columns = (np.split(np.concatenate(column)[order], ends) for column in moves)
+        return [Transitions(*some) for some in zip(*columns, strict=True)]
+
     def facts(self) -> tuple[int, int, str | None]:
         """Steps of the longest episode, transitions that are not used, and what was left out: what a claim rests on."""
         _, successor = self.log._used(self.horizon, self.last_ends)

@@ -73,8 +73,9 @@ def _tested(tests: dict[str, float]) -> str:
     tested = {
         "stationary": "that transitions are the same at every step",
         "memoryless": "that transitions do not depend on the previous state",
+        "unchanging": "that nothing changes over the episodes",
     }
-    found = " and ".join(f"{tested[name]} (log e-value {tests[name]:.3g})" for name in tested if name in tests)
+    found = ", ".join(f"{tested[name]} (log e-value {tests[name]:.3g})" for name in tested if name in tests)
     sentence = (
         f"the episodes were used to test {found}, and did not reject it: each test rejects what is true with probability at "
         f"most {TEST_LEVEL:g}, from {REJECTED_FROM:.3g} on"

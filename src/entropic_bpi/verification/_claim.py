@@ -214,11 +214,12 @@ class Claim(Problem):
             raise Rejected("only the KL method certifies from a log, with rewards that are learned")
 
     def _read_tests(self, given: dict[str, Any]) -> dict[str, float]:
-        """The logarithms of two e-values and a value, null where there is none. The counts do not tell if they are true."""
+        """Logarithms of three e-values, and a value; null where there is none. The counts do not tell if they are true."""
         if not self.black_box or (given["stationary"] is None) == self.stationary:
             raise Rejected("provenance.tests must be those of an environment, of what is assumed of it and no more")
         tests = {name: a_number(f"tests.{name}", value) for name, value in given.items() if value is not None}
-        if not max(tests.get("stationary", 0.0), a_number("tests.memoryless", given["memoryless"])) < REJECTED_FROM:
+        needed = [a_number(f"tests.{name}", given[name]) for name in ("memoryless", "unchanging")]
+        if not max(tests.get("stationary", 0.0), *needed) < REJECTED_FROM:
             raise Rejected(f"the tests have rejected what is assumed: {given!r:.80}")
         return tests
 

@@ -36,7 +36,7 @@ _KEYS = {
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log"),
-    "tests": ("stationary", "memoryless", "returns"),
+    "tests": ("stationary", "memoryless", "unchanging", "returns"),
     "provenance.log": ("longest", "unused", "excluded", "seen"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached", "test", "cells"),

@@ -108,6 +108,7 @@ def _tests(certificate: Certificate) -> list[dict[str, str]]:
     against = {
         "transitions are the same at every step": evidence.stationary,
         "transitions do not depend on the previous state": evidence.memoryless,
+        "nothing changes over the episodes": evidence.unchanging,
     }
     return [
         {

@@ -1,0 +1,299 @@
+r"""Whether the law of a row changes over the episodes: a test that may be looked at after every batch of episodes.
+
+The hypothesis is that the outcomes of a row are i.i.d. with one law :math:`p`, whenever it is visited; :math:`p` has at
+most :math:`k` possible outcomes, a number declared before any data.
+
+**One event.** Take an event of the row, such as "the next state is 3". Number the visits of this row alone,
+:math:`t=0,1,2,\dots`, and divide them into blocks of consecutive visits, such as "the first 40, and all later ones". Of the
+:math:`n_g` visits in block :math:`g` the event happened at :math:`m_g`, of all :math:`n` at :math:`m`. With the
+Krichevsky-Trofimov mixture of two outcomes,
+
+.. math:: E_\pi = \frac{\prod_{g\in\pi}\mathrm{KT}(m_g, n_g-m_g)}{(m/n)^m(1-m/n)^{n-m}},\qquad
+          \mathrm{KT}(m, l) = \frac{\Gamma(m+\frac12)\Gamma(l+\frac12)}{\pi\,\Gamma(m+l+1)} ,
+
+is at most a nonnegative martingale that starts at 1: the block of a visit is known before its outcome, and the largest
+likelihood is at least the true one (as in :mod:`one_law <entropic_bpi.sources.homogeneity>`). So is the sum over partitions
+:math:`\pi` with weights that are fixed beforehand and add up to 1:
+
+- Half of the weight is for **one change**: the visits before number :math:`c`, and those from :math:`c` on. The numbers
+  :math:`c` are a geometric grid, four per octave: 4, 8, 12, …, 32, 40, 48, 56, 64, 80, …. Each of the :math:`o`-th four in
+  that list, :math:`o=0,1,\dots`, has the share :math:`1/(4(o+1)(o+2))`.
+- The other half is for **slow and repeated changes**: all blocks have :math:`4\cdot2^i` visits. Each :math:`i=0,1,\dots`
+  has the share :math:`1/((i+1)(i+2))`.
+
+Terms that are left out make the sum smaller. Those computed are the last 16 numbers :math:`c`, because an earlier change is
+found earlier or concerns few visits, and the two :math:`i` that divide the visits into 3 to 8 blocks. All visits of a row in
+one batch are put into the block of the first of them, which is known before the batch: this costs power and not validity.
+
+**One row.** :math:`E_{\text{row}}` is the mean over the :math:`k` events "the outcome is :math:`y`". Random rewards are not
+part of the outcome. For them, half of the weight is for the 63 events "the reward is below the :math:`i`-th of 64 equal
+parts of its range", with the share 1/64 each; those that are the same for the rewards seen are one event with all of their
+shares, and at most ten different ones are computed.
+
+**All rows.** A visit changes the :math:`E` of one row. Hence the product over :math:`P` rows of
+:math:`1-\theta+\theta E_{\text{row}}` is at most a supermartingale that starts at 1. For :math:`\theta=1/(P+1)` it is at
+least :math:`1/e` of the mean of all :math:`E_{\text{row}}`, and much larger if many rows change. By Ville's inequality it
+ever reaches :math:`1/\delta_t` with probability at most :math:`\delta_t`, however often one looks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.sources.homogeneity import Tally, carriers
+from entropic_bpi.types import Transitions
+
+__all__ = ["REWARD_CLASSES", "Change", "DriftTest", "cell_of"]
+
+REWARD_CLASSES = 64
+# Which events about rewards are computed: so far up in the order of the rewards seen, and of their classes.
+_SPREAD = np.arange(1, 6) / 6
+# Changes are looked for in the last four octaves of the visits: an earlier one is found earlier, or concerns few of them.
+_CUTS = 16
+# A row that is first visited when there are so many lines of counts is left out: about 200 megabytes.
+MOST_LINES = 200_000
+_ROWS_AT_ONCE = 1024
+
+
+class Change(NamedTuple):
+    """How a row has changed.
+
+    Attributes
+    ----------
+    row : int
+    share : float
+        The row's share of the evidence.
+    successor : int or None
+        The event is this next state or, if None, a reward below ``limit``.
+    limit : float
+    visits, times : (int, int)
+        Visits of the row before and after the most likely change, and at how many of them the event happened.
+    """
+
+    row: int
+    share: float
+    successor: int | None
+    limit: float
+    visits: tuple[int, int]
+    times: tuple[int, int]
+
+
+def cell_of(visits: np.ndarray) -> np.ndarray:
+    """The cell of a visit with so many before it; cells begin at 0, 4, 8, …, 32, 40, 48, 56, 64, 80, …."""
+    fours = visits >> 2
+    shift = np.maximum(np.frexp(fours)[1] - 3, 0)
+    cells: np.ndarray = 4 * shift + (fours >> shift)
+    return cells
+
+
+class DriftTest:
+    """The test for one set of rows.
+
+    Parameters
+    ----------
+    possible : int array
+        k, how many outcomes each row may have.
+    rows : int
+        P, how many rows can be visited.
+    reward_range : (float, float) or None
+        Of random rewards; None if rewards are part of the outcome.
+    """
+
+    def __init__(self, possible: np.ndarray, rows: int, reward_range: tuple[float, float] | None = None) -> None:
+        self.possible, self.rows, self.reward_range = possible, rows, reward_range
+        self.visits = np.zeros(len(possible), dtype=np.int64)
+        # Each (outcome, reward) of a row has a line of ``times``: how often it was seen in each cell.
+        self.lines: dict[int, dict[tuple[int, float], int]] = {}
+        self.names: list[tuple[int, int, float]] = []
+        self.times = np.zeros((0, 0), dtype=np.int64)
+        # If rewards are random, ``paid[place]`` of a row: how often each class of rewards was seen in each cell.
+        self.places: dict[int, int] = {}
+        self.paid = np.zeros((0, REWARD_CLASSES, 0), dtype=np.int64)
+        self.stale: set[int] = set()
+        self.log_es: dict[int, float] = {}
+
+    @property
+    def kinds(self) -> int:
+        """How many keys a row has in a tally: one for its outcomes and, if rewards are random, one for their classes."""
+        return 1 if self.reward_range is None else 2
+
+    def add(self, moves: Transitions) -> None:
+        """Add the visits of some episodes, which come after all episodes that were added before."""
+        if len(self.names) + REWARD_CLASSES * len(self.places) >= MOST_LINES:
+            known = self.visits[moves.rows] > 0
+            moves = Transitions(*(column[known] for column in moves[:4]))
+        rows, successors, times, rewards = moves[:4]
+        cells = cell_of(self.visits[rows])
+        if self.reward_range is None:
+            self._count_outcomes(rows, cells, successors, times, rewards)
+            return
+        low, high = self.reward_range
+        classes = np.clip((rewards - low) / ((high - low) or 1.0) * REWARD_CLASSES, 0, REWARD_CLASSES - 1)
+        self._count_rewards(rows, cells, classes.astype(np.int64), times)
+        # Rewards are often all different: each pair of row and next state once, because a loop over them is slow.
+        pairs = rows * (successors.max(initial=0) + 1) + successors
+        _, first, which = np.unique(pairs, return_index=True, return_inverse=True)
+        often = np.bincount(which, times).astype(np.int64)
+        self._count_outcomes(rows[first], cells[first], successors[first], often, np.zeros(len(first)))
+
+    def _count_outcomes(self, *columns: np.ndarray) -> None:
+        rows, cells, outcomes, times, rewards = columns
+        names = zip(rows.tolist(), outcomes.tolist(), rewards.tolist(), strict=True)
+        lines = np.array([self._line(*name) for name in names], dtype=np.int64)
+        self.times = _with_room(self.times, len(self.names), int(cells.max(initial=0)) + 1)
+        np.add.at(self.times, (lines, cells), times)
+        np.add.at(self.visits, rows, times)
+        self.stale.update(rows.tolist())
+
+    def _line(self, row: int, outcome: int, reward: float) -> int:
+        lines = self.lines.setdefault(row, {})
+        line = lines.get((outcome, reward))
+        if line is None:
+            line = lines[outcome, reward] = len(self.names)
+            self.names.append((row, outcome, reward))
+        return line
+
+    def _count_rewards(self, *columns: np.ndarray) -> None:
+        rows, cells, classes, times = columns
+        places = np.array([self.places.setdefault(row, len(self.places)) for row in rows.tolist()], dtype=np.int64)
+        self.paid = _with_room(self.paid, len(self.places), REWARD_CLASSES, int(cells.max(initial=0)) + 1)
+        np.add.at(self.paid, (places, classes, cells), times)
+
+    def tally(self) -> Tally:
+        """All visits by key and cell; restored to a new test, they make the same one."""
+        lines, cells = np.nonzero(self.times)
+        rows, outcomes, rewards = np.array(self.names, dtype=object).reshape(-1, 3)[lines].T
+        places, classes, cells_paid = np.nonzero(self.paid)
+        paid = np.array([*self.places], dtype=np.int64)[places]
+        return Tally(
+            np.append(rows.astype(np.int64) * self.kinds, paid * self.kinds + 1),
+            np.append(cells, cells_paid),
+            np.append(outcomes.astype(np.int64), classes),
+            np.append(self.times[lines, cells], self.paid[places, classes, cells_paid]),
+            np.append(rewards.astype(float), np.zeros(len(paid))),
+        )
+
+    def restore(self, tally: Tally) -> None:
+        rows, kinds = np.divmod(tally.rows, self.kinds)
+        outcomes, classes = kinds == 0, kinds == 1
+        self._count_outcomes(rows[outcomes], *(column[outcomes] for column in tally[1:]))
+        self._count_rewards(rows[classes], *(column[classes] for column in tally[1:4]))
+
+    @property
+    def sound(self) -> bool:
+        """Whether no row has had more outcomes than it may have, and each visit one reward if these are random."""
+        few = all(len(lines) <= self.possible[row] for row, lines in self.lines.items())
+        if self.reward_range is None:
+            return few
+        visits = {row: self.times[list(lines.values())].sum(axis=0) for row, lines in self.lines.items()}
+        paid = {row: self.paid[place].sum(axis=0) for row, place in self.places.items()}
+        return few and visits.keys() == paid.keys() and all(np.array_equal(visits[row], paid[row]) for row in visits)
+
+    def log_e(self) -> float:
+        """Logarithm of the product over the rows; those visited since the last time are computed anew."""
+        stale = sorted(self.stale)
+        for begin in range(0, len(stale), _ROWS_AT_ONCE):
+            rows = stale[begin : begin + _ROWS_AT_ONCE]
+            log_es = np.full(len(rows), -np.inf)
+            owners, visits, times, weights = self._events(rows)
+            terms = np.logaddexp.reduce(_log_terms(visits, times, owners), axis=1)
+            np.logaddexp.at(log_es, owners, terms + np.log(weights))
+            self.log_es.update(zip(rows, log_es.tolist(), strict=True))
+        self.stale.clear()
+        return math.fsum(map(self._gain, self.log_es.values()))
+
+    def _gain(self, log_e: float) -> float:
+        """log(1 - θ + θE) of a row."""
+        return float(np.logaddexp(math.log(self.rows), log_e)) - math.log(self.rows + 1)
+
+    def suspects(self, most: int) -> list[Change]:
+        """The rows that carry the evidence, and how each has changed."""
+        gains = {row: max(self._gain(log_e), 0.0) for row, log_e in self.log_es.items()}
+        return [self._change(row, share) for row, share in carriers(gains, most).items()]
+
+    def _change(self, row: int, share: float) -> Change:
+        owners, visits, times, weights = self._events([row])
+        terms = _log_terms(visits, times, owners)[:, :-2] + np.log(weights)[:, None]
+        first = cell_of(visits.sum() - 1) - np.arange(terms.shape[1])  # the cell after each change
+        before = np.append(0, np.cumsum(visits))[np.maximum(first, 0)]
+        terms[:, (before == 0) | (before == visits.sum())] = -np.inf
+        event, change = np.unravel_index(np.argmax(terms), terms.shape)
+        cell = first[change]
+        ends = [(int(seen[:cell].sum()), int(seen[cell:].sum())) for seen in (visits[0], times[event])]
+        successors = [outcome for outcome, _ in self.lines[row]]
+        if event < len(successors):
+            return Change(row, share, successors[event], math.nan, *ends)
+        assert self.reward_range is not None
+        low, high = self.reward_range
+        limit = int(self._reward_events([row])[3][event - len(successors)])
+        return Change(row, share, None, low + (high - low) * limit / REWARD_CLASSES, *ends)
+
+    def _events(self, rows: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Visits of these rows by cell; and events: of which row, how often in each cell, and their weights."""
+        lines = [self.lines[row].values() for row in rows]
+        sizes = np.array([len(some) for some in lines])
+        times = self.times[[line for some in lines for line in some]]
+        visits = np.add.reduceat(times, np.cumsum(sizes) - sizes)
+        owners = np.repeat(np.arange(len(rows)), sizes)
+        weights = 1 / (self.kinds * self.possible[rows][owners])
+        if self.reward_range is not None:
+            of, below, shares, _ = self._reward_events(rows)
+            owners, times, weights = np.append(owners, of), np.vstack([times, below]), np.append(weights, shares / 2)
+        return owners, visits, times, weights
+
+    def _reward_events(self, rows: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Events that the reward is below a class: of which row, how often in each cell, their weights, and the class."""
+        below = np.cumsum(self.paid[[self.places[row] for row in rows]], axis=1)
+        counts = below.sum(axis=2)
+        seen = np.diff(counts, axis=1, prepend=0) > 0
+        kept = np.zeros(seen.shape, dtype=bool)
+        for order in (counts, np.cumsum(seen, axis=1)):
+            far_enough = order[:, :, None] >= order[:, -1:, None] * _SPREAD
+            np.put_along_axis(kept, np.argmax(far_enough, axis=1), True, axis=1)
+        owners, last = np.nonzero(kept & (counts < counts[:, -1:]))
+        # Between the last class and the next one that was seen there is no reward, so the events below each are the same.
+        places = np.where(seen, np.arange(REWARD_CLASSES), REWARD_CLASSES)
+        following = np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1][owners, last + 1]
+        return owners, below[owners, last], (following - last) / REWARD_CLASSES, following
+
+
+def _log_terms(visits: np.ndarray, times: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """Logarithms of the weighted E of each event: a column for each of the last changes, and two for equal blocks."""
+    from scipy.special import gammaln, xlogy
+
+    seen, happened = np.cumsum(visits, axis=1), np.cumsum(times, axis=1)
+    n, m = seen[:, -1:], happened[:, -1:]
+    cuts = cell_of(n - 1) - np.arange(1, _CUTS + 1)
+    length = np.maximum(np.frexp((n - 1) >> 2)[1] - 3, 0)
+    ends = np.hstack([cuts, cell_of(4 * np.arange(1, 9) << length) - 1])
+    ends = np.clip(ends, 0, seen.shape[1] - 1)
+    in_blocks, happened = _blocks(seen, ends), _blocks(happened, ends[owners])
+    mixtures = gammaln(happened + 0.5) + gammaln(in_blocks[owners] - happened + 0.5)
+    mixtures -= (gammaln(in_blocks + 1.0) + math.log(math.pi))[owners]
+    early, late, eighths, quarters = np.split(mixtures, np.cumsum([_CUTS, _CUTS, 8]), axis=1)
+    octave, exponent = np.maximum(cuts, 0) // 4, length + [0, 1]
+    shares = np.where(cuts < 0, -np.inf, -np.log(8 * (octave + 1) * (octave + 2)))
+    equal = np.stack([eighths.sum(axis=1), quarters.sum(axis=1)], axis=1)
+    terms = np.hstack([early + late, equal])
+    terms += np.hstack([shares, -np.log(2 * (exponent + 1) * (exponent + 2))])[owners]
+    n = n[owners]
+    return terms - xlogy(m, m / n) - xlogy(n - m, 1 - m / n)
+
+
+def _blocks(seen: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Of what was seen until the end of each cell: before and after each cut, and in 8 and 4 blocks of one length."""
+    until = np.take_along_axis(seen, ends, axis=1)
+    before, eighths = until[:, :_CUTS], np.diff(until[:, _CUTS:], prepend=0)
+    return np.hstack([before, seen[:, -1:] - before, eighths, eighths[:, ::2] + eighths[:, 1::2]])
+
+
+def _with_room(times: np.ndarray, *needed: int) -> np.ndarray:
+    """The same array, larger if it is too small; what is new is 0."""
+    missing = [max(0, more - size) for more, size in zip(needed, times.shape, strict=True)]
+    if not any(missing):
+        return times
+    missing[0] += len(times) if missing[0] else 0  # twice as many, so that it is rarely copied
+    return np.pad(times, [(0, more) for more in missing])
