@@ -507,7 +507,7 @@ class Projection:
         part, step, state, action, following, reward, times = log._arrays(query.format(f"part, {key}, count(*)", where))
         begun, first, often = log._arrays(query.format("part, state, count(*)", "step = 0"))
         rows = (step * problem.n_states + self.state[state]) * problem.n_actions + self.action[action]
-        start, nothing = np.full(len(first), problem.n_rows - 1), np.full(len(first), problem.reward_range[0])
+        start, nothing = np.full(len(first), problem.n_rows - 1), np.full(len(first), problem.possible_rewards[0])
         parts = np.append(begun, part)
         order = np.argsort(parts, kind="stable")
         ends = np.flatnonzero(np.diff(parts[order])) + 1
