@@ -169,8 +169,8 @@ class Log:
         data : path or table
             A local CSV or Parquet file (or several, as ``"logs/*.parquet"``), a DuckDB relation, a pandas or polars frame,
             a pyarrow table or anything else of Arrow's, or a dictionary of NumPy arrays. A CSV file is UTF-8, separates by
-            commas, quotes by ``"`` (doubled inside quotes), and names the columns in its first line. Empty lines are
-            ignored and an empty value is a missing one; no other line is skipped.
+            commas, quotes by ``"`` (doubled inside quotes), and names the columns in its first line. Empty lines and
+            spaces beside quotes are ignored, and an empty value is a missing one; no other line is skipped.
         episode, step, state, action, reward : str
             The columns. Steps count 0, 1, 2, … in each episode; the order of the lines does not matter. Labels of
             episodes, states and actions may have any type; in a CSV file they are integers if all of them are written as
