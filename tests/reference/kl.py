@@ -162,7 +162,9 @@ def support_radius(tally, k, most) -> np.ndarray:
 
 
 def betting_regret(n) -> float:
-    return 0.5 * np.log(np.pi) + gammaln(n + 1) - gammaln(n + 0.5)
+    """log(√π Γ(n + 1) / Γ(n + ½)), in more digits than the difference of two large logarithms loses."""
+    with mp.workdps(40):
+        return float(mp.log(mp.pi) / 2 + mp.loggamma(int(n) + 1) - mp.loggamma(int(n) + mpf(1) / 2))
 
 
 def certainty_interval(values, times, low, high, beta, log_union) -> tuple[float, float]:
