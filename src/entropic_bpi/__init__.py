@@ -32,7 +32,12 @@ __all__ = sorted(_HOME)
 register_when_imported()
 
 
+_RENAMED = {"Rows": "SparseTransitions", "Pilot": "TrialRun", "Outlook": "RunForecast"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        raise AttributeError(f"entropic_bpi.{name} is now entropic_bpi.{_RENAMED[name]}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home, own = _HOME[name]
