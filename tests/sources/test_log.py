@@ -421,6 +421,8 @@ def test_a_large_label_may_stand_beside_a_column_with_gaps():
 def test_declared_labels_are_not_rounded():
     with pytest.raises(InvalidProblemError, match=f"states: {LARGE + 1} would be rounded"):
         read_ends(labelled(0.5), states=[LARGE + 1, 0.5])
+    with pytest.raises(InvalidProblemError, match=f"states {LARGE + 1} of dict would be rounded"):
+        read_ends(labelled(float(LARGE)), states=[LARGE + 1])
 
 
 def test_labels_that_python_cannot_tell_apart_are_refused():

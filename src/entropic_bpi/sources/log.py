@@ -602,18 +602,15 @@ class _Reading:
         values = self._labels([role for role in roles if role in self.kinds])
         used = {"next_state": f" WHERE NOT coalesce({self.values['terminated']}, false)"}  # nothing follows an end
         seen = {role: f"SELECT {value} AS label FROM taken{used.get(role, '')}" for role, value in values.items()}
-        parts = list(seen.values())
         if declared is not None:
             self._declare(table, declared)
-            parts.insert(0, "SELECT label FROM declared")
-        every = f"({' UNION ALL '.join(parts)})"
+            seen = {table: "SELECT label FROM declared", **seen}
+        every = f"({' UNION ALL '.join(seen.values())})"
         # Labels of different types are compared in the type that they have in common.
         kind = self.table.columns(every)["label"]
-        for role, value in values.items():
-            own = self.table.columns(f"({seen[role]})")["label"]
-            self.values[role] = value if own == kind else f"CAST({value} AS {kind})"
-            if own != kind:
-                self._refuse_rounding(role, seen[role], own, kind)
+        for role, labels in seen.items():
+            self._refuse_rounding(role, labels, kind)
+        self.values |= {role: f"CAST({value} AS {kind})" for role, value in values.items()}
         labels, order = f"SELECT DISTINCT label FROM {every} WHERE label IS NOT NULL", "label"
         if declared is not None:
             labels, order = f"SELECT CAST(label AS {kind}) AS label, place FROM declared", "place"
@@ -634,8 +631,11 @@ class _Reading:
             raise InvalidProblemError(f"{self.name} has different {table} that are written alike: give them as text")
         return tuple(labels)
 
-    def _refuse_rounding(self, role: str, labels: str, own: str, kind: str) -> None:
-        """Refuse a column whose labels, of their own type, change in the type in which they are compared."""
+    def _refuse_rounding(self, role: str, labels: str, kind: str) -> None:
+        """Refuse labels that change in the type in which they are compared."""
+        own = self.table.columns(f"({labels})")["label"]
+        if own == kind:
+            return
         changed = f"SELECT label FROM ({labels}) WHERE TRY_CAST(CAST(label AS {kind}) AS {own}) IS DISTINCT FROM label"
         for (label,) in self._fetch(f"{changed} LIMIT 1"):
             raise InvalidProblemError(
