@@ -132,7 +132,7 @@ class Evidence(NamedTuple):
         Logarithm of the e-value against one law at every step; None where that is not assumed.
     memoryless : float
         The same against a law that does not depend on the previous state.
-    unchanging : float
+    unchanging : float or None
         The same against a law that does not change over the episodes.
     returns : float or None
         The returns of the episodes alone show that V* is at least this; None where that was found for another β.
@@ -140,7 +140,7 @@ class Evidence(NamedTuple):
 
     stationary: float | None
     memoryless: float
-    unchanging: float
+    unchanging: float | None
     returns: float | None
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Certificate", "LogSummary", "Provenance"]
 
 _FORMAT = "entropic-bpi certificate"
-_VERSION = 3
+_VERSION = 4
 _PRINTED = (
     "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests on the "
     "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
@@ -407,14 +407,36 @@ def _read(path: Path) -> tuple[dict[str, Any], int]:
     content, size = _schema.parse(path)
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CertificateError(f"{path} is not a certificate of entropic-bpi")
-    if content.get("version") != _VERSION:
+    if content.get("version") not in (3, _VERSION):
         raise CertificateError(
-            f"{path} has certificate version {content.get('version')!r:.80}, this library reads {_VERSION}"
+            f"{path} has certificate version {content.get('version')!r:.80}, this library reads 3 and {_VERSION}"
         )
     digest = content.pop("digest", None)
     if _digest(content) != digest:
         raise CertificateError(f"{path} was changed after it was written: its digest does not match")
+    if content["version"] == 3:
+        try:
+            content = _from_version_3(content)
+        except (KeyError, TypeError, AttributeError):
+            raise CertificateError(f"{path} is not a certificate of version 3") from None
     return content, size
+
+
+def _from_version_3(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a certificate of version 3 in the terms of version 4, which tests one more assumption."""
+    provenance = dict(content["circumstances"])
+    provenance["preregistration"] = provenance.pop("announcement")
+    if provenance["tests"] is not None:
+        provenance["tests"] = {**provenance["tests"], "unchanging": None}
+    if provenance["log"] is not None:
+        provenance["log"] = {**provenance["log"], "seen": False}
+    joined, listed = " and that transitions do not depend", ", that transitions do not depend"
+    return {
+        **{name: value for name, value in content.items() if name != "circumstances"},
+        "version": _VERSION,
+        "provenance": provenance,
+        "assumptions": [sentence.replace(joined, listed) for sentence in content["assumptions"]],
+    }
 
 
 def _from_content(content: dict[str, Any]) -> Certificate:
@@ -591,14 +613,12 @@ def _read_logged(content: Any) -> LogSummary:
 
 def _read_tests(content: Any) -> Evidence:
     given = _schema.object_with("tests", content, *Evidence._fields)
-    stationary = given["stationary"]
-    evidence = Evidence(
-        stationary=None if stationary is None else _schema.real("tests.stationary", stationary),
-        memoryless=_schema.real("tests.memoryless", given["memoryless"]),
-        unchanging=_schema.real("tests.unchanging", given["unchanging"]),
-        returns=None if given["returns"] is None else _schema.real("tests.returns", given["returns"]),
-    )
-    if not max(evidence.stationary or 0.0, evidence.memoryless, evidence.unchanging) < REJECTED_FROM:
+    numbers: dict[str, Any] = {
+        name: None if value is None and name != "memoryless" else _schema.real(f"tests.{name}", value)
+        for name, value in given.items()
+    }
+    evidence = Evidence(**numbers)
+    if not max(evidence.stationary or 0.0, evidence.memoryless, evidence.unchanging or 0.0) < REJECTED_FROM:
         raise CertificateError(f"tests must not have rejected what is assumed, got {content!r:.80}")
     return evidence
 

@@ -44,7 +44,7 @@ def check_assumptions(witness: AssumptionTests, upper: float) -> Evidence:
     of_steps = by_step is not None and not by_step.log_e() < REJECTED_FROM
     if not evidence.memoryless < REJECTED_FROM:
         raise InvalidProblemError(_not_memoryless(witness.problem, by_previous, of_steps))
-    if not evidence.unchanging < REJECTED_FROM:
+    if not (evidence.unchanging or 0.0) < REJECTED_FROM:
         raise InvalidProblemError(_not_unchanging(witness.problem, over_time))
     if by_step is not None and of_steps:
         raise InvalidProblemError(_not_stationary(witness.problem, by_step))

@@ -218,8 +218,8 @@ class Claim(Problem):
         if not self.black_box or (given["stationary"] is None) == self.stationary:
             raise Rejected("provenance.tests must be those of an environment, of what is assumed of it and no more")
         tests = {name: a_number(f"tests.{name}", value) for name, value in given.items() if value is not None}
-        needed = [a_number(f"tests.{name}", given[name]) for name in ("memoryless", "unchanging")]
-        if not max(tests.get("stationary", 0.0), *needed) < REJECTED_FROM:
+        a_number("tests.memoryless", given["memoryless"])
+        if not max(tests.get(name, 0.0) for name in ("stationary", "memoryless", "unchanging")) < REJECTED_FROM:
             raise Rejected(f"the tests have rejected what is assumed: {given!r:.80}")
         return tests
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
-_FORMAT, _VERSION = "entropic-bpi certificate", 3
+_FORMAT, _VERSION = "entropic-bpi certificate", 4
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
 _LARGEST_NUMBER = 1e300
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
@@ -64,12 +64,29 @@ def content_of(source: Any) -> dict[str, Any]:
         raise Rejected(f"{path} is not a whole JSON file: {error}") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise Rejected(f"{path} is not a certificate of entropic-bpi")
-    if content.get("version") != _VERSION:
-        raise Rejected(f"unknown version {content.get('version')!r:.80}: this library checks version {_VERSION}")
+    if content.get("version") not in (3, _VERSION):
+        raise Rejected(f"unknown version {content.get('version')!r:.80}: this library checks versions 3 and {_VERSION}")
     digest = content.pop("digest", None)
     if digest != hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest():
         raise Rejected("the digest does not match: the file was changed after it was written")
-    return content
+    return _renamed(content) if content["version"] == 3 else content
+
+
+def _renamed(content: dict[str, Any]) -> dict[str, Any]:
+    """A certificate of version 3 with the keys of version 4; nothing tested then whether anything changes over time."""
+    try:
+        origin = content.pop("circumstances")
+        origin["preregistration"] = origin.pop("announcement")
+        if origin["tests"] is not None:
+            origin["tests"]["unchanging"] = None
+        if origin["log"] is not None:
+            origin["log"]["seen"] = False
+        words = [
+            text.replace(" and that transitions do not", ", that transitions do not") for text in content["assumptions"]
+        ]
+    except (KeyError, TypeError, AttributeError):
+        raise Rejected("this is not a certificate of version 3") from None
+    return {**content, "version": _VERSION, "provenance": origin, "assumptions": words}
 
 
 def _parse(data: bytes) -> Any:

@@ -1,0 +1,36 @@
+"""Certificates that the last release wrote, version 3, are still read and verified."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import entropic_bpi as eb
+
+FOLDER = Path(__file__).with_name("version3")
+KINDS = ["model", "evar", "bernstein", "environment", "log"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_certificate_of_version_3_is_read_verified_and_saved_as_version_4(kind, tmp_path):
+    path = FOLDER / f"{kind}.json"
+    written = json.loads(path.read_text(encoding="utf-8"))
+    certificate = eb.Certificate.load(path)
+    assert [certificate.lower, certificate.upper, certificate.gap] == [
+        written["claim"][name] for name in ("lower", "upper", "gap")
+    ]
+    assert certificate.provenance.preregistration == written["circumstances"]["announcement"]
+    assert eb.verify(path).ok
+    certificate.save(tmp_path / "certificate.json")
+    assert json.loads((tmp_path / "certificate.json").read_text(encoding="utf-8"))["version"] == 4
+    assert eb.verify(tmp_path / "certificate.json").ok
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_changed_certificate_of_version_3_is_refused(kind, tmp_path):
+    content = json.loads((FOLDER / f"{kind}.json").read_text(encoding="utf-8"))
+    content["circumstances"]["errors"] += 1
+    (tmp_path / "changed.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(eb.CertificateError, match="digest"):
+        eb.Certificate.load(tmp_path / "changed.json")
+    assert not eb.verify(tmp_path / "changed.json").ok
