@@ -106,8 +106,9 @@ def identify(
         Number of steps, required for an environment. For a FiniteMDP, only a check: it must equal the model's.
     stationary : bool, optional
         Declare that transitions are the same at every step, so that counts are pooled. Default: False for a FiniteMDP,
-        True for an environment. There it is tested while playing, as is that transitions do not depend on the previous
-        state (:mod:`entropic_bpi.runs.verdicts`); an error ends the run if what is seen speaks against it.
+        True for an environment. There it is tested while playing, and so is that transitions do not depend on the
+        previous state and that nothing changes over the episodes (:mod:`entropic_bpi.runs.verdicts`); an error ends
+        the run if what is seen speaks against it.
     successors : None, "model", boolean mask, dict or function
         Which next states are possible: unknown, read from the model's support, or declared. For a model a mask
         ``(S, A, S)``. For an environment a mask ``(S, A, S + 1)`` whose last column is the end of the episode, a dict
