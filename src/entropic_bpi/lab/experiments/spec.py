@@ -121,11 +121,6 @@ class RunSpec:
     def hash(self) -> str:
         return hashlib.sha256(self.as_json.encode()).hexdigest()[:32]
 
-    @property
-    def cost(self) -> float:
-        """Rough share of the work, in units of a million episodes of a learner; only the progress bar uses it."""
-        return self.options["episodes"] / 1e6 + 0.01 if self.kind == "learner" else 0.3
-
 
 def grid(
     *,
