@@ -48,14 +48,14 @@ def _learn(spec: RunSpec) -> tuple[Columns, Curve]:
 
 
 def _validate(spec: RunSpec) -> tuple[Columns, Curve]:
-    from entropic_bpi.lab.experiments.referee import Referee
+    from entropic_bpi.lab.experiments.oracle import Oracle
 
     loop = _loop(spec, spec.options)
-    referee = Referee(spec.mdp, loop)
-    loop.go(referee.watch)
+    oracle = Oracle(spec.mdp, loop)
+    loop.go(oracle.watch)
     result = loop.result()
-    judged = {"claim_holds": referee.confirms(result.certificate), "failed_events": " ".join(sorted(referee.failed))}
-    return {**_claimed(spec, result), **judged}, {}
+    checked = {"claim_holds": oracle.confirms(result.certificate), "failed_events": " ".join(sorted(oracle.failed))}
+    return {**_claimed(spec, result), **checked}, {}
 
 
 def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
@@ -110,7 +110,7 @@ def _true_gap(spec: RunSpec, policy: Any) -> float:
     from entropic_bpi.model.planning import evaluate, solve
 
     if "evar" in spec.options:
-        from entropic_bpi.lab.experiments.referee import true_evars
+        from entropic_bpi.lab.experiments.oracle import true_evars
 
         best, mine = true_evars(spec.mdp, policy, spec.options["evar"])
         return max(0.0, best - mine)

@@ -22,33 +22,20 @@ __all__ = ["Run", "names", "register", "run", "title"]
 
 Learner = Callable[..., Play]
 
-_FAMILY = {
-    "entropic_bpi": "entropic_bpi",
-    "rsvi": "rsvi",
-    "rsq": "rsq",
-    "rsvi2": "rsvi",
-    "rsq2": "rsq",
-    "ucb_advantage": "ucb_advantage",
-    "rodi_otp": "rodi",
-    "rodi_pto": "rodi",
-    "rovi": "rovi",
-    "bpi_ucbvi": "bpi_ucbvi",
-    "kl_bpi": "kl_bpi",
-    "generative": "generative",
-}
-_TITLE = {
-    "entropic_bpi": "Entropic-BPI",
-    "rsvi": "RSVI",
-    "rsq": "RSQ",
-    "rsvi2": "RSVI2",
-    "rsq2": "RSQ2",
-    "ucb_advantage": "UCB-Advantage",
-    "rodi_otp": "RODI-OTP",
-    "rodi_pto": "RODI-PTO",
-    "rovi": "ROVI",
-    "bpi_ucbvi": "BPI-UCBVI",
-    "kl_bpi": "KL-BPI",
-    "generative": "generative model",
+# By name: how papers write it, and the module that has it.
+_BUILT_IN = {
+    "entropic_bpi": ("Entropic-BPI", "bernstein"),
+    "rsvi": ("RSVI", "value_iteration"),
+    "rsq": ("RSQ", "rsq"),
+    "rsvi2": ("RSVI2", "value_iteration"),
+    "rsq2": ("RSQ2", "rsq"),
+    "ucb_advantage": ("UCB-Advantage", "ucb_advantage"),
+    "rodi_otp": ("RODI-OTP", "value_iteration"),
+    "rodi_pto": ("RODI-PTO", "value_iteration"),
+    "rovi": ("ROVI", "value_iteration"),
+    "bpi_ucbvi": ("BPI-UCBVI", "bernstein"),
+    "kl_bpi": ("KL-BPI", "value_iteration"),
+    "generative": ("generative model", "generative"),
 }
 _REGISTERED: dict[str, Learner] = {}
 
@@ -98,7 +85,7 @@ def names() -> list[str]:
     >>> "rsvi2" in eb.learners.names()
     True
     """
-    return [*_FAMILY, *_REGISTERED]
+    return [*_BUILT_IN, *_REGISTERED]
 
 
 def title(name: str) -> str:
@@ -110,14 +97,14 @@ def title(name: str) -> str:
     >>> eb.learners.title("ucb_advantage"), eb.learners.title("mine")
     ('UCB-Advantage', 'mine')
     """
-    return _TITLE.get(name, name)
+    return _BUILT_IN[name][0] if name in _BUILT_IN else name
 
 
 def register(name: str, learner: Learner) -> None:
     """Make ``learner`` available to :func:`entropic_bpi.run` as ``name``; see the page "Write your own learner"."""
     if not isinstance(name, str) or not callable(learner):
         raise InvalidProblemError(f"register takes a name and a function, got {shown(name)} and {shown(learner)}")
-    if name in _FAMILY:
+    if name in _BUILT_IN:
         raise InvalidProblemError(f"{name!r} is the name of a built-in learner")
     _REGISTERED[name] = learner
 
@@ -126,7 +113,7 @@ def find(name: str) -> Learner:
     check_choice("learner", name, names())
     if name in _REGISTERED:
         return _REGISTERED[name]
-    found: Learner = getattr(import_module(f"entropic_bpi.lab.learners.{_FAMILY[name]}"), name)
+    found: Learner = getattr(import_module(f"entropic_bpi.lab.learners.{_BUILT_IN[name][1]}"), name)
     return found
 
 
@@ -195,9 +182,9 @@ def run(
         play(first, min(first + EPISODES_PER_CALL, episodes))
     return Run(
         learner=learner,
-        grid=game.judge.grid,
-        regret=game.judge.regret * game.reward_span,
-        policy_changes=int(game.judge.changes[0]) - 1,
+        grid=game.oracle.grid,
+        regret=game.oracle.regret * game.reward_span,
+        policy_changes=int(game.oracle.changes[0]) - 1,
         policy=_policy(game),
         seconds=time.perf_counter() - began,
         settings=settings,

@@ -1,4 +1,4 @@
-"""What a learner is given: the sizes, the known rewards, a model it may only sample, and a judge."""
+"""What a learner is given: the sizes, the known rewards, a model it may only sample, and an oracle."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.learners import kernels
-from entropic_bpi.lab.learners._judge import new_judge
+from entropic_bpi.model import planning
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.tools.checks import check_exponent, check_memory
 from entropic_bpi.tools.text import shown
 
-__all__ = ["Game", "Play", "log_term", "new_game", "new_scratch", "range_ratio", "score_coefficients"]
+__all__ = ["Game", "Play", "log_grid", "log_term", "new_game", "new_scratch", "range_ratio", "score_coefficients"]
 
 # Below this the exponents are denormal and their ratios lose digits; the limit is exact.
 NEGLIGIBLE = 1e-300
 _LARGEST_SCALE = 1e100
+GRID_POINTS = 2000
 
 Play = Callable[[int, int], None]
 """Plays the episodes ``first`` to ``last - 1``; what a learner returns."""
@@ -31,7 +32,7 @@ class Game:
     """One run as a learner sees it, in rescaled units: rewards in [0, 1] and β multiplied by the reward span.
 
     A learner reads the sizes, ``rewards``, ``base``, ``slope``, ``beta``, ``episodes``, ``delta`` and ``scale``. It
-    passes ``model``, ``greedy``, ``judge`` and ``rng`` on to its compiled loop, which samples the model with
+    passes ``model``, ``greedy``, ``oracle`` and ``rng`` on to its compiled loop, which samples the model with
     :func:`~entropic_bpi.lab.learners.kernels.draw` and reads it in no other way.
     """
 
@@ -48,7 +49,7 @@ class Game:
     slope: np.ndarray  # (H, S, A)
     model: kernels.Model
     greedy: kernels.Greedy
-    judge: kernels.Judge
+    oracle: kernels.RegretOracle
     rng: np.random.Generator
     lowest_reward: float
     reward_span: float
@@ -121,7 +122,7 @@ def new_game(
         slope=slope,
         model=model,
         greedy=greedy,
-        judge=new_judge(mdp, model, episodes),
+        oracle=new_oracle(mdp, model, episodes),
         rng=rng,
         lowest_reward=low,
         reward_span=span,
@@ -219,3 +220,50 @@ def log_term(game: Game, factor: float = 1.0) -> float:
     """
     episodes = 1 if game.anytime else game.episodes
     return math.log(factor * game.n_pairs * episodes / game.delta)
+
+
+# -- the oracle: the only part of the learners that solves the true model, and nothing of it is shown to a learner ------
+
+
+def log_grid(episodes: int) -> np.ndarray:
+    """At most 2000 episode numbers, evenly spaced in logarithm, the first and the last included."""
+    points = np.geomspace(1, episodes, min(GRID_POINTS, episodes))
+    return np.unique(np.minimum(np.rint(points).astype(np.int64), episodes))
+
+
+def new_oracle(mdp: FiniteMDP, model: kernels.Model, episodes: int) -> kernels.RegretOracle:
+    horizon, n_states, _ = model.reward.shape
+    grid = log_grid(episodes)
+
+    def oracle(optimum: float) -> kernels.RegretOracle:
+        return kernels.RegretOracle(
+            policy=np.zeros((horizon, n_states), dtype=np.int64),
+            mark=np.zeros((horizon + 1, n_states), dtype=np.int64),
+            reached=np.zeros((horizon + 1, n_states), dtype=np.int64),
+            n_reached=np.zeros(horizon + 1, dtype=np.int64),
+            z=np.ones((horizon + 1, n_states)),
+            v=np.zeros((horizon + 1, n_states)),
+            successors=np.zeros(n_states),
+            optimum=optimum,
+            value=np.zeros(1),
+            tied=np.array([False]),
+            changes=np.zeros(1, dtype=np.int64),
+            grid=grid,
+            regret=np.zeros(len(grid)),
+            cursor=np.zeros(1, dtype=np.int64),
+            total=np.zeros(1),
+        )
+
+    return oracle(_optimum(mdp, model, oracle(0.0)))
+
+
+def _optimum(mdp: FiniteMDP, model: kernels.Model, oracle: kernels.RegretOracle) -> float:
+    """V*, by the oracle's own arithmetic, so that an optimal policy has regret exactly 0."""
+    first = len(model.reward) - mdp.horizon  # 1 after an artificial first step
+    rescaled = FiniteMDP(mdp.rows, model.reward[first:], horizon=mdp.horizon, start=mdp.start)
+    best = planning.solve(rescaled, model.beta).policy
+    greedy = kernels.new_greedy(model.reward.shape, np.uint64(0))
+    greedy.size[:] = 1
+    greedy.members[first:, :, 0] = best
+    kernels.walk(model, greedy, oracle, 0)
+    return float(kernels.evaluate(model, oracle))

@@ -31,12 +31,11 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.lab.learners._bernstein import Bernstein
-from entropic_bpi.lab.learners._bernstein import Knowledge as BernsteinKnowledge
 from entropic_bpi.lab.learners._run import check_params, find
-from entropic_bpi.lab.learners._value_iteration import BALL, TIGHT, Knowledge, ValueIteration, ball_mean
+from entropic_bpi.lab.learners.bernstein import Bernstein, BernsteinMemory
 from entropic_bpi.lab.learners.game import new_game
-from entropic_bpi.lab.learners.kernels import Greedy, Model, Scratch, compiled, row_of
+from entropic_bpi.lab.learners.kernels import Greedy, Model, compiled, row_of
+from entropic_bpi.lab.learners.value_iteration import BALL, TIGHT, SweepMemory, ValueIteration, ball_mean
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.tools.checks import check_choice, check_finite, check_integer, check_positive, check_probability
 from entropic_bpi.types import Bounds, Goal
@@ -167,7 +166,7 @@ def _pessimistic_twin(play: ValueIteration) -> tuple[np.ndarray, float, float]:
     game = play.game
     low = np.zeros(game.rewards.shape)
     best = np.zeros((game.horizon + 1, game.n_states))
-    _plan_low(game.model, play.known, play.scratch, low, best)
+    _plan_low(game.model, play.known, low, best)
     start = game.model.start
     lower = value_of_score(max(float(best[0, start]) - ROUNDING, 0.0), game.beta, game.horizon)
     upper = value_of_score(min(float(game.greedy.best[0, start]) + ROUNDING, 1.0), game.beta, game.horizon)
@@ -175,7 +174,7 @@ def _pessimistic_twin(play: ValueIteration) -> tuple[np.ndarray, float, float]:
 
 
 @compiled
-def _plan_low(model: Model, known: Knowledge, scratch: Scratch, low: np.ndarray, best: np.ndarray) -> None:
+def _plan_low(model: Model, known: SweepMemory, low: np.ndarray, best: np.ndarray) -> None:
     """A full sweep of the rule with the opposite sign; the least score is 0."""
     steps, states, actions = low.shape
     for h in range(steps - 1, -1, -1):
@@ -184,19 +183,17 @@ def _plan_low(model: Model, known: Knowledge, scratch: Scratch, low: np.ndarray,
             floor = min(floor, best[h + 1, s])
         for s in range(states):
             for a in range(actions):
-                low[h, s, a] = _pessimistic_score(model, known, scratch, row_of(model, h, s, a), best[h + 1], floor)
+                low[h, s, a] = _pessimistic_score(model, known, row_of(model, h, s, a), best[h + 1], floor)
                 best[h, s] = max(best[h, s], low[h, s, a])
 
 
 @compiled
-def _pessimistic_score(
-    model: Model, known: Knowledge, scratch: Scratch, row: int, best: np.ndarray, floor: float
-) -> float:
+def _pessimistic_score(model: Model, known: SweepMemory, row: int, best: np.ndarray, floor: float) -> float:
     base, slope, visits, width = known.base[row], known.slope[row], known.visits[row], known.width[row]
     if known.rule == BALL:
         if visits == 0 or width >= 1.0:
             return base + slope * floor
-        return base + slope * ball_mean(model, known, scratch, row, best, floor, -1.0)
+        return base + slope * ball_mean(model, known, row, best, floor, -1.0)
     if visits == 0:
         return base if known.rule == TIGHT else 0.0
     mean = 0.0
@@ -224,7 +221,7 @@ def _width_certificate(play: Bernstein) -> tuple[np.ndarray, float, float]:
 
 @compiled
 def _plan_width(
-    model: Model, greedy: Greedy, known: BernsteinKnowledge, policy: np.ndarray, width: np.ndarray, scale: float
+    model: Model, greedy: Greedy, known: BernsteinMemory, policy: np.ndarray, width: np.ndarray, scale: float
 ) -> None:
     """``G = min{H, 6 sqrt(Var β*(n)/n) + 36 H² β(n)/n + (1 + 3/H) p̂ G}`` along the policy, in units of value."""
     steps, states = policy.shape

@@ -35,9 +35,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from entropic_bpi.lab.learners.game import Game, Play
-from entropic_bpi.lab.learners.kernels import Greedy, Judge, Model, Path, compiled, new_path, play, refresh
+from entropic_bpi.lab.learners.kernels import Greedy, Model, Path, RegretOracle, compiled, new_path, play, refresh
 from entropic_bpi.tools.checks import check_choice, check_positive, check_probability
 
 __all__ = ["ucb_advantage"]
@@ -93,7 +94,7 @@ def ucb_advantage(
         ranges = np.exp(max(game.beta, 0.0) * (k - 1) - largest) * -np.expm1(-abs(game.beta) * (k - 1))
     ceiling = np.full(game.horizon, np.inf) if sign > 0 else sign * np.exp(game.beta * k)
     updates = np.array(reference, dtype=np.float64) if not literal else _reference_times(game, c4, iota)
-    known = Knowledge(
+    known = StageMemory(
         iota=iota,
         scale=game.scale,
         ranges=ranges,
@@ -109,12 +110,12 @@ def ucb_advantage(
     path = new_path(game.horizon)
 
     def play_some(first: int, last: int) -> None:
-        _play(game.model, game.greedy, game.judge, game.rng, first, last, known, path)
+        _play(game.model, game.greedy, game.oracle, game.rng, first, last, known, path)
 
     return play_some
 
 
-class Knowledge(NamedTuple):
+class StageMemory(NamedTuple):
     """The constants of the learner and what it has seen."""
 
     iota: float
@@ -153,16 +154,16 @@ def _reference_times(game: Game, c4: float, iota: float) -> np.ndarray:
 def _play(
     model: Model,
     greedy: Greedy,
-    judge: Judge,
-    rng: np.random.Generator,
+    oracle: RegretOracle,
+    rng: Generator,
     first: int,
     last: int,
-    known: Knowledge,
+    known: StageMemory,
     path: Path,
 ) -> None:
     steps, score, state_visits = len(greedy.score), greedy.score.reshape(-1), known.state_visits
     for episode in range(first, last):
-        play(model, greedy, judge, rng, episode, path)
+        play(model, greedy, oracle, rng, episode, path)
         for h in range(steps):
             row, following = path.row[h], model.next_state[path.entry[h]]
             s, sums, visits, stage = model.state_of_row[row], known.sums[row], known.visits[row], known.stage[row]
@@ -195,7 +196,7 @@ def _accumulate(sums: np.ndarray, visits: np.ndarray, seen: float, expected: flo
 
 
 @compiled
-def _stage_bound(known: Knowledge, h: int, sums: np.ndarray, visits: np.ndarray) -> float:
+def _stage_bound(known: StageMemory, h: int, sums: np.ndarray, visits: np.ndarray) -> float:
     """The least of the upper bounds on the mean of the next table entries."""
     scale, reach, ceiling = known.scale, known.ranges[h], known.ceiling[h]
     n, m = known.iota / visits[0], known.iota / visits[1]
