@@ -115,8 +115,6 @@ def compare(
     new_folder(out, files)
     options: dict[str, Any] = {"beta": beta, "seeds": seeds, "delta": delta, "scale": scale, "workers": workers}
     options["imports"] = imports or ()
-    setting = f"{source}, β = {beta:g}, scale {scale:g}"
-    question = f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}"
     over = "1 seed" if seeds == 1 else f"{seeds} seeds"
     if stop is not None:
         stops = lab.compare_stopping(mdp, chosen, eps=stop, max_episodes=episodes, **options)
@@ -124,17 +122,18 @@ def compare(
         if scale < 1:
             question += "\nwith --scale below 1 the learners' certificates are void; those of identify are not affected"
         found = _stopping(stops, left_out, out)
-        content: dict[str, Any] = {"eps": stop, "max_episodes": episodes}
-    elif sequential:
-        runs, verdicts = lab.compare_sequentially(mdp, chosen, episodes=episodes, batch=batch, level=level, **options)
-        _write_regret(runs, f"{setting}: mean and range of the runs", out)
-        question, found = f"{question}, differences at level {level:g}", _sequential(runs, verdicts, out)
-        content = {"episodes": episodes}
     else:
-        runs = lab.compare_regret(mdp, chosen, episodes=episodes, **options)
-        _write_regret(runs, f"{setting}: mean and range of {over}", out)
-        question, found = f"{question}, {over}", _regret(runs)
-        content = {"episodes": episodes}
+        verdicts: list[Verdict] | None = None
+        if sequential:
+            runs, verdicts = lab.compare_sequentially(
+                mdp, chosen, episodes=episodes, batch=batch, level=level, **options
+            )
+            over = f"differences at level {level:g}"
+        else:
+            runs = lab.compare_regret(mdp, chosen, episodes=episodes, **options)
+        question = f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"
+        found = _regret(runs, verdicts, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
+    content: dict[str, Any] = {"episodes": episodes} if stop is None else {"eps": stop, "max_episodes": episodes}
 
     def show() -> None:
         console = terminal()
@@ -148,8 +147,9 @@ def compare(
     low, high = mdp.reward_range
     eps = f"{(high - low) * mdp.horizon / 20:.1g}" if stop is None else f"{stop:g}"
     then = [*again(context, "plan", only=("source", "horizon", "param", "beta")), "--eps", eps, "--delta", f"{delta:g}"]
-    content |= {**found.content, "written": [str(out / name) for name in files]}
-    answer({"source": source, "beta": beta, "seeds": seeds, **content}, as_json, show, then)
+    written = [str(out / name) for name in files]
+    content = {"source": source, "beta": beta, "seeds": seeds, **content, **found.content, "written": written}
+    answer(content, as_json, show, then)
 
 
 class _Found(NamedTuple):
@@ -178,44 +178,44 @@ def _chosen(given: str | None, beta: float, stopping: bool) -> tuple[list[str], 
     return chosen, [name for name in wanted or () if name not in chosen]
 
 
-def _regret(runs: Mapping[str, Sequence[Run]]) -> _Found:
+def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | None, title: str, out: Path) -> _Found:
+    """Write the files of a comparison of regret, and return its tables; ``verdicts`` are those of a sequential one."""
     from entropic_bpi.lab.compare import confidence
+    from entropic_bpi.lab.plots import regret
+    from entropic_bpi.show import plots
 
-    final = {learner: confidence([run.regret[-1] for run in each]) for learner, each in runs.items()}
-    table = [
-        {
-            "learner": learner,
-            "regret": f"{mean:.6g}",
-            "95% interval": _interval(mean, half, ".6g"),
-            "seconds a run": _seconds(runs[learner]),
-        }
-        for learner, (mean, half) in sorted(final.items(), key=lambda item: float(item[1][0]))
+    curves = [
+        (learner, run.settings["seed"], int(episodes), float(value))
+        for learner, each in runs.items()
+        for run in each
+        for episodes, value in zip(run.grid, run.regret, strict=True)
     ]
-    learners = [{"learner": name, "regret": mean, "half_width": half} for name, (mean, half) in final.items()]
-    return _Found({"learners": learners}, [table])
+    write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), curves)
+    plots.save(regret(runs, title=title), out / PLOT)
+    learners: list[dict[str, Any]] = []
+    table = []
+    for name, each in runs.items():
+        mean, half = confidence([run.regret[-1] for run in each])
+        # After a sequential test the mean is biased, so there is no interval.
+        spread = {"half_width": half} if verdicts is None else {"runs": len(each)}
+        words = {"95% interval": _interval(mean, half, ".6g")} if verdicts is None else {"runs": str(len(each))}
+        learners.append({"learner": name, "regret": mean, **spread})
+        table.append({"learner": name, "regret": f"{mean:.6g}", **words, "seconds a run": _seconds(each)})
+    order = sorted(range(len(table)), key=lambda i: float(learners[i]["regret"]))
+    found = _Found({"learners": learners}, [[table[i] for i in order]])
+    return found if verdicts is None else _with_verdicts(found, verdicts, out)
 
 
-def _sequential(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict], out: Path) -> _Found:
+def _with_verdicts(found: _Found, verdicts: Sequence[Verdict], out: Path) -> _Found:
     columns = ("first", "second", "runs", "p_value", "lower")
     pairs = [(*verdict.pair, verdict.runs, verdict.p_value, verdict.lower) for verdict in verdicts]
     write_csv(out / VERDICTS, columns, [(*pair[:-1], pair[-1] or "") for pair in pairs])
-    final = {learner: _mean([run.regret[-1] for run in each]) for learner, each in runs.items()}
-    table = [
-        {
-            "learner": learner,
-            "runs": str(len(runs[learner])),
-            "mean regret": f"{final[learner]:.6g}",
-            "seconds a run": _seconds(runs[learner]),
-        }
-        for learner in sorted(final, key=lambda name: final[name])
-    ]
     tests = [
         {"pair": _relation(verdict), "runs of each": str(verdict.runs), "p-value": f"{verdict.p_value:.2g}"}
         for verdict in sorted(verdicts, key=lambda verdict: (verdict.lower is None, verdict.runs, verdict.p_value))
     ]
-    learners = [{"learner": name, "regret": mean, "runs": len(runs[name])} for name, mean in final.items()]
-    content = {"learners": learners, "verdicts": [dict(zip(columns, pair, strict=True)) for pair in pairs]}
-    return _Found(content, [table, tests])
+    content = {**found.content, "verdicts": [dict(zip(columns, pair, strict=True)) for pair in pairs]}
+    return _Found(content, [*found.tables, tests])
 
 
 def _relation(verdict: Verdict) -> str:
@@ -251,20 +251,6 @@ def _stopping_row(each: Sequence[Stop]) -> dict[str, str]:
         "certified gap": f"{max(one.gap for one in each):.4g}",
         "seconds a run": _seconds(each),
     }
-
-
-def _write_regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> None:
-    from entropic_bpi.lab.plots import regret
-    from entropic_bpi.show import plots
-
-    curves = [
-        (learner, run.settings["seed"], int(episodes), float(value))
-        for learner, each in runs.items()
-        for run in each
-        for episodes, value in zip(run.grid, run.regret, strict=True)
-    ]
-    write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), curves)
-    plots.save(regret(runs, title=title), out / PLOT)
 
 
 def _print(rows: Sequence[dict[str, str]]) -> None:

@@ -1,9 +1,8 @@
-r"""The concentration events that the guarantees rest on, as objects: given the true model and counts, did it hold?
+r"""The concentration events of the theorems, as objects that check whether they hold for a true model and counts.
 
-Every theorem of the library reads "on the event E, ... and E has probability at least :math:`1-c\,\delta`". An event here
-has two questions, :meth:`Event.holds` and :meth:`Event.violations`, and ``share``, the :math:`c` of its proof. It speaks of
-the counts at one moment; the theorem speaks of all moments, so checking after every plan can only find more failures,
-and the bound covers them all together.
+Every theorem of the library reads "on the event E, ... and E has probability at least :math:`1-c\,\delta`". An event has
+two methods, :meth:`Event.holds` and :meth:`Event.violations`, and ``share``, the :math:`c` of its proof. The methods check
+the counts at one moment. The theorem is about all moments together, so its bound also covers checks after every plan.
 
 With 1-based steps, :math:`n` visits of a row with empirical successors :math:`\hat p` and true ones :math:`p`,
 the events, their shares and what they claim of every row are, with :math:`L=\log(3SAH/\delta)`,
@@ -58,16 +57,16 @@ class Event(ABC):
     share: ClassVar[float] = 1.0
 
     def holds(self, mdp: FiniteMDP, counts: Counts) -> bool:
-        """Whether the event holds for these counts of episodes of ``mdp``."""
+        """Return whether the event holds for these counts of episodes of ``mdp``."""
         return self.violations(mdp, counts).size == 0
 
     def violations(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
-        """The rows of ``counts`` where it fails; ``counts.problem.place(row)`` says where that is."""
+        """Return the rows of ``counts`` where the event fails; ``counts.problem.place(row)`` says where that is."""
         return np.flatnonzero(~(self.excess(mdp, counts) <= 0))  # what cannot be computed has not been shown to hold
 
     @abstractmethod
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
-        """For each row, by how much the bounded quantity exceeds its bound; -inf where nothing is claimed."""
+        """Compute for each row by how much the bounded quantity exceeds its bound; -inf where nothing is claimed."""
 
 
 class KLEvent(Event):
@@ -187,7 +186,7 @@ class MixtureEvent(Event):
 
 
 class BettingEvent(Event):
-    r"""S-free optimism: no bet against :math:`Z^\star` has won much.
+    r"""E_bet, optimism whose radius does not depend on S: no bet against :math:`Z^\star` has won much.
 
     With :math:`d=|e^{\beta v^\ast}-e^{\beta v}|` the distance of an outcome :math:`v` (reward and optimal value of the next
     state) to the best possible one :math:`v^\ast`, :math:`W_n(\theta)=\prod_i(1-\theta+\theta\,d(X_i)/pd)` is a martingale
@@ -206,9 +205,9 @@ class BettingEvent(Event):
         union = math.log(max(sum(int(places.sum()) for _, places in evidence.claimed_rows(problem)), 1) / problem.delta)
         limit = 0.5 * math.log(math.pi) + special.gammaln(n + 1) - special.gammaln(n + 0.5)
         seen, result = evidence.collect(mdp, counts), np.full(problem.n_rows, -np.inf)
-        for claimed, ratio, told in evidence.bets(mdp, problem, seen):
+        for claimed, ratio, differs in evidence.bets(mdp, problem, seen):
             wealth = evidence.largest_wealth(seen.first, seen.times, ratio)
-            excess = np.where(claimed[seen.rows] & told, wealth - union - limit[seen.rows], -np.inf)
+            excess = np.where(claimed[seen.rows] & differs, wealth - union - limit[seen.rows], -np.inf)
             result[seen.rows] = np.maximum(result[seen.rows], excess)
         return result
 
@@ -249,7 +248,18 @@ EVENTS: dict[str, type[Event]] = {
 
 
 def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
-    """The chance ``(H, S, A)`` that an episode under ``policy`` ``(H, S)`` visits each step, state and action.
+    """Compute the probability that an episode visits each step, state and action.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The true model.
+    policy : int array ``(H, S)``
+        The policy that is played.
+
+    Returns
+    -------
+    float array ``(H, S, A)``
 
     Examples
     --------

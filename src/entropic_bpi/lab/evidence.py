@@ -20,7 +20,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 
 __all__ = [
-    "Evidence",
+    "RowData",
     "bets",
     "claimed_rows",
     "collect",
@@ -40,7 +40,7 @@ BISECTIONS = 60
 
 
 def log_union(problem: Problem, pooled: bool) -> float:
-    """log(3SAH/δ), or over (s, a) for pooled rows; a random start is one more step."""
+    """Compute log(3SAH/δ), or over (s, a) for pooled rows; a random start is one more step."""
     pairs = problem.n_states * problem.n_actions
     rows = pairs + problem.artificial if pooled else pairs * problem.steps
     return math.log(3 * rows / problem.delta)
@@ -52,7 +52,7 @@ def log_8e(n: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def optimal_values(mdp: FiniteMDP, beta: float) -> np.ndarray:
-    """V* ``(H + 1, S)``."""
+    """Return V* ``(H + 1, S)``."""
     return solve(mdp, beta).values
 
 
@@ -76,8 +76,8 @@ def claimed_rows(problem: Problem) -> list[tuple[np.ndarray, np.ndarray]]:
     return result
 
 
-class Evidence(NamedTuple):
-    """What was seen beside the truth, for the next states of visited rows that are possible or were seen.
+class RowData(NamedTuple):
+    """Counts and true probabilities of the next states of visited rows, if they are possible or were seen.
 
     ``row``, ``state``, ``p`` and ``times`` have one entry per (row, next state), sorted; ``first`` is where each of the
     ``rows`` begins, and ``group`` which of them an entry belongs to.
@@ -92,17 +92,17 @@ class Evidence(NamedTuple):
     group: np.ndarray
 
     @classmethod
-    def of(cls, row: np.ndarray, state: np.ndarray, p: np.ndarray, times: np.ndarray) -> Evidence:
+    def of(cls, row: np.ndarray, state: np.ndarray, p: np.ndarray, times: np.ndarray) -> RowData:
         begins = np.diff(row, prepend=-1) > 0
         first = np.flatnonzero(begins)
         return cls(row, state, p, times, first, row[first], np.cumsum(begins) - 1)
 
     def of_row(self, combine: np.ufunc, entries: np.ndarray) -> np.ndarray:
-        """The sum, or the maximum, of the entries of each row."""
+        """Return the sum, or the maximum, of the entries of each row."""
         return combine.reduceat(entries, self.first) if len(self.first) else np.empty(0)
 
 
-def collect(mdp: FiniteMDP, counts: Counts) -> Evidence:
+def collect(mdp: FiniteMDP, counts: Counts) -> RowData:
     n_states = counts.problem.n_states
     keys, p = _true_rows(mdp, counts.problem)
     row, slot = counts.occupied_slots()
@@ -117,12 +117,12 @@ def collect(mdp: FiniteMDP, counts: Counts) -> Evidence:
     total = np.bincount(position, times, len(keys))
     row, state = np.divmod(keys, n_states)
     visited = counts.ledger.visits[row] > 0
-    return Evidence.of(row[visited], state[visited], p[visited], total[visited])
+    return RowData.of(row[visited], state[visited], p[visited], total[visited])
 
 
 @lru_cache(maxsize=8)
 def _true_rows(mdp: FiniteMDP, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """The possible successors of every row of the counts, as sorted ``row * S + state``, and their probabilities."""
+    """Return the possible successors of every row of the counts, as sorted ``row * S + state``, and their probabilities."""
     rows, n_rows = mdp.rows, problem.n_rows - problem.artificial
     repeats = n_rows // (len(rows.indptr) - 1)  # the model may be stationary where the counts are not pooled
     keys = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * problem.n_states + rows.indices
@@ -137,7 +137,7 @@ def _true_rows(mdp: FiniteMDP, problem: Problem) -> tuple[np.ndarray, np.ndarray
 
 
 def true_rewards(mdp: FiniteMDP, rows: np.ndarray, successors: np.ndarray) -> np.ndarray:
-    """What the model pays for these transitions; NaN for those that are impossible in it."""
+    """Return the rewards of these transitions in the model; NaN for those that are impossible in it."""
     step, pair = np.divmod(rows, mdp.n_states * mdp.n_actions)
     paid = np.empty(len(rows))
     for h in np.unique(step):
@@ -153,7 +153,7 @@ def true_rewards(mdp: FiniteMDP, rows: np.ndarray, successors: np.ndarray) -> np
 
 
 def steps_of_rows(problem: Problem) -> list[np.ndarray]:
-    """The step of each row, -1 for the artificial one; pooled rows have every step in turn."""
+    """Return the step of each row, -1 for the artificial one; pooled rows have every step in turn."""
     if problem.stationary:
         steps = [np.full(problem.n_rows, step) for step in range(problem.horizon)]
     else:
@@ -164,8 +164,8 @@ def steps_of_rows(problem: Problem) -> list[np.ndarray]:
     return steps
 
 
-def divergences(seen: Evidence, visits: np.ndarray) -> np.ndarray:
-    """n KL(p̂, p) of each row; infinite when something impossible was seen."""
+def divergences(seen: RowData, visits: np.ndarray) -> np.ndarray:
+    """Compute n KL(p̂, p) of each row; infinite if something impossible was seen."""
     n = visits[seen.row]
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(seen.times > 0, seen.times * (np.log(seen.times / n) - np.log(seen.p)), 0.0)
@@ -180,19 +180,19 @@ class _Outcomes(NamedTuple):
     slot: np.ndarray
 
     def best(self, problem: Problem, values: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """For each row, the largest sum of reward and optimal value."""
+        """Return for each row the largest sum of reward and optimal value."""
         sums = values[step[self.row] + 1, self.state] + self._rewards(problem, self.slot, step[self.row])
         return np.maximum.reduceat(sums, np.flatnonzero(np.diff(self.row, prepend=-1)))
 
-    def rewards(self, problem: Problem, seen: Evidence, step: np.ndarray) -> np.ndarray:
-        """Rewards of what was seen."""
+    def rewards(self, problem: Problem, seen: RowData, step: np.ndarray) -> np.ndarray:
+        """Return the rewards of what was seen."""
         declared = self.row * problem.n_states + self.state
         position = np.searchsorted(declared, seen.row * problem.n_states + seen.state)
         return self._rewards(problem, self.slot[np.minimum(position, len(declared) - 1)], step[seen.row])
 
     @staticmethod
     def _rewards(problem: Problem, slot: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """0 where rewards do not depend on the next state, and at the artificial step."""
+        """Return 0 where rewards do not depend on the next state, and at the artificial step."""
         if not problem.next_state_rewards:
             return np.zeros(len(slot))
         table = problem.slots.low
@@ -219,28 +219,28 @@ class _Bet(NamedTuple):
 
     claimed: np.ndarray
     ratio: np.ndarray
-    told: np.ndarray
+    differs: np.ndarray
 
 
-def bets(mdp: FiniteMDP, problem: Problem, seen: Evidence) -> Iterator[_Bet]:
+def bets(mdp: FiniteMDP, problem: Problem, seen: RowData) -> Iterator[_Bet]:
     keys, known = seen.row * problem.n_states + seen.state, _true_rows(mdp, problem)[0]
     entry = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     if not np.array_equal(known[entry], keys):  # the impossible was seen
         yield from _computed_bets(mdp, problem, seen)
         return
-    for claimed, ratio, told in _true_bets(mdp, problem):
-        yield _Bet(claimed, ratio[entry], told[entry][seen.first])
+    for claimed, ratio, differs in _true_bets(mdp, problem):
+        yield _Bet(claimed, ratio[entry], differs[entry][seen.first])
 
 
 @lru_cache(maxsize=8)
 def _true_bets(mdp: FiniteMDP, problem: Problem) -> list[_Bet]:
-    """Those of all possible transitions; ``told`` has one entry for each of them."""
+    """Return the bets on all possible transitions; ``differs`` has one entry for each of them."""
     keys, p = _true_rows(mdp, problem)
-    possible = Evidence.of(*np.divmod(keys, problem.n_states), p, np.zeros(len(keys), dtype=np.int64))
-    return [bet._replace(told=bet.told[possible.group]) for bet in _computed_bets(mdp, problem, possible)]
+    possible = RowData.of(*np.divmod(keys, problem.n_states), p, np.zeros(len(keys), dtype=np.int64))
+    return [bet._replace(differs=bet.differs[possible.group]) for bet in _computed_bets(mdp, problem, possible)]
 
 
-def _computed_bets(mdp: FiniteMDP, problem: Problem, seen: Evidence) -> Iterator[_Bet]:
+def _computed_bets(mdp: FiniteMDP, problem: Problem, seen: RowData) -> Iterator[_Bet]:
     values, outcomes = optimal_values(mdp, problem.beta), _outcomes(problem)
     for step, claimed in claimed_rows(problem):
         outcome = values[step[seen.row] + 1, seen.state] + outcomes.rewards(problem, seen, step)
@@ -250,7 +250,7 @@ def _computed_bets(mdp: FiniteMDP, problem: Problem, seen: Evidence) -> Iterator
 
 
 def growth(beta: float, x: np.ndarray) -> np.ndarray:
-    """(e^{βx} - 1)/β; x at β = 0."""
+    """Compute (e^{βx} - 1)/β; x at β = 0."""
     return x if beta == 0 else np.expm1(beta * x) / beta
 
 
@@ -258,7 +258,7 @@ def growth(beta: float, x: np.ndarray) -> np.ndarray:
 def mixture_radii(
     begin: np.ndarray, used: np.ndarray, tally: np.ndarray, possible: np.ndarray, most: np.ndarray
 ) -> np.ndarray:
-    """R_mix of every row."""
+    """Compute R_mix of every row."""
     radii = np.empty(begin.size)
     for row in range(begin.size):
         radii[row] = mixture_radius(tally[begin[row] : begin[row] + used[row]], possible[row], most[row])
@@ -267,7 +267,7 @@ def mixture_radii(
 
 @allocating
 def largest_wealth(first: np.ndarray, times: np.ndarray, ratio: np.ndarray) -> np.ndarray:
-    """For each row, max over θ in [0, 1] of Σ N log(1 - θ + θ w): concave, so bisection on its slope."""
+    """Compute for each row the max over θ in [0, 1] of Σ N log(1 - θ + θ w): concave, so bisection on its slope."""
     largest = np.zeros(first.size)
     for i in range(first.size):
         end = first[i + 1] if i + 1 < first.size else times.size

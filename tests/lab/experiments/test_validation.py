@@ -236,7 +236,7 @@ def test_cells_have_seeds_of_their_own():
     specs = [
         spec
         for case in default_cases()
-        for cell in validation._cells_of([case], None)
+        for cell in validation.cells_of([case], None)
         for spec in validation._specs_of(cell, 3, 0.1)
     ]
     assert len({spec.seed for spec in specs}) == len(specs)

@@ -171,7 +171,7 @@ def test_plans_do_not_depend_on_the_true_probabilities(name):
     game.model.probability[:] = np.nan
     game.model.cumulative[:] = np.nan
     game.greedy.score[:] = 0
-    learner.replan()
+    vi.plan_everything(game.model, game.greedy, learner.known)
     np.testing.assert_array_equal(game.greedy.score, planned)
 
 

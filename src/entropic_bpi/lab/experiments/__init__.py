@@ -1,9 +1,9 @@
-"""Experiments that survive: sweeps as data, results in one file, and the figures of the paper.
+"""Experiments: sweeps, a file for their results, the figures of the paper, and the validation of the guarantee.
 
-``grid`` writes a sweep, ``run`` carries out what is missing of it on local processes or a Dask cluster, ``load`` reads the
-results, ``export`` writes them as Parquet and CSV, ``read_sweep`` reads a sweep from a TOML file, ``reproduce`` draws
-the figures and ``validate`` measures how often the guarantee fails. Modules load when a name is first used, so that the
-command line stays quick.
+``grid`` makes the runs of a sweep, ``run`` carries out those that are missing, in local processes or on a Dask cluster,
+``load`` reads the results, ``export`` writes them as Parquet and CSV, ``read_sweep`` reads a sweep from a TOML file,
+``reproduce`` draws the figures and ``validate`` measures how often the guarantee fails. Modules are imported when a name
+is first used, so that the command line starts quickly.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from entropic_bpi.runs.settings import Settings
 from entropic_bpi.tools.checks import check_finite, check_list, check_positive, check_probability
 from entropic_bpi.tools.text import shown
 
-__all__ = ["ALL", "DELTA", "Case", "Cell", "cells_of", "check_cases", "default_cases"]
+__all__ = ["ALL", "DELTA", "Case", "StudyCell", "cells_of", "check_cases", "default_cases"]
 
 # The name of the totals.
 ALL = "all"
@@ -43,15 +43,24 @@ class Case:
     Attributes
     ----------
     name : str
-        What the case is called in the tables.
+        Name of the case in the tables.
     mdp : FiniteMDP
+        The model.
     betas : tuple of float
         Risk parameters; positive is risk-seeking.
     eps : float, optional
         Accuracy, in the reward's own units; by default 0.1 of what the worst policy loses, to nine digits.
     alphas : tuple of float
-        Levels of the entropic value at risk, each under the rules ``EVAR_RULES``. What the worst policy loses is then what
-        the worst of those does that always choose the same action.
+        Levels of the entropic value at risk, each under the rules ``EVAR_RULES``. The default of ``eps`` is then computed
+        from the worst policy that always chooses the same action.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> from entropic_bpi.lab.experiments import Case
+    >>> case = Case("bridge", eb.instances.risky_bridge(horizon=4), betas=(-1.0,))
+    >>> 0 < case.accuracy(-1.0) < 0.1
+    True
     """
 
     name: str
@@ -62,12 +71,13 @@ class Case:
     alphas: tuple[float, ...] = ()
 
     def accuracy(self, beta: float) -> float:
+        """Return ε for a risk parameter."""
         from entropic_bpi.model.planning import solve, worst_value
 
         return self._accuracy(solve(self.mdp, beta).value - worst_value(self.mdp, beta), f"beta = {beta:g}")
 
     def evar_accuracy(self, alpha: float) -> float:
-        """The same for a level of the entropic value at risk."""
+        """Return ε for a level of the entropic value at risk."""
         shape = (self.mdp.horizon, self.mdp.n_states)
         always = [true_evars(self.mdp, np.full(shape, a), alpha) for a in range(self.mdp.n_actions)]
         return self._accuracy(max(best - mine for best, mine in always), f"alpha = {alpha:g}")
@@ -84,11 +94,11 @@ class Case:
         return float(f"{EPS_SHARE * loss:.9g}")  # a part of hashes, so without the digits that depend on the processor
 
     def rules(self, beta: float) -> list[str]:
-        """The rules that apply to the model."""
+        """Return the rules that apply to the model."""
         return [name for name, settings in RULES.items() if self._fits(beta, **settings)]
 
     def _fits(self, beta: float, **settings: Any) -> bool:
-        """Whether the method accepts the model with what the rule declares about it."""
+        """Return whether the method accepts the model with what the rule declares about it."""
         try:
             start(self.mdp, Settings.of(beta=beta, eps=1.0, delta=DELTA, **settings))
         except InvalidProblemError:
@@ -96,7 +106,7 @@ class Case:
         return True
 
 
-class Cell(NamedTuple):
+class StudyCell(NamedTuple):
     """A case at one β, or at one level of the entropic value at risk, under one rule."""
 
     rule: str
@@ -107,7 +117,7 @@ class Cell(NamedTuple):
 
     @property
     def first_seed(self) -> int:
-        """Seeds of its own for every cell: with common ones the failures of different cells would not be independent."""
+        """Return the first seed of the cell; no two cells share seeds, so that their failures are independent."""
         risk = repr(self.beta) if self.alpha is None else f"EVaR({self.alpha!r})"
         return crc32(f"{self.case.name}|{risk}|{self.rule}".encode()) << 16
 
@@ -117,7 +127,7 @@ class Cell(NamedTuple):
 
 
 def default_cases() -> list[Case]:
-    """Small models of every kind: chains, trees, garnets, kernels by step, random starts, next-state rewards, a lake."""
+    """Return small models: chains, trees, garnets, kernels by step, random starts, next-state rewards, a lake."""
     from entropic_bpi.model import instances
 
     rng = np.random.default_rng(7)
@@ -140,7 +150,7 @@ def default_cases() -> list[Case]:
 
 
 def check_cases(cases: Sequence[Any]) -> None:
-    """Cells are told apart by the name and β of their case."""
+    """Check the cases; no two cells may have the same name and β or level."""
     for case in cases:
         if not isinstance(case, Case):
             raise InvalidProblemError(f"cases must hold Case objects, got {shown(case)}")
@@ -158,15 +168,15 @@ def check_cases(cases: Sequence[Any]) -> None:
         raise InvalidProblemError(f"no case may be called {ALL!r}, which is the name of the totals")
 
 
-def cells_of(cases: Sequence[Case], rules: Sequence[str] | None) -> list[Cell]:
-    cells: list[Cell] = []
+def cells_of(cases: Sequence[Case], rules: Sequence[str] | None) -> list[StudyCell]:
+    cells: list[StudyCell] = []
     for case in cases:
         for beta in case.betas:
             eps = case.accuracy(check_finite("beta", beta))
-            cells += [Cell(rule, case, beta, None, eps) for rule in case.rules(beta)]
+            cells += [StudyCell(rule, case, beta, None, eps) for rule in case.rules(beta)]
         for alpha in case.alphas:
             eps, fitting = case.evar_accuracy(alpha), case.rules(-1.0)
-            cells += [Cell(rule, case, math.nan, alpha, eps) for rule in fitting if rule in EVAR_RULES]
+            cells += [StudyCell(rule, case, math.nan, alpha, eps) for rule in fitting if rule in EVAR_RULES]
     chosen = [cell for cell in cells if rules is None or cell.rule in rules]
     if not chosen:
         raise InvalidProblemError("none of the rules applies to the cases")

@@ -30,16 +30,16 @@ def _best_evar(mdp: FiniteMDP, alpha: float) -> float:
 
 
 def true_evars(mdp: FiniteMDP, policy: np.ndarray, alpha: float) -> tuple[float, float]:
-    """The largest EVaR of all policies, and that of one."""
+    """Return the largest EVaR of all policies, and the EVaR of ``policy``."""
     law = return_law(mdp, policy)
     assert isinstance(law, ReturnLaw)
     return _best_evar(mdp, alpha), law.evar(alpha)
 
 
 class Oracle:
-    """Give :meth:`watch` to the loop; ``failed`` then names the events that failed at one of the plans.
+    """Check the events at every plan of a loop that calls :meth:`watch`; ``failed`` has those that failed at some plan.
 
-    Of an environment with random rewards, ``mdp`` is the model that is worth the same; see
+    For an environment with random rewards, ``mdp`` is the model with the same values; see
     :class:`~entropic_bpi.lab.events.RewardEvent`.
     """
 
@@ -81,7 +81,7 @@ class Oracle:
         self._playing = (episodes, policy, visits)
 
     def confirms(self, claim: Certificate) -> bool:
-        """Whether every part of the claim is true."""
+        """Return whether every part of the claim is true."""
         if claim.alpha is not None:
             best, mine = true_evars(self.mdp, claim.policy, claim.alpha)
         else:

@@ -32,26 +32,31 @@ def run(
     imports: Sequence[str] = (),
     progress: bool | None = None,
 ) -> Results:
-    """Carry out the runs of a sweep that are missing in ``folder`` and return the results of all of them.
+    """Carry out the runs of a sweep that are missing in a folder.
 
     Parameters
     ----------
     specs : list of RunSpec
         From :func:`grid`; lists may be added up.
     folder : path
-        Results are kept there, in ``results.duckdb``.
+        Folder for the results; they are recorded in ``results.duckdb``.
     workers : int, optional
-        Local processes; as many as there are processors unless given. 0 computes in this process. Scripts that use
-        processes need the usual ``if __name__ == "__main__":`` guard.
+        Number of local processes, by default one per core. 0 computes in this process. Scripts that use processes need
+        the guard ``if __name__ == "__main__":``.
     scheduler : str, optional
-        Address of a Dask scheduler, such as ``tcp://host:8786``, whose workers compute instead.
+        Address of a Dask scheduler, such as ``tcp://host:8786``; its workers compute instead.
     resume : bool
-        Keep the runs that are there and do the rest; failed ones are tried again. Without it, finding one of the runs
-        there is an error.
+        Keep the runs that are recorded and carry out the rest; failed runs are tried again. Without it, a recorded run is
+        an error.
     imports : list of str
         Modules that a worker imports first, for example one that registers your own learner.
     progress : bool, optional
-        Show progress on stderr; by default where that is a terminal.
+        Show progress on stderr; by default if that is a terminal.
+
+    Returns
+    -------
+    Results
+        Those of all runs of the sweep.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Statistics over seeds: the seed is the unit, and runs that were capped are never averaged silently."""
+"""Statistics over seeds. Capped runs are counted, so that they are never averaged unnoticed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def confidence(samples: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarra
 
 
 def summary(values: Any, capped: Any = None) -> dict[str, Any]:
-    """Number of seeds, mean with Student's t interval, median, and how many were capped.
+    """Compute the number of seeds, the mean with Student's t interval, the median and the number of capped runs.
 
     A capped run counts with the number it was stopped at, so with ``capped`` above 0 the mean is only a lower bound; the
     median is exact as long as fewer than half of the runs are capped.
@@ -65,7 +65,7 @@ def summary(values: Any, capped: Any = None) -> dict[str, Any]:
 
 
 def line(x: Any, y: Any) -> tuple[float, float]:
-    """Slope of the least-squares line and the share of variance it explains.
+    """Compute the slope of the least-squares line and the share of variance that it explains.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def line(x: Any, y: Any) -> tuple[float, float]:
 
 
 def proportion(failures: int, runs: int) -> tuple[float, float, float]:
-    """Observed proportion and the ends of its exact binomial interval, that of Clopper and Pearson.
+    """Compute the observed proportion and its exact binomial interval, that of Clopper and Pearson.
 
     Examples
     --------

@@ -22,7 +22,7 @@ from scipy.stats import binom
 from entropic_bpi import methods
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.lab.events import EVENTS
-from entropic_bpi.lab.experiments.cases import ALL, DELTA, Case, Cell, cells_of, check_cases, default_cases
+from entropic_bpi.lab.experiments.cases import ALL, DELTA, Case, StudyCell, cells_of, check_cases, default_cases
 from entropic_bpi.lab.experiments.figures._figure import Table, column, rows_where, save_drawing, write_table
 from entropic_bpi.lab.experiments.oracle import CellResults, joined
 from entropic_bpi.lab.experiments.rules import RULES, rule_of
@@ -59,7 +59,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Validation:
-    """What a study found.
+    """The result of a validation.
 
     Attributes
     ----------
@@ -79,21 +79,21 @@ class Validation:
 
     @property
     def totals(self) -> Table:
-        """One row per claim and one column per rule: failures over all cases, and the upper end of the interval."""
+        """Return failures over all cases with the upper end of the interval: a row per claim, a column per rule."""
         rows = {(row["claim"], row["rule"]): row for row in rows_where(self.rates, case=ALL)}
         rules = list(dict.fromkeys(rule for _, rule in rows))
         table: Table = []
         for claim in dict.fromkeys(claim for claim, _ in rows):
             mine = {rule: rows.get((claim, rule)) for rule in rules}
             promised = next(row["promised"] for row in mine.values() if row)
-            told = {rule: f"{row['failures']} (≤ {row['high']:.2%})" if row else "" for rule, row in mine.items()}
-            table.append({"failures": claim, "promised": f"{promised:.1%}", **told})
+            cells = {rule: f"{row['failures']} (≤ {row['high']:.2%})" if row else "" for rule, row in mine.items()}
+            table.append({"failures": claim, "promised": f"{promised:.1%}", **cells})
         runs = {rule: str(max(row["runs"] for (_, name), row in rows.items() if name == rule)) for rule in rules}
         return [*table, {"failures": "of runs", "promised": "", **runs}]
 
     @property
     def contradictions(self) -> Table:
-        """The rates that are too high to be chance, given how many of them there are."""
+        """Return the rates that are too high to be chance, given their number."""
         return [row for row in self.rates if row["p_value"] < FALSE_ALARM / len(self.rates)]
 
     @property
@@ -118,7 +118,7 @@ def validate(
     Parameters
     ----------
     folder : path
-        Results go there; the runs are kept in ``results.duckdb``, as those of :func:`~entropic_bpi.lab.experiments.run` are.
+        Folder for the results; the runs are recorded in ``results.duckdb``.
     cases : list of Case, optional
         The models; by default nine small ones of every kind, with β = 1 and β = -1.
     rules : list of str, optional
@@ -175,7 +175,7 @@ def validate(
     return found
 
 
-def _specs_of(cell: Cell, count: int, delta: float) -> Iterable[RunSpec]:
+def _specs_of(cell: StudyCell, count: int, delta: float) -> Iterable[RunSpec]:
     case, settings = cell.case, dict(RULES[cell.rule])
     method = settings.pop("method")
     options = {"eps": cell.eps, "delta": delta, "replan": REPLAN}
@@ -194,7 +194,7 @@ def _specs_of(cell: Cell, count: int, delta: float) -> Iterable[RunSpec]:
         )
 
 
-def _on_gpu(cells: Sequence[Cell], count: int, delta: float, progress: bool | None) -> Iterator[CellResults]:
+def _on_gpu(cells: Sequence[StudyCell], count: int, delta: float, progress: bool | None) -> Iterator[CellResults]:
     """Run and check cells whose runs fit a GPU, a few at a time."""
     from entropic_bpi.lab.experiments.engine import progress_bar
     from entropic_bpi.lab.gpu_study import begin
@@ -211,8 +211,8 @@ def _on_gpu(cells: Sequence[Cell], count: int, delta: float, progress: bool | No
                 going.append(begin(cell.case.mdp, problem, count, seed=cell.first_seed, replan=REPLAN, **names))
 
 
-def _for_gpu(cells: Sequence[Cell], delta: float) -> tuple[list[Cell], str]:
-    """Those that can run there, and why others cannot."""
+def _for_gpu(cells: Sequence[StudyCell], delta: float) -> tuple[list[StudyCell], str]:
+    """Return the cells that can run on a GPU, and the reason why others cannot."""
     from entropic_bpi.lab.gpu_study import why_not
 
     fitting, reasons = [], Counter[str]()
@@ -223,10 +223,10 @@ def _for_gpu(cells: Sequence[Cell], delta: float) -> tuple[list[Cell], str]:
             reasons[reason] += 1
         else:
             fitting.append(cell)
-    told = "; ".join(f"{number} cells are left out: {reason}" for reason, number in reasons.items())
+    reason = "; ".join(f"{number} cells are left out: {why}" for why, number in reasons.items())
     if not fitting:
-        raise InvalidProblemError(f"device='gpu': {told}")
-    return fitting, told and f" {told}."
+        raise InvalidProblemError(f"device='gpu': {reason}")
+    return fitting, reason and f" {reason}."
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------

@@ -63,18 +63,17 @@ read; the constants were derived again and agree.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from entropic_bpi.lab.learners import kernels
-from entropic_bpi.lab.learners.game import Game, Play, new_scratch, score_coefficients
-from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, Scratch, compiled, inlined
+from entropic_bpi.lab.learners.game import Game, Play, Replanner, new_scratch, score_coefficients
+from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, ReplanScratch, compiled, inlined
 from entropic_bpi.tools.checks import check_choice
 
-__all__ = ["Bernstein", "BernsteinMemory", "bpi_ucbvi", "entropic_bpi"]
+__all__ = ["BernsteinMemory", "bpi_ucbvi", "entropic_bpi"]
 
 
 # -- the learners ------------------------------------------------------------------------------------------------
@@ -132,19 +131,7 @@ class BernsteinMemory(NamedTuple):
     visits: np.ndarray  # (rows,)
     transitions: np.ndarray  # (entries,) visits by next state
     rates: np.ndarray  # (rows, 2) x* and x
-    scratch: Scratch
-
-
-@dataclass(frozen=True, eq=False)
-class Bernstein:
-    """Play the policy greedy for the optimistic scores, replanned after every episode."""
-
-    game: Game
-    known: BernsteinMemory
-
-    def __call__(self, first: int, last: int) -> None:
-        game = self.game
-        _play(game.model, game.greedy, game.oracle, game.rng, first, last, self.known)
+    scratch: ReplanScratch
 
 
 def _value_iteration(
@@ -156,7 +143,7 @@ def _value_iteration(
     linear: np.ndarray,
     linear_star: np.ndarray,
     top: np.ndarray,
-) -> Bernstein:
+) -> Replanner:
     """The learner with these constants; ``linear`` and ``linear_star`` are ``(H, S, A)``, ``top`` is ``(H,)``."""
     game.greedy.score[:] = top[:, None, None]
     game.greedy.best[:-1] = top[:, None]
@@ -175,12 +162,12 @@ def _value_iteration(
         rates=np.zeros((game.n_pairs, 2)),
         scratch=new_scratch(game),
     )
-    return Bernstein(game, known)
+    return Replanner(game, known, _play)
 
 
 @compiled
 def _play(
-    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, first: int, last: int, known: BernsteinMemory
+    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, known: BernsteinMemory, first: int, last: int
 ) -> None:
     steps, scratch, path = len(greedy.score), known.scratch, known.scratch.path
     for episode in range(first, last):

@@ -54,10 +54,7 @@ def generative(game: Game, *, samples: int | None = None) -> Play:
     limit = check_integer("samples", samples) if samples is not None else game.episodes
     known = SampleMemory(limit, game.base, game.slope, np.zeros(len(game.model.next_state), dtype=np.int64))
 
-    def play(first: int, last: int) -> None:
-        _play(game.model, game.greedy, game.oracle, game.rng, first, last, known)
-
-    return play
+    return game.player(_play, known)
 
 
 def sample_size(
@@ -86,7 +83,7 @@ def sample_size(
 
 @compiled
 def _play(
-    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, first: int, last: int, known: SampleMemory
+    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, known: SampleMemory, first: int, last: int
 ) -> None:
     _, states, actions = greedy.score.shape
     for episode in range(first, last):

@@ -1,4 +1,4 @@
-r"""What every compiled learner shares: playing, the greedy policy with its ties, and the oracle, which computes the regret.
+r"""The parts that all compiled learners share: episodes, the greedy policy with its ties, and the oracle for the regret.
 
 **Scores.** Learners rank actions by a score that grows with the value for both signs of :math:`\beta`,
 
@@ -40,7 +40,7 @@ __all__ = [
     "Model",
     "Path",
     "RegretOracle",
-    "Scratch",
+    "ReplanScratch",
     "action",
     "compiled",
     "cumulate",
@@ -115,7 +115,7 @@ class Path(NamedTuple):
     entry: np.ndarray  # (H,) and the entry of each that was drawn
 
 
-class Scratch(NamedTuple):
+class ReplanScratch(NamedTuple):
     """Working memory of learners that replan after every episode."""
 
     path: Path
@@ -131,7 +131,7 @@ class Scratch(NamedTuple):
 
 @inlined
 def row_of(model: Model, h: int, s: int, a: int) -> int:
-    """The row of action ``a`` in state ``s`` at step ``h``."""
+    """Return the row of action ``a`` in state ``s`` at step ``h``."""
     _, states, actions = model.reward.shape
     return (h * states + s) * actions + a
 
@@ -141,7 +141,7 @@ def row_of(model: Model, h: int, s: int, a: int) -> int:
 
 @helper
 def action(greedy: Greedy, episode: int, h: int, s: int) -> int:
-    """The action of this episode's policy."""
+    """Return the action of this episode's policy."""
     size = greedy.size[h, s]
     if size == 1 or greedy.tie_key == np.uint64(0):
         return greedy.members[h, s, 0]
@@ -172,7 +172,7 @@ def refresh(greedy: Greedy, h: int, s: int) -> bool:
 
 
 def new_greedy(shape: tuple[int, ...], tie_key: np.uint64) -> Greedy:
-    """A table of scores that are all 1, the largest, so that every action ties."""
+    """Return a table of scores that are all 1, the largest, so that every action ties."""
     horizon, n_states, n_actions = shape
     best = np.ones((horizon + 1, n_states))
     best[horizon] = 0.0
@@ -191,7 +191,7 @@ def new_greedy(shape: tuple[int, ...], tie_key: np.uint64) -> Greedy:
 
 @helper
 def draw(model: Model, rng: np.random.Generator, row: int) -> int:
-    """The entry of a row that is sampled; its ``model.next_state`` is the next state."""
+    """Sample an entry of a row; its ``model.next_state`` is the next state."""
     u = rng.random()
     low, high = model.indptr[row], model.indptr[row + 1] - 1
     while high - low > 16:
@@ -229,7 +229,7 @@ def play(
 
 @compiled
 def cumulate(indptr: np.ndarray, probability: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Running sums along each row; the last is exactly 1, so that every uniform number falls inside."""
+    """Compute running sums along each row; the last is exactly 1, so that every uniform number falls inside."""
     for row in range(indptr.size - 1):
         total = 0.0
         for j in range(indptr[row], indptr[row + 1]):
@@ -240,7 +240,9 @@ def cumulate(indptr: np.ndarray, probability: np.ndarray, out: np.ndarray) -> np
 
 
 @inlined
-def rows_to_update(model: Model, transitions: np.ndarray, scratch: Scratch, episode: int, h: int, n_moved: int) -> int:
+def rows_to_update(
+    model: Model, transitions: np.ndarray, scratch: ReplanScratch, episode: int, h: int, n_moved: int
+) -> int:
     """List the rows of step ``h`` whose score can differ after an episode, each once; return how many.
 
     A score is a function of the visits of its own row and of the best scores of the successors seen from it, so
@@ -301,7 +303,7 @@ def walk(model: Model, greedy: Greedy, oracle: RegretOracle, episode: int) -> bo
 
 @compiled
 def evaluate(model: Model, oracle: RegretOracle) -> float:
-    """Value of the policy just walked, over the states it reaches.
+    """Compute the value of the policy just walked, over the states that it reaches.
 
     Both :math:`e^{βV}` and :math:`(e^{βV} - 1)/β` are carried: the first is accurate for large :math:`|β|V`, the
     second for small, and neither ever subtracts.

@@ -57,13 +57,10 @@ def rsq2(game: Game, *, c: float = 1.0) -> Play:
 
 def _q_learning(game: Game, c: float, ranges: np.ndarray) -> Play:
     width = game.scale * check_positive("c", c) * math.sqrt(game.horizon * log_term(game)) * ranges
-    visits, path = np.zeros(game.n_pairs, dtype=np.int64), new_path(game.horizon)
-    known = QMemory(width, game.base.reshape(-1), game.slope.reshape(-1), visits)
+    visits = np.zeros(game.n_pairs, dtype=np.int64)
+    known = QMemory(width, game.base.reshape(-1), game.slope.reshape(-1), visits, new_path(game.horizon))
 
-    def play_some(first: int, last: int) -> None:
-        _play(game.model, game.greedy, game.oracle, game.rng, first, last, known, path)
-
-    return play_some
+    return game.player(_play, known)
 
 
 class QMemory(NamedTuple):
@@ -73,20 +70,14 @@ class QMemory(NamedTuple):
     base: np.ndarray
     slope: np.ndarray
     visits: np.ndarray
+    path: Path
 
 
 @compiled
 def _play(
-    model: Model,
-    greedy: Greedy,
-    oracle: RegretOracle,
-    rng: Generator,
-    first: int,
-    last: int,
-    known: QMemory,
-    path: Path,
+    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, known: QMemory, first: int, last: int
 ) -> None:
-    steps, score = len(greedy.score), greedy.score.reshape(-1)
+    steps, score, path = len(greedy.score), greedy.score.reshape(-1), known.path
     for episode in range(first, last):
         play(model, greedy, oracle, rng, episode, path)
         for h in range(steps):

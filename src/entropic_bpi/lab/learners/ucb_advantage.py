@@ -106,13 +106,10 @@ def ucb_advantage(
         visits=np.zeros((game.n_pairs, 2), dtype=np.int64),
         stage=np.ones((game.n_pairs, 2), dtype=np.int64),
         state_visits=np.zeros((game.horizon, game.n_states), dtype=np.int64),
+        path=new_path(game.horizon),
     )
-    path = new_path(game.horizon)
 
-    def play_some(first: int, last: int) -> None:
-        _play(game.model, game.greedy, game.oracle, game.rng, first, last, known, path)
-
-    return play_some
+    return game.player(_play, known)
 
 
 class StageMemory(NamedTuple):
@@ -129,6 +126,7 @@ class StageMemory(NamedTuple):
     visits: np.ndarray  # (rows, 2) all visits, and those of the stage
     stage: np.ndarray  # (rows, 2) its number, and the visits at which it ends
     state_visits: np.ndarray  # (H, S)
+    path: Path
 
 
 def _log_of_guarantee(game: Game) -> float:
@@ -152,16 +150,9 @@ def _reference_times(game: Game, c4: float, iota: float) -> np.ndarray:
 
 @compiled
 def _play(
-    model: Model,
-    greedy: Greedy,
-    oracle: RegretOracle,
-    rng: Generator,
-    first: int,
-    last: int,
-    known: StageMemory,
-    path: Path,
+    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, known: StageMemory, first: int, last: int
 ) -> None:
-    steps, score, state_visits = len(greedy.score), greedy.score.reshape(-1), known.state_visits
+    steps, score, state_visits, path = len(greedy.score), greedy.score.reshape(-1), known.state_visits, known.path
     for episode in range(first, last):
         play(model, greedy, oracle, rng, episode, path)
         for h in range(steps):

@@ -109,15 +109,14 @@ times as long. A learner's scores are values relative to what is left, and each 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from entropic_bpi.lab.learners import kernels
-from entropic_bpi.lab.learners.game import Game, Play, log_term, new_scratch, range_ratio
-from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, Scratch, compiled, inlined
+from entropic_bpi.lab.learners.game import Game, Play, Replanner, log_term, new_scratch, range_ratio
+from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, ReplanScratch, compiled, inlined
 from entropic_bpi.methods.kl.ball import TOLERANCE, kl_extreme
 from entropic_bpi.methods.kl.rates import mixture_radius
 from entropic_bpi.tools.checks import check_positive
@@ -126,9 +125,9 @@ __all__ = [
     "BALL",
     "TIGHT",
     "SweepMemory",
-    "ValueIteration",
     "ball_mean",
     "kl_bpi",
+    "plan_everything",
     "rodi_otp",
     "rodi_pto",
     "rovi",
@@ -218,28 +217,10 @@ class SweepMemory(NamedTuple):
     transitions: np.ndarray  # (entries,) visits by next state
     width: np.ndarray  # (rows,) present bonus or radius (for the L1 ball, half of it)
     peak: np.ndarray  # (H + 1,) best score over all states, for the balls
-    scratch: Scratch
+    scratch: ReplanScratch
 
 
-@dataclass(frozen=True, eq=False)
-class ValueIteration:
-    """Play the policy greedy for the optimistic scores, replanned after every episode."""
-
-    game: Game
-    known: SweepMemory
-
-    def __call__(self, first: int, last: int) -> None:
-        game = self.game
-        _play(game.model, game.greedy, game.oracle, game.rng, first, last, self.known)
-
-    def replan(self) -> None:
-        """The full sweep, from the counts alone."""
-        _plan_everything(self.game.model, self.game.greedy, self.known)
-
-
-def value_iteration(
-    game: Game, rule: int, step_width: np.ndarray, log_term: float, *, lazy: bool = True
-) -> ValueIteration:
+def value_iteration(game: Game, rule: int, step_width: np.ndarray, log_term: float, *, lazy: bool = True) -> Replanner:
     """The learner with this rule and these widths ``(H,)``, which the game's scale multiplies."""
     known = SweepMemory(
         rule=rule,
@@ -255,14 +236,13 @@ def value_iteration(
         peak=np.zeros(game.horizon + 1),
         scratch=new_scratch(game),
     )
-    learner = ValueIteration(game, known)
-    learner.replan()
-    return learner
+    plan_everything(game.model, game.greedy, known)
+    return Replanner(game, known, _play)
 
 
 @compiled
 def _play(
-    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, first: int, last: int, known: SweepMemory
+    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, known: SweepMemory, first: int, last: int
 ) -> None:
     steps, scratch, path, lazy = len(greedy.score), known.scratch, known.scratch.path, known.lazy
     for episode in range(first, last):
@@ -396,7 +376,8 @@ def _kl_mean(model: Model, known: SweepMemory, row: int, best: np.ndarray, peak:
 
 
 @compiled
-def _plan_everything(model: Model, greedy: Greedy, known: SweepMemory) -> None:
+def plan_everything(model: Model, greedy: Greedy, known: SweepMemory) -> None:
+    """Compute all scores by a full sweep, from the counts alone."""
     for h in range(greedy.score.shape[0] - 1, -1, -1):
         _plan_step(model, greedy, known, h, _all_rows(h, known.scratch.rows))
         _update_peak(greedy, known, h)
