@@ -15,11 +15,11 @@ table = read_table("../data/paper/fig6/fig6.csv")
 figure = FIGURES["fig6"].draw(table)
 
 # %%
-# The claims of the paper about this figure, each judged from the same table:
+# The claims of the paper about this figure, each checked with the same table:
 
 for bonus in (regret.PRINTED, regret.CHECKED):
-    for verdict in regret.verdicts(table, bonus):
-        print(f"{regret.NAMES[bonus]}: {verdict}")
+    for check in regret.claim_checks(table, bonus):
+        print(f"{regret.NAMES[bonus]}: {check}")
 
 # %%
 # A run of your own takes about a second for a million episodes:

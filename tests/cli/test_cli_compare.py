@@ -85,6 +85,20 @@ def test_each_run_is_reported_as_it_ends():
     assert [run.settings["seed"] for run in runs["rsq"]] == [0, 1]
 
 
+def test_a_comparison_shows_the_progress_bar_of_the_sweeps(capfd):
+    mdp = eb.instances.garnet(3, 2, 2, horizon=3, seed=0)
+    compare_regret(mdp, ["rovi", "rsq"], beta=1, episodes=10, seeds=2, workers=1)
+    assert capfd.readouterr().err == ""  # not a terminal
+    compare_regret(mdp, ["rovi", "rsq"], beta=1, episodes=10, seeds=2, workers=1, progress=True)
+    assert "4 of 4 runs" in capfd.readouterr().err
+
+
+def test_an_unknown_option_is_refused():
+    mdp = eb.instances.garnet(3, 2, 2, horizon=3, seed=0)
+    with pytest.raises(TypeError, match="colour"):
+        compare_regret(mdp, ["rovi"], beta=1, episodes=10, seeds=1, colour="red")
+
+
 # -- as few runs as it takes -----------------------------------------------------------------------------------------
 
 

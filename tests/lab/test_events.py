@@ -13,9 +13,9 @@ from entropic_bpi.lab.events import (
     CountEvent,
     KLEvent,
     MixtureEvent,
-    _places,
     expected_visits,
 )
+from entropic_bpi.lab.evidence import claimed_rows
 from entropic_bpi.methods.bernstein import Bernstein
 from entropic_bpi.methods.kl.ball import TOLERANCE, kl_extreme
 from entropic_bpi.methods.kl.method import KL
@@ -210,7 +210,8 @@ def test_the_betting_event_claims_no_more_than_it_pays_for(stationary, successor
     mdp = garnet(4, start=start)
     problem = problem_of(mdp, stationary=stationary, successors=successors)
     claims = [
-        set(zip(step[rows].tolist(), np.flatnonzero(rows).tolist(), strict=True)) for step, rows in _places(problem)
+        set(zip(step[rows].tolist(), np.flatnonzero(rows).tolist(), strict=True))
+        for step, rows in claimed_rows(problem)
     ]
     assert sum(map(len, claims)) == len(set().union(*claims))  # each is paid for once
     for step, row in set().union(*claims):

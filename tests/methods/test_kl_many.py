@@ -11,7 +11,7 @@ import pytest
 from numba import njit
 
 import entropic_bpi as eb
-from entropic_bpi.lab.experiments.gpu_study import values_of
+from entropic_bpi.lab.gpu_study import values_of
 from entropic_bpi.sources.philox import STREAM_SIZE, open_stream, uniform
 
 SIMULATED = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
@@ -24,7 +24,7 @@ import entropic_bpi as eb
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.lab.events import MixtureEvent
 from entropic_bpi.methods.kl.method import KL
-from entropic_bpi.lab.gpu_runs import launch
+from entropic_bpi.lab.gpu_study import launch
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.sources.simulator import Simulator, play_episode
 
@@ -111,7 +111,7 @@ def test_a_study_on_a_gpu_leaves_out_what_cannot_run_there_and_says_so(tmp_path)
 
 
 @pytest.mark.parametrize("beta", [0.0, 1e-9, -3.0])
-def test_the_judge_values_policies_as_evaluate_does(beta):
+def test_the_oracle_values_policies_as_evaluate_does(beta):
     rng = np.random.default_rng(1)
     model = eb.FiniteMDP(
         rng.dirichlet(np.full(4, 0.3), (3, 4, 2)), rng.random((3, 4, 2, 4)), horizon=3, start=[0.5, 0.0, 0.5, 0.0]

@@ -9,7 +9,7 @@ import entropic_bpi as eb
 from entropic_bpi import methods
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.experiments import grid, run
-from entropic_bpi.lab.experiments.referee import Referee
+from entropic_bpi.lab.experiments.oracle import Oracle
 from entropic_bpi.runs.identification import start
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.types import Behaviour, Bounds, Plan
@@ -74,12 +74,12 @@ def test_it_runs_in_a_sweep(registered, tmp_path):
     assert results.runs["stopped"].all()
 
 
-def test_the_referee_watches_it(registered):
+def test_the_oracle_watches_it(registered):
     loop = start(MDP, Settings.of(method=registered, seed=3, **GOAL))
-    referee = Referee(MDP, loop)
-    loop.go(referee.watch)
-    assert referee.confirms(loop.result().certificate)
-    assert referee.failed == set()
+    oracle = Oracle(MDP, loop)
+    loop.go(oracle.watch)
+    assert oracle.confirms(loop.result().certificate)
+    assert oracle.failed == set()
 
 
 def test_its_options_are_checked_and_others_refused(registered):

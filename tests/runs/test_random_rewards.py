@@ -10,7 +10,7 @@ from scipy import stats
 
 import entropic_bpi as eb
 from entropic_bpi.lab.events import MixtureEvent, RewardEvent
-from entropic_bpi.lab.experiments.referee import Referee
+from entropic_bpi.lab.experiments.oracle import Oracle
 from entropic_bpi.runs.identification import start
 from entropic_bpi.runs.settings import Settings
 
@@ -204,17 +204,17 @@ NOISY = {
 }
 
 
-def judged(name, beta, seed):
+def checked(name, beta, seed):
     """What failed in one run: events, and the claim."""
     env, horizon, law, eps = NOISY[name]
     given = {"horizon": horizon, "reward_range": env.reward_range, "reward_law": law, "replan": 0.2}
     loop = start(env, Settings.of(beta=beta, eps=eps, delta=DELTA, seed=seed, **given))
     model = env.equivalent(beta, horizon)
-    referee = Referee(model, loop)
-    loop.go(referee.watch)
+    oracle = Oracle(model, loop)
+    loop.go(oracle.watch)
     claim = loop.result().certificate
-    assert set(referee.events) == {"E_cat", "E_rew"}
-    return referee.failed, not referee.confirms(claim)
+    assert set(oracle.events) == {"E_cat", "E_rew"}
+    return oracle.failed, not oracle.confirms(claim)
 
 
 def failures(runs):
@@ -222,7 +222,7 @@ def failures(runs):
     for name in NOISY:
         for beta in (1.0, -1.0):
             for seed in range(runs):
-                broken, false = judged(name, beta, seed)
+                broken, false = checked(name, beta, seed)
                 total, failed, events = total + 1, failed + false, events + bool(broken)
                 assert not (false and not broken), f"{name}: a false claim although all events held"
     return total, failed, events

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from entropic_bpi.cli._answer import again, answer
-from entropic_bpi.cli._show import OutOption, new_folder, progress_bar, terminal
+from entropic_bpi.cli._show import OutOption, new_folder, terminal
 from entropic_bpi.cli._sources import (
     BetaOption,
     HorizonOption,
@@ -24,7 +24,6 @@ from entropic_bpi.tools.files import write_csv
 if TYPE_CHECKING:
     from entropic_bpi.lab.compare import Verdict
     from entropic_bpi.lab.learners import Run, Stop
-    from entropic_bpi.model.mdp import FiniteMDP
 
 REGRET, PLOT, STOPPING, VERDICTS = "regret.csv", "regret.png", "stopping.csv", "verdicts.csv"
 _SEEDS, _MOST_SEEDS = 5, 30
@@ -57,11 +56,12 @@ def compare(
         float | None, typer.Option(metavar="EPS", help="Compare the episodes to a certificate of EPS instead.")
     ] = None,
     sequential: Annotated[
-        bool, typer.Option("--sequential", help="Stop each learner as soon as its regret can be told from the others'.")
+        bool,
+        typer.Option("--sequential", help="Stop a learner once its regret differs significantly from the others'."),
     ] = False,
     batch: Annotated[int, typer.Option(help="With --sequential: runs of each learner between two tests.")] = 6,
     level: Annotated[
-        float, typer.Option(help="With --sequential: probability of telling apart what is equal, over all pairs.")
+        float, typer.Option(help="With --sequential: probability of reporting any difference that does not exist.")
     ] = 0.05,
     imports: Annotated[
         list[str] | None,
@@ -95,12 +95,13 @@ def compare(
     With --stop the learners that can certify a policy play until they do, beside identify with methods kl and bernstein;
     the table and stopping.csv show which runs were capped at --episodes.
 
-    With --sequential the number of runs is found on the way: after every batch all pairs of learners are tested, those
-    that are told apart from all others stop, and verdicts.csv says which. With probability at least 1 - LEVEL no two
-    learners are told apart whose regret has the same law.
+    With --sequential the number of runs is found on the way: after every batch all pairs of learners are tested, a learner
+    that differs significantly from all others stops, and verdicts.csv has the results. With probability at least 1 - LEVEL
+    no difference is reported between two learners whose regret has the same distribution.
 
     Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
     """
+    from entropic_bpi.lab import compare as lab
     from entropic_bpi.model.instances.sources import model_of
     from entropic_bpi.tools.workers import import_modules
 
@@ -108,213 +109,168 @@ def compare(
         raise InvalidProblemError("--sequential compares the regret: leave out --stop")
     import_modules(imports or (), Path.cwd())
     mdp = model_of(source, horizon, parse_params(param))
-    settings: dict[str, Any] = {"beta": beta, "delta": delta, "scale": scale, "workers": workers}
-    settings["imports"] = imports or ()
-    settings["seeds"] = seeds if seeds is not None else _MOST_SEEDS if sequential else _SEEDS
-    given = None if learners is None else [name.strip() for name in learners.split(",") if name.strip()]
-    if given == []:
-        raise InvalidProblemError(f"--learners must be names separated by commas, got {learners!r}")
-    if sequential:
-        told = _compare_sequentially(source, mdp, given, episodes, {**settings, "batch": batch, "level": level}, out)
-    elif stop is None:
-        told = _compare_regret(source, mdp, given, episodes, settings, out)
+    seeds = seeds if seeds is not None else _MOST_SEEDS if sequential else _SEEDS
+    chosen, left_out = _chosen(learners, beta, stop is not None)
+    files = (STOPPING,) if stop is not None else (REGRET, PLOT, VERDICTS) if sequential else (REGRET, PLOT)
+    new_folder(out, files)
+    options: dict[str, Any] = {"beta": beta, "seeds": seeds, "delta": delta, "scale": scale, "workers": workers}
+    options["imports"] = imports or ()
+    over = "1 seed" if seeds == 1 else f"{seeds} seeds"
+    if stop is not None:
+        stops = lab.compare_stopping(mdp, chosen, eps=stop, max_episodes=episodes, **options)
+        question = f"{source}: episodes to a certificate of eps {stop:g} with delta {delta:g}, beta {beta:g}, {over}"
+        if scale < 1:
+            question += "\nwith --scale below 1 the learners' certificates are void; those of identify are not affected"
+        found = _stopping(stops, left_out, out)
     else:
-        told = _compare_stopping(source, mdp, given, episodes, stop, settings, out)
+        verdicts: list[Verdict] | None = None
+        if sequential:
+            runs, verdicts = lab.compare_sequentially(
+                mdp, chosen, episodes=episodes, batch=batch, level=level, **options
+            )
+            over = f"differences at level {level:g}"
+        else:
+            runs = lab.compare_regret(mdp, chosen, episodes=episodes, **options)
+        question = f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"
+        found = _regret(runs, verdicts, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
+    content: dict[str, Any] = {"episodes": episodes} if stop is None else {"eps": stop, "max_episodes": episodes}
+
+    def show() -> None:
+        console = terminal()
+        console.print(question)
+        for table in found.tables:
+            _print(table)
+        for note in found.notes:
+            console.print(note)
+        console.print(f"written  {out}: {', '.join(files)}")
+
     low, high = mdp.reward_range
     eps = f"{(high - low) * mdp.horizon / 20:.1g}" if stop is None else f"{stop:g}"
     then = [*again(context, "plan", only=("source", "horizon", "param", "beta")), "--eps", eps, "--delta", f"{delta:g}"]
-    answer({"source": source, "beta": beta, "seeds": settings["seeds"], **told.content}, as_json, told.show, then)
+    written = [str(out / name) for name in files]
+    content = {"source": source, "beta": beta, "seeds": seeds, **content, **found.content, "written": written}
+    answer(content, as_json, show, then)
 
 
-class _Told(NamedTuple):
-    """The outcome for programs, and how a person is shown it."""
+class _Found(NamedTuple):
+    """The outcome of a comparison: for programs, and as tables and lines of text for people."""
 
     content: dict[str, Any]
-    show: Callable[[], None]
+    tables: list[list[dict[str, str]]]
+    notes: Sequence[str] = ()
 
 
-def _compare_regret(
-    source: str, mdp: FiniteMDP, given: list[str] | None, episodes: int, settings: dict[str, Any], out: Path
-) -> _Told:
-    from rich.table import Table
+def _chosen(given: str | None, beta: float, stopping: bool) -> tuple[list[str], list[str]]:
+    """Return the learners to run, and those that were given but have no stopping rule."""
+    from entropic_bpi.lab.compare import CERTIFYING, playable, stoppable
+    from entropic_bpi.lab.learners import names
+    from entropic_bpi.tools.checks import check_choice
 
-    from entropic_bpi.lab.compare import compare_regret, confidence, playable
-
-    new_folder(out, (REGRET, PLOT))
-    learners = given or playable(settings["beta"])
-    with progress_bar() as bar:
-        task = bar.add_task("runs", total=len(set(learners)) * settings["seeds"])
-        runs = compare_regret(mdp, learners, episodes=episodes, **settings, done=lambda _: bar.advance(task))
-    _write_regret(runs, f"{_setting(source, settings)}: mean and range of {_seeds(settings['seeds'])}", out)
-    final = {learner: confidence([run.regret[-1] for run in each]) for learner, each in runs.items()}
-
-    def show() -> None:
-        console = terminal()
-        console.print(f"{_question(source, episodes, settings)}, {_seeds(settings['seeds'])}")
-        table = Table("learner", "regret", "95% interval", "seconds a run", box=None, pad_edge=False)
-        for learner, (mean, half) in sorted(final.items(), key=lambda item: float(item[1][0])):
-            seconds = _mean([run.seconds for run in runs[learner]])
-            table.add_row(learner, f"{mean:.6g}", _interval(mean, half, ".6g"), f"{seconds:.3g}")
-        console.print(table)
-        console.print()
-        console.print(f"written  {out}: {REGRET}, {PLOT}")
-
-    learned = [{"learner": learner, "regret": mean, "half_width": half} for learner, (mean, half) in final.items()]
-    return _Told({"episodes": episodes, "learners": learned, "written": _paths(out, REGRET, PLOT)}, show)
+    wanted = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+    if wanted == []:
+        raise InvalidProblemError(f"--learners must be names separated by commas, got {given!r}")
+    if not stopping:
+        return wanted or playable(beta), []
+    for name in wanted or ():
+        check_choice("learner", name, (*names(), *CERTIFYING))
+    able = stoppable(beta)
+    chosen = [*(name for name in wanted or able if name in able), *CERTIFYING]
+    return chosen, [name for name in wanted or () if name not in chosen]
 
 
-def _compare_sequentially(
-    source: str, mdp: FiniteMDP, given: list[str] | None, episodes: int, settings: dict[str, Any], out: Path
-) -> _Told:
-    from rich.table import Table
+def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | None, title: str, out: Path) -> _Found:
+    """Write the files of a comparison of regret, and return its tables; ``verdicts`` are those of a sequential one."""
+    from entropic_bpi.lab.compare import confidence
+    from entropic_bpi.lab.plots import regret
+    from entropic_bpi.show import plots
 
-    from entropic_bpi.lab.compare import compare_sequentially, playable
+    curves = [
+        (learner, run.settings["seed"], int(episodes), float(value))
+        for learner, each in runs.items()
+        for run in each
+        for episodes, value in zip(run.grid, run.regret, strict=True)
+    ]
+    write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), curves)
+    plots.save(regret(runs, title=title), out / PLOT)
+    learners: list[dict[str, Any]] = []
+    table = []
+    for name, each in runs.items():
+        mean, half = confidence([run.regret[-1] for run in each])
+        # After a sequential test the mean is biased, so there is no interval.
+        spread = {"half_width": half} if verdicts is None else {"runs": len(each)}
+        words = {"95% interval": _interval(mean, half, ".6g")} if verdicts is None else {"runs": str(len(each))}
+        learners.append({"learner": name, "regret": mean, **spread})
+        table.append({"learner": name, "regret": f"{mean:.6g}", **words, "seconds a run": _seconds(each)})
+    order = sorted(range(len(table)), key=lambda i: float(learners[i]["regret"]))
+    found = _Found({"learners": learners}, [[table[i] for i in order]])
+    return found if verdicts is None else _with_verdicts(found, verdicts, out)
 
-    new_folder(out, (REGRET, PLOT, VERDICTS))
-    learners = given or playable(settings["beta"])
-    with progress_bar() as bar:
-        task = bar.add_task("runs at most", total=len(set(learners)) * settings["seeds"])
-        runs, verdicts = compare_sequentially(
-            mdp, learners, episodes=episodes, **settings, done=lambda _: bar.advance(task)
-        )
-    _write_regret(runs, f"{_setting(source, settings)}: mean and range of the runs", out)
-    rows = [(*verdict.pair, verdict.runs, verdict.p_value, verdict.lower or "") for verdict in verdicts]
+
+def _with_verdicts(found: _Found, verdicts: Sequence[Verdict], out: Path) -> _Found:
     columns = ("first", "second", "runs", "p_value", "lower")
-    write_csv(out / VERDICTS, columns, rows)
-    final = {learner: _mean([run.regret[-1] for run in each]) for learner, each in runs.items()}
-
-    def show() -> None:
-        console = terminal()
-        console.print(f"{_question(source, episodes, settings)}, told apart at level {settings['level']:g}")
-        table = Table("learner", "runs", "mean regret", "seconds a run", box=None, pad_edge=False)
-        for learner in sorted(final, key=lambda name: final[name]):
-            seconds = _mean([run.seconds for run in runs[learner]])
-            table.add_row(learner, str(len(runs[learner])), f"{final[learner]:.6g}", f"{seconds:.3g}")
-        console.print(table)
-        console.print()
-        pairs = Table("pair", "runs of each", "p-value", box=None, pad_edge=False)
-        for verdict in sorted(verdicts, key=lambda verdict: (verdict.lower is None, verdict.runs, verdict.p_value)):
-            pairs.add_row(_relation(verdict), str(verdict.runs), f"{verdict.p_value:.2g}")
-        console.print(pairs)
-        console.print()
-        console.print(f"written  {out}: {REGRET}, {PLOT}, {VERDICTS}")
-
-    content = {
-        "episodes": episodes,
-        "learners": [{"learner": name, "regret": mean, "runs": len(runs[name])} for name, mean in final.items()],
-        "verdicts": [dict(zip(columns, (*row[:4], row[4] or None), strict=True)) for row in rows],
-        "written": _paths(out, REGRET, PLOT, VERDICTS),
-    }
-    return _Told(content, show)
+    pairs = [(*verdict.pair, verdict.runs, verdict.p_value, verdict.lower) for verdict in verdicts]
+    write_csv(out / VERDICTS, columns, [(*pair[:-1], pair[-1] or "") for pair in pairs])
+    tests = [
+        {"pair": _relation(verdict), "runs of each": str(verdict.runs), "p-value": f"{verdict.p_value:.2g}"}
+        for verdict in sorted(verdicts, key=lambda verdict: (verdict.lower is None, verdict.runs, verdict.p_value))
+    ]
+    content = {**found.content, "verdicts": [dict(zip(columns, pair, strict=True)) for pair in pairs]}
+    return _Found(content, [*found.tables, tests])
 
 
 def _relation(verdict: Verdict) -> str:
     if verdict.lower is None:
-        return f"{verdict.pair[0]} and {verdict.pair[1]}: not told apart"
+        return f"{verdict.pair[0]} and {verdict.pair[1]}: no significant difference"
     other = verdict.pair[verdict.pair[0] == verdict.lower]
     return f"{verdict.lower} < {other}"
 
 
-def _write_regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> None:
-    from entropic_bpi.lab.plots import regret
-    from entropic_bpi.show import plots
-
-    write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), _curves(runs))
-    plots.save(regret(runs, title=title), out / PLOT)
-
-
-def _setting(source: str, settings: Mapping[str, Any]) -> str:
-    return f"{source}, β = {settings['beta']:g}, scale {settings['scale']:g}"
-
-
-def _question(source: str, episodes: int, settings: Mapping[str, Any]) -> str:
-    return f"{source}: {episodes:,} episodes, beta {settings['beta']:g}, scale {settings['scale']:g}"
-
-
-def _compare_stopping(
-    source: str, mdp: FiniteMDP, given: list[str] | None, cap: int, eps: float, settings: dict[str, Any], out: Path
-) -> _Told:
-    from rich.table import Table
-
-    from entropic_bpi.lab.compare import CERTIFYING, compare_stopping, stoppable
-    from entropic_bpi.lab.learners import names
-    from entropic_bpi.tools.checks import check_choice
-
-    able = stoppable(settings["beta"])
-    for learner in given or ():
-        check_choice("learner", learner, (*names(), *CERTIFYING))
-    learners = [*(name for name in given or able if name in able), *CERTIFYING]
-    left_out = [name for name in given or () if name not in learners]
-    new_folder(out, (STOPPING,))
-    with progress_bar() as bar:
-        task = bar.add_task("runs", total=len(set(learners)) * settings["seeds"])
-        found = compare_stopping(mdp, learners, eps=eps, max_episodes=cap, **settings, done=lambda _: bar.advance(task))
+def _stopping(stops: Mapping[str, Sequence[Stop]], left_out: Sequence[str], out: Path) -> _Found:
     columns = ("learner", "seed", "episodes", "stopped", "gap", "lower", "upper", "seconds")
-    rows = [[getattr(one, name) for name in columns] for each in found.values() for one in each]
-    write_csv(out / STOPPING, columns, rows)
-
-    def show() -> None:
-        console = terminal()
-        console.print(
-            f"{source}: episodes to a certificate of eps {eps:g} with delta {settings['delta']:g}, "
-            f"beta {settings['beta']:g}, {_seeds(settings['seeds'])}"
-        )
-        if settings["scale"] < 1:
-            console.print(
-                "with --scale below 1 the learners' certificates are void; those of identify are not affected"
-            )
-        table = Table(
-            "learner", "episodes", "95% interval", "capped", "certified gap", "seconds a run", box=None, pad_edge=False
-        )
-        for learner, each in sorted(found.items(), key=lambda item: _mean([one.episodes for one in item[1]])):
-            table.add_row(learner, *_stopping_row(each))
-        console.print(table)
-        for name in left_out:
-            form = _STOPPING_FORM.get(name)
-            console.print(
-                f"{name}: {form} is it with a stopping rule" if form else f"{name}: no stopping rule at this beta"
-            )
-        console.print()
-        console.print(f"written  {out}: {STOPPING}")
-
-    runs = [dict(zip(columns, row, strict=True)) for row in rows]
-    return _Told({"eps": eps, "max_episodes": cap, "runs": runs, "written": _paths(out, STOPPING)}, show)
+    runs = [{name: getattr(one, name) for name in columns} for each in stops.values() for one in each]
+    write_csv(out / STOPPING, columns, [list(run.values()) for run in runs])
+    ordered = sorted(stops.items(), key=lambda item: _mean([one.episodes for one in item[1]]))
+    notes = [
+        f"{name}: {_STOPPING_FORM[name]} is it with a stopping rule"
+        if name in _STOPPING_FORM
+        else f"{name}: no stopping rule at this beta"
+        for name in left_out
+    ]
+    return _Found({"runs": runs}, [[{"learner": name, **_stopping_row(each)} for name, each in ordered]], notes)
 
 
-def _paths(out: Path, *names: str) -> list[str]:
-    return [str(out / name) for name in names]
-
-
-def _stopping_row(each: Sequence[Stop]) -> list[str]:
+def _stopping_row(each: Sequence[Stop]) -> dict[str, str]:
     from entropic_bpi.lab.compare import confidence
 
     capped = sum(not one.stopped for one in each)
     mean, half = confidence([one.episodes for one in each])
-    return [
-        f"> {mean:,.0f}" if capped else f"{mean:,.0f}",
-        "" if capped else _interval(mean, half, ",.0f"),
-        f"{capped} of {len(each)}" if capped else "",
-        f"{max(one.gap for one in each):.4g}",
-        f"{_mean([one.seconds for one in each]):.3g}",
-    ]
+    return {
+        "episodes": f"> {mean:,.0f}" if capped else f"{mean:,.0f}",
+        "95% interval": "" if capped else _interval(mean, half, ",.0f"),
+        "capped": f"{capped} of {len(each)}" if capped else "",
+        "certified gap": f"{max(one.gap for one in each):.4g}",
+        "seconds a run": _seconds(each),
+    }
 
 
-def _curves(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, int, int, float]]:
-    return [
-        (learner, one.settings["seed"], int(episodes), float(regret))
-        for learner, each in runs.items()
-        for one in each
-        for episodes, regret in zip(one.grid, one.regret, strict=True)
-    ]
+def _print(rows: Sequence[dict[str, str]]) -> None:
+    from rich.table import Table
+
+    table = Table(*rows[0], box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row.values())
+    console = terminal()
+    console.print(table)
+    console.print()
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def _seconds(each: Sequence[Run | Stop]) -> str:
+    return f"{_mean([one.seconds for one in each]):.3g}"
+
+
 def _interval(mean: Any, half: Any, style: str) -> str:
     return "one seed" if half != half else f"{mean - half:{style}} to {mean + half:{style}}"
-
-
-def _seeds(seeds: int) -> str:
-    return "1 seed" if seeds == 1 else f"{seeds} seeds"

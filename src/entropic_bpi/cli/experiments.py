@@ -64,13 +64,15 @@ def reproduce(
     """
     from entropic_bpi.lab.experiments.figures import reproduce
 
-    told = reproduce(figures or [], out, quick=quick, seeds=seeds, workers=workers, scheduler=scheduler, resume=resume)
+    paragraphs = reproduce(
+        figures or [], out, quick=quick, seeds=seeds, workers=workers, scheduler=scheduler, resume=resume
+    )
 
     def show() -> None:
-        for name, text in told.items():
+        for name, text in paragraphs.items():
             print(f"{printable(f'{out / name}: {text}')}\n")
 
-    drawn = [{"figure": name, "folder": str(out / name), "text": text} for name, text in told.items()]
+    drawn = [{"figure": name, "folder": str(out / name), "text": text} for name, text in paragraphs.items()]
     answer({"results": str(out / RESULTS), "figures": drawn}, as_json, show, export_of(out))
 
 

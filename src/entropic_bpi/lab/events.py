@@ -1,9 +1,8 @@
-r"""The concentration events that the guarantees rest on, as objects: given the true model and counts, did it hold?
+r"""The concentration events of the theorems, as objects that check whether they hold for a true model and counts.
 
-Every theorem of the library reads "on the event E, ... and E has probability at least :math:`1-c\,\delta`". An event here
-has two questions, :meth:`Event.holds` and :meth:`Event.violations`, and ``share``, the :math:`c` of its proof. It speaks of
-the counts at one moment; the theorem speaks of all moments, so checking after every plan can only find more failures,
-and the bound covers them all together.
+Every theorem of the library reads "on the event E, ... and E has probability at least :math:`1-c\,\delta`". An event has
+two methods, :meth:`Event.holds` and :meth:`Event.violations`, and ``share``, the :math:`c` of its proof. The methods check
+the counts at one moment. The theorem is about all moments together, so its bound also covers checks after every plan.
 
 With 1-based steps, :math:`n` visits of a row with empirical successors :math:`\hat p` and true ones :math:`p`,
 the events, their shares and what they claim of every row are, with :math:`L=\log(3SAH/\delta)`,
@@ -25,23 +24,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
 
-from entropic_bpi.compile.decorators import allocating, compiled
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.lab import evidence
 from entropic_bpi.methods.kl.method import planning_beta
-from entropic_bpi.methods.kl.rates import mixture_radius
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.model.planning import solve
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.problem import Problem
 from entropic_bpi.tools.checks import check_policy
 
 __all__ = [
@@ -56,8 +50,6 @@ __all__ = [
     "expected_visits",
 ]
 
-BISECTIONS = 60
-
 
 class Event(ABC):
     """A concentration event; ``share`` times δ bounds the probability that it ever fails."""
@@ -65,16 +57,16 @@ class Event(ABC):
     share: ClassVar[float] = 1.0
 
     def holds(self, mdp: FiniteMDP, counts: Counts) -> bool:
-        """Whether the event holds for these counts of episodes of ``mdp``."""
+        """Return whether the event holds for these counts of episodes of ``mdp``."""
         return self.violations(mdp, counts).size == 0
 
     def violations(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
-        """The rows of ``counts`` where it fails; ``counts.problem.place(row)`` says where that is."""
+        """Return the rows of ``counts`` where the event fails; ``counts.problem.place(row)`` says where that is."""
         return np.flatnonzero(~(self.excess(mdp, counts) <= 0))  # what cannot be computed has not been shown to hold
 
     @abstractmethod
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
-        """For each row, by how much the bounded quantity exceeds its bound; -inf where nothing is claimed."""
+        """Compute for each row by how much the bounded quantity exceeds its bound; -inf where nothing is claimed."""
 
 
 class KLEvent(Event):
@@ -104,8 +96,8 @@ class KLEvent(Event):
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem = counts.problem
         n = counts.ledger.visits
-        alpha = _log_union(problem, pooled=problem.stationary) + problem.n_states * _log_8e(n)
-        return np.where(n > 0, _divergences(_evidence(mdp, counts), n) - alpha, -np.inf)
+        alpha = evidence.log_union(problem, pooled=problem.stationary) + problem.n_states * evidence.log_8e(n)
+        return np.where(n > 0, evidence.divergences(evidence.collect(mdp, counts), n) - alpha, -np.inf)
 
 
 class BernsteinEvent(Event):
@@ -123,15 +115,15 @@ class BernsteinEvent(Event):
         if problem.next_state_rewards:
             raise InvalidProblemError("the Bernstein event is for rewards that do not depend on the next state")
         n = counts.ledger.visits
-        rates = (_log_union(problem, pooled=False) + _log_8e(n)) / np.maximum(n, 1)
+        rates = (evidence.log_union(problem, pooled=False) + evidence.log_8e(n)) / np.maximum(n, 1)
         result = np.full(problem.n_rows, -np.inf)
-        values = _optimal_values(mdp, problem.beta)
-        seen = _evidence(mdp, counts)
-        for step in _steps(problem):
+        values = evidence.optimal_values(mdp, problem.beta)
+        seen = evidence.collect(mdp, counts)
+        for step in evidence.steps_of_rows(problem):
             value = values[step[seen.row] + 1, seen.state]
             # Z up to shift and scale, without overflow: measured from the end of the row where it is largest
             end = seen.of_row(np.maximum, value) if problem.beta >= 0 else seen.of_row(np.minimum, value)
-            z = _growth(problem.beta, value - end[seen.group])
+            z = evidence.growth(problem.beta, value - end[seen.group])
             possible = seen.p > 0
             span = seen.of_row(np.maximum, np.where(possible, z, -np.inf)) - seen.of_row(
                 np.minimum, np.where(possible, z, np.inf)
@@ -174,7 +166,7 @@ class CountEvent(Event):
             raise InvalidProblemError(
                 f"expected must have one entry per row, {counts.ledger.visits.size}, got shape {expected.shape}"
             )
-        return expected / 2 - _log_union(counts.problem, pooled=False) - counts.ledger.visits
+        return expected / 2 - evidence.log_union(counts.problem, pooled=False) - counts.ledger.visits
 
 
 class MixtureEvent(Event):
@@ -186,15 +178,15 @@ class MixtureEvent(Event):
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem, ledger = counts.problem, counts.ledger
-        concerned = _concerned(problem)
+        concerned = evidence.rows_at_risk(problem)
         union = math.log(max(int(concerned.sum()), 1) / problem.delta_of_transitions)
-        radii = _radii(ledger.begin, ledger.used, ledger.tally, problem.slots.possible, ledger.most)
-        divergences = _divergences(_evidence(mdp, counts), ledger.visits)
+        radii = evidence.mixture_radii(ledger.begin, ledger.used, ledger.tally, problem.slots.possible, ledger.most)
+        divergences = evidence.divergences(evidence.collect(mdp, counts), ledger.visits)
         return np.where(concerned & (ledger.visits > 0), divergences - union - radii, -np.inf)
 
 
 class BettingEvent(Event):
-    r"""S-free optimism: no bet against :math:`Z^\star` has won much.
+    r"""E_bet, optimism whose radius does not depend on S: no bet against :math:`Z^\star` has won much.
 
     With :math:`d=|e^{\beta v^\ast}-e^{\beta v}|` the distance of an outcome :math:`v` (reward and optimal value of the next
     state) to the best possible one :math:`v^\ast`, :math:`W_n(\theta)=\prod_i(1-\theta+\theta\,d(X_i)/pd)` is a martingale
@@ -210,12 +202,12 @@ class BettingEvent(Event):
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem, n = counts.problem, counts.ledger.visits
-        union = math.log(max(sum(int(places.sum()) for _, places in _places(problem)), 1) / problem.delta)
+        union = math.log(max(sum(int(places.sum()) for _, places in evidence.claimed_rows(problem)), 1) / problem.delta)
         limit = 0.5 * math.log(math.pi) + special.gammaln(n + 1) - special.gammaln(n + 0.5)
-        seen, result = _evidence(mdp, counts), np.full(problem.n_rows, -np.inf)
-        for claimed, ratio, told in _bets_of(mdp, problem, seen):
-            wealth = _largest_wealth(seen.first, seen.times, ratio)
-            excess = np.where(claimed[seen.rows] & told, wealth - union - limit[seen.rows], -np.inf)
+        seen, result = evidence.collect(mdp, counts), np.full(problem.n_rows, -np.inf)
+        for claimed, ratio, differs in evidence.bets(mdp, problem, seen):
+            wealth = evidence.largest_wealth(seen.first, seen.times, ratio)
+            excess = np.where(claimed[seen.rows] & differs, wealth - union - limit[seen.rows], -np.inf)
             result[seen.rows] = np.maximum(result[seen.rows], excess)
         return result
 
@@ -239,7 +231,7 @@ class RewardEvent(Event):
         rows, slots = counts.occupied_slots()
         learned = (ledger.tally[slots] > 0) & (rows < problem.n_rows - problem.artificial)
         rows, slots = rows[learned], slots[learned]
-        truth = _paid(mdp, rows, ledger.successor[slots])
+        truth = evidence.true_rewards(mdp, rows, ledger.successor[slots])
         np.maximum.at(result, rows, np.maximum(ledger.low[0, slots] - truth, truth - ledger.high[0, slots]))
         return result
 
@@ -256,7 +248,18 @@ EVENTS: dict[str, type[Event]] = {
 
 
 def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
-    """The chance ``(H, S, A)`` that an episode under ``policy`` ``(H, S)`` visits each step, state and action.
+    """Compute the probability that an episode visits each step, state and action.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The true model.
+    policy : int array ``(H, S)``
+        The policy that is played.
+
+    Returns
+    -------
+    float array ``(H, S, A)``
 
     Examples
     --------
@@ -277,263 +280,3 @@ def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
         flow = np.repeat(visits[h].ravel(), np.diff(rows.indptr)) * rows.probabilities
         occupied = np.bincount(rows.indices, weights=flow, minlength=mdp.n_states)
     return visits
-
-
-# -- shared parts --------------------------------------------------------------------------------------------
-# What depends on the model and the problem alone is remembered, because a run asks for it at every plan.
-
-
-def _log_union(problem: Problem, pooled: bool) -> float:
-    """log(3SAH/δ), or over (s, a) for pooled rows; a random start is one more step."""
-    pairs = problem.n_states * problem.n_actions
-    rows = pairs + problem.artificial if pooled else pairs * problem.steps
-    return math.log(3 * rows / problem.delta)
-
-
-def _log_8e(n: np.ndarray) -> np.ndarray:
-    return 1.0 + np.log(8.0 * (n + 1.0))
-
-
-@lru_cache(maxsize=8)
-def _optimal_values(mdp: FiniteMDP, beta: float) -> np.ndarray:
-    """V* ``(H + 1, S)``."""
-    return solve(mdp, beta).values
-
-
-@lru_cache(maxsize=8)
-def _concerned(problem: Problem) -> np.ndarray:
-    return problem.at_risk
-
-
-@lru_cache(maxsize=8)
-def _places(problem: Problem) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Each of :func:`_steps` with the rows about which something is claimed there: those at risk at that very step."""
-    places = dict(problem.places_at_risk)
-    result: list[tuple[np.ndarray, np.ndarray]] = []
-    for step in _steps(problem):
-        claimed = np.zeros(problem.n_rows, dtype=bool)
-        for h in set(step.tolist()):
-            planned = h + problem.artificial
-            if planned in places and not (h < 0 and result):  # the artificial row has one step, whatever is pooled
-                claimed[problem.rows_at(planned, places[planned])] = True
-        result.append((step, claimed & problem.at_risk))
-    return result
-
-
-class _Evidence(NamedTuple):
-    """What was seen beside the truth, for the next states of visited rows that are possible or were seen.
-
-    ``row``, ``state``, ``p`` and ``times`` have one entry per (row, next state), sorted; ``first`` is where each of the
-    ``rows`` begins, and ``group`` which of them an entry belongs to.
-    """
-
-    row: np.ndarray
-    state: np.ndarray
-    p: np.ndarray
-    times: np.ndarray
-    first: np.ndarray
-    rows: np.ndarray
-    group: np.ndarray
-
-    @classmethod
-    def of(cls, row: np.ndarray, state: np.ndarray, p: np.ndarray, times: np.ndarray) -> _Evidence:
-        begins = np.diff(row, prepend=-1) > 0
-        first = np.flatnonzero(begins)
-        return cls(row, state, p, times, first, row[first], np.cumsum(begins) - 1)
-
-    def of_row(self, combine: np.ufunc, entries: np.ndarray) -> np.ndarray:
-        """The sum, or the maximum, of the entries of each row."""
-        return combine.reduceat(entries, self.first) if len(self.first) else np.empty(0)
-
-
-def _evidence(mdp: FiniteMDP, counts: Counts) -> _Evidence:
-    n_states = counts.problem.n_states
-    keys, p = _true_rows(mdp, counts.problem)
-    row, slot = counts.occupied_slots()
-    observed = counts.ledger.tally[slot] > 0
-    row, slot = row[observed], slot[observed]
-    seen, times = row * n_states + counts.ledger.successor[slot], counts.ledger.tally[slot]
-    position = np.searchsorted(keys, seen)
-    if len(keys) == 0 or (keys[np.minimum(position, len(keys) - 1)] != seen).any():  # the impossible was seen
-        known = len(keys)
-        keys, position = np.unique(np.concatenate([keys, seen]), return_inverse=True)
-        p, position = np.bincount(position[:known], p, len(keys)), position[known:]
-    total = np.bincount(position, times, len(keys))
-    row, state = np.divmod(keys, n_states)
-    visited = counts.ledger.visits[row] > 0
-    return _Evidence.of(row[visited], state[visited], p[visited], total[visited])
-
-
-@lru_cache(maxsize=8)
-def _true_rows(mdp: FiniteMDP, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """The possible successors of every row of the counts, as sorted ``row * S + state``, and their probabilities."""
-    rows, n_rows = mdp.rows, problem.n_rows - problem.artificial
-    repeats = n_rows // (len(rows.indptr) - 1)  # the model may be stationary where the counts are not pooled
-    keys = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * problem.n_states + rows.indices
-    offset = np.arange(repeats) * (len(rows.indptr) - 1) * problem.n_states
-    keys, p = (keys + offset[:, None]).ravel(), np.tile(rows.probabilities, repeats)
-    if problem.artificial:
-        states = np.flatnonzero(mdp.start_distribution > 0)
-        keys = np.concatenate([keys, n_rows * problem.n_states + states])
-        p = np.concatenate([p, mdp.start_distribution[states]])
-    order = np.argsort(keys)
-    return keys[order], p[order]
-
-
-def _paid(mdp: FiniteMDP, rows: np.ndarray, successors: np.ndarray) -> np.ndarray:
-    """What the model pays for these transitions; NaN for those that are impossible in it."""
-    step, pair = np.divmod(rows, mdp.n_states * mdp.n_actions)
-    paid = np.empty(len(rows))
-    for h in np.unique(step):
-        here, table = step == h, mdp.step_rows(h)
-        if table.rewards is None:
-            paid[here] = mdp.step_rewards(h).ravel()[pair[here]]
-            continue
-        keys = np.repeat(np.arange(len(table.indptr) - 1), np.diff(table.indptr)) * mdp.n_states + table.indices
-        wanted = pair[here] * mdp.n_states + successors[here]
-        entry = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        paid[here] = np.where(keys[entry] == wanted, table.rewards[entry], np.nan)
-    return paid
-
-
-def _steps(problem: Problem) -> list[np.ndarray]:
-    """The step of each row, -1 for the artificial one; pooled rows have every step in turn."""
-    if problem.stationary:
-        steps = [np.full(problem.n_rows, step) for step in range(problem.horizon)]
-    else:
-        steps = [np.arange(problem.n_rows) // (problem.n_states * problem.n_actions)]
-    if problem.artificial:
-        for step in steps:
-            step[-1] = -1
-    return steps
-
-
-def _divergences(seen: _Evidence, visits: np.ndarray) -> np.ndarray:
-    """n KL(p̂, p) of each row; infinite when something impossible was seen."""
-    n = visits[seen.row]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.where(seen.times > 0, seen.times * (np.log(seen.times / n) - np.log(seen.p)), 0.0)
-    return np.bincount(seen.row, weights=terms, minlength=len(visits))
-
-
-class _Outcomes(NamedTuple):
-    """The next states that are declared possible, one entry per (row, next state), sorted; ``slot`` has its reward."""
-
-    row: np.ndarray
-    state: np.ndarray
-    slot: np.ndarray
-
-    def best(self, problem: Problem, values: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """For each row, the largest sum of reward and optimal value."""
-        sums = values[step[self.row] + 1, self.state] + self._rewards(problem, self.slot, step[self.row])
-        return np.maximum.reduceat(sums, np.flatnonzero(np.diff(self.row, prepend=-1)))
-
-    def rewards(self, problem: Problem, seen: _Evidence, step: np.ndarray) -> np.ndarray:
-        """Rewards of what was seen."""
-        declared = self.row * problem.n_states + self.state
-        position = np.searchsorted(declared, seen.row * problem.n_states + seen.state)
-        return self._rewards(problem, self.slot[np.minimum(position, len(declared) - 1)], step[seen.row])
-
-    @staticmethod
-    def _rewards(problem: Problem, slot: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """0 where rewards do not depend on the next state, and at the artificial step."""
-        if not problem.next_state_rewards:
-            return np.zeros(len(slot))
-        table = problem.slots.low
-        return np.where(step < 0, 0.0, table[0 if len(table) == 1 else np.maximum(step, 0), slot])
-
-
-@lru_cache(maxsize=8)
-def _outcomes(problem: Problem) -> _Outcomes:
-    slots, n_states = problem.slots, problem.n_states
-    if slots.successor[0] == n_states:  # "some state not seen yet" may be any
-        row, state = np.divmod(np.arange(problem.n_rows * n_states), n_states)
-        return _Outcomes(row, state, np.zeros_like(row))
-    row = np.repeat(np.arange(problem.n_rows), slots.used)
-    slot = np.arange(len(row)) + np.repeat(slots.begin - np.cumsum(slots.used) + slots.used, slots.used)
-    order = np.lexsort((slots.successor[slot], row))
-    return _Outcomes(row[order], slots.successor[slot][order], slot[order])
-
-
-class _Bet(NamedTuple):
-    """At one step, d/pd of each (row, next state) of the evidence, and the rows where any outcome differs from the best.
-
-    ``claimed`` are the rows of the counts about which something is claimed at that step.
-    """
-
-    claimed: np.ndarray
-    ratio: np.ndarray
-    told: np.ndarray
-
-
-def _bets_of(mdp: FiniteMDP, problem: Problem, seen: _Evidence) -> Iterator[_Bet]:
-    keys, known = seen.row * problem.n_states + seen.state, _true_rows(mdp, problem)[0]
-    entry = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    if not np.array_equal(known[entry], keys):  # the impossible was seen
-        yield from _bets(mdp, problem, seen)
-        return
-    for claimed, ratio, told in _true_bets(mdp, problem):
-        yield _Bet(claimed, ratio[entry], told[entry][seen.first])
-
-
-@lru_cache(maxsize=8)
-def _true_bets(mdp: FiniteMDP, problem: Problem) -> list[_Bet]:
-    """Those of all possible transitions; ``told`` has one entry for each of them."""
-    keys, p = _true_rows(mdp, problem)
-    possible = _Evidence.of(*np.divmod(keys, problem.n_states), p, np.zeros(len(keys), dtype=np.int64))
-    return [bet._replace(told=bet.told[possible.group]) for bet in _bets(mdp, problem, possible)]
-
-
-def _bets(mdp: FiniteMDP, problem: Problem, seen: _Evidence) -> Iterator[_Bet]:
-    values, outcomes = _optimal_values(mdp, problem.beta), _outcomes(problem)
-    for step, claimed in _places(problem):
-        outcome = values[step[seen.row] + 1, seen.state] + outcomes.rewards(problem, seen, step)
-        distance = -_growth(problem.beta, outcome - outcomes.best(problem, values, step)[seen.row])
-        mean = seen.of_row(np.add, seen.p * distance)
-        yield _Bet(claimed, distance / np.where(mean > 0, mean, 1.0)[seen.group], mean > 0)
-
-
-def _growth(beta: float, x: np.ndarray) -> np.ndarray:
-    """(e^{βx} - 1)/β; x at β = 0."""
-    return x if beta == 0 else np.expm1(beta * x) / beta
-
-
-@allocating
-def _radii(
-    begin: np.ndarray, used: np.ndarray, tally: np.ndarray, possible: np.ndarray, most: np.ndarray
-) -> np.ndarray:
-    """R_mix of every row."""
-    radii = np.empty(begin.size)
-    for row in range(begin.size):
-        radii[row] = mixture_radius(tally[begin[row] : begin[row] + used[row]], possible[row], most[row])
-    return radii
-
-
-@allocating
-def _largest_wealth(first: np.ndarray, times: np.ndarray, ratio: np.ndarray) -> np.ndarray:
-    """For each row, max over θ in [0, 1] of Σ N log(1 - θ + θ w): concave, so bisection on its slope."""
-    largest = np.zeros(first.size)
-    for i in range(first.size):
-        end = first[i + 1] if i + 1 < first.size else times.size
-        low, high = 0.0, 1.0
-        if _slope(first[i], end, times, ratio, 0.0) <= 0.0:
-            continue
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            if _slope(first[i], end, times, ratio, middle) > 0.0:
-                low = middle
-            else:
-                high = middle
-        for j in range(first[i], end):
-            if times[j] > 0:
-                largest[i] += times[j] * math.log1p(low * (ratio[j] - 1.0))
-    return largest
-
-
-@compiled
-def _slope(first: int, end: int, times: np.ndarray, ratio: np.ndarray, theta: float) -> float:
-    slope = 0.0
-    for j in range(first, end):
-        if times[j] > 0:
-            slope += times[j] * (ratio[j] - 1.0) / (1.0 + theta * (ratio[j] - 1.0))
-    return slope

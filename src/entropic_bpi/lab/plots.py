@@ -17,10 +17,10 @@ __all__ = ["regret"]
 
 
 def regret(runs: Mapping[str, Sequence[Run]], *, title: str = "") -> Figure:
-    """Mean regret of each learner over its seeds, and a band from the smallest to the largest.
+    """Plot the mean regret of each learner over its seeds, and a band from the smallest to the largest.
 
-    On a logarithmic axis the range over the seeds reads better than an interval for the mean, which may reach below 0.
-    Lines differ in colour and dashes, so that up to 28 of them can be told apart, in print without colours four.
+    The band is the range over the seeds, because an interval for the mean may reach below 0, which a logarithmic axis cannot
+    show. Lines differ in colour and dashes: up to 28 combinations, four without colours.
     """
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()

@@ -1,12 +1,11 @@
-r"""Telling learners apart with as few runs as it takes: group-sequential permutation tests, after AdaStop.
+r"""Group-sequential permutation tests that find differences between learners with few runs, after AdaStop.
 
-A fixed number of seeds is a guess: too few where learners are close, too many where they are not. Here every learner
+A fixed number of seeds may be too small for learners with similar scores, and too large for others. Here every learner
 gets a batch of runs, all pairs are tested, and only learners of a pair that is still open get another batch, up to a
-largest number. Looking at the results again and again, and at many pairs, would find differences that are not there;
-the test pays for both.
+largest number. The test corrects for repeated looks at the results and for many pairs.
 
 *One pair.* Let the two learners have :math:`N` scores each in every one of at most :math:`K` batches. If the scores have
-one law, those of a batch may be dealt out anew. Each dealing :math:`g` of all batches so far has a statistic
+the same distribution, those of a batch may be dealt again. Each dealing :math:`g` of all batches so far has a statistic
 
 .. math:: T_k(g) = \Big|\sum_{i\le k}\big(\text{sum of the first hand of batch } i - \text{sum of the second}\big)\Big|,
 
@@ -20,11 +19,11 @@ later batches, hence the p-value only falls, and :math:`P(p\le a)\le a` holds fo
 *All pairs.* Holm's step-down rule over the p-values of the pairs, which needs nothing about how they depend on each
 other.
 
-**Guarantee.** With probability at least 1 - ``level`` no two learners whose scores have the same law are told apart, in
-all batches and pairs together, for any number of scores: no normality, no large samples. The scores of all runs must be
-independent, which seeds of their own give. A verdict says that the laws differ; that the mean of the one named is the
-lower one is what was seen, and for laws that differ but have equal means nothing is promised. Not being told apart is
-no proof of being equal.
+**Guarantee.** With probability at least 1 - ``level`` no difference is reported between two learners whose scores have the
+same distribution, in all batches and pairs together, for any number of scores: no normality, no large samples. The scores
+of all runs must be independent, so no two runs may share a seed. A verdict says that the distributions differ. That the
+learner it names has the lower mean is an observation; nothing is guaranteed for distributions that differ but have equal
+means. Without a reported difference the learners need not be equal.
 
 Statistic, dealing within batches and stopping pair by pair are those of T. Mathieu, R. Della Vecchia, A. Shilova, M.
 Medeiros Centa, H. Kohler, O.-A. Maillard and P. Preux, *AdaStop: adaptive statistical testing for sound comparisons of
@@ -55,10 +54,18 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known about two learners.
+    """The result of the test for two learners.
 
-    ``lower`` has the lower mean score, and is None as long as the two are not told apart; ``runs`` is how many of each
-    the p-value is about. It is the p-value of this pair alone; Holm's rule for all pairs decides.
+    Attributes
+    ----------
+    pair : tuple of str
+        The two learners.
+    runs : int
+        Number of runs of each that the p-value is about.
+    p_value : float
+        Of this pair alone; Holm's rule for all pairs decides.
+    lower : str or None
+        The learner with the lower mean score; None while there is no significant difference.
     """
 
     pair: tuple[str, str]
@@ -68,20 +75,20 @@ class Verdict:
 
 
 class SequentialTest:
-    """Which of several learners differ, batch by batch; see the module for what is guaranteed.
+    """Test batch by batch which of several learners differ; see the module for the guarantee.
 
     Parameters
     ----------
     names : list of str
         The learners, or whatever has scores.
     level : float
-        Probability with which some pair may be told apart that should not be.
+        Probability of reporting any difference that does not exist.
     batch : int
         Scores of each learner between two tests.
     batches : int
-        How many batches at most.
+        Largest number of batches.
     seed : int
-        Of the random dealings.
+        Seed of the random dealings.
 
     Attributes
     ----------
@@ -120,7 +127,7 @@ class SequentialTest:
         self._sums = {verdict.pair: np.zeros(self._dealings) for verdict in self.verdicts}
 
     def _check_power(self) -> None:
-        """Refuse a test that can tell nothing apart, and take enough dealings for one that can."""
+        """Refuse a test that cannot find any difference, and choose the number of dealings."""
         demanded = self.level / len(self.verdicts) / self.batches  # of the share of dealings like the observed one
         log_dealings = self.batches * (math.lgamma(2 * self.batch + 1) - 2 * math.lgamma(self.batch + 1))
         if math.log(2) - log_dealings > math.log(demanded):
@@ -143,7 +150,13 @@ class SequentialTest:
         return [verdict for verdict in self.verdicts if verdict.lower is None and verdict.runs < most]
 
     def add(self, scores: Mapping[str, Any]) -> None:
-        """Take the next ``batch`` scores of every learner that is ``wanted``, and test."""
+        """Add the next ``batch`` scores of every learner that is ``wanted``, and test.
+
+        Parameters
+        ----------
+        scores : dict of list of float
+            The scores of each learner; lower is better.
+        """
         fresh = {name: self._check_scores(name, scores) for name in self.wanted}
         signs = _deal(self._rng, self._dealings, self.batch)
         for name, values in fresh.items():
@@ -174,7 +187,7 @@ class SequentialTest:
         return replace(verdict, runs=verdict.runs + self.batch, p_value=p_value(statistics, self.batches))
 
     def _decide(self) -> None:
-        """Holm: the smallest p-value is compared with the level over the number of pairs that are not told apart."""
+        """Apply Holm's rule: compare the smallest p-value with the level over the number of open pairs."""
         for verdict in sorted(self.verdicts, key=lambda verdict: verdict.p_value):
             together = [other for other in self.verdicts if other.lower is None]
             if verdict.lower is None:
@@ -186,7 +199,7 @@ class SequentialTest:
 
 
 def _deal(rng: np.random.Generator, dealings: int, batch: int) -> np.ndarray:
-    """Which of the scores of a pair go to the first hand (1) and which to the second (-1); first, as it was observed."""
+    """Return which scores of a pair go to the first hand (1) and which to the second (-1); row 0 is as observed."""
     observed = np.repeat([1.0, -1.0], batch)
     dealt = rng.permuted(np.tile(observed, (dealings, 1)), axis=1)
     dealt[0] = observed
@@ -194,7 +207,7 @@ def _deal(rng: np.random.Generator, dealings: int, batch: int) -> np.ndarray:
 
 
 def p_value(statistics: Sequence[np.ndarray], batches: int) -> float:
-    """Of the dealing that comes first, from the statistics of all dealings after each batch so far."""
+    """Compute the p-value of the first dealing from the statistics of all dealings after each batch so far."""
     dealings = len(statistics[0])
     within, beyond = 0, dealings  # the first dealing is not out at the one number, and out at the other
     while beyond - within > 1:
@@ -204,7 +217,7 @@ def p_value(statistics: Sequence[np.ndarray], batches: int) -> float:
 
 
 def _is_out(statistics: Sequence[np.ndarray], most: int) -> bool:
-    """Whether the first dealing is out when at most so many may go at each batch."""
+    """Return whether the first dealing is out if at most ``most`` dealings may go out at each batch."""
     inside = np.ones(len(statistics[0]), dtype=bool)
     for values in statistics:
         remaining = values[inside]

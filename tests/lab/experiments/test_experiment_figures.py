@@ -131,7 +131,7 @@ def test_learners_are_ranked_by_their_regret_at_the_end():
     assert "3 trials of 1e5 episodes" in told
 
 
-def test_each_claim_about_regret_is_judged_for_both_bonuses():
+def test_each_claim_about_regret_is_checked_for_both_bonuses():
     """Regret ``level * sqrt(K)``: lowest at the end, throughout and flattest are then the same."""
     results = regret_results("fig5", lambda run: {1.0: 3.0, 2.0: 5.0}.get(RANK[entry_of(run)], 4.0) + 0.01 * run.seed)
     told = FIGURES["fig5"].tell(FIGURES["fig5"].table(results))
@@ -157,12 +157,12 @@ def crossing(run):
 
 def test_a_curve_that_crosses_the_others_is_lowest_at_the_end_and_not_throughout():
     table = FIGURES["fig6"].table(made_up(FIGURES["fig6"].sweep(QUICK), crossing))
-    end, throughout, flattest = regret_figures.verdicts(table, regret_figures.PRINTED)
+    end, throughout, flattest = regret_figures.claim_checks(table, regret_figures.PRINTED)
     assert (end.holds, throughout.holds, flattest.holds) == (True, False, True)
     assert "ROVI, 1.78 times as much" in end.evidence
     last = max(row["episodes"] for row in table if row["episodes"] < 10**4)
     assert throughout.evidence == f"behind for the last time after {last / 1e3:.3g}e3 episodes"
-    end, throughout, flattest = regret_figures.verdicts(table, regret_figures.CHECKED)
+    end, throughout, flattest = regret_figures.claim_checks(table, regret_figures.CHECKED)
     assert (end.holds, throughout.holds, flattest.holds) == (False, False, True)
     assert throughout.evidence.startswith("still behind at the end, by at most 1")
 
@@ -174,13 +174,13 @@ def test_one_trial_has_no_interval_that_could_be_apart():
     assert told.count("their intervals are not apart") == 2
 
 
-def test_missing_runs_leave_their_claims_unjudged():
+def test_missing_runs_leave_their_claims_unchecked():
     specs = [run for run in FIGURES["fig5"].sweep(QUICK) if run.options.get("constants") != "verified"]
     table = FIGURES["fig5"].table(made_up(specs, crossing))
     assert "With the machine-checked bonus: runs are missing." in FIGURES["fig5"].tell(table)
 
 
-def test_the_overview_judges_all_values_of_beta_together():
+def test_the_overview_checks_all_values_of_beta_together():
     overview = FIGURES["regret"]
     assert {run.beta for run in overview.sweep(FULL)} == {1.0, 2.0, 3.0, 4.0}
     assert {run.hash for run in overview.sweep(FULL)} == {

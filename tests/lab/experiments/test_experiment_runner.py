@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi import cli
-from entropic_bpi.lab.experiments import StoreError, grid, load, run
+from entropic_bpi.lab.experiments import StoreError, engine, grid, load, run
 from entropic_bpi.lab.experiments import runner as runner_module
 from entropic_bpi.lab.experiments.store import Store
 
@@ -143,11 +143,11 @@ def test_workers_end_with_the_driver_in_the_middle_of_a_run(tmp_path, sent):
     endless = {**SWEEP, "learner": "rovi", "episodes": 10**12}
     script.write_text(
         textwrap.dedent(f"""
-        from entropic_bpi.lab.experiments import grid, run
-        from entropic_bpi.lab.experiments._progress import SweepProgress
+        from functools import partial
+        from entropic_bpi.lab.experiments import engine, grid, run
 
         if __name__ == "__main__":
-            SweepProgress.started = lambda self, spec: print("started", flush=True)
+            engine.compute = partial(engine.compute, started=lambda spec: print("started", flush=True))
             run(grid(**{endless!r}), {str(tmp_path / "out")!r}, workers=2)
         """)
     )
@@ -325,6 +325,6 @@ def test_a_lost_scheduler_is_one_line_and_exit_code_2(tmp_path, monkeypatch, cap
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(runner_module, "SCHEDULER_SECONDS", 0.5)
+    monkeypatch.setattr(engine, "SCHEDULER_SECONDS", 0.5)
     with pytest.raises(eb.InvalidProblemError, match="no Dask scheduler answers"):
         run(sweep(), tmp_path, scheduler="tcp://127.0.0.1:9")

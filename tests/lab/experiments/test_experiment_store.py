@@ -190,7 +190,7 @@ def test_somebody_elses_database_is_refused_and_left_alone(tmp_path):
         )
     before = content(path)
     for use in (load, Store, lambda folder: run(runs(1), folder, workers=0)):
-        with pytest.raises(StoreError, match="not one of ours"):
+        with pytest.raises(StoreError, match="not a results file"):
             use(tmp_path)
     assert content(path) == before
 

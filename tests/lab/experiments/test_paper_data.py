@@ -20,7 +20,7 @@ def test_the_words_in_the_docs_follow_from_the_table_in_the_docs(name):
     assert f"{{image}} data/paper/{name}/{name}.png" in page
 
 
-def test_the_overview_has_the_ends_and_the_verdicts_of_the_four_figures():
+def test_the_overview_has_the_ends_and_the_checks_of_the_four_figures():
     overview = read_table(DATA / "regret" / "regret.csv")
     for name, beta in (("fig5", 1), ("fig6", 2), ("fig7", 3), ("fig8", 4)):
         table = read_table(DATA / name / f"{name}.csv")
@@ -30,8 +30,8 @@ def test_the_overview_has_the_ends_and_the_verdicts_of_the_four_figures():
         for last in regret.ranking(table):
             assert {key: str(ends[last["learner"]][key]) for key in last} == {key: str(last[key]) for key in last}
         for bonus in (regret.PRINTED, regret.CHECKED):
-            for verdict in regret.verdicts(table, bonus):
-                assert ends[bonus][verdict.claim] == verdict.holds
+            for check in regret.claim_checks(table, bonus):
+                assert ends[bonus][check.claim] == check.holds
 
 
 def test_the_tables_are_at_the_size_of_the_paper():

@@ -1,4 +1,4 @@
-"""The study of the guarantee: its referee sees what is wrong, and its tables say what happened."""
+"""The study of the guarantee: its oracle sees what is wrong, and its tables say what happened."""
 
 import csv
 from dataclasses import replace
@@ -13,11 +13,11 @@ import entropic_bpi as eb
 from entropic_bpi import methods
 from entropic_bpi.cli import app
 from entropic_bpi.lab.events import EVENTS, CountEvent, Event, KLEvent
-from entropic_bpi.lab.experiments import Case, Validation, referee, validate, validation
-from entropic_bpi.lab.experiments.referee import Referee
+from entropic_bpi.lab.experiments import Case, Validation, oracle, validate, validation
+from entropic_bpi.lab.experiments.cases import default_cases
+from entropic_bpi.lab.experiments.oracle import Oracle
 from entropic_bpi.lab.experiments.rules import RULES
 from entropic_bpi.lab.experiments.statistics import proportion
-from entropic_bpi.lab.experiments.validation import default_cases
 from entropic_bpi.model import planning
 from entropic_bpi.runs.identification import start
 from entropic_bpi.runs.settings import Settings
@@ -27,38 +27,38 @@ OTHER = eb.instances.risky_bridge(horizon=4, p_start=0.3, p_mid=0.3, p_final=0.7
 KNOWN = "KL, successors known"
 
 
-def watched(mdp, judge=None, **options):
-    """A finished run and the referee who watched it, with the truth that the referee believes in."""
+def watched(mdp, truth=None, **options):
+    """A finished run and the oracle that watched it, with the true model that it has."""
     loop = start(mdp, Settings.of(**{"beta": 1.0, "eps": 0.1, "delta": 0.1, "replan": 0.2, "seed": 1} | options))
-    watcher = Referee(judge or mdp, loop)
+    watcher = Oracle(truth or mdp, loop)
     loop.go(watcher.watch)
     return loop, watcher
 
 
-# -- the referee -----------------------------------------------------------------------------------------------------
+# -- the oracle ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["kl", "bernstein"])
-def test_the_referee_confirms_a_run_on_the_model_that_it_was_played_on(method):
-    loop, judge = watched(BRIDGE, method=method)
-    assert judge.failed == set()
-    assert judge.confirms(loop.result().certificate)
+def test_the_oracle_confirms_a_run_on_the_model_that_it_was_played_on(method):
+    loop, watcher = watched(BRIDGE, method=method)
+    assert watcher.failed == set()
+    assert watcher.confirms(loop.result().certificate)
 
 
 @pytest.mark.parametrize("method", ["kl", "bernstein"])
-def test_the_referee_sees_that_the_data_are_not_those_of_another_model(method):
-    loop, judge = watched(BRIDGE, judge=OTHER, method=method)
-    assert judge.failed >= set(methods.find(method).events) - {"E_cnt"}
-    assert not judge.confirms(loop.result().certificate)
+def test_the_oracle_sees_that_the_data_are_not_those_of_another_model(method):
+    loop, watcher = watched(BRIDGE, truth=OTHER, method=method)
+    assert watcher.failed >= set(methods.find(method).events) - {"E_cnt"}
+    assert not watcher.confirms(loop.result().certificate)
 
 
 @pytest.mark.parametrize("part", ["lower", "upper", "gap"])
-def test_every_part_of_a_claim_is_judged(part):
-    loop, judge = watched(BRIDGE)
+def test_every_part_of_a_claim_is_checked(part):
+    loop, watcher = watched(BRIDGE)
     claim = loop.result().certificate
     best = eb.solve(BRIDGE, 1.0).value
-    assert judge.confirms(claim)
-    assert not judge.confirms(
+    assert watcher.confirms(claim)
+    assert not watcher.confirms(
         replace(claim, **{part: {"lower": best + 0.01, "upper": best - 0.01, "gap": -0.01}[part]})
     )
 
@@ -67,21 +67,21 @@ def test_every_part_of_a_claim_is_judged(part):
 def test_expected_visits_are_those_of_the_policies_that_were_played(start_at):
     rng = np.random.default_rng(0)
     mdp = eb.FiniteMDP(rng.dirichlet(np.ones(3), (3, 2)), rng.random((3, 2)), horizon=3, start=start_at)
-    loop, judge = watched(mdp, eps=0.02, max_episodes=200_000, method="bernstein", constants="sharp")
+    loop, watcher = watched(mdp, eps=0.02, max_episodes=200_000, method="bernstein", constants="sharp")
     visits = loop.counts.ledger.visits
     # After the last plan nothing is played, so every episode is accounted for.
-    assert judge._expected.sum() == pytest.approx(visits.sum())
-    assert np.abs(visits - judge._expected).max() < 6 * np.sqrt(visits.max())
+    assert watcher._expected.sum() == pytest.approx(visits.sum())
+    assert np.abs(visits - watcher._expected).max() < 6 * np.sqrt(visits.max())
 
 
 def test_pooled_counts_have_no_count_event():
-    _, judge = watched(BRIDGE, method="bernstein", constants="sharp", stationary=True)
-    assert set(judge.events) == {"E_KL", "E_Z"}
+    _, watcher = watched(BRIDGE, method="bernstein", constants="sharp", stationary=True)
+    assert set(watcher.events) == {"E_KL", "E_Z"}
 
 
-def test_the_referee_refuses_loops_whose_plans_it_cannot_see():
+def test_the_oracle_refuses_loops_whose_plans_it_cannot_see():
     with pytest.raises(AssertionError, match="every episode"):
-        Referee(BRIDGE, start(BRIDGE, Settings.of(beta=1.0, eps=0.1, delta=0.1, replan="every")))
+        Oracle(BRIDGE, start(BRIDGE, Settings.of(beta=1.0, eps=0.1, delta=0.1, replan="every")))
 
 
 # -- the numbers -----------------------------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ def test_the_tables_count_every_run(study):
     assert found.ok
     assert [row["runs"] for row in found.cells] == [6] * 4
     totals = [row for row in found.rates if row["case"] == "all"]
-    judged = {"paper, sharp constants": methods.find("bernstein").events, KNOWN: methods.find("kl").events}
-    claims = {rule: {row["claim"] for row in totals if row["rule"] == rule} for rule in judged}
+    checked = {"paper, sharp constants": methods.find("bernstein").events, KNOWN: methods.find("kl").events}
+    claims = {rule: {row["claim"] for row in totals if row["rule"] == rule} for rule in checked}
     always = {"policy not ε-optimal", "certificate false", "certificate false on its event"}
-    assert claims == {rule: always | set(events) for rule, events in judged.items()}
+    assert claims == {rule: always | set(events) for rule, events in checked.items()}
     assert all(row["runs"] == 12 for row in totals)
     with (folder / "rates.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(found.rates)
@@ -236,7 +236,7 @@ def test_cells_have_seeds_of_their_own():
     specs = [
         spec
         for case in default_cases()
-        for cell in validation._cells_of([case], None)
+        for cell in validation.cells_of([case], None)
         for spec in validation._specs_of(cell, 3, 0.1)
     ]
     assert len({spec.seed for spec in specs}) == len(specs)
@@ -262,14 +262,14 @@ def test_runs_that_end_with_an_error_are_told(tmp_path, monkeypatch):
     assert "4 runs ended with an error and are left out; the first: InvalidProblemError: no such event" in found.text
 
 
-def test_a_contradiction_is_judged_by_the_number_of_rates():
+def test_a_contradiction_is_checked_by_the_number_of_rates():
     row = {"rule": KNOWN, "case": "all", "claim": "E_cat", "promised": 0.1, "low": 0.11}
     assert Validation([row | {"p_value": 0.004}], [], "").contradictions
     assert not Validation([row | {"p_value": 0.004}] * 3, [], "").contradictions
 
 
 def test_a_false_certificate_whose_event_held_disproves_the_theory(tmp_path, monkeypatch):
-    monkeypatch.setattr(referee.Referee, "confirms", lambda self, claim: False)
+    monkeypatch.setattr(oracle.Oracle, "confirms", lambda self, claim: False)
     case = Case("bridge", BRIDGE, betas=(-1.0,))
     found = validate(tmp_path, [case], rules=[KNOWN], runs=1, workers=0)
     (row,) = (row for row in found.contradictions if row["case"] == "bridge")
@@ -282,13 +282,13 @@ GARNET = eb.instances.garnet(3, 2, 2, horizon=3, seed=0)
 
 
 @pytest.mark.parametrize("part", ["lower", "upper", "gap"])
-def test_every_part_of_a_claim_about_evar_is_judged(part):
-    loop, judge = watched(GARNET, beta=None, risk=eb.EVaR(0.3), eps=0.3)
+def test_every_part_of_a_claim_about_evar_is_checked(part):
+    loop, watcher = watched(GARNET, beta=None, risk=eb.EVaR(0.3), eps=0.3)
     claim = loop.result().certificate
     best = eb.solve_evar(GARNET, 0.3).lower
-    assert judge.failed == set()
-    assert judge.confirms(claim)
-    assert not judge.confirms(
+    assert watcher.failed == set()
+    assert watcher.confirms(claim)
+    assert not watcher.confirms(
         replace(claim, **{part: {"lower": best + 0.01, "upper": best - 0.01, "gap": -0.01}[part]})
     )
 

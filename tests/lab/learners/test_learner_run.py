@@ -1,12 +1,11 @@
-"""``run``: the judge, ties, units, starts and bad input."""
+"""``run``: the oracle, ties, units, starts and bad input."""
 
 import numpy as np
 import pytest
 
 import entropic_bpi as eb
 from entropic_bpi.lab.learners import _run, kernels, names, register, run
-from entropic_bpi.lab.learners._judge import log_grid
-from entropic_bpi.lab.learners.game import new_game
+from entropic_bpi.lab.learners.game import log_grid, new_game
 
 ALL = names()
 
@@ -17,14 +16,14 @@ def bridge():
 
 
 @pytest.mark.parametrize("beta", [-500.0, -2.0, -1e-9, 0.0, 1e-9, 2.0, 500.0])
-def test_the_judge_agrees_with_exact_evaluation(beta):
+def test_the_oracle_agrees_with_exact_evaluation(beta):
     mdp = eb.instances.garnet(6, 3, 3, horizon=5, seed=1)
     game = new_game(mdp, beta=beta, episodes=10, delta=0.1, scale=1.0, seed=0, ties="random")
-    assert game.judge.optimum == pytest.approx(eb.solve(mdp, beta).value, abs=1e-11)
+    assert game.oracle.optimum == pytest.approx(eb.solve(mdp, beta).value, abs=1e-11)
     for episode in range(20):
-        kernels.walk(game.model, game.greedy, game.judge, episode)
+        kernels.walk(game.model, game.greedy, game.oracle, episode)
         policy = [[kernels.action(game.greedy, episode, h, s) for s in range(6)] for h in range(5)]
-        value = kernels.evaluate(game.model, game.judge)
+        value = kernels.evaluate(game.model, game.oracle)
         assert value == pytest.approx(eb.evaluate(mdp, policy, beta).value, abs=1e-11)
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import linprog, minimize_scalar
 
 import entropic_bpi as eb
-from entropic_bpi.lab.learners import _value_iteration as vi
+from entropic_bpi.lab.learners import value_iteration as vi
 from entropic_bpi.lab.learners._run import find
 from entropic_bpi.lab.learners.game import log_term, new_game, score_coefficients
 from entropic_bpi.methods.kl.rates import mixture_radius
@@ -83,7 +83,7 @@ def test_lazy_sweep_is_the_full_sweep_to_the_last_bit(rule, beta):
         game = game_on(mdp, beta, scale=0.1)
         learner = vi.value_iteration(game, rule, np.full(6, 2.0), log_term(game), lazy=lazy)
         learner(0, 3000)
-        tables.append((game.greedy.score, game.greedy.best, game.judge.total))
+        tables.append((game.greedy.score, game.greedy.best, game.oracle.total))
     for lazy, full in zip(*tables, strict=True):
         np.testing.assert_array_equal(lazy, full)
 
@@ -171,7 +171,7 @@ def test_plans_do_not_depend_on_the_true_probabilities(name):
     game.model.probability[:] = np.nan
     game.model.cumulative[:] = np.nan
     game.greedy.score[:] = 0
-    learner.replan()
+    vi.plan_everything(game.model, game.greedy, learner.known)
     np.testing.assert_array_equal(game.greedy.score, planned)
 
 

@@ -1,9 +1,9 @@
-"""Experiments that survive: sweeps as data, results in one file, and the figures of the paper.
+"""Experiments: sweeps, a file for their results, the figures of the paper, and the validation of the guarantee.
 
-``grid`` writes a sweep, ``run`` carries out what is missing of it on local processes or a Dask cluster, ``load`` reads the
-results, ``export`` writes them as Parquet and CSV, ``read_sweep`` reads a sweep from a TOML file, ``reproduce`` draws
-the figures and ``validate`` measures how often the guarantee fails. Modules load when a name is first used, so that the
-command line stays quick.
+``grid`` makes the runs of a sweep, ``run`` carries out those that are missing, in local processes or on a Dask cluster,
+``load`` reads the results, ``export`` writes them as Parquet and CSV, ``read_sweep`` reads a sweep from a TOML file,
+``reproduce`` draws the figures and ``validate`` measures how often the guarantee fails. Modules are imported when a name
+is first used, so that the command line starts quickly.
 """
 
 from __future__ import annotations
@@ -12,46 +12,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from entropic_bpi.lab.experiments.figures import reproduce
-    from entropic_bpi.lab.experiments.runner import run
-    from entropic_bpi.lab.experiments.spec import RunSpec, SweepError, grid
-    from entropic_bpi.lab.experiments.store import Results, StoreError, export, load
-    from entropic_bpi.lab.experiments.sweep_file import Sweep, read_sweep
-    from entropic_bpi.lab.experiments.validation import Case, Validation, validate
+    from entropic_bpi.lab.experiments.cases import Case as Case
+    from entropic_bpi.lab.experiments.figures import reproduce as reproduce
+    from entropic_bpi.lab.experiments.runner import run as run
+    from entropic_bpi.lab.experiments.spec import RunSpec as RunSpec
+    from entropic_bpi.lab.experiments.spec import SweepError as SweepError
+    from entropic_bpi.lab.experiments.spec import grid as grid
+    from entropic_bpi.lab.experiments.store import Results as Results
+    from entropic_bpi.lab.experiments.store import StoreError as StoreError
+    from entropic_bpi.lab.experiments.store import export as export
+    from entropic_bpi.lab.experiments.store import load as load
+    from entropic_bpi.lab.experiments.sweep_file import Sweep as Sweep
+    from entropic_bpi.lab.experiments.sweep_file import read_sweep as read_sweep
+    from entropic_bpi.lab.experiments.validation import Validation as Validation
+    from entropic_bpi.lab.experiments.validation import validate as validate
 
-_HOME = {
-    "reproduce": "figures",
-    "run": "runner",
-    "RunSpec": "spec",
-    "SweepError": "spec",
-    "grid": "spec",
-    "Results": "store",
-    "StoreError": "store",
-    "export": "store",
-    "load": "store",
-    "Sweep": "sweep_file",
-    "read_sweep": "sweep_file",
-    "Case": "validation",
-    "Validation": "validation",
-    "validate": "validation",
+_MODULES = {
+    "cases": ("Case",),
+    "figures": ("reproduce",),
+    "runner": ("run",),
+    "spec": ("RunSpec", "SweepError", "grid"),
+    "store": ("Results", "StoreError", "export", "load"),
+    "sweep_file": ("Sweep", "read_sweep"),
+    "validation": ("Validation", "validate"),
 }
-
-__all__ = [
-    "Case",
-    "Results",
-    "RunSpec",
-    "StoreError",
-    "Sweep",
-    "SweepError",
-    "Validation",
-    "export",
-    "grid",
-    "load",
-    "read_sweep",
-    "reproduce",
-    "run",
-    "validate",
-]
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

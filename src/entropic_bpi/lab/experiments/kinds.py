@@ -1,8 +1,8 @@
-"""What a run does, by its kind: values for the columns of ``runs``, and arrays for ``curves``.
+"""The kinds of runs. Each computes values for the columns of ``runs``, and arrays for ``curves``.
 
-``identify`` and ``learner`` are the two functions of the library. ``validate`` is an identification that is watched plan
-by plan by somebody who knows the true model. ``ablation`` is one with a factor of its bounds switched off: it tells what
-the factor costs, and certifies nothing, so nothing that it claims is kept.
+``identify`` and ``learner`` call the two functions of the library. ``validate`` is an identification whose plans are
+checked by an oracle. ``ablation`` is an identification with one factor of its bounds switched off: it shows what the factor
+costs and certifies nothing, so its bounds are not recorded.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def _learn(spec: RunSpec) -> tuple[Columns, Curve]:
 
 
 def _validate(spec: RunSpec) -> tuple[Columns, Curve]:
-    from entropic_bpi.lab.experiments.referee import Referee
+    from entropic_bpi.lab.experiments.oracle import Oracle
 
     loop = _loop(spec, spec.options)
-    referee = Referee(spec.mdp, loop)
-    loop.go(referee.watch)
+    oracle = Oracle(spec.mdp, loop)
+    loop.go(oracle.watch)
     result = loop.result()
-    judged = {"claim_holds": referee.confirms(result.certificate), "failed_events": " ".join(sorted(referee.failed))}
-    return {**_claimed(spec, result), **judged}, {}
+    checked = {"claim_holds": oracle.confirms(result.certificate), "failed_events": " ".join(sorted(oracle.failed))}
+    return {**_claimed(spec, result), **checked}, {}
 
 
 def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
@@ -106,11 +106,11 @@ def _claimed(spec: RunSpec, result: Any) -> Columns:
 
 
 def _true_gap(spec: RunSpec, policy: Any) -> float:
-    """V* - V^π, by the true model."""
+    """Compute V* - V^π in the true model."""
     from entropic_bpi.model.planning import evaluate, solve
 
     if "evar" in spec.options:
-        from entropic_bpi.lab.experiments.referee import true_evars
+        from entropic_bpi.lab.experiments.oracle import true_evars
 
         best, mine = true_evars(spec.mdp, policy, spec.options["evar"])
         return max(0.0, best - mine)
@@ -118,13 +118,13 @@ def _true_gap(spec: RunSpec, policy: Any) -> float:
 
 
 def _paid(mdp: FiniteMDP, rows: Any, h: int, row: int, entries: slice) -> bytes:
-    """The rewards of a row."""
+    """Return the rewards of a row as bytes."""
     rewards = rows.rewards[entries] if mdp.next_state_rewards else mdp.step_rewards(h).ravel()[row : row + 1]
     return np.asarray(rewards, dtype=float).tobytes()
 
 
 def policy_digest(mdp: FiniteMDP, policy: np.ndarray) -> str:
-    """A digest of what a policy does where it plays; the same for actions that differ in name only."""
+    """Return a digest of the transitions and rewards that a policy reaches; action names do not matter."""
     states = mdp.start_distribution > 0
     digest = hashlib.sha256()
     for h in range(mdp.horizon):

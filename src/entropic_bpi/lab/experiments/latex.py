@@ -76,13 +76,15 @@ def _setting(spec: str) -> Setting:
 def _measured(runs: Mapping[str, np.ndarray], mine: np.ndarray, measure: str) -> Sequence[str]:
     capped = (runs["stopped"][mine] == 0) if measure == "episodes" else None
     found = summary(runs[measure][mine], capped)
-    interval = f"{_number(found['mean_low'])} to {_number(found['mean_high'])}" if found["seeds"] > 1 else "one seed"
+    interval = (
+        f"{_tex_number(found['mean_low'])} to {_tex_number(found['mean_high'])}" if found["seeds"] > 1 else "one seed"
+    )
     more = "$>$ " if found["capped"] else ""  # a capped run counts with the number it was stopped at
     return [
         str(found["seeds"]),
-        more + _number(found["mean"]),
+        more + _tex_number(found["mean"]),
         "" if found["capped"] else interval,
-        _number(float(np.mean(runs["true_gap"][mine]))),
+        _tex_number(float(np.mean(runs["true_gap"][mine]))),
     ]
 
 
@@ -97,14 +99,14 @@ def _heading(name: str) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "--"
-    return _number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else _word(value)
+    return _tex_number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else _word(value)
 
 
 def _word(value: Any) -> str:
     return title(str(value)).translate(_ESCAPES)
 
 
-def _number(value: float) -> str:
+def _tex_number(value: float) -> str:
     """1234 as 1\\,234 and 2.09e8 as $2.09\\cdot10^{8}$."""
     if value == 0 or not np.isfinite(value):
         return "0" if value == 0 else "--"

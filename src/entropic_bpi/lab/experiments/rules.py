@@ -20,8 +20,8 @@ _RULE_OPTIONS = ("constants", "stationary", "successors")
 
 
 def rule_of(spec: str) -> str:
-    """Name in :data:`RULES` of the rule that a recorded run used."""
+    """Return the name in :data:`RULES` of the rule that a recorded run used."""
     fields = json.loads(spec)
-    told = {name: value for name, value in fields["options"].items() if name in _RULE_OPTIONS}
-    wanted = {"method": fields["algorithm"], **told}
+    declared = {name: value for name, value in fields["options"].items() if name in _RULE_OPTIONS}
+    wanted = {"method": fields["algorithm"], **declared}
     return next(name for name, settings in RULES.items() if settings == wanted)

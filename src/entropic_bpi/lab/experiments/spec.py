@@ -1,14 +1,13 @@
-"""What is run: a sweep is a list of :class:`RunSpec`, and :func:`grid` writes one as the product of its axes.
+"""Sweeps as data: a sweep is a list of :class:`RunSpec`, and :func:`grid` makes one as the product of its axes.
 
-A run is settled by its spec alone. It has an id for people, ``risky_bridge/h7/beta=2.5/kl/successors=model/seed=3``,
-which leaves out what has the paper's value, and a hash of everything that its result depends on, the content of the
-model included. Two runs with the same hash are the same run.
+The result of a run depends on its spec alone. A run has an id for people,
+``risky_bridge/h7/beta=2.5/kl/successors=model/seed=3``, without the settings that have the paper's value, and a hash of
+everything that its result depends on, including the content of the model. Two runs with the same hash are the same run.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import itertools
 import json
 import math
@@ -55,7 +54,7 @@ _LEARNER_OPTIONS = ("episodes", "delta", "scale", "ties")
 
 
 class SweepError(InvalidProblemError):
-    """A sweep is ill-posed; ``keys`` lead to the entry at fault."""
+    """A sweep is invalid; ``keys`` lead to the wrong entry."""
 
     def __init__(self, message: str, *keys: str | int) -> None:
         super().__init__(message)
@@ -64,7 +63,7 @@ class SweepError(InvalidProblemError):
 
 @dataclass(frozen=True, eq=False)
 class RunSpec:
-    """One run on one model; ``entropic_bpi.lab.experiments.kinds`` says what each kind does.
+    """One run on one model; see ``entropic_bpi.lab.experiments.kinds`` for the kinds.
 
     Attributes
     ----------
@@ -95,15 +94,15 @@ class RunSpec:
     @property
     def id(self) -> str:
         defaults = LEARNER_DEFAULTS if self.kind == "learner" else IDENTIFY_DEFAULTS
-        told = {name: value for name, value in self.options.items() if defaults.get(name) != value}
-        risk = [] if math.isnan(self.beta) else [f"beta={_plain(self.beta)}"]
-        parts = [self.instance, f"h{self.mdp.horizon}", *_told(self.params), *risk]
+        given = {name: value for name, value in self.options.items() if defaults.get(name) != value}
+        risk = [] if math.isnan(self.beta) else [f"beta={_as_typed(self.beta)}"]
+        parts = [self.instance, f"h{self.mdp.horizon}", *_assignments(self.params), *risk]
         special = [self.kind] if self.kind in ("validate", "ablation") else []
-        return "/".join([*parts, self.algorithm, *_told(told), *special, f"seed={self.seed}"])
+        return "/".join([*parts, self.algorithm, *_assignments(given), *special, f"seed={self.seed}"])
 
     @cached_property
     def as_json(self) -> str:
-        """All that settles the result, in canonical form; the model by its content hash."""
+        """Everything that the result depends on, in canonical form; the model by its content hash."""
         fields = {
             "instance": self.instance,
             "params": self.params,
@@ -121,11 +120,6 @@ class RunSpec:
     def hash(self) -> str:
         return hashlib.sha256(self.as_json.encode()).hexdigest()[:32]
 
-    @property
-    def cost(self) -> float:
-        """Rough share of the work, in units of a million episodes of a learner; only the progress bar uses it."""
-        return self.options["episodes"] / 1e6 + 0.01 if self.kind == "learner" else 0.3
-
 
 def grid(
     *,
@@ -139,7 +133,7 @@ def grid(
     folder: str | Path = ".",
     **options: Any,
 ) -> list[RunSpec]:
-    """The runs of a product of axes: every argument but ``instance`` may be one value or a list of them.
+    """Return the runs of a product of axes: every argument but ``instance`` may be one value or a list of values.
 
     Parameters
     ----------
@@ -161,6 +155,10 @@ def grid(
     options
         Keyword arguments of ``identify`` (``eps`` 0.2 and ``delta`` 0.1 unless given, as in the paper) or of ``run``
         (``episodes`` is required; ``delta`` is 0.1 and ``scale`` 1 unless given).
+
+    Returns
+    -------
+    list of RunSpec
 
     Examples
     --------
@@ -220,7 +218,7 @@ def _axis(values: Any) -> list[Any]:
 
 
 def _guarded(check: Any, key: str, value: Any) -> Any:
-    """``check(key, value)``, with the key remembered if it fails."""
+    """Return ``check(key, value)``; if it fails, add the key to the error."""
     try:
         return check(key, value)
     except EntropicBPIError as error:
@@ -276,10 +274,10 @@ def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> An
 
 
 def _check_learner_parameter(algorithms: list[str], name: str) -> None:
-    from entropic_bpi.lab.learners._run import find
+    from entropic_bpi.lab.learners._run import find, parameters_of
 
     for algorithm in algorithms:
-        own = list(inspect.signature(find(algorithm)).parameters)[1:]
+        own = parameters_of(find(algorithm))
         if name not in own:
             known = ", ".join([*_LEARNER_OPTIONS, *own])
             raise SweepError(f"unknown option {name!r}: {algorithm} takes {known}{_OF_THE_INSTANCE}", name)
@@ -289,7 +287,7 @@ def _check_learner_parameter(algorithms: list[str], name: str) -> None:
 
 
 def label_of(instance: str) -> str:
-    """How the model is called in ids: the same on every machine."""
+    """Return the name of the model in ids; it is the same on every machine."""
     if not isinstance(instance, str):
         raise SweepError(f"instance must be a name, a file or gym:ENV_ID; got {shown(instance)}", "instance")
     if instance.startswith("gym:"):
@@ -313,12 +311,12 @@ def _build(instance: str, horizon: int | None, params: dict[str, Any], folder: P
 # -- ids -------------------------------------------------------------------------------------------------------------
 
 
-def _told(settings: Mapping[str, Any]) -> Iterable[str]:
-    return [f"{name}={_plain(value)}" for name, value in settings.items()]
+def _assignments(settings: Mapping[str, Any]) -> Iterable[str]:
+    return [f"{name}={_as_typed(value)}" for name, value in settings.items()]
 
 
-def _plain(value: Any) -> str:
-    """A value as one types it: 2 rather than 2.0, and without loss of digits."""
+def _as_typed(value: Any) -> str:
+    """Return a value as a person types it: 2 rather than 2.0, with all digits."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:

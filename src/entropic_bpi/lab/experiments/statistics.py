@@ -1,4 +1,4 @@
-"""Statistics over seeds: the seed is the unit, and runs that were capped are never averaged silently."""
+"""Statistics over seeds. Capped runs are counted, so that they are never averaged unnoticed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,43 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LEVEL", "line", "proportion", "summary"]
+__all__ = ["LEVEL", "confidence", "line", "proportion", "summary"]
 
 LEVEL = 0.95
 
 
+def confidence(samples: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the mean over the first axis and half the width of Student's t interval for it.
+
+    Parameters
+    ----------
+    samples : array-like
+        The samples; the first axis counts them.
+    level : float
+        Probability that the interval contains the mean.
+
+    Returns
+    -------
+    mean, half_width : float array
+        The half-width is NaN if there is one sample.
+
+    Examples
+    --------
+    >>> mean, half = confidence([1.0, 2.0, 3.0])
+    >>> float(mean), round(float(half), 4)
+    (2.0, 2.4841)
+    """
+    from scipy.stats import t
+
+    values = np.asarray(samples, dtype=float)
+    n, mean = len(values), values.mean(axis=0)
+    if n < 2:
+        return mean, np.full_like(mean, np.nan)
+    return mean, t.ppf((1 + level) / 2, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
+
+
 def summary(values: Any, capped: Any = None) -> dict[str, Any]:
-    """Number of seeds, mean with Student's t interval, median, and how many were capped.
+    """Compute the number of seeds, the mean with Student's t interval, the median and the number of capped runs.
 
     A capped run counts with the number it was stopped at, so with ``capped`` above 0 the mean is only a lower bound; the
     median is exact as long as fewer than half of the runs are capped.
@@ -22,8 +52,6 @@ def summary(values: Any, capped: Any = None) -> dict[str, Any]:
     >>> summary([1.0, 2.0, 3.0])["mean"], summary([1.0, 2.0, 9.0], capped=[False, False, True])["median"]
     (2.0, 2.0)
     """
-    from entropic_bpi.lab.compare import confidence
-
     values = np.asarray(values, dtype=float)
     mean, half = confidence(values, LEVEL)
     return {
@@ -37,7 +65,7 @@ def summary(values: Any, capped: Any = None) -> dict[str, Any]:
 
 
 def line(x: Any, y: Any) -> tuple[float, float]:
-    """Slope of the least-squares line and the share of variance it explains.
+    """Compute the slope of the least-squares line and the share of variance that it explains.
 
     Examples
     --------
@@ -52,7 +80,7 @@ def line(x: Any, y: Any) -> tuple[float, float]:
 
 
 def proportion(failures: int, runs: int) -> tuple[float, float, float]:
-    """Observed proportion and the ends of its exact binomial interval, that of Clopper and Pearson.
+    """Compute the observed proportion and its exact binomial interval, that of Clopper and Pearson.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""Where results live: one DuckDB file, written by one driver, all of a run or nothing.
+"""The results of runs in one DuckDB file, which one process writes; a run is recorded as a whole or not at all.
 
 Tables: ``runs`` has a row per run, ``curves`` what it did over time, ``timings`` how long it took. The first two do not
 depend on the order in which runs finished, so two complete sweeps on processors of one kind have equal tables; on another
 kind the last digits of computed numbers may differ. Runs are known by hashes of their settings, never of their results.
-The file appears under its name only when it is a valid store. Runs are written as they are recorded; quick ones wait
-for each other and share a transaction, which takes longer than they did. Whatever kills the driver, the file opens again
-with every run that was written, and those that still waited took less than :data:`AT_RISK_SECONDS` all together.
+The file appears under its name only when it is a valid store. Runs are written as they are recorded; quick runs share a
+transaction. If the process is killed, the file has every run that was written, and the runs that were not written took
+less than :data:`AT_RISK_SECONDS` together.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ _QUERIES = {
 
 
 class StoreError(EntropicBPIError, ValueError):
-    """A results file cannot be read, is not one of ours, or cannot be written."""
+    """A results file cannot be read or written, or has another format."""
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a run gave: values for the columns of ``runs``, arrays for ``curves``, or the error that ended it."""
+    """The outcome of a run: values for the columns of ``runs``, arrays for ``curves``, or the error that ended it."""
 
     columns: dict[str, Any]
     curve: dict[str, np.ndarray]
@@ -91,7 +91,7 @@ class Outcome:
 
 @cache
 def versions() -> str:
-    """What a result may depend on besides its spec and the kind of processor."""
+    """Return the versions that a result may depend on besides its spec and the kind of processor."""
     used = {"entropic-bpi": __version__, "python": platform.python_version()}
     used |= {name: version(name) for name in ("numba", "numpy", "scipy")}
     return " ".join(f"{name}={number}" for name, number in used.items())
@@ -141,7 +141,7 @@ class Store:
             return {row[0] for row in self.connection.execute(query).fetchall()}
 
     def record(self, spec: RunSpec, outcome: Outcome) -> None:
-        """Keep a run, in place of what was known of it; what took no time to compute may wait to be written."""
+        """Record a run, replacing an earlier record of it; quick runs may be written later."""
         self._waiting[spec.hash] = spec, outcome
         at_risk = sum(waiting.seconds for _, waiting in self._waiting.values())
         if outcome.error is not None or at_risk >= AT_RISK_SECONDS:
@@ -188,7 +188,7 @@ def _row(spec: RunSpec, outcome: Outcome) -> dict[str, Any]:
         "versions": versions(),
         "error": outcome.error,
         **dict.fromkeys(OUTCOMES),
-        **{name: _plain(value) for name, value in outcome.columns.items()},
+        **{name: value.item() if isinstance(value, np.generic) else value for name, value in outcome.columns.items()},
     }
 
 
@@ -225,12 +225,12 @@ class Results:
     curves: dict[str, np.ndarray]
 
     def select(self, specs: Iterable[RunSpec]) -> Results:
-        """Only the runs of a sweep."""
+        """Return only the runs of a sweep."""
         wanted = {spec.hash for spec in specs}
         return self.where(np.array([name in wanted for name in self.runs["hash"]], dtype=bool))
 
     def where(self, chosen: np.ndarray) -> Results:
-        """Only the chosen runs, given by a mask over their rows."""
+        """Return only the chosen runs, given by a mask over their rows."""
         kept, number = chosen[self.curves["run"]], np.cumsum(chosen) - 1
         curves = {name: values[kept] for name, values in self.curves.items()}
         return Results(
@@ -238,12 +238,12 @@ class Results:
         )
 
     def curve(self, run: int) -> dict[str, np.ndarray]:
-        """What the run in row ``run`` did over time."""
+        """Return the curve of the run in row ``run``."""
         first, last = np.searchsorted(self.curves["run"], [run, run + 1])
         return {name: values[first:last] for name, values in self.curves.items()}
 
     def to_pandas(self) -> tuple[Any, Any]:
-        """Both tables as pandas data frames (needs pandas)."""
+        """Return both tables as pandas data frames (needs pandas)."""
         import pandas  # type: ignore[import-untyped,unused-ignore]
 
         curves = pandas.DataFrame({"id": self.runs["id"][self.curves["run"]], **self.curves})
@@ -252,6 +252,15 @@ class Results:
 
 def load(path: str | os.PathLike[str]) -> Results:
     """Read a results file, or the one in a folder.
+
+    Parameters
+    ----------
+    path : path
+        A file ``results.duckdb`` or its folder.
+
+    Returns
+    -------
+    Results
 
     Examples
     --------
@@ -273,9 +282,31 @@ def load(path: str | os.PathLike[str]) -> Results:
 def export(
     path: str | os.PathLike[str], folder: str | os.PathLike[str], formats: Iterable[str] = ("parquet", "csv")
 ) -> list[Path]:
-    """Write the tables of a results file into ``folder``; returns the files.
+    """Write the tables of a results file into a folder.
 
-    ``"parquet"`` and ``"csv"`` are all of it, ``"latex"`` a table of means over seeds for each kind of run.
+    Parameters
+    ----------
+    path : path
+        A file ``results.duckdb`` or its folder.
+    folder : path
+        Folder for the tables; created if needed.
+    formats : list of str
+        ``"parquet"`` and ``"csv"`` write all runs, ``"latex"`` a table of means over seeds for each kind of run.
+
+    Returns
+    -------
+    list of Path
+        The files that were written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from entropic_bpi.lab import experiments
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs = experiments.grid(horizon=5, learner="rsq", beta=-1, episodes=10, seeds=1)
+    ...     _ = experiments.run(runs, folder, workers=0)
+    ...     [file.name for file in experiments.export(folder, folder, ["csv"])]
+    ['runs.csv', 'curves.csv', 'timings.csv']
     """
     path, folder = _file(path), check_path("folder", folder)
     formats = [check_choice("format", kind, ("parquet", "csv", "latex")) for kind in check_list("formats", formats)]
@@ -300,7 +331,7 @@ def export(
 
 @contextmanager
 def _translated(doing: str, path: Path) -> Iterator[None]:
-    """Turn what DuckDB and the system report into one clear error; what was committed before is safe."""
+    """Turn errors of DuckDB and of the system into a :class:`StoreError`; runs that were committed before are safe."""
     try:
         yield
     except (duckdb.Error, OSError) as error:
@@ -326,7 +357,7 @@ def _check_ours(connection: Any, path: Path) -> None:
         tables = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
         meta = dict(connection.execute("SELECT * FROM meta").fetchall()) if {"meta", "runs"} <= tables else {}
     if meta.get("format") != FORMAT:
-        raise StoreError(f"{path} is a DuckDB file, but not one of ours; it was left as it is")
+        raise StoreError(f"{path} is a DuckDB file, but not a results file; it was not changed")
     if meta.get("version") != FORMAT_VERSION:
         raise StoreError(
             f"{path} has version {meta.get('version')} of the results format, this library reads {FORMAT_VERSION}"
@@ -341,7 +372,7 @@ def _check_content(connection: Any, path: Path) -> None:
 
 
 def _create(path: Path) -> None:
-    """Make an empty store; it appears whole or not at all. The caller holds the folder's lock."""
+    """Create an empty store, as a whole or not at all. The caller holds the folder's lock."""
     fresh = path.with_name(f".{path.name}.new")
     files = (fresh, fresh.with_name(f"{fresh.name}.wal"))
     with _translated("create", path):
@@ -368,12 +399,8 @@ def _file(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _filled(column: Any) -> np.ndarray:
-    """A column without a mask: NaN for missing numbers, None for missing words."""
+    """Return a column without a mask: NaN for missing numbers, None for missing text."""
     if not isinstance(column, np.ma.MaskedArray):
         return np.asarray(column)
     missing, values = np.ma.getmaskarray(column), np.asarray(column.data)

@@ -38,14 +38,46 @@ _MAX_BYTES = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """The runs of a file, and the modules that are imported before them, here and by every worker."""
+    """The runs of a sweep file, and the modules to import first, here and in every worker.
+
+    Attributes
+    ----------
+    runs : list of RunSpec
+    imports : list of str
+    """
 
     runs: list[RunSpec]
     imports: list[str]
 
 
 def read_sweep(path: str | os.PathLike[str]) -> Sweep:
-    """Read and check a sweep; an error says in which line. Modules that it names under ``imports`` are imported."""
+    """Read and check a sweep file, and import the modules that it names under ``imports``.
+
+    Parameters
+    ----------
+    path : path
+        A TOML file.
+
+    Returns
+    -------
+    Sweep
+
+    Raises
+    ------
+    SweepError
+        If the file is invalid; the message has the line.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from entropic_bpi.lab.experiments import read_sweep
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "sweep.toml"
+    ...     _ = file.write_text('[[runs]]\\nmethod = "kl"\\nbeta = [1, 2]\\nseeds = 3\\n')
+    ...     len(read_sweep(file).runs)
+    6
+    """
     path = check_path("path", path)
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -95,7 +127,7 @@ def _read_block(block: dict[str, Any], i: int, folder: Path) -> list[RunSpec]:
 
 
 def _line(text: str, keys: Sequence[str | int]) -> int:
-    """The line where the entry starts, found by its looks in one pass: that of its block if it is written unusually."""
+    """Return the line where the entry starts, or that of its block if the entry is not found."""
     name = next((key for key in reversed(keys) if isinstance(key, str)), "")
     block = next((key for key in keys if isinstance(key, int)), -1)
     starts = rf"\s*(?:\[\s*runs\s*\.\s*)?[\"']?{re.escape(name)}[\"']?\s*[=.\]]"

@@ -1,4 +1,4 @@
-"""``run``: play a learner for a number of episodes on a known model and keep its exact regret."""
+"""``run``: play a learner for a number of episodes on a known model and compute its exact regret."""
 
 from __future__ import annotations
 
@@ -15,40 +15,27 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.learners.game import Game, Play, new_game
 from entropic_bpi.lab.learners.kernels import action
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.tools.checks import check_choice, check_finite, check_integer, check_positive, check_probability
+from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.tools.text import shown
 
 __all__ = ["Run", "names", "register", "run", "title"]
 
 Learner = Callable[..., Play]
 
-_FAMILY = {
-    "entropic_bpi": "entropic_bpi",
-    "rsvi": "rsvi",
-    "rsq": "rsq",
-    "rsvi2": "rsvi",
-    "rsq2": "rsq",
-    "ucb_advantage": "ucb_advantage",
-    "rodi_otp": "rodi",
-    "rodi_pto": "rodi",
-    "rovi": "rovi",
-    "bpi_ucbvi": "bpi_ucbvi",
-    "kl_bpi": "kl_bpi",
-    "generative": "generative",
-}
-_TITLE = {
-    "entropic_bpi": "Entropic-BPI",
-    "rsvi": "RSVI",
-    "rsq": "RSQ",
-    "rsvi2": "RSVI2",
-    "rsq2": "RSQ2",
-    "ucb_advantage": "UCB-Advantage",
-    "rodi_otp": "RODI-OTP",
-    "rodi_pto": "RODI-PTO",
-    "rovi": "ROVI",
-    "bpi_ucbvi": "BPI-UCBVI",
-    "kl_bpi": "KL-BPI",
-    "generative": "generative model",
+# By name: how papers write it, and the module that has it.
+_BUILT_IN = {
+    "entropic_bpi": ("Entropic-BPI", "bernstein"),
+    "rsvi": ("RSVI", "value_iteration"),
+    "rsq": ("RSQ", "rsq"),
+    "rsvi2": ("RSVI2", "value_iteration"),
+    "rsq2": ("RSQ2", "rsq"),
+    "ucb_advantage": ("UCB-Advantage", "ucb_advantage"),
+    "rodi_otp": ("RODI-OTP", "value_iteration"),
+    "rodi_pto": ("RODI-PTO", "value_iteration"),
+    "rovi": ("ROVI", "value_iteration"),
+    "bpi_ucbvi": ("BPI-UCBVI", "bernstein"),
+    "kl_bpi": ("KL-BPI", "value_iteration"),
+    "generative": ("generative model", "generative"),
 }
 _REGISTERED: dict[str, Learner] = {}
 
@@ -58,7 +45,7 @@ EPISODES_PER_CALL = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a learner did.
+    """The result of a run of a learner.
 
     Attributes
     ----------
@@ -90,7 +77,11 @@ class Run:
 
 
 def names() -> list[str]:
-    """Names of the learners that :func:`entropic_bpi.run` accepts.
+    """Return the names of the learners that :func:`entropic_bpi.run` accepts.
+
+    Returns
+    -------
+    list of str
 
     Examples
     --------
@@ -98,11 +89,21 @@ def names() -> list[str]:
     >>> "rsvi2" in eb.learners.names()
     True
     """
-    return [*_FAMILY, *_REGISTERED]
+    return [*_BUILT_IN, *_REGISTERED]
 
 
 def title(name: str) -> str:
-    """How papers write the name of a learner; your own are called as you registered them.
+    """Return the name of a learner as papers write it.
+
+    Parameters
+    ----------
+    name : str
+        Name of a learner.
+
+    Returns
+    -------
+    str
+        For a learner of your own, the name under which it was registered.
 
     Examples
     --------
@@ -110,14 +111,32 @@ def title(name: str) -> str:
     >>> eb.learners.title("ucb_advantage"), eb.learners.title("mine")
     ('UCB-Advantage', 'mine')
     """
-    return _TITLE.get(name, name)
+    return _BUILT_IN[name][0] if name in _BUILT_IN else name
 
 
 def register(name: str, learner: Learner) -> None:
-    """Make ``learner`` available to :func:`entropic_bpi.run` as ``name``; see the page "Write your own learner"."""
+    """Make a learner of your own available to :func:`entropic_bpi.run`; see the page "Write your own learner".
+
+    Parameters
+    ----------
+    name : str
+        Name of the learner. Built-in names are refused.
+    learner : callable
+        Function of a :class:`~entropic_bpi.lab.learners.game.Game` and its own parameters, which returns a function
+        ``play(first, last)``.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> def idle(game):
+    ...     return lambda first, last: None
+    >>> eb.learners.register("idle", idle)
+    >>> "idle" in eb.learners.names()
+    True
+    """
     if not isinstance(name, str) or not callable(learner):
         raise InvalidProblemError(f"register takes a name and a function, got {shown(name)} and {shown(learner)}")
-    if name in _FAMILY:
+    if name in _BUILT_IN:
         raise InvalidProblemError(f"{name!r} is the name of a built-in learner")
     _REGISTERED[name] = learner
 
@@ -126,7 +145,7 @@ def find(name: str) -> Learner:
     check_choice("learner", name, names())
     if name in _REGISTERED:
         return _REGISTERED[name]
-    found: Learner = getattr(import_module(f"entropic_bpi.lab.learners.{_FAMILY[name]}"), name)
+    found: Learner = getattr(import_module(f"entropic_bpi.lab.learners.{_BUILT_IN[name][1]}"), name)
     return found
 
 
@@ -142,7 +161,7 @@ def run(
     ties: str = "random",
     **params: Any,
 ) -> Run:
-    r"""Play a learner and keep its regret :math:`\sum_k V^* - V^{\pi_k}`, each value by exact evaluation.
+    r"""Play a learner and compute its regret :math:`\sum_k V^* - V^{\pi_k}`, each value by exact evaluation.
 
     Parameters
     ----------
@@ -155,7 +174,7 @@ def run(
     beta
         Positive is risk-seeking, negative risk-averse.
     episodes
-        Length K of the run, which most learners use in their bonus.
+        Length K of the run; most learners use it in their bonus.
     delta
         Failure probability of the learner's bonus.
     seed
@@ -169,6 +188,10 @@ def run(
     params
         The learner's own parameters, for example ``c`` of ``rsvi2``.
 
+    Returns
+    -------
+    Run
+
     Examples
     --------
     >>> import entropic_bpi as eb
@@ -179,15 +202,7 @@ def run(
     """
     settings = dict(beta=beta, episodes=episodes, delta=delta, seed=seed, scale=scale, ties=ties, **params)
     factory = find(learner)
-    game = new_game(
-        mdp,
-        beta=check_finite("beta", beta),
-        episodes=check_integer("episodes", episodes),
-        delta=check_probability("delta", delta),
-        scale=check_positive("scale", scale),
-        seed=seed,
-        ties=check_choice("ties", ties, ("random", "lowest")),
-    )
+    game = new_game(mdp, beta=beta, episodes=episodes, delta=delta, scale=scale, seed=seed, ties=ties)
     check_params(learner, factory, params)
     play = factory(game, **params)
     began = time.perf_counter()
@@ -195,24 +210,29 @@ def run(
         play(first, min(first + EPISODES_PER_CALL, episodes))
     return Run(
         learner=learner,
-        grid=game.judge.grid,
-        regret=game.judge.regret * game.reward_span,
-        policy_changes=int(game.judge.changes[0]) - 1,
+        grid=game.oracle.grid,
+        regret=game.oracle.regret * game.reward_span,
+        policy_changes=int(game.oracle.changes[0]) - 1,
         policy=_policy(game),
         seconds=time.perf_counter() - began,
         settings=settings,
     )
 
 
+def parameters_of(learner: Learner) -> list[str]:
+    """Return the names of a learner's own parameters."""
+    return list(inspect.signature(learner).parameters)[1:]
+
+
 def check_params(learner: str, factory: Learner, params: dict[str, Any]) -> None:
-    known = list(inspect.signature(factory).parameters)[1:]
+    known = parameters_of(factory)
     for name in params:
         if name not in known:
             raise InvalidProblemError(f"{learner} has no parameter {name!r}; it has: {', '.join(known) or 'none'}")
 
 
 def _policy(game: Game) -> np.ndarray:
-    """The whole policy of the episode after the last one."""
+    """Return the policy of the episode after the last one."""
     first = 1 if game.artificial_start else 0
     states = range(game.n_states)
     return np.array(

@@ -1,26 +1,46 @@
-"""What a learner is given: the sizes, the known rewards, a model it may only sample, and a judge."""
+"""The input of a learner: the sizes, the known rewards, a model that it may only sample, and an oracle."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.learners import kernels
-from entropic_bpi.lab.learners._judge import new_judge
+from entropic_bpi.model import planning
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.tools.checks import check_exponent, check_memory
+from entropic_bpi.tools.checks import (
+    check_choice,
+    check_exponent,
+    check_finite,
+    check_integer,
+    check_memory,
+    check_positive,
+    check_probability,
+)
 from entropic_bpi.tools.text import shown
 
-__all__ = ["Game", "Play", "log_term", "new_game", "new_scratch", "range_ratio", "score_coefficients"]
+__all__ = [
+    "Game",
+    "Play",
+    "Replanner",
+    "log_grid",
+    "log_term",
+    "new_game",
+    "new_scratch",
+    "range_ratio",
+    "score_coefficients",
+]
 
 # Below this the exponents are denormal and their ratios lose digits; the limit is exact.
 NEGLIGIBLE = 1e-300
 _LARGEST_SCALE = 1e100
+GRID_POINTS = 2000
 
 Play = Callable[[int, int], None]
 """Plays the episodes ``first`` to ``last - 1``; what a learner returns."""
@@ -31,7 +51,7 @@ class Game:
     """One run as a learner sees it, in rescaled units: rewards in [0, 1] and β multiplied by the reward span.
 
     A learner reads the sizes, ``rewards``, ``base``, ``slope``, ``beta``, ``episodes``, ``delta`` and ``scale``. It
-    passes ``model``, ``greedy``, ``judge`` and ``rng`` on to its compiled loop, which samples the model with
+    passes ``model``, ``greedy``, ``oracle`` and ``rng`` on to its compiled loop, which samples the model with
     :func:`~entropic_bpi.lab.learners.kernels.draw` and reads it in no other way.
     """
 
@@ -48,7 +68,7 @@ class Game:
     slope: np.ndarray  # (H, S, A)
     model: kernels.Model
     greedy: kernels.Greedy
-    judge: kernels.Judge
+    oracle: kernels.RegretOracle
     rng: np.random.Generator
     lowest_reward: float
     reward_span: float
@@ -56,17 +76,33 @@ class Game:
 
     @property
     def n_pairs(self) -> int:
-        """``H * S * A``, over which failure probabilities are split."""
+        """Return ``H * S * A``, over which failure probabilities are split."""
         return self.horizon * self.n_states * self.n_actions
 
     @property
     def remaining(self) -> np.ndarray:
-        """``(H,)``: the steps left at each step, k = H .. 1, which bound the return to go."""
+        """Return the steps left at each step, ``(H,)``: k = H .. 1, which bound the return to go."""
         return np.arange(self.horizon, 0, -1)
+
+    def player(self, loop: Callable[..., None], *memory: Any) -> Play:
+        """Return the compiled ``loop`` as a function of the first and the last episode."""
+        return partial(loop, self.model, self.greedy, self.oracle, self.rng, *memory)
 
     def check_beta(self, learner: str) -> None:
         if self.beta == 0:
             raise InvalidProblemError(f"{learner} is defined for beta != 0 only")
+
+
+@dataclass(frozen=True, eq=False)
+class Replanner:
+    """A learner that plays the policy greedy for its optimistic scores, and replans after every episode."""
+
+    game: Game
+    known: Any  # what it has seen
+    loop: Callable[..., None]
+
+    def __call__(self, first: int, last: int) -> None:
+        self.game.player(self.loop, self.known)(first, last)
 
 
 def new_game(
@@ -80,6 +116,10 @@ def new_game(
     ties: str,
     anytime: bool = False,
 ) -> Game:
+    """Check the arguments of :func:`entropic_bpi.run` and set up a run."""
+    beta, episodes = check_finite("beta", beta), check_integer("episodes", episodes)
+    delta, scale = check_probability("delta", delta), check_positive("scale", scale)
+    check_choice("ties", ties, ("random", "lowest"))
     if check_model(mdp).next_state_rewards:
         raise InvalidProblemError(
             "learners need rewards of shape (S, A) or (H, S, A): the published algorithms are not defined for "
@@ -121,7 +161,7 @@ def new_game(
         slope=slope,
         model=model,
         greedy=greedy,
-        judge=new_judge(mdp, model, episodes),
+        oracle=new_oracle(mdp, model, episodes),
         rng=rng,
         lowest_reward=low,
         reward_span=span,
@@ -130,7 +170,7 @@ def new_game(
 
 
 def _reward_units(mdp: FiniteMDP) -> tuple[float, float]:
-    """The reward that becomes 0, and the length of the interval that becomes [0, 1]."""
+    """Return the reward that becomes 0, and the length of the interval that becomes [0, 1]."""
     low, high = mdp.reward_range
     if low >= 0 and high <= 1:
         return 0.0, 1.0
@@ -138,7 +178,7 @@ def _reward_units(mdp: FiniteMDP) -> tuple[float, float]:
 
 
 def score_coefficients(rewards: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
-    """``base`` and ``slope`` of the backup of scores (see :mod:`~entropic_bpi.lab.learners.kernels`)."""
+    """Return ``base`` and ``slope`` of the backup of scores (see :mod:`~entropic_bpi.lab.learners.kernels`)."""
     k = np.arange(len(rewards), 0, -1.0)[:, None, None]
     if abs(beta) < NEGLIGIBLE:
         base, slope = rewards / k, np.broadcast_to((k - 1) / k, rewards.shape)
@@ -154,7 +194,7 @@ def score_coefficients(rewards: np.ndarray, beta: float) -> tuple[np.ndarray, np
 
 
 def range_ratio(beta: float, above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """``(e^{β·above} - 1) / (e^{β·below} - 1)``, its limit at 0, capped where doubles would overflow."""
+    """Compute ``(e^{β·above} - 1) / (e^{β·below} - 1)``, its limit at 0, capped where doubles would overflow."""
     if abs(beta) < NEGLIGIBLE:
         return np.asarray(above / below)
     if beta < 0:
@@ -163,8 +203,8 @@ def range_ratio(beta: float, above: np.ndarray, below: np.ndarray) -> np.ndarray
     return np.asarray(growth * np.expm1(-beta * above) / np.expm1(-beta * below))
 
 
-def new_scratch(game: Game) -> kernels.Scratch:
-    return kernels.Scratch(
+def new_scratch(game: Game) -> kernels.ReplanScratch:
+    return kernels.ReplanScratch(
         path=kernels.new_path(game.horizon),
         mark=np.zeros(game.n_pairs, dtype=np.int64),
         rows=np.zeros(game.n_states * game.n_actions, dtype=np.int64),
@@ -213,9 +253,56 @@ def _compile_model(mdp: FiniteMDP, rewards: np.ndarray, beta: float) -> kernels.
 
 
 def log_term(game: Game, factor: float = 1.0) -> float:
-    """``log(factor * H S A K / δ)`` with K the number of episodes of the run.
+    """Compute ``log(factor * H S A K / δ)`` with K the number of episodes of the run.
 
     In an anytime game K is left out: the widths replace it by ``2 n (n + 1)`` for n visits.
     """
     episodes = 1 if game.anytime else game.episodes
     return math.log(factor * game.n_pairs * episodes / game.delta)
+
+
+# -- the oracle: the only part of the learners that solves the true model, and nothing of it is shown to a learner ------
+
+
+def log_grid(episodes: int) -> np.ndarray:
+    """Return at most 2000 episode numbers, evenly spaced in logarithm, the first and the last included."""
+    points = np.geomspace(1, episodes, min(GRID_POINTS, episodes))
+    return np.unique(np.minimum(np.rint(points).astype(np.int64), episodes))
+
+
+def new_oracle(mdp: FiniteMDP, model: kernels.Model, episodes: int) -> kernels.RegretOracle:
+    horizon, n_states, _ = model.reward.shape
+    grid = log_grid(episodes)
+
+    def oracle(optimum: float) -> kernels.RegretOracle:
+        return kernels.RegretOracle(
+            policy=np.zeros((horizon, n_states), dtype=np.int64),
+            mark=np.zeros((horizon + 1, n_states), dtype=np.int64),
+            reached=np.zeros((horizon + 1, n_states), dtype=np.int64),
+            n_reached=np.zeros(horizon + 1, dtype=np.int64),
+            z=np.ones((horizon + 1, n_states)),
+            v=np.zeros((horizon + 1, n_states)),
+            successors=np.zeros(n_states),
+            optimum=optimum,
+            value=np.zeros(1),
+            tied=np.array([False]),
+            changes=np.zeros(1, dtype=np.int64),
+            grid=grid,
+            regret=np.zeros(len(grid)),
+            cursor=np.zeros(1, dtype=np.int64),
+            total=np.zeros(1),
+        )
+
+    return oracle(_optimum(mdp, model, oracle(0.0)))
+
+
+def _optimum(mdp: FiniteMDP, model: kernels.Model, oracle: kernels.RegretOracle) -> float:
+    """Compute V* by the oracle's own arithmetic, so that an optimal policy has regret exactly 0."""
+    first = len(model.reward) - mdp.horizon  # 1 after an artificial first step
+    rescaled = FiniteMDP(mdp.rows, model.reward[first:], horizon=mdp.horizon, start=mdp.start)
+    best = planning.solve(rescaled, model.beta).policy
+    greedy = kernels.new_greedy(model.reward.shape, np.uint64(0))
+    greedy.size[:] = 1
+    greedy.members[first:, :, 0] = best
+    kernels.walk(model, greedy, oracle, 0)
+    return float(kernels.evaluate(model, oracle))

@@ -24,16 +24,17 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.learners.game import Game, Play
-from entropic_bpi.lab.learners.kernels import Greedy, Judge, Model, compiled, draw, refresh, row_of, watch
+from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, compiled, draw, refresh, row_of, watch
 from entropic_bpi.tools.checks import check_finite, check_integer, check_memory, check_positive, check_probability
 
 __all__ = ["generative", "sample_size"]
 
 
-class Knowledge(NamedTuple):
+class SampleMemory(NamedTuple):
     """How long to sample, the known rewards and what was seen."""
 
     limit: int
@@ -51,12 +52,9 @@ def generative(game: Game, *, samples: int | None = None) -> Play:
         Stop sampling at this many per (h, s, a); by default sample for as long as the run lasts.
     """
     limit = check_integer("samples", samples) if samples is not None else game.episodes
-    known = Knowledge(limit, game.base, game.slope, np.zeros(len(game.model.next_state), dtype=np.int64))
+    known = SampleMemory(limit, game.base, game.slope, np.zeros(len(game.model.next_state), dtype=np.int64))
 
-    def play(first: int, last: int) -> None:
-        _play(game.model, game.greedy, game.judge, game.rng, first, last, known)
-
-    return play
+    return game.player(_play, known)
 
 
 def sample_size(
@@ -85,13 +83,7 @@ def sample_size(
 
 @compiled
 def _play(
-    model: Model,
-    greedy: Greedy,
-    judge: Judge,
-    rng: np.random.Generator,
-    first: int,
-    last: int,
-    known: Knowledge,
+    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, known: SampleMemory, first: int, last: int
 ) -> None:
     _, states, actions = greedy.score.shape
     for episode in range(first, last):
@@ -100,11 +92,11 @@ def _play(
             for row in range(model.indptr.size - 1):
                 known.transitions[draw(model, rng, row)] += 1
             _plan(model, greedy, known, samples)
-        watch(model, greedy, judge, episode)
+        watch(model, greedy, oracle, episode)
 
 
 @compiled
-def _plan(model: Model, greedy: Greedy, known: Knowledge, samples: int) -> None:
+def _plan(model: Model, greedy: Greedy, known: SampleMemory, samples: int) -> None:
     steps, states, actions = greedy.score.shape
     for h in range(steps - 1, -1, -1):
         for s in range(states):

@@ -1,4 +1,4 @@
-r"""What every compiled learner shares: playing, the greedy policy with its ties, and the judge who keeps the regret.
+r"""The parts that all compiled learners share: episodes, the greedy policy with its ties, and the oracle for the regret.
 
 **Scores.** Learners rank actions by a score that grows with the value for both signs of :math:`\beta`,
 
@@ -15,11 +15,11 @@ Clipping :math:`e^{\beta Q}` at :math:`e^{\beta k_h}` is clipping the score at 1
 
 **Ties.** The policy of an episode breaks each tie by its own uniform draw, one per step, state and episode. The draw
 is a hash of (key of the run, episode, step, state) rather than the next number of a stream, so it has a value before
-anyone asks for it: the learner asks only where it goes, the judge only where the policy can go, and both see the same
+anyone asks for it: the learner asks only where it goes, the oracle only where the policy can go, and both see the same
 policy. Drawing the whole policy in every episode would give the same law at many times the price.
 
-**The judge.** The value of the policy of every episode is exact. Actions at states that the policy cannot reach do
-not matter, so the judge walks forward through the reachable states, stops there if no action differs from the last
+**The oracle.** The value of the policy of every episode is exact. Actions at states that the policy cannot reach do
+not matter, so the oracle walks forward through the reachable states, stops there if no action differs from the last
 policy it evaluated, and evaluates backward over these states otherwise. It does not even walk when no set of
 maximisers changed and no tie was reachable.
 """
@@ -37,10 +37,10 @@ from entropic_bpi.problem.ties import tie_draw
 
 __all__ = [
     "Greedy",
-    "Judge",
     "Model",
     "Path",
-    "Scratch",
+    "RegretOracle",
+    "ReplanScratch",
     "action",
     "compiled",
     "cumulate",
@@ -60,7 +60,7 @@ __all__ = [
 
 
 class Model(NamedTuple):
-    """The true model in rescaled units: sampled by learners, read by the judge. Row ``(h * S + s) * A + a``."""
+    """The true model in rescaled units: sampled by learners, read by the oracle. Row ``(h * S + s) * A + a``."""
 
     indptr: np.ndarray  # (rows + 1,) entries of each row
     next_state: np.ndarray  # (entries,)
@@ -84,11 +84,11 @@ class Greedy(NamedTuple):
     best: np.ndarray  # (H + 1, S), 0 after the last step
     size: np.ndarray  # (H, S) number of maximisers
     members: np.ndarray  # (H, S, A) the maximisers, increasing
-    changed: np.ndarray  # (1,) whether a set of maximisers changed since the judge last looked
+    changed: np.ndarray  # (1,) whether a set of maximisers changed since the oracle last looked
     tie_key: np.uint64  # key of the tie draws; 0 sends ties to the lowest index
 
 
-class Judge(NamedTuple):
+class RegretOracle(NamedTuple):
     """Exact evaluation of the policy of each episode, and the regret so far."""
 
     policy: np.ndarray  # (H, S) actions of the last evaluated policy where it can go
@@ -115,7 +115,7 @@ class Path(NamedTuple):
     entry: np.ndarray  # (H,) and the entry of each that was drawn
 
 
-class Scratch(NamedTuple):
+class ReplanScratch(NamedTuple):
     """Working memory of learners that replan after every episode."""
 
     path: Path
@@ -131,7 +131,7 @@ class Scratch(NamedTuple):
 
 @inlined
 def row_of(model: Model, h: int, s: int, a: int) -> int:
-    """The row of action ``a`` in state ``s`` at step ``h``."""
+    """Return the row of action ``a`` in state ``s`` at step ``h``."""
     _, states, actions = model.reward.shape
     return (h * states + s) * actions + a
 
@@ -141,7 +141,7 @@ def row_of(model: Model, h: int, s: int, a: int) -> int:
 
 @helper
 def action(greedy: Greedy, episode: int, h: int, s: int) -> int:
-    """The action of this episode's policy."""
+    """Return the action of this episode's policy."""
     size = greedy.size[h, s]
     if size == 1 or greedy.tie_key == np.uint64(0):
         return greedy.members[h, s, 0]
@@ -172,7 +172,7 @@ def refresh(greedy: Greedy, h: int, s: int) -> bool:
 
 
 def new_greedy(shape: tuple[int, ...], tie_key: np.uint64) -> Greedy:
-    """A table of scores that are all 1, the largest, so that every action ties."""
+    """Return a table of scores that are all 1, the largest, so that every action ties."""
     horizon, n_states, n_actions = shape
     best = np.ones((horizon + 1, n_states))
     best[horizon] = 0.0
@@ -191,7 +191,7 @@ def new_greedy(shape: tuple[int, ...], tie_key: np.uint64) -> Greedy:
 
 @helper
 def draw(model: Model, rng: np.random.Generator, row: int) -> int:
-    """The entry of a row that is sampled; its ``model.next_state`` is the next state."""
+    """Sample an entry of a row; its ``model.next_state`` is the next state."""
     u = rng.random()
     low, high = model.indptr[row], model.indptr[row + 1] - 1
     while high - low > 16:
@@ -210,13 +210,15 @@ def new_path(horizon: int) -> Path:
 
 
 @inlined
-def play(model: Model, greedy: Greedy, judge: Judge, rng: np.random.Generator, episode: int, path: Path) -> None:
+def play(
+    model: Model, greedy: Greedy, oracle: RegretOracle, rng: np.random.Generator, episode: int, path: Path
+) -> None:
     """Add the regret of this episode's policy and play it.
 
     To change scores along the path afterwards, in its order, is the same as changing them on the way: the score of a
     step says nothing about later steps.
     """
-    watch(model, greedy, judge, episode)
+    watch(model, greedy, oracle, episode)
     s = model.start
     for h in range(path.row.size):
         row = row_of(model, h, s, action(greedy, episode, h, s))
@@ -227,7 +229,7 @@ def play(model: Model, greedy: Greedy, judge: Judge, rng: np.random.Generator, e
 
 @compiled
 def cumulate(indptr: np.ndarray, probability: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Running sums along each row; the last is exactly 1, so that every uniform number falls inside."""
+    """Compute running sums along each row; the last is exactly 1, so that every uniform number falls inside."""
     for row in range(indptr.size - 1):
         total = 0.0
         for j in range(indptr[row], indptr[row + 1]):
@@ -238,7 +240,9 @@ def cumulate(indptr: np.ndarray, probability: np.ndarray, out: np.ndarray) -> np
 
 
 @inlined
-def rows_to_update(model: Model, transitions: np.ndarray, scratch: Scratch, episode: int, h: int, n_moved: int) -> int:
+def rows_to_update(
+    model: Model, transitions: np.ndarray, scratch: ReplanScratch, episode: int, h: int, n_moved: int
+) -> int:
     """List the rows of step ``h`` whose score can differ after an episode, each once; return how many.
 
     A score is a function of the visits of its own row and of the best scores of the successors seen from it, so
@@ -264,42 +268,42 @@ def rows_to_update(model: Model, transitions: np.ndarray, scratch: Scratch, epis
     return n_rows
 
 
-# -- the judge -------------------------------------------------------------------------------------------------
+# -- the oracle -------------------------------------------------------------------------------------------------
 
 
 @compiled
-def walk(model: Model, greedy: Greedy, judge: Judge, episode: int) -> bool:
+def walk(model: Model, greedy: Greedy, oracle: RegretOracle, episode: int) -> bool:
     """Follow the episode's policy through every state it can reach; return whether it is a new policy there."""
-    differs = judge.mark[0, model.start] == 0
-    judge.tied[0] = False
+    differs = oracle.mark[0, model.start] == 0
+    oracle.tied[0] = False
     stamp = episode + 1
-    judge.reached[0, 0] = model.start
-    judge.mark[0, model.start] = stamp
-    judge.n_reached[0] = 1
+    oracle.reached[0, 0] = model.start
+    oracle.mark[0, model.start] = stamp
+    oracle.n_reached[0] = 1
     for h in range(len(greedy.score)):
         found = 0
-        for i in range(judge.n_reached[h]):
-            s = judge.reached[h, i]
+        for i in range(oracle.n_reached[h]):
+            s = oracle.reached[h, i]
             a = action(greedy, episode, h, s)
             if greedy.size[h, s] > 1:
-                judge.tied[0] = True
-            if judge.policy[h, s] != a:
-                judge.policy[h, s] = a
+                oracle.tied[0] = True
+            if oracle.policy[h, s] != a:
+                oracle.policy[h, s] = a
                 differs = True
             row = row_of(model, h, s, a)
             for j in range(model.indptr[row], model.indptr[row + 1]):
                 following = model.next_state[j]
-                if judge.mark[h + 1, following] != stamp:
-                    judge.mark[h + 1, following] = stamp
-                    judge.reached[h + 1, found] = following
+                if oracle.mark[h + 1, following] != stamp:
+                    oracle.mark[h + 1, following] = stamp
+                    oracle.reached[h + 1, found] = following
                     found += 1
-        judge.n_reached[h + 1] = found
+        oracle.n_reached[h + 1] = found
     return differs
 
 
 @compiled
-def evaluate(model: Model, judge: Judge) -> float:
-    """Value of the policy just walked, over the states it reaches.
+def evaluate(model: Model, oracle: RegretOracle) -> float:
+    """Compute the value of the policy just walked, over the states that it reaches.
 
     Both :math:`e^{βV}` and :math:`(e^{βV} - 1)/β` are carried: the first is accurate for large :math:`|β|V`, the
     second for small, and neither ever subtracts.
@@ -307,24 +311,24 @@ def evaluate(model: Model, judge: Judge) -> float:
     steps = len(model.reward)
     in_range = abs(model.beta) * steps <= LARGEST_EXPONENT
     for h in range(steps - 1, -1, -1):
-        for i in range(judge.n_reached[h]):
-            s = judge.reached[h, i]
-            a = judge.policy[h, s]
+        for i in range(oracle.n_reached[h]):
+            s = oracle.reached[h, i]
+            a = oracle.policy[h, s]
             row = row_of(model, h, s, a)
             begin, end = model.indptr[row], model.indptr[row + 1]
             if in_range:
                 z, v = 0.0, 0.0
                 for j in range(begin, end):
-                    z += model.probability[j] * judge.z[h + 1, model.next_state[j]]
-                    v += model.probability[j] * judge.v[h + 1, model.next_state[j]]
-                judge.z[h, s] = model.growth[h, s, a] * z
-                judge.v[h, s] = model.gain[h, s, a] + model.growth[h, s, a] * v
+                    z += model.probability[j] * oracle.z[h + 1, model.next_state[j]]
+                    v += model.probability[j] * oracle.v[h + 1, model.next_state[j]]
+                oracle.z[h, s] = model.growth[h, s, a] * z
+                oracle.v[h, s] = model.gain[h, s, a] + model.growth[h, s, a] * v
             else:
                 for j in range(begin, end):
-                    judge.successors[j - begin] = judge.v[h + 1, model.next_state[j]]
-                risk = lottery_risk(model.probability[begin:end], judge.successors[: end - begin], model.beta)
-                judge.v[h, s] = model.reward[h, s, a] + risk
-    z, v = judge.z[0, model.start], judge.v[0, model.start]
+                    oracle.successors[j - begin] = oracle.v[h + 1, model.next_state[j]]
+                risk = lottery_risk(model.probability[begin:end], oracle.successors[: end - begin], model.beta)
+                oracle.v[h, s] = model.reward[h, s, a] + risk
+    z, v = oracle.z[0, model.start], oracle.v[0, model.start]
     if model.beta == 0.0 or not in_range:
         return v
     if model.beta * v > -0.5:
@@ -333,14 +337,14 @@ def evaluate(model: Model, judge: Judge) -> float:
 
 
 @compiled
-def watch(model: Model, greedy: Greedy, judge: Judge, episode: int) -> None:
+def watch(model: Model, greedy: Greedy, oracle: RegretOracle, episode: int) -> None:
     """Add the regret of the policy that this episode is about to play."""
-    if greedy.changed[0] or judge.tied[0]:
+    if greedy.changed[0] or oracle.tied[0]:
         greedy.changed[0] = False
-        if walk(model, greedy, judge, episode):
-            judge.value[0] = evaluate(model, judge)
-            judge.changes[0] += 1
-    judge.total[0] += judge.optimum - judge.value[0]
-    if judge.grid[judge.cursor[0]] == episode + 1:
-        judge.regret[judge.cursor[0]] = judge.total[0]
-        judge.cursor[0] += 1
+        if walk(model, greedy, oracle, episode):
+            oracle.value[0] = evaluate(model, oracle)
+            oracle.changes[0] += 1
+    oracle.total[0] += oracle.optimum - oracle.value[0]
+    if oracle.grid[oracle.cursor[0]] == episode + 1:
+        oracle.regret[oracle.cursor[0]] = oracle.total[0]
+        oracle.cursor[0] += 1

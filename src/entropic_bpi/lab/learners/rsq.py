@@ -35,9 +35,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from entropic_bpi.lab.learners.game import Game, Play, log_term, range_ratio
-from entropic_bpi.lab.learners.kernels import Greedy, Judge, Model, Path, compiled, new_path, play, refresh
+from entropic_bpi.lab.learners.kernels import Greedy, Model, Path, RegretOracle, compiled, new_path, play, refresh
 from entropic_bpi.tools.checks import check_positive
 
 __all__ = ["rsq", "rsq2"]
@@ -56,38 +57,29 @@ def rsq2(game: Game, *, c: float = 1.0) -> Play:
 
 def _q_learning(game: Game, c: float, ranges: np.ndarray) -> Play:
     width = game.scale * check_positive("c", c) * math.sqrt(game.horizon * log_term(game)) * ranges
-    visits, path = np.zeros(game.n_pairs, dtype=np.int64), new_path(game.horizon)
-    known = Knowledge(width, game.base.reshape(-1), game.slope.reshape(-1), visits)
+    visits = np.zeros(game.n_pairs, dtype=np.int64)
+    known = QMemory(width, game.base.reshape(-1), game.slope.reshape(-1), visits, new_path(game.horizon))
 
-    def play_some(first: int, last: int) -> None:
-        _play(game.model, game.greedy, game.judge, game.rng, first, last, known, path)
-
-    return play_some
+    return game.player(_play, known)
 
 
-class Knowledge(NamedTuple):
+class QMemory(NamedTuple):
     """The bonus after one visit, the known rewards and the visits; arrays over rows where nothing else is said."""
 
     width: np.ndarray  # (H,)
     base: np.ndarray
     slope: np.ndarray
     visits: np.ndarray
+    path: Path
 
 
 @compiled
 def _play(
-    model: Model,
-    greedy: Greedy,
-    judge: Judge,
-    rng: np.random.Generator,
-    first: int,
-    last: int,
-    known: Knowledge,
-    path: Path,
+    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, known: QMemory, first: int, last: int
 ) -> None:
-    steps, score = len(greedy.score), greedy.score.reshape(-1)
+    steps, score, path = len(greedy.score), greedy.score.reshape(-1), known.path
     for episode in range(first, last):
-        play(model, greedy, judge, rng, episode, path)
+        play(model, greedy, oracle, rng, episode, path)
         for h in range(steps):
             row, following = path.row[h], model.next_state[path.entry[h]]
             known.visits[row] += 1

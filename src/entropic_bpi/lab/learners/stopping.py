@@ -31,12 +31,11 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.lab.learners._bernstein import Bernstein
-from entropic_bpi.lab.learners._bernstein import Knowledge as BernsteinKnowledge
 from entropic_bpi.lab.learners._run import check_params, find
-from entropic_bpi.lab.learners._value_iteration import BALL, TIGHT, Knowledge, ValueIteration, ball_mean
-from entropic_bpi.lab.learners.game import new_game
-from entropic_bpi.lab.learners.kernels import Greedy, Model, Scratch, compiled, row_of
+from entropic_bpi.lab.learners.bernstein import BernsteinMemory
+from entropic_bpi.lab.learners.game import Replanner, new_game
+from entropic_bpi.lab.learners.kernels import Greedy, Model, compiled, row_of
+from entropic_bpi.lab.learners.value_iteration import BALL, TIGHT, SweepMemory, ball_mean
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.tools.checks import check_choice, check_finite, check_integer, check_positive, check_probability
@@ -54,7 +53,7 @@ ROUNDING = 1e-14
 
 @dataclass(frozen=True, eq=False)
 class Stop:
-    """Where a learner stopped.
+    """The result of a learner with a stopping rule.
 
     With probability at least 1 - δ: ``lower`` is at most the value of ``policy``, ``upper`` at least the optimum, so
     that ``gap`` bounds what ``policy`` loses. ``stopped`` says whether the gap reached ε within the budget of episodes.
@@ -91,8 +90,24 @@ def run_until(
 ) -> Stop:
     """Play an optimistic learner until it can certify a policy to within ``eps``.
 
-    The arguments are those of :func:`entropic_bpi.run`; ``eps`` is in the reward's own units. With ``scale`` below 1
-    the guarantee is void; it serves comparisons. Tests take place after 1, 2, 3, … episodes and, from 100 on, every 1%.
+    The stopping rule is tested after 1, 2, 3, … episodes and, from 100 on, each time their number has grown by 1%.
+
+    Parameters
+    ----------
+    learner : str
+        One of ``rsvi rsvi2 rodi_otp rodi_pto rovi bpi_ucbvi``.
+    mdp, beta, delta, seed, ties, **params
+        As in :func:`entropic_bpi.run`.
+    eps : float
+        Accuracy, in the units of the reward.
+    scale : float
+        Multiplies every bonus or radius. Below 1 the certificate is void.
+    max_episodes : int
+        Largest number of episodes.
+
+    Returns
+    -------
+    Stop
 
     Examples
     --------
@@ -112,19 +127,11 @@ def run_until(
         raise InvalidProblemError(f"bpi_ucbvi certifies the expected return only: beta must be 0, got {beta}")
     factory = find(learner)
     check_params(learner, factory, params)
-    goal = Goal(Entropic(beta), eps, check_probability("delta", delta))
-    game = new_game(
-        mdp,
-        beta=beta,
-        episodes=max_episodes,
-        delta=goal.delta,
-        scale=check_positive("scale", scale),
-        seed=seed,
-        ties=check_choice("ties", ties, ("random", "lowest")),
-        anytime=True,
-    )
+    setup: dict[str, Any] = {"episodes": max_episodes, "delta": delta, "scale": scale, "seed": seed, "ties": ties}
+    game = new_game(mdp, beta=beta, anytime=True, **setup)
+    goal = Goal(Entropic(beta), eps, game.delta)
     play: Any = factory(game, **params)
-    certificate = _width_certificate if isinstance(play, Bernstein) else _pessimistic_twin
+    certificate = _width_certificate if isinstance(play.known, BernsteinMemory) else _pessimistic_twin
     began, episodes = time.perf_counter(), 0
     while True:
         policy, lower, upper = certificate(play)
@@ -149,7 +156,7 @@ def run_until(
 
 
 def value_of_score(score: float, beta: float, steps: int) -> float:
-    """The value V with ``score = (e^{βV} - 1) / (e^{β·steps} - 1)``."""
+    """Return the value V with ``score = (e^{βV} - 1) / (e^{β·steps} - 1)``."""
     if beta == 0:
         return score * steps
     reach = beta * steps
@@ -163,12 +170,12 @@ def value_of_score(score: float, beta: float, steps: int) -> float:
 # -- the pessimistic twin ------------------------------------------------------------------------------------
 
 
-def _pessimistic_twin(play: ValueIteration) -> tuple[np.ndarray, float, float]:
-    """The twin's policy and the two bounds at the start."""
+def _pessimistic_twin(play: Replanner) -> tuple[np.ndarray, float, float]:
+    """Return the twin's policy and the two bounds at the start."""
     game = play.game
     low = np.zeros(game.rewards.shape)
     best = np.zeros((game.horizon + 1, game.n_states))
-    _plan_low(game.model, play.known, play.scratch, low, best)
+    _plan_low(game.model, play.known, low, best)
     start = game.model.start
     lower = value_of_score(max(float(best[0, start]) - ROUNDING, 0.0), game.beta, game.horizon)
     upper = value_of_score(min(float(game.greedy.best[0, start]) + ROUNDING, 1.0), game.beta, game.horizon)
@@ -176,7 +183,7 @@ def _pessimistic_twin(play: ValueIteration) -> tuple[np.ndarray, float, float]:
 
 
 @compiled
-def _plan_low(model: Model, known: Knowledge, scratch: Scratch, low: np.ndarray, best: np.ndarray) -> None:
+def _plan_low(model: Model, known: SweepMemory, low: np.ndarray, best: np.ndarray) -> None:
     """A full sweep of the rule with the opposite sign; the least score is 0."""
     steps, states, actions = low.shape
     for h in range(steps - 1, -1, -1):
@@ -185,19 +192,17 @@ def _plan_low(model: Model, known: Knowledge, scratch: Scratch, low: np.ndarray,
             floor = min(floor, best[h + 1, s])
         for s in range(states):
             for a in range(actions):
-                low[h, s, a] = _pessimistic_score(model, known, scratch, row_of(model, h, s, a), best[h + 1], floor)
+                low[h, s, a] = _pessimistic_score(model, known, row_of(model, h, s, a), best[h + 1], floor)
                 best[h, s] = max(best[h, s], low[h, s, a])
 
 
 @compiled
-def _pessimistic_score(
-    model: Model, known: Knowledge, scratch: Scratch, row: int, best: np.ndarray, floor: float
-) -> float:
+def _pessimistic_score(model: Model, known: SweepMemory, row: int, best: np.ndarray, floor: float) -> float:
     base, slope, visits, width = known.base[row], known.slope[row], known.visits[row], known.width[row]
     if known.rule == BALL:
         if visits == 0 or width >= 1.0:
             return base + slope * floor
-        return base + slope * ball_mean(model, known, scratch, row, best, floor, -1.0)
+        return base + slope * ball_mean(model, known, row, best, floor, -1.0)
     if visits == 0:
         return base if known.rule == TIGHT else 0.0
     mean = 0.0
@@ -212,8 +217,8 @@ def _pessimistic_score(
 # -- the certificate of BPI-UCBVI ------------------------------------------------------------------------------
 
 
-def _width_certificate(play: Bernstein) -> tuple[np.ndarray, float, float]:
-    """The optimistic policy, and V* at most ``upper`` with the policy's value at least ``upper - G``."""
+def _width_certificate(play: Replanner) -> tuple[np.ndarray, float, float]:
+    """Return the optimistic policy and bounds: V* is at most ``upper``, the policy's value at least ``upper - G``."""
     game = play.game
     policy = game.greedy.members[:, :, 0].copy()
     width = np.zeros((game.horizon + 1, game.n_states))
@@ -225,7 +230,7 @@ def _width_certificate(play: Bernstein) -> tuple[np.ndarray, float, float]:
 
 @compiled
 def _plan_width(
-    model: Model, greedy: Greedy, known: BernsteinKnowledge, policy: np.ndarray, width: np.ndarray, scale: float
+    model: Model, greedy: Greedy, known: BernsteinMemory, policy: np.ndarray, width: np.ndarray, scale: float
 ) -> None:
     """``G = min{H, 6 sqrt(Var β*(n)/n) + 36 H² β(n)/n + (1 + 3/H) p̂ G}`` along the policy, in units of value."""
     steps, states = policy.shape
@@ -253,7 +258,7 @@ def _plan_width(
 
 @dataclass(frozen=True)
 class Conversion:
-    """Episodes that a regret bound needs to identify a policy.
+    """The number of episodes that a regret bound needs to identify a policy.
 
     ``runs`` independent runs of ``episodes_per_run`` episodes each, one policy drawn from each; then, if there are
     several runs, ``evaluation_episodes`` fresh episodes of each policy to keep the best.
@@ -297,6 +302,10 @@ def pac_from_regret(
         The gap and the failure probability to reach.
     beta, max_return
         For several runs: the risk parameter (either sign) and G.
+
+    Returns
+    -------
+    Conversion
 
     Examples
     --------

@@ -35,9 +35,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from entropic_bpi.lab.learners.game import Game, Play
-from entropic_bpi.lab.learners.kernels import Greedy, Judge, Model, Path, compiled, new_path, play, refresh
+from entropic_bpi.lab.learners.kernels import Greedy, Model, Path, RegretOracle, compiled, new_path, play, refresh
 from entropic_bpi.tools.checks import check_choice, check_positive, check_probability
 
 __all__ = ["ucb_advantage"]
@@ -93,7 +94,7 @@ def ucb_advantage(
         ranges = np.exp(max(game.beta, 0.0) * (k - 1) - largest) * -np.expm1(-abs(game.beta) * (k - 1))
     ceiling = np.full(game.horizon, np.inf) if sign > 0 else sign * np.exp(game.beta * k)
     updates = np.array(reference, dtype=np.float64) if not literal else _reference_times(game, c4, iota)
-    known = Knowledge(
+    known = StageMemory(
         iota=iota,
         scale=game.scale,
         ranges=ranges,
@@ -105,16 +106,13 @@ def ucb_advantage(
         visits=np.zeros((game.n_pairs, 2), dtype=np.int64),
         stage=np.ones((game.n_pairs, 2), dtype=np.int64),
         state_visits=np.zeros((game.horizon, game.n_states), dtype=np.int64),
+        path=new_path(game.horizon),
     )
-    path = new_path(game.horizon)
 
-    def play_some(first: int, last: int) -> None:
-        _play(game.model, game.greedy, game.judge, game.rng, first, last, known, path)
-
-    return play_some
+    return game.player(_play, known)
 
 
-class Knowledge(NamedTuple):
+class StageMemory(NamedTuple):
     """The constants of the learner and what it has seen."""
 
     iota: float
@@ -128,6 +126,7 @@ class Knowledge(NamedTuple):
     visits: np.ndarray  # (rows, 2) all visits, and those of the stage
     stage: np.ndarray  # (rows, 2) its number, and the visits at which it ends
     state_visits: np.ndarray  # (H, S)
+    path: Path
 
 
 def _log_of_guarantee(game: Game) -> float:
@@ -151,18 +150,11 @@ def _reference_times(game: Game, c4: float, iota: float) -> np.ndarray:
 
 @compiled
 def _play(
-    model: Model,
-    greedy: Greedy,
-    judge: Judge,
-    rng: np.random.Generator,
-    first: int,
-    last: int,
-    known: Knowledge,
-    path: Path,
+    model: Model, greedy: Greedy, oracle: RegretOracle, rng: Generator, known: StageMemory, first: int, last: int
 ) -> None:
-    steps, score, state_visits = len(greedy.score), greedy.score.reshape(-1), known.state_visits
+    steps, score, state_visits, path = len(greedy.score), greedy.score.reshape(-1), known.state_visits, known.path
     for episode in range(first, last):
-        play(model, greedy, judge, rng, episode, path)
+        play(model, greedy, oracle, rng, episode, path)
         for h in range(steps):
             row, following = path.row[h], model.next_state[path.entry[h]]
             s, sums, visits, stage = model.state_of_row[row], known.sums[row], known.visits[row], known.stage[row]
@@ -195,7 +187,7 @@ def _accumulate(sums: np.ndarray, visits: np.ndarray, seen: float, expected: flo
 
 
 @compiled
-def _stage_bound(known: Knowledge, h: int, sums: np.ndarray, visits: np.ndarray) -> float:
+def _stage_bound(known: StageMemory, h: int, sums: np.ndarray, visits: np.ndarray) -> float:
     """The least of the upper bounds on the mean of the next table entries."""
     scale, reach, ceiling = known.scale, known.ranges[h], known.ceiling[h]
     n, m = known.iota / visits[0], known.iota / visits[1]

@@ -1,8 +1,7 @@
-"""The figures: Figures 3 to 8 of the paper, and some of ours.
+"""Figures 3 to 8 of the paper, and further figures.
 
 A figure is a sweep, a table computed from its results, a drawing of the table and a paragraph about it. The table is
-saved as CSV, and neither the drawing nor the paragraph knows anything else, so whatever is said or shown can be checked
-there.
+saved as CSV. The drawing and the paragraph are computed from the table alone, so they can be checked there.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def reproduce(
     resume: bool = False,
     progress: bool | None = None,
 ) -> dict[str, str]:
-    """Compute and draw figures into ``folder``; returns the paragraph of each.
+    """Compute and draw figures.
 
     Each figure ``NAME`` becomes ``NAME/NAME.png``, ``.pdf`` and ``.csv`` with a ``README.md``; the runs of all of them are
     in ``results.duckdb``.
@@ -54,13 +53,25 @@ def reproduce(
     Parameters
     ----------
     names : list of str
-        Of ``FIGURES``; none means those of the paper.
+        Names in ``FIGURES``; by an empty list those of the paper.
+    folder : path
+        Folder for the figures; created if needed.
     quick : bool
         10⁵ episodes, 3 seeds and coarser grids instead of 10⁷ and 15.
     seeds : int, optional
         Another number of seeds.
     workers, scheduler, resume, progress
         As for :func:`~entropic_bpi.lab.experiments.run`.
+
+    Returns
+    -------
+    dict of str
+        The paragraph about each figure.
+
+    Examples
+    --------
+    >>> from entropic_bpi.lab.experiments import reproduce
+    >>> reproduce(["fig3"], "figures", quick=True)  # doctest: +SKIP
     """
     chosen = list(dict.fromkeys(check_choice("figure", name, FIGURES) for name in check_list("names", names)))
     chosen, folder = chosen or list(PAPER), check_path("folder", folder)

@@ -1,4 +1,4 @@
-"""What all figures share: how much to compute, tables, and files."""
+"""The parts that all figures share: sizes of sweeps, tables, and files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Table = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Size:
-    """How much to compute."""
+    """The size of a sweep."""
 
     quick: bool
     seeds: int
@@ -106,7 +106,7 @@ def write_table(path: Path, table: Table) -> None:
 
 
 def read_table(path: str | os.PathLike[str]) -> Table:
-    """The table that :func:`reproduce` saved as CSV, from which the drawing and the paragraph of a figure follow."""
+    """Read the table of a figure that :func:`reproduce` saved as CSV."""
     with open(path, newline="", encoding="utf-8") as file:
         return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
 

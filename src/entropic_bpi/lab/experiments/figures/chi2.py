@@ -109,7 +109,7 @@ def _tell(table: Table) -> str:
     moved = [beta for beta in changes(table) if low < beta < high]
     explains = bool(np.ptp(within["slope_chi"]) >= np.ptp(within["slope_tau"]) / 2)
     correlation, learned = np.corrcoef(tau, chi)[0, 1], np.mean(column(table, "learned_optimal"))
-    judged = "in line with the data." if explains else "not supported: χ² hardly moves while the slope of log τ does."
+    outcome = "in line with the data." if explains else "not supported: χ² hardly moves while the slope of log τ does."
     return (
         "From above: stopping time τ (paper's rule, machine-checked constants, ε = 0.2, δ = 0.1, mean over "
         f"{table[0]['seeds']} seeds) and χ²(P_β, P) of the optimal policy of the risky bridge at H = {HORIZON} against "
@@ -119,7 +119,7 @@ def _tell(table: Table) -> str:
         f"whole range the two slopes have a correlation of {correlation:.2f}. In the paper's range, β from {low:g} to "
         f"{high:g}, the policy changes {f'{len(moved)} times' if moved else 'nowhere'}; the slope of log τ goes from "
         f"{within['slope_tau'].min():.2f} to {within['slope_tau'].max():.2f} and that of log χ² from "
-        f"{within['slope_chi'].min():.3f} to {within['slope_chi'].max():.3f}. So in that range the conjecture is {judged}"
+        f"{within['slope_chi'].min():.3f} to {within['slope_chi'].max():.3f}. So in that range the conjecture is {outcome}"
     )
 
 

@@ -14,7 +14,7 @@ from entropic_bpi.lab.experiments.statistics import summary
 from entropic_bpi.lab.experiments.store import Results
 from entropic_bpi.lab.learners import title
 
-__all__ = ["CHECKED", "CLAIMS", "ENTRIES", "LEARNERS", "OVERVIEW", "PRINTED", "Verdict", "at", "verdicts"]
+__all__ = ["CHECKED", "CLAIMS", "ENTRIES", "LEARNERS", "OVERVIEW", "PRINTED", "ClaimCheck", "at", "claim_checks"]
 
 LEARNERS = ("entropic_bpi", "rsvi", "rsq", "rsvi2", "rsq2", "ucb_advantage", "rodi_otp", "rodi_pto", "rovi")
 PRINTED, CHECKED = "entropic_bpi (printed)", "entropic_bpi (verified)"
@@ -130,7 +130,7 @@ def ranking(table: Table) -> Table:
 # -- what the paper says ---------------------------------------------------------------------------------------------
 
 
-class Verdict(NamedTuple):
+class ClaimCheck(NamedTuple):
     """A claim of the paper, whether the table bears it out, and why."""
 
     claim: str
@@ -141,8 +141,8 @@ class Verdict(NamedTuple):
         return f"{self.claim}: {'confirmed' if self.holds else 'not confirmed'} ({self.evidence})"
 
 
-def verdicts(table: Table, ours: str) -> list[Verdict]:
-    """The :data:`CLAIMS` of the paper about its curve, judged for ``ours`` against the baselines."""
+def claim_checks(table: Table, ours: str) -> list[ClaimCheck]:
+    """The :data:`CLAIMS` of the paper about its curve, checked for ``ours`` against the baselines."""
     rivals = [name for name in dict.fromkeys(row["learner"] for row in table) if name not in OURS]
     mine, episodes = rows_where(table, learner=ours), column(rows_where(table, learner=ours), "episodes")
     mean = column(mine, "mean")
@@ -158,9 +158,9 @@ def _mean(row: dict[str, Any]) -> float:
     return float(row["mean"])
 
 
-def _lowest_at_the_end(mine: dict[str, Any], rival: dict[str, Any]) -> Verdict:
+def _lowest_at_the_end(mine: dict[str, Any], rival: dict[str, Any]) -> ClaimCheck:
     ratio = rival["mean"] / mine["mean"]
-    return Verdict(
+    return ClaimCheck(
         AT_THE_END,
         ratio >= 1,
         f"its regret is {_number(mine['mean'])}, that of the best baseline, {NAMES[rival['learner']]}, {ratio:.2f} times as "
@@ -168,10 +168,10 @@ def _lowest_at_the_end(mine: dict[str, Any], rival: dict[str, Any]) -> Verdict:
     )
 
 
-def _lowest_throughout(episodes: np.ndarray, mean: np.ndarray, best: np.ndarray) -> Verdict:
+def _lowest_throughout(episodes: np.ndarray, mean: np.ndarray, best: np.ndarray) -> ClaimCheck:
     behind = mean > best
     if not behind.any():
-        return Verdict(THROUGHOUT, True, "at every point of the curve")
+        return ClaimCheck(THROUGHOUT, True, "at every point of the curve")
     excess = np.where(episodes >= SETTLED, mean / best - 1, 0.0)
     evidence = (
         "still behind at the end"
@@ -182,16 +182,16 @@ def _lowest_throughout(episodes: np.ndarray, mean: np.ndarray, best: np.ndarray)
         evidence += (
             f", by at most {excess.max():.0%} after the first {_number(SETTLED)}, which are played nearly at random"
         )
-    return Verdict(THROUGHOUT, False, evidence)
+    return ClaimCheck(THROUGHOUT, False, evidence)
 
 
-def _flattest(episodes: np.ndarray, mean: np.ndarray, others: np.ndarray, rivals: list[str]) -> Verdict:
+def _flattest(episodes: np.ndarray, mean: np.ndarray, others: np.ndarray, rivals: list[str]) -> ClaimCheck:
     """By the regret per episode over the second half of the run."""
     half = int(np.searchsorted(episodes, episodes[-1] / 2))
     length = episodes[-1] - episodes[half]
     slope, slopes = (mean[-1] - mean[half]) / length, (others[:, -1] - others[:, half]) / length
     flattest = int(np.argmin(slopes))
-    return Verdict(
+    return ClaimCheck(
         FLATTEST,
         bool(slope <= slopes[flattest]),
         f"it loses {slope:.3g} per episode there, the best baseline, {NAMES[rivals[flattest]]}, {slopes[flattest]:.3g}",
@@ -206,7 +206,7 @@ def _tell(beta: float, table: Table) -> str:
         f"(H = {HORIZON}), on linear axes as there, on logarithmic ones, and per episode, for Entropic-BPI played as a "
         "regret learner, with the bonus that the paper prints and with the machine-checked one, and for eight baselines "
         f"with their published constants; mean over {_trials(order[0])} with Student's 95% band per episode. "
-        f"{listed(order)} {_judged(table)}"
+        f"{listed(order)} {_checks_of_claims(table)}"
     )
 
 
@@ -226,11 +226,11 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> str:
     return "apart" if any(gap > 0 for gap in gaps) else "not apart"  # one trial has no interval: NaN is not apart
 
 
-def _judged(table: Table) -> str:
+def _checks_of_claims(table: Table) -> str:
     there = {row["learner"] for row in table}
     said = "The paper says that Entropic-BPI has the lowest trajectory throughout, and the flattest."
     for name, words in OURS.items():
-        found = "; ".join(map(str, verdicts(table, name))) if name in there else "runs are missing"
+        found = "; ".join(map(str, claim_checks(table, name))) if name in there else "runs are missing"
         said += f" With {words}: {found}."
     return said
 
@@ -253,7 +253,7 @@ def _table_overview(results: Results) -> Table:
         curves = _table(results.where(results.runs["beta"] == beta))
         for last in ranking(curves):
             name = last["learner"]
-            held = {verdict.claim: verdict.holds for verdict in verdicts(curves, name)} if name in OURS else {}
+            held = {check.claim: check.holds for check in claim_checks(curves, name)} if name in OURS else {}
             table.append({"beta": beta, **last, **{claim: held.get(claim, "") for claim in CLAIMS}})
     return table
 
@@ -292,10 +292,10 @@ def _tell_overview(table: Table) -> str:
     return text
 
 
-def _at_every_beta(rows: Table, claim: str) -> Verdict:
+def _at_every_beta(rows: Table, claim: str) -> ClaimCheck:
     holds = [f"{row['beta']:g}" for row in rows if row[claim]]
     where = f"it is at β = {', '.join(holds)}" if holds else "it is at no β"
-    return Verdict(f"{claim} at every β", len(holds) == len(BETAS), where)
+    return ClaimCheck(f"{claim} at every β", len(holds) == len(BETAS), where)
 
 
 OVERVIEW = Plot(_sweep_overview, _table_overview, _draw_overview, _tell_overview)

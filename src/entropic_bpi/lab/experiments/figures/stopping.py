@@ -99,7 +99,7 @@ def _growth(table: Table, axis: str) -> dict[str, Any]:
 
 
 def _tell_sweep(table: Table, axis: str, symbol: str) -> str:
-    """The claims of the paper about τ along an axis, judged for each bonus."""
+    """The claims of the paper about τ along an axis, checked for each bonus."""
     capped = sum(row["capped"] for row in table)
     text = f"The paper says that τ increases sharply and that log τ is roughly linear in {symbol}."
     for rule, words in OURS.items():
@@ -118,19 +118,19 @@ def _tell_rise(rows: Table, axis: str, symbol: str) -> str:
     sharply = bool((steps > 0).all()) and found["factor"] >= SHARP
     text = (
         f"τ goes from {first['mean']:.3g} episodes at {symbol} = {first[axis]:g} to {last['mean']:.3g} at {symbol} = "
-        f"{last[axis]:g}, a factor of {found['factor']:.3g}. It increases sharply: {_verdict(sharply)} (asked: a rise at "
+        f"{last[axis]:g}, a factor of {found['factor']:.3g}. It increases sharply: {_confirmed(sharply)} (asked: a rise at "
         f"every step and a factor of {SHARP} over the range). log τ is roughly linear in {symbol}: "
-        f"{_verdict(found['share'] >= LINEAR)} (asked: a line explains {LINEAR:.0%} of the variance of log τ; it explains "
+        f"{_confirmed(found['share'] >= LINEAR)} (asked: a line explains {LINEAR:.0%} of the variance of log τ; it explains "
         f"{found['share']:.1%}, with slope {found['slope']:.3g} per unit of {symbol}, while slopes between neighbours go "
         f"from {steps.min():.3g} to {steps.max():.3g})."
     )
     if axis == "beta":
         varies = steps.max() > 2 * steps.min()
-        text += f" The slope is not constant in β: {_verdict(varies)} (the paper observes it; asked: a factor of 2)."
+        text += f" The slope is not constant in β: {_confirmed(varies)} (the paper observes it; asked: a factor of 2)."
     return text.replace("e+0", "e")
 
 
-def _verdict(holds: bool) -> str:
+def _confirmed(holds: bool) -> str:
     return "confirmed" if holds else "not confirmed"
 
 

@@ -1,8 +1,10 @@
-"""The referee: watches an identification and, knowing the true model, says whether what it rests on and claims is true."""
+"""The oracle, which knows the true model: it checks the events and the claims of identifications."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +19,9 @@ from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY
 from entropic_bpi.types import Plan
 
-__all__ = ["ROUNDING", "Referee", "true_evars"]
+__all__ = ["ROUNDING", "CellResults", "Oracle", "joined", "true_evars"]
 
-# Rounding of the judge's own values.
+# Rounding of the oracle's own values.
 ROUNDING = 1e-9
 
 
@@ -29,16 +31,16 @@ def _best_evar(mdp: FiniteMDP, alpha: float) -> float:
 
 
 def true_evars(mdp: FiniteMDP, policy: np.ndarray, alpha: float) -> tuple[float, float]:
-    """The largest EVaR of all policies, and that of one."""
+    """Return the largest EVaR of all policies, and the EVaR of ``policy``."""
     law = return_law(mdp, policy)
     assert isinstance(law, ReturnLaw)
     return _best_evar(mdp, alpha), law.evar(alpha)
 
 
-class Referee:
-    """Give :meth:`watch` to the loop; ``failed`` then names the events that failed at one of the plans.
+class Oracle:
+    """Check the events at every plan of a loop that calls :meth:`watch`; ``failed`` has those that failed at some plan.
 
-    Of an environment with random rewards, ``mdp`` is the model that is worth the same; see
+    For an environment with random rewards, ``mdp`` is the model with the same values; see
     :class:`~entropic_bpi.lab.events.RewardEvent`.
     """
 
@@ -80,7 +82,7 @@ class Referee:
         self._playing = (episodes, policy, visits)
 
     def confirms(self, claim: Certificate) -> bool:
-        """Whether every part of the claim is true."""
+        """Return whether every part of the claim is true."""
         risk = claim.problem.risk
         if isinstance(risk, EVaR):
             best, mine = true_evars(self.mdp, claim.policy, risk.alpha)
@@ -89,3 +91,30 @@ class Referee:
             mine = evaluate(self.mdp, claim.policy, claim.beta).value
         room = ROUNDING * (1 + abs(best))
         return bool(claim.lower <= mine + room and best <= claim.upper + room and best - mine <= claim.gap + room)
+
+
+class CellResults(NamedTuple):
+    """The runs of one cell of a study; every array has one entry per run.
+
+    ``failed`` says for each event whether it failed at some plan. ``risk`` is β, or a level of the entropic value at risk
+    as text.
+    """
+
+    rule: str
+    case: str
+    risk: Any
+    eps: np.ndarray
+    stopped: np.ndarray
+    claim_holds: np.ndarray
+    failed: dict[str, np.ndarray]
+    gap: np.ndarray
+    true_gap: np.ndarray
+    episodes: np.ndarray
+
+
+def joined(cells: Sequence[CellResults]) -> CellResults:
+    """Return the runs of all cells of one rule as one."""
+    arrays = ("eps", "stopped", "claim_holds", "gap", "true_gap", "episodes")
+    arrays_of_all: dict[str, Any] = {name: np.concatenate([getattr(cell, name) for cell in cells]) for name in arrays}
+    failed = {name: np.concatenate([cell.failed[name] for cell in cells]) for name in cells[0].failed}
+    return cells[0]._replace(failed=failed, **arrays_of_all)

@@ -1,0 +1,295 @@
+"""What the concentration events compare: the counts beside the true model, row by row.
+
+Results that depend on the model and the problem alone are cached, because a run asks for it at every plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import allocating, compiled
+from entropic_bpi.methods.kl.rates import mixture_radius
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.planning import solve
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
+
+__all__ = [
+    "RowData",
+    "bets",
+    "claimed_rows",
+    "collect",
+    "divergences",
+    "growth",
+    "largest_wealth",
+    "log_8e",
+    "log_union",
+    "mixture_radii",
+    "optimal_values",
+    "rows_at_risk",
+    "steps_of_rows",
+    "true_rewards",
+]
+
+BISECTIONS = 60
+
+
+def log_union(problem: Problem, pooled: bool) -> float:
+    """Compute log(3SAH/δ), or over (s, a) for pooled rows; a random start is one more step."""
+    pairs = problem.n_states * problem.n_actions
+    rows = pairs + problem.artificial if pooled else pairs * problem.steps
+    return math.log(3 * rows / problem.delta)
+
+
+def log_8e(n: np.ndarray) -> np.ndarray:
+    return 1.0 + np.log(8.0 * (n + 1.0))
+
+
+@lru_cache(maxsize=8)
+def optimal_values(mdp: FiniteMDP, beta: float) -> np.ndarray:
+    """Return V* ``(H + 1, S)``."""
+    return solve(mdp, beta).values
+
+
+@lru_cache(maxsize=8)
+def rows_at_risk(problem: Problem) -> np.ndarray:
+    return problem.at_risk
+
+
+@lru_cache(maxsize=8)
+def claimed_rows(problem: Problem) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return each of :func:`steps_of_rows` with the rows about which something is claimed at that step."""
+    places = dict(problem.places_at_risk)
+    result: list[tuple[np.ndarray, np.ndarray]] = []
+    for step in steps_of_rows(problem):
+        claimed = np.zeros(problem.n_rows, dtype=bool)
+        for h in set(step.tolist()):
+            planned = h + problem.artificial
+            if planned in places and not (h < 0 and result):  # the artificial row has one step, whatever is pooled
+                claimed[problem.rows_at(planned, places[planned])] = True
+        result.append((step, claimed & problem.at_risk))
+    return result
+
+
+class RowData(NamedTuple):
+    """Counts and true probabilities of the next states of visited rows, if they are possible or were seen.
+
+    ``row``, ``state``, ``p`` and ``times`` have one entry per (row, next state), sorted; ``first`` is where each of the
+    ``rows`` begins, and ``group`` which of them an entry belongs to.
+    """
+
+    row: np.ndarray
+    state: np.ndarray
+    p: np.ndarray
+    times: np.ndarray
+    first: np.ndarray
+    rows: np.ndarray
+    group: np.ndarray
+
+    @classmethod
+    def of(cls, row: np.ndarray, state: np.ndarray, p: np.ndarray, times: np.ndarray) -> RowData:
+        begins = np.diff(row, prepend=-1) > 0
+        first = np.flatnonzero(begins)
+        return cls(row, state, p, times, first, row[first], np.cumsum(begins) - 1)
+
+    def of_row(self, combine: np.ufunc, entries: np.ndarray) -> np.ndarray:
+        """Return the sum, or the maximum, of the entries of each row."""
+        return combine.reduceat(entries, self.first) if len(self.first) else np.empty(0)
+
+
+def collect(mdp: FiniteMDP, counts: Counts) -> RowData:
+    n_states = counts.problem.n_states
+    keys, p = _true_rows(mdp, counts.problem)
+    row, slot = counts.occupied_slots()
+    observed = counts.ledger.tally[slot] > 0
+    row, slot = row[observed], slot[observed]
+    seen, times = row * n_states + counts.ledger.successor[slot], counts.ledger.tally[slot]
+    position = np.searchsorted(keys, seen)
+    if len(keys) == 0 or (keys[np.minimum(position, len(keys) - 1)] != seen).any():  # the impossible was seen
+        known = len(keys)
+        keys, position = np.unique(np.concatenate([keys, seen]), return_inverse=True)
+        p, position = np.bincount(position[:known], p, len(keys)), position[known:]
+    total = np.bincount(position, times, len(keys))
+    row, state = np.divmod(keys, n_states)
+    visited = counts.ledger.visits[row] > 0
+    return RowData.of(row[visited], state[visited], p[visited], total[visited])
+
+
+@lru_cache(maxsize=8)
+def _true_rows(mdp: FiniteMDP, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return the possible successors of every row of the counts, as sorted ``row * S + state``, and their probabilities."""
+    rows, n_rows = mdp.rows, problem.n_rows - problem.artificial
+    repeats = n_rows // (len(rows.indptr) - 1)  # the model may be stationary where the counts are not pooled
+    keys = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * problem.n_states + rows.indices
+    offset = np.arange(repeats) * (len(rows.indptr) - 1) * problem.n_states
+    keys, p = (keys + offset[:, None]).ravel(), np.tile(rows.probabilities, repeats)
+    if problem.artificial:
+        states = np.flatnonzero(mdp.start_distribution > 0)
+        keys = np.concatenate([keys, n_rows * problem.n_states + states])
+        p = np.concatenate([p, mdp.start_distribution[states]])
+    order = np.argsort(keys)
+    return keys[order], p[order]
+
+
+def true_rewards(mdp: FiniteMDP, rows: np.ndarray, successors: np.ndarray) -> np.ndarray:
+    """Return the rewards of these transitions in the model; NaN for those that are impossible in it."""
+    step, pair = np.divmod(rows, mdp.n_states * mdp.n_actions)
+    paid = np.empty(len(rows))
+    for h in np.unique(step):
+        here, table = step == h, mdp.step_rows(h)
+        if table.rewards is None:
+            paid[here] = mdp.step_rewards(h).ravel()[pair[here]]
+            continue
+        keys = np.repeat(np.arange(len(table.indptr) - 1), np.diff(table.indptr)) * mdp.n_states + table.indices
+        wanted = pair[here] * mdp.n_states + successors[here]
+        entry = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        paid[here] = np.where(keys[entry] == wanted, table.rewards[entry], np.nan)
+    return paid
+
+
+def steps_of_rows(problem: Problem) -> list[np.ndarray]:
+    """Return the step of each row, -1 for the artificial one; pooled rows have every step in turn."""
+    if problem.stationary:
+        steps = [np.full(problem.n_rows, step) for step in range(problem.horizon)]
+    else:
+        steps = [np.arange(problem.n_rows) // (problem.n_states * problem.n_actions)]
+    if problem.artificial:
+        for step in steps:
+            step[-1] = -1
+    return steps
+
+
+def divergences(seen: RowData, visits: np.ndarray) -> np.ndarray:
+    """Compute n KL(p̂, p) of each row; infinite if something impossible was seen."""
+    n = visits[seen.row]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(seen.times > 0, seen.times * (np.log(seen.times / n) - np.log(seen.p)), 0.0)
+    return np.bincount(seen.row, weights=terms, minlength=len(visits))
+
+
+class _Outcomes(NamedTuple):
+    """The next states that are declared possible, one entry per (row, next state), sorted; ``slot`` has its reward."""
+
+    row: np.ndarray
+    state: np.ndarray
+    slot: np.ndarray
+
+    def best(self, problem: Problem, values: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """Return for each row the largest sum of reward and optimal value."""
+        sums = values[step[self.row] + 1, self.state] + self._rewards(problem, self.slot, step[self.row])
+        return np.maximum.reduceat(sums, np.flatnonzero(np.diff(self.row, prepend=-1)))
+
+    def rewards(self, problem: Problem, seen: RowData, step: np.ndarray) -> np.ndarray:
+        """Return the rewards of what was seen."""
+        declared = self.row * problem.n_states + self.state
+        position = np.searchsorted(declared, seen.row * problem.n_states + seen.state)
+        return self._rewards(problem, self.slot[np.minimum(position, len(declared) - 1)], step[seen.row])
+
+    @staticmethod
+    def _rewards(problem: Problem, slot: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """Return 0 where rewards do not depend on the next state, and at the artificial step."""
+        if not problem.next_state_rewards:
+            return np.zeros(len(slot))
+        table = problem.slots.low
+        return np.where(step < 0, 0.0, table[0 if len(table) == 1 else np.maximum(step, 0), slot])
+
+
+@lru_cache(maxsize=8)
+def _outcomes(problem: Problem) -> _Outcomes:
+    slots, n_states = problem.slots, problem.n_states
+    if slots.successor[0] == n_states:  # "some state not seen yet" may be any
+        row, state = np.divmod(np.arange(problem.n_rows * n_states), n_states)
+        return _Outcomes(row, state, np.zeros_like(row))
+    row = np.repeat(np.arange(problem.n_rows), slots.used)
+    slot = np.arange(len(row)) + np.repeat(slots.begin - np.cumsum(slots.used) + slots.used, slots.used)
+    order = np.lexsort((slots.successor[slot], row))
+    return _Outcomes(row[order], slots.successor[slot][order], slot[order])
+
+
+class _Bet(NamedTuple):
+    """At one step, d/pd of each (row, next state) of the evidence, and the rows where any outcome differs from the best.
+
+    ``claimed`` are the rows of the counts about which something is claimed at that step.
+    """
+
+    claimed: np.ndarray
+    ratio: np.ndarray
+    differs: np.ndarray
+
+
+def bets(mdp: FiniteMDP, problem: Problem, seen: RowData) -> Iterator[_Bet]:
+    keys, known = seen.row * problem.n_states + seen.state, _true_rows(mdp, problem)[0]
+    entry = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    if not np.array_equal(known[entry], keys):  # the impossible was seen
+        yield from _computed_bets(mdp, problem, seen)
+        return
+    for claimed, ratio, differs in _true_bets(mdp, problem):
+        yield _Bet(claimed, ratio[entry], differs[entry][seen.first])
+
+
+@lru_cache(maxsize=8)
+def _true_bets(mdp: FiniteMDP, problem: Problem) -> list[_Bet]:
+    """Return the bets on all possible transitions; ``differs`` has one entry for each of them."""
+    keys, p = _true_rows(mdp, problem)
+    possible = RowData.of(*np.divmod(keys, problem.n_states), p, np.zeros(len(keys), dtype=np.int64))
+    return [bet._replace(differs=bet.differs[possible.group]) for bet in _computed_bets(mdp, problem, possible)]
+
+
+def _computed_bets(mdp: FiniteMDP, problem: Problem, seen: RowData) -> Iterator[_Bet]:
+    values, outcomes = optimal_values(mdp, problem.beta), _outcomes(problem)
+    for step, claimed in claimed_rows(problem):
+        outcome = values[step[seen.row] + 1, seen.state] + outcomes.rewards(problem, seen, step)
+        distance = -growth(problem.beta, outcome - outcomes.best(problem, values, step)[seen.row])
+        mean = seen.of_row(np.add, seen.p * distance)
+        yield _Bet(claimed, distance / np.where(mean > 0, mean, 1.0)[seen.group], mean > 0)
+
+
+def growth(beta: float, x: np.ndarray) -> np.ndarray:
+    """Compute (e^{βx} - 1)/β; x at β = 0."""
+    return x if beta == 0 else np.expm1(beta * x) / beta
+
+
+@allocating
+def mixture_radii(
+    begin: np.ndarray, used: np.ndarray, tally: np.ndarray, possible: np.ndarray, most: np.ndarray
+) -> np.ndarray:
+    """Compute R_mix of every row."""
+    radii = np.empty(begin.size)
+    for row in range(begin.size):
+        radii[row] = mixture_radius(tally[begin[row] : begin[row] + used[row]], possible[row], most[row])
+    return radii
+
+
+@allocating
+def largest_wealth(first: np.ndarray, times: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    """Compute for each row the max over θ in [0, 1] of Σ N log(1 - θ + θ w): concave, so bisection on its slope."""
+    largest = np.zeros(first.size)
+    for i in range(first.size):
+        end = first[i + 1] if i + 1 < first.size else times.size
+        low, high = 0.0, 1.0
+        if _slope(first[i], end, times, ratio, 0.0) <= 0.0:
+            continue
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            if _slope(first[i], end, times, ratio, middle) > 0.0:
+                low = middle
+            else:
+                high = middle
+        for j in range(first[i], end):
+            if times[j] > 0:
+                largest[i] += times[j] * math.log1p(low * (ratio[j] - 1.0))
+    return largest
+
+
+@compiled
+def _slope(first: int, end: int, times: np.ndarray, ratio: np.ndarray, theta: float) -> float:
+    slope = 0.0
+    for j in range(first, end):
+        if times[j] > 0:
+            slope += times[j] * (ratio[j] - 1.0) / (1.0 + theta * (ratio[j] - 1.0))
+    return slope

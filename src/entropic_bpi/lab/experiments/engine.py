@@ -1,0 +1,144 @@
+"""The engine that carries out runs: in this process, in local processes or on a Dask cluster.
+
+A run depends on its spec alone, so its numbers are the same wherever it is computed; only on another kind of processor the
+last digits may differ. A worker process that dies is replaced and its run is tried once more. If that one dies too, the run
+has failed, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import closing, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.lab.experiments.spec import RunSpec
+from entropic_bpi.tools.checks import check_integer
+from entropic_bpi.tools.workers import after_importing, compute, import_modules, processors
+
+__all__ = ["Engine", "described", "new_engine", "progress_bar"]
+
+_LONGEST_ERROR = 500
+SCHEDULER_SECONDS = 10.0
+
+Result = TypeVar("Result")
+Finished = Generator[tuple[RunSpec, Result], None, None]
+Engine = Callable[[Sequence[RunSpec], int], Finished[Result]]
+"""Carries out runs and yields each with its result; the number counts the runs that were finished before."""
+
+
+def new_engine(
+    function: Callable[[RunSpec], Result],
+    failed: Callable[[str], Result],
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    imports: Sequence[str] = (),
+    progress: bool | None = None,
+) -> Engine[Result]:
+    """Return an engine that calls ``function`` for every run.
+
+    The options are those of :func:`~entropic_bpi.lab.experiments.run`, and are checked here. If the worker of a run is
+    lost, ``failed`` is called with the reason; it returns the result of that run or raises an error.
+    """
+    import_modules(imports)
+    on_worker = after_importing(imports, function)
+    if scheduler is None:
+        count = processors() if workers is None else check_integer("workers", workers, at_least=0)
+    elif workers is not None:
+        raise InvalidProblemError("give workers or scheduler, not both")
+
+    def died(exit_code: int) -> Result:
+        return failed(f"the worker process died (exit code {exit_code})")
+
+    def carry_out(specs: Sequence[RunSpec], before: int) -> Finished[Result]:
+        if scheduler is None:
+            results: Finished[Result] = compute(on_worker, specs, count, died=died)
+        else:
+            results = _on_cluster(on_worker, specs, scheduler, failed)
+        with progress_bar("runs", len(specs) + before, before, progress) as advance, closing(results):
+            for spec, result in results:
+                yield spec, result
+                advance(getattr(result, "error", None) is not None)
+
+    return carry_out
+
+
+@contextmanager
+def progress_bar(things: str, total: int, done: int = 0, shown: bool | None = None) -> Iterator[Callable[[bool], None]]:
+    """Show a bar on stderr, by default if that is a terminal, and yield a function that counts one more thing.
+
+    The argument of that function says whether the thing failed.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    console.quiet = not (console.is_terminal if shown is None else shown)
+    counted = "{task.completed} of {task.total} {task.description}"
+    columns = (counted, BarColumn(bar_width=20), TimeElapsedColumn(), "elapsed,", TimeRemainingColumn(), "left")
+    failures = 0
+    # Older versions of Rich end a disabled bar with an empty line, which the quiet console suppresses.
+    with Progress(*columns, console=console, disable=console.quiet) as bar:
+        task = bar.add_task(things, total=total, completed=done)
+
+        def advance(failed: bool) -> None:
+            nonlocal failures
+            failures += failed
+            bar.update(task, advance=1, description=f"{things}, {failures} failed" if failures else things)
+
+        yield advance
+
+
+def described(error: BaseException) -> str:
+    """Return an error as one short line, without anything that depends on the machine."""
+    line = re.sub(r"0x[0-9a-f]+", "0x…", f"{type(error).__name__}: {' '.join(str(error).split())}")
+    line = line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]} …"
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, EntropicBPIError) or not frames:
+        return line
+    return f"{line} (in {frames[-1].name}, {Path(frames[-1].filename).name} line {frames[-1].lineno})"
+
+
+def _on_cluster(
+    on_worker: Callable[[RunSpec], Result], specs: Sequence[RunSpec], scheduler: str, failed: Callable[[str], Result]
+) -> Finished[Result]:
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError:
+        raise InvalidProblemError("a scheduler needs Dask: pip install 'entropic-bpi[cluster]'") from None
+    try:
+        client = distributed.Client(scheduler, set_as_default=False, timeout=SCHEDULER_SECONDS)
+    except (OSError, ValueError) as error:
+        raise InvalidProblemError(f"no Dask scheduler answers at {scheduler}: {error}") from None
+    try:
+        with _silent("distributed.client"), client:
+            tasks = {client.submit(on_worker, spec, pure=False): spec for spec in specs}
+            for task in distributed.as_completed(tasks, loop=client.loop):
+                failure = task.exception()
+                if isinstance(failure, InvalidProblemError):  # no run raises: the worker lacks one of the imports
+                    raise failure
+                yield tasks[task], task.result() if failure is None else failed(described(failure))
+                task.release()
+    except (CancelledError, OSError) as error:
+        raise EntropicBPIError(
+            f"the Dask scheduler at {scheduler} was lost; the runs that are done are kept: resume to do the rest"
+        ) from error
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Switch a logger off: its pages say what our error says in a line."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,296 @@
+"""One run of the KL method in one thread of a GPU, from the first episode to the claim.
+
+Nothing of the method is written twice: the thread calls the functions that plan on the CPU, and only what ``KL`` and the
+loop of a run do in Python is here once more.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import inner, serial
+from entropic_bpi.methods.kl import method as kl
+from entropic_bpi.methods.kl import pairs
+from entropic_bpi.methods.kl.records import (
+    Candidate,
+    Optimism,
+    PairBuffers,
+    PairRows,
+    PlanConstants,
+    Scratch,
+)
+from entropic_bpi.methods.kl.states import GIVEN
+from entropic_bpi.problem.counts import CountArrays, record
+from entropic_bpi.problem.rows import Frame, row_of
+from entropic_bpi.sources.philox import uniform
+from entropic_bpi.sources.simulator import Kernel, choose_action, kernel_row, next_state
+from entropic_bpi.types import Behaviour
+
+__all__ = ["PairSheets", "Records", "RunConfig", "RunMemory", "RunResult", "TrueRows", "one_run", "rules_of"]
+
+
+class TrueRows(NamedTuple):
+    """What only the oracle knows: by row of the counts, the row of the ``kernel``, and whether the event is about it."""
+
+    source: np.ndarray
+    concerned: np.ndarray
+
+
+class RunConfig(NamedTuple):
+    """How to run: batches grow by ``replan``; at most ``budget`` episodes; keys of the streams; rows at first."""
+
+    replan: float
+    budget: int
+    key: int
+    fresh: CountArrays
+    radius: np.ndarray
+
+
+class PairSheets(NamedTuple):
+    """Working memory of the pair certificate."""
+
+    sheets: PairBuffers
+    occupied: np.ndarray
+    turn: np.ndarray
+
+
+class RunMemory(NamedTuple):
+    """What a run remembers: of the last pair certificate (see ``KL.memory``), and the challenger that it proposes."""
+
+    memory: np.ndarray
+    policy: np.ndarray
+    turn: np.ndarray
+
+
+class RunResult(NamedTuple):
+    """What became of a run: ``claim`` has lower, upper and the gap by the gap and by the pair certificate."""
+
+    episodes: np.ndarray
+    stopped: np.ndarray
+    event: np.ndarray
+    claim: np.ndarray
+
+
+class Records(NamedTuple):
+    """The records of one run, or those of all runs, which have the run as their first axis."""
+
+    ledger: CountArrays
+    optimism: Optimism
+    plans: tuple[Candidate, Candidate]
+    layers: Scratch
+    sheets: PairSheets
+    kept: RunMemory
+    radius: np.ndarray
+    planned: np.ndarray
+    stream: np.ndarray
+    result: RunResult
+
+
+_plan = serial(kl._plan_all)
+
+
+# -- one run -----------------------------------------------------------------------------------------------------
+
+
+@inner
+def _clear(
+    rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plans: tuple[Candidate, Candidate], orders: RunConfig
+) -> None:
+    """Records as they are before the first episode."""
+    fresh = orders.fresh
+    for row in range(ledger.visits.size):
+        ledger.visits[row], ledger.capacity[row] = 0, 0
+        ledger.begin[row], ledger.used[row] = fresh.begin[row], fresh.used[row]
+        rules.planned[row], rules.radius[row] = -1, orders.radius[row]
+    for j in range(ledger.tally.size):
+        ledger.successor[j], ledger.tally[j] = fresh.successor[j], 0
+        for t in range(ledger.low.shape[0]):
+            ledger.low[t, j], ledger.high[t, j] = fresh.low[t, j], fresh.high[t, j]
+    ledger.end[0] = fresh.end[0]
+    for h in range(optimism.policy.shape[0]):
+        for s in range(optimism.policy.shape[1]):
+            optimism.policy[h, s] = 0
+            for i in range(2):
+                plans[i].policy[h, s], plans[i].turn[h, s] = 0, 0
+    for h in range(optimism.z.shape[0]):
+        for s in range(optimism.z.shape[1]):
+            optimism.z[h, s] = 1.0
+            for i in range(2):
+                plans[i].z[h, s], plans[i].high[h, s], plans[i].rho[h, s] = 1.0, 1.0, 1.0
+
+
+@inner
+def _play(kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: CountArrays, stream: np.ndarray) -> None:
+    s, leading = frame.start, behaviour.leading
+    for h in range(frame.steps):
+        a, leading = choose_action(behaviour, leading, h, s)
+        successor = next_state(kernel, kernel_row(kernel, frame, h, s, a), uniform(stream))
+        # There is always room, and what is declared was read from the model: nothing can be refused.
+        record(ledger, frame.n_states, row_of(frame, h, s, a), successor, 1)
+        s = successor
+
+
+@inner
+def _event_holds(rules: PlanConstants, ledger: CountArrays, kernel: Kernel, truth: TrueRows) -> bool:
+    """Whether every row of the true kernel that matters lies in its ball; ``MixtureEvent`` on the CPU."""
+    for row in range(ledger.visits.size):
+        n, divergence = ledger.visits[row], 0.0
+        if n == 0 or not truth.concerned[row]:
+            continue
+        for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
+            if ledger.tally[j] > 0:
+                p = 0.0
+                for i in range(kernel.indptr[truth.source[row]], kernel.indptr[truth.source[row] + 1]):
+                    if kernel.indices[i] == ledger.successor[j]:
+                        p = kernel.probabilities[i]
+                if p == 0.0:
+                    return False
+                divergence += ledger.tally[j] * (math.log(ledger.tally[j] / n) - math.log(p))
+        if not divergence <= n * rules.radius[row]:
+            return False
+    return True
+
+
+@inner
+def rules_of(
+    rules: PlanConstants, radius: np.ndarray, planned: np.ndarray, seed: int, tolerance: float, same_tolerance: float
+) -> PlanConstants:
+    return PlanConstants(
+        rules.beta, rules.sign, rules.shift, rules.log_union, rules.gain, rules.factor, rules.possible, rules.top,
+        rules.bottom, radius, planned, rules.widest, rules.exponent_rounding, tolerance, same_tolerance, seed,
+        rules.eps, rules.challenge,
+    )  # fmt: skip
+
+
+@inner
+def _converged(rules: PlanConstants) -> PlanConstants:
+    return rules_of(rules, rules.radius, rules.planned, rules.seed, kl.CONVERGED, kl.SAME_CONVERGED)
+
+
+@inner
+def _with_tolerance(rows: PairRows, tolerance: float) -> PairRows:
+    return PairRows(
+        rows.sign, tolerance, rows.used, rows.visits, rows.radius, rows.tally, rows.low, rows.high, rows.number,
+        rows.different, rows.place, rows.seen,
+    )  # fmt: skip
+
+
+@inner
+def _pair_ratio(
+    frame: Frame,
+    rules: PlanConstants,
+    ledger: CountArrays,
+    optimism: Optimism,
+    plan: Candidate,
+    scratch: Scratch,
+    sheets: PairSheets,
+) -> float:
+    """``pairs.pair_ratio``, into ``sheets``; infinite if there are too many pairs."""
+    own, occupied = sheets.sheets, sheets.occupied
+    for h in range(frame.steps):
+        for s in range(frame.n_states + 1):
+            occupied[h, s] = False
+    if pairs._occupy(frame, rules, ledger, optimism, plan, occupied, pairs.MOST_PAIRS) > pairs.MOST_PAIRS:
+        return np.inf
+    next = own.next
+    for x in range(frame.n_states + 1):
+        next.position[x], next.rho[x], own.desk.known[x] = 0, 1.0, -1
+        for y in range(frame.n_states + 1):
+            next.d[x, y], next.r[x, y] = 1.0, 1.0
+    own = PairBuffers(own.now, next, own.crowd, _with_tolerance(own.rows, rules.tolerance), own.desk)
+    return pairs.relate(frame, rules, ledger, optimism, plan, occupied, own, scratch, sheets.turn)
+
+
+@inner
+def _differ(plans: tuple[Candidate, Candidate], occupied: np.ndarray) -> bool:
+    """Whether two policies differ where the last pair certificate can be."""
+    for h in range(occupied.shape[0]):
+        for s in range(occupied.shape[1] - 1):
+            if occupied[h, s] and plans[0].policy[h, s] != plans[1].policy[h, s]:
+                return True
+    return False
+
+
+@inner
+def _ask_pairs(
+    frame: Frame,
+    rules: PlanConstants,
+    mine: Records,
+    scratch: Scratch,
+    gap: float,
+    kind: int,
+    last: int,
+    concluding: bool,
+) -> tuple[float, float, int]:
+    """Return the smallest gap of the pair certificate; and the gap and its candidate, by whichever test is the sharper.
+
+    What ``KL._with_pairs`` does or, about a given policy when ``concluding``, ``KL.bounds_of``.
+    """
+    plans, sheets, kept = mine.plans, mine.sheets, mine.kept
+    smallest, best, chosen = np.inf, gap, kind
+    room = 0.0 if concluding else kl.PAIRS_ROOM
+    for turn in range(1 if concluding else 2):
+        tried = kind % 2 if turn == 0 else 1 - kind
+        if turn == 1 and (best <= rules.eps or not _differ(plans, sheets.occupied)):
+            break
+        ratio = _pair_ratio(frame, rules, mine.ledger, mine.optimism, plans[tried], scratch, sheets)
+        apart = kl._claim(frame, rules, mine.optimism, plans[tried], ratio)[2] * (1.0 + room)
+        if turn == 0 or tried == last:
+            _copy(kept.policy, plans[tried].policy)
+            _copy(kept.turn, sheets.turn)
+        smallest = min(smallest, apart)
+        if apart < best:
+            best, chosen = apart, tried
+    return smallest, best, chosen
+
+
+@inner
+def _copy(into: np.ndarray, source: np.ndarray) -> None:
+    for h in range(into.shape[0]):
+        for s in range(into.shape[1]):
+            into[h, s] = source[h, s]
+
+
+@inner
+def one_run(
+    kernel: Kernel, frame: Frame, rules: PlanConstants, truth: TrueRows, orders: RunConfig, mine: Records
+) -> tuple[int, bool, bool]:
+    """Run until the test passes; return the episodes, whether it did, and whether the event held at every plan.
+
+    At the end ``mine`` says, in its result's claim and the first of its plans, what is certified of which policy, with all
+    solvers converged.
+    """
+    ledger, optimism, plans, layers, kept = mine.ledger, mine.optimism, mine.plans, mine.layers, mine.kept
+    claim = mine.result.claim
+    scratch = Scratch(layers.work[0], layers.pessimistic[0], layers.bounds[0], layers.shared[0], layers.scores[0])
+    _clear(rules, ledger, optimism, plans, orders)
+    memory = kept.memory
+    memory[0], memory[1], memory[2] = -1.0, np.inf, np.inf
+    episodes, round, held, stopped, concluding = 0, 0, True, False, False
+    while True:
+        lower, upper, gap, kind, last = _plan(frame, rules, ledger, optimism, plans, layers, round)
+        best = gap
+        if concluding or kl._due(memory, episodes, gap, rules.eps):
+            smallest, best, kind = _ask_pairs(frame, rules, mine, scratch, gap, kind, last, concluding)
+            memory[0], memory[1], memory[2] = episodes, smallest, gap
+        if concluding:
+            claim[0], claim[1], claim[2], claim[3] = lower, upper, gap, memory[1]
+            return episodes, stopped, held
+        held = held and _event_holds(rules, ledger, kernel, truth)
+        stopped = best <= rules.eps
+        if stopped or episodes >= orders.budget:
+            # The last plan is about the policy that is claimed: one place in the code that plans compiles once.
+            _copy(plans[GIVEN % 2].policy, plans[kind].policy)
+            concluding, round, rules = True, kl.FINAL_ROUND, _converged(rules)
+            continue
+        remembered = memory[1] < kl.PAIRS_LEAD * memory[2]
+        lead, turn = (kept.policy, kept.turn) if remembered else (plans[last].policy, plans[last].turn)
+        behaviour = Behaviour(optimism.policy, lead, turn, rules.challenge and round % 2 == 1)
+        batch = min(max(1, math.ceil(orders.replan * episodes)), orders.budget - episodes)
+        for _ in range(batch):
+            _play(kernel, frame, behaviour, ledger, mine.stream)
+        episodes += batch
+        round += 1

@@ -1,0 +1,344 @@
+"""Thousands of small runs of the KL method at once on a GPU, one thread each, and what the oracle says about them.
+
+Every run has its own stream of random numbers. Records of all runs have the run as their first axis; on the device it is
+the one whose neighbours are neighbours in memory, so that threads that do the same read together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import inner
+from entropic_bpi.compile.gpu import check_gpu, check_room, config, cuda
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.lab.experiments.oracle import ROUNDING, CellResults
+from entropic_bpi.lab.gpu_run import PairSheets, Records, RunConfig, RunMemory, RunResult, TrueRows, one_run, rules_of
+from entropic_bpi.methods.kl import method as kl
+from entropic_bpi.methods.kl.records import (
+    Candidate,
+    Optimism,
+    PairBuffers,
+    PairRows,
+    PairScratch,
+    PlanConstants,
+    Relations,
+    Scratch,
+    StepStates,
+    new_scratch,
+    new_sheets,
+)
+from entropic_bpi.methods.kl.states import GIVEN
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.planning import evaluate, solve
+from entropic_bpi.problem.counts import CountArrays, Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.rows import Frame
+from entropic_bpi.sources.philox import STREAM_SIZE, open_stream, uniform
+from entropic_bpi.sources.simulator import Kernel, Simulator
+
+__all__ = ["StudyResults", "begin", "launch", "values_of", "why_not"]
+
+THREADS = 64
+
+
+@inner
+def _candidate(plan: Candidate, i: int) -> Candidate:
+    return Candidate(plan.z[i], plan.high[i], plan.rho[i], plan.policy[i], plan.turn[i])
+
+
+@inner
+def _relations(table: Relations, i: int) -> Relations:
+    return Relations(table.position[i], table.d[i], table.r[i], table.rho[i], table.turn[i])
+
+
+@inner
+def _pair_sheets(all_sheets: PairSheets, i: int) -> PairSheets:
+    sheets = all_sheets.sheets
+    crowd, rows, desk = sheets.crowd, sheets.rows, sheets.desk
+    own = PairBuffers(
+        _relations(sheets.now, i),
+        _relations(sheets.next, i),
+        StepStates(crowd.action[i], crowd.best[i], crowd.worst[i], crowd.top[i], crowd.backup[i], crowd.gain[i]),
+        PairRows(
+            rows.sign, rows.tolerance, rows.used[i], rows.visits[i], rows.radius[i], rows.tally[i], rows.low[i],
+            rows.high[i], rows.number[i], rows.different[i], rows.place[i], rows.seen[i],
+        ),
+        PairScratch(
+            desk.box[i], desk.known[i], desk.low[i], desk.high[i], desk.rank[i], desk.chosen[i], desk.scores[i],
+            desk.left[i], desk.mass[i], desk.moved[i], desk.f[i], desk.work[i],
+        ),
+    )  # fmt: skip
+    return PairSheets(own, all_sheets.occupied[i], all_sheets.turn[i])
+
+
+@inner
+def _records_of(records: Records, orders: RunConfig, i: int) -> Records:
+    """Return the records of run ``i``; its numbers in ``result`` are those of all runs."""
+    book, thoughts, layers, kept = records.ledger, records.optimism, records.layers, records.kept
+    result, rewards = records.result, orders.fresh.low.shape[0]
+    return Records(
+        CountArrays(
+            book.visits[i], book.begin[i], book.used[i], book.capacity[i], orders.fresh.most, book.successor[i],
+            book.tally[i], book.low[i, :rewards], book.high[i, :rewards], book.end[i],
+        ),
+        Optimism(thoughts.z[i], thoughts.u[i], thoughts.policy[i]),
+        (_candidate(records.plans[0], i), _candidate(records.plans[1], i)),
+        Scratch(layers.work[i], layers.pessimistic[i], layers.bounds[i], layers.shared[i], layers.scores[i]),
+        _pair_sheets(records.sheets, i),
+        RunMemory(kept.memory[i], kept.policy[i], kept.turn[i]),
+        records.radius[i],
+        records.planned[i],
+        records.stream[i],
+        RunResult(result.episodes, result.stopped, result.event, result.claim[i]),
+    )  # fmt: skip
+
+
+@cache
+def _kernel() -> Any:
+    # The simulator compiles nothing; a device, for minutes. Line information is a must: what the compilers (NVVM of CUDA 13)
+    # make of the kernel without it reads a misaligned address where a row has three successors. With it every run is as on
+    # the CPU, and compute-sanitizer has nothing to say.
+    options = {} if config.ENABLE_CUDASIM else {"cache": True, "lineinfo": True}
+    jit: Callable[[Callable[..., None]], Any] = cuda.jit(**options)
+
+    @jit
+    def run_all(
+        kernel: Kernel,
+        frame: Frame,
+        rules: PlanConstants,
+        truth: TrueRows,
+        orders: RunConfig,
+        records: Records,
+        runs: int,
+    ) -> None:
+        i = cuda.grid(1)
+        if i >= runs:
+            return
+        mine, result = _records_of(records, orders, i), records.result
+        open_stream(mine.stream, orders.key, i)
+        seed = int(uniform(mine.stream) * 4611686018427387904.0) + 1  # 0 would prefer the lowest action
+        own = rules_of(rules, mine.radius, mine.planned, seed, rules.tolerance, rules.same_tolerance)
+        episodes, stopped, held = one_run(kernel, frame, own, truth, orders, mine)
+        result.episodes[i], result.stopped[i], result.event[i] = episodes, stopped, held
+
+    return run_all
+
+
+class StudyResults(NamedTuple):
+    """What became of many runs: what each one claims of its policy ``(H, S)``, in the reward's own units.
+
+    ``event`` says whether E_cat held at every plan.
+    """
+
+    episodes: np.ndarray
+    stopped: np.ndarray
+    event: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    gap: np.ndarray
+    policy: np.ndarray
+
+
+def launch(
+    mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan: float, budget: int = 2**40
+) -> Callable[[], StudyResults]:
+    """Begin to identify ``runs`` times on the GPU; what is returned waits for them and says what became of them.
+
+    Run ``i`` of a ``seed`` is the same however many there are. ``replan`` is the growth of the batches. What was launched
+    before goes on beside it: small problems do not fill the device.
+    """
+    reason = why_not(problem)
+    if reason:
+        raise InvalidProblemError(reason)
+    check_gpu()
+    method, fresh = kl.KL(problem), _fresh_ledger(problem)
+    kernel = Simulator(mdp, problem, np.random.default_rng()).kernel
+    orders = RunConfig(replan, budget, seed, fresh, method.rules.radius)
+    known = [_map(part, cuda.to_device) for part in (kernel, method.frame, method.rules, _truth(mdp, problem), orders)]
+    records = _records_of_all(problem, method, fresh, runs)
+    stream = cuda.stream()
+    _kernel()[-(-runs // THREADS), THREADS, stream](*known, records, runs)
+
+    def result() -> StudyResults:
+        stream.synchronize()
+        known.clear()  # until now it must not be given back
+        found, policy = _map((records.result, records.plans[GIVEN % 2].policy), lambda part: part.copy_to_host())
+        return _runs_of(method, found, policy)
+
+    return result
+
+
+def why_not(problem: Problem) -> str | None:
+    """Why whole runs of a problem cannot be on a GPU, if they cannot."""
+    if (
+        problem.open_ended
+        or problem.random_rewards
+        or problem.return_range is not None
+        or isinstance(problem.risk, EVaR)
+    ):
+        return (
+            "runs on a GPU need a known model and a beta: no unknown states, random rewards, ranges of returns or EVaR"
+        )
+    return None
+
+
+def _records_of_all(problem: Problem, method: kl.KL, ledger: CountArrays, runs: int) -> Records:
+    """Memory for all runs, with the run as the fastest index."""
+    one = _one_of_each(problem, method, ledger)
+    _check_room(one, runs)
+    # An array without entries has no order of its own, and would be another type to compile: one row more, which is cut.
+    rewards = np.empty((max(len(ledger.low), 1), ledger.low.shape[1]))
+    one = one._replace(ledger=ledger._replace(low=rewards, high=rewards))
+    records: Records = _map(one, lambda part: cuda.device_array((runs, *part.shape), part.dtype, order="F"))
+    return records
+
+
+def _check_room(one: Records, runs: int) -> None:
+    """Say how much memory is needed, if there is not enough."""
+    size = 0
+
+    def weigh(part: np.ndarray) -> np.ndarray:
+        nonlocal size
+        size += runs * part.nbytes
+        return part
+
+    _map(one, weigh)
+    check_room(f"a study of {runs} runs", size, "ask for fewer runs")
+
+
+def _fresh_ledger(problem: Problem) -> CountArrays:
+    """The counts before the first episode, with room for slots of its own in every row."""
+    counts, used = Counts(problem), int(problem.slots.used.sum())
+    counts.reserve(used)
+    ledger, pool = counts.ledger, len(problem.slots.successor) + used
+    return ledger._replace(
+        successor=ledger.successor[:pool].copy(),
+        tally=ledger.tally[:pool].copy(),
+        low=ledger.low[:, :pool].copy(),
+        high=ledger.high[:, :pool].copy(),
+    )
+
+
+def _truth(mdp: FiniteMDP, problem: Problem) -> TrueRows:
+    """A model that is stationary has its rows once, however many times the counts have them."""
+    pairs_of_model = problem.n_states * problem.n_actions * (1 if mdp.stationary else problem.horizon)
+    source = np.arange(problem.n_rows) % pairs_of_model
+    if problem.artificial:
+        source[-1] = pairs_of_model
+    return TrueRows(source, problem.at_risk)
+
+
+def _runs_of(method: kl.KL, found: RunResult, policy: np.ndarray) -> StudyResults:
+    """The claims as ``KL.bounds_of`` rounds them."""
+    claims = np.ascontiguousarray(found.claim).T
+    gap = np.where(claims[3] < claims[2] * (1.0 - kl.WORTH_PAIRS), claims[3], claims[2])
+    bounds, room = method.in_reward_units(claims[0], claims[1], gap), kl.CLAIM_ROUNDING * method.problem.return_spread
+    return StudyResults(
+        found.episodes,
+        found.stopped,
+        found.event,
+        bounds.lower - room,
+        bounds.upper + room,
+        bounds.gap * (1.0 + kl.GAP_ROUNDING) + room,
+        policy[:, method.problem.artificial :],
+    )
+
+
+def _map(record: Any, change: Callable[[Any], Any]) -> Any:
+    """The same record with other arrays."""
+    if isinstance(record, tuple):
+        parts = [_map(part, change) for part in record]
+        return type(record)(*parts) if hasattr(record, "_fields") else tuple(parts)
+    return record if isinstance(record, (int, float, np.generic)) else change(record)
+
+
+def _one_of_each(problem: Problem, method: kl.KL, ledger: CountArrays) -> Records:
+    """The records of one run."""
+    rules, n_states, n_actions = method.rules, problem.n_states, problem.n_actions
+    choices, number = np.zeros((problem.steps, n_states), dtype=np.int64), np.zeros((), dtype=np.int64)
+    sheets = PairSheets(
+        sheets=new_sheets(rules, n_states, n_actions, n_states),
+        occupied=np.zeros((problem.steps, n_states + 1), dtype=np.bool_),
+        turn=choices,
+    )
+    return Records(
+        ledger=ledger,
+        optimism=method.optimism,
+        plans=method.plans,
+        layers=new_scratch(rules, n_actions, 1),
+        sheets=sheets,
+        kept=RunMemory(np.zeros(3), choices, choices),
+        radius=rules.radius,
+        planned=rules.planned,
+        stream=np.zeros(STREAM_SIZE, dtype=np.uint64),
+        result=RunResult(number, number.astype(bool), number.astype(bool), np.zeros(4)),
+    )
+
+
+# -- what the oracle says ----------------------------------------------------------------------------------------
+
+
+def begin(
+    mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan: float, **names: str
+) -> Callable[[], CellResults]:
+    """Begin to identify ``runs`` times; what is returned waits for them and compares every claim with the truth.
+
+    ``names`` are those of the cell: its rule and its case.
+    """
+    result, best = launch(mdp, problem, runs, seed=seed, replan=replan), solve(mdp, problem.beta).value
+    return lambda: _check(mdp, problem, result(), best, **names)
+
+
+def _check(mdp: FiniteMDP, problem: Problem, runs: StudyResults, best: float, **names: Any) -> CellResults:
+    mine, room = values_of(mdp, runs.policy, problem.beta), ROUNDING * (1 + abs(best))
+    true = (runs.lower <= mine + room) & (best <= runs.upper + room) & (best - mine <= runs.gap + room)
+    return CellResults(
+        **names,
+        risk=problem.beta,
+        eps=np.full(len(mine), problem.eps),
+        stopped=runs.stopped,
+        claim_holds=true,
+        failed={"E_cat": ~runs.event},
+        gap=runs.gap,
+        true_gap=best - mine,
+        episodes=runs.episodes,
+    )
+
+
+def values_of(mdp: FiniteMDP, policies: np.ndarray, beta: float) -> np.ndarray:
+    """The values at the start of many policies ``(runs, H, S)`` of a small model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import entropic_bpi as eb
+    >>> from entropic_bpi.lab.gpu_study import values_of
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> policies = np.random.default_rng(0).integers(0, bridge.n_actions, (3, 5, 8))
+    >>> exact = [eb.evaluate(bridge, policy, beta=2.0).value for policy in policies]
+    >>> bool(np.allclose(values_of(bridge, policies, 2.0), exact))
+    True
+    """
+    reached = _where_reached(mdp, policies)
+    distinct, which = np.unique(reached.reshape(len(reached), -1), axis=0, return_inverse=True)
+    values = [evaluate(mdp, policy.reshape(reached.shape[1:]), beta).value for policy in distinct]
+    return np.array(values)[which.ravel()]
+
+
+def _where_reached(mdp: FiniteMDP, policies: np.ndarray) -> np.ndarray:
+    """The same policies with action 0 in states that they never reach: few different ones are left."""
+    states, same = np.arange(mdp.n_states), np.zeros_like(policies)
+    occupied = np.broadcast_to(mdp.start_distribution > 0, (len(policies), mdp.n_states))
+    for h in range(mdp.horizon):
+        same[:, h] = np.where(occupied, policies[:, h], 0)
+        rows = mdp.step_rows(h)
+        possible = np.zeros((len(rows.indptr) - 1, mdp.n_states), dtype=bool)
+        possible[np.repeat(np.arange(len(possible)), np.diff(rows.indptr)), rows.indices] = True
+        chosen = possible[states * mdp.n_actions + policies[:, h]]
+        occupied = (occupied[:, :, None] & chosen).any(axis=1)
+    return same
