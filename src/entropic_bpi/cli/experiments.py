@@ -64,15 +64,13 @@ def reproduce(
     """
     from entropic_bpi.lab.experiments.figures import reproduce
 
-    paragraphs = reproduce(
-        figures or [], out, quick=quick, seeds=seeds, workers=workers, scheduler=scheduler, resume=resume
-    )
+    texts = reproduce(figures or [], out, quick=quick, seeds=seeds, workers=workers, scheduler=scheduler, resume=resume)
 
     def show() -> None:
-        for name, text in paragraphs.items():
+        for name, text in texts.items():
             print(f"{printable(f'{out / name}: {text}')}\n")
 
-    drawn = [{"figure": name, "folder": str(out / name), "text": text} for name, text in paragraphs.items()]
+    drawn = [{"figure": name, "folder": str(out / name), "text": text} for name, text in texts.items()]
     answer({"results": str(out / RESULTS), "figures": drawn}, as_json, show, export_of(out))
 
 
