@@ -16,6 +16,7 @@ a stale policy may revisit an under-sampled pair for a whole batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,7 @@ from entropic_bpi.types import Plan
 __all__ = ["identify", "start"]
 
 CHECKPOINT_SECONDS = 2.0
+_RENAMED = {"rewards": "reward_law", "announce": "preregister"}
 
 
 def identify(
@@ -79,6 +81,7 @@ def identify(
     num_envs: int = 1,
     max_states: int | None = None,
     device: str = "cpu",
+    **renamed: Any,
 ) -> Identification:
     r"""Learn a policy from episodes and stop with a certificate that it is ε-optimal with probability 1 - δ.
 
@@ -214,6 +217,7 @@ def identify(
     every action in every state has at most 1 different outcomes (next state and reward)
     the return of every episode lies in [0, 1], whatever is played
     """
+    refuse_renamed("identify", renamed)
     settings = Settings.of(
         beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
         stationary=stationary, successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
@@ -355,6 +359,14 @@ def _with_log_counts(loop: Loop, log: Log) -> Loop:
     loop.sampler.witness.add(projection.batch(), *projection.over_time())
     loop.provenance = loop.provenance._replace(log=LogSummary(*projection.facts()))
     return loop
+
+
+def refuse_renamed(function: str, arguments: Mapping[str, Any]) -> None:
+    """Raise for arguments that ``function`` does not have; for those that were renamed, with the new name."""
+    for name in arguments:
+        if name in _RENAMED:
+            raise InvalidProblemError(f"{name}= of {function} is now {_RENAMED[name]}=")
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
 def _fresh_seed() -> int:

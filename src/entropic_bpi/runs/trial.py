@@ -24,7 +24,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import max_return
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.runs.identification import identify, start
+from entropic_bpi.runs.identification import identify, refuse_renamed, start
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.timings import Forecast, between, count
@@ -33,7 +33,16 @@ from entropic_bpi.tools.checks import check_integer, check_positive
 __all__ = ["Declaration", "RunForecast", "TrialRun", "forecast"]
 
 # Of the arguments of identify, those that do not change what a run takes.
-_NOT_ASKED = {"source", "max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress"}
+_NOT_ASKED = {
+    "source",
+    "max_episodes",
+    "max_seconds",
+    "checkpoint",
+    "accept_errors",
+    "preregister",
+    "progress",
+    "renamed",
+}
 # Larger models than this many rows (h, s, a) are too much for the proved lower bound, which is looked for so long.
 _LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
 # A range of returns is worth declaring if it is narrower than this part of what the rewards allow.
@@ -193,6 +202,7 @@ def forecast(
     """
     unknown = set(arguments) - (set(inspect.signature(identify).parameters) - _NOT_ASKED)
     if unknown:
+        refuse_renamed("forecast", {name: arguments[name] for name in unknown if name in ("rewards", "announce")})
         raise TypeError(f"forecast() takes the arguments of identify() that describe a run, not {sorted(unknown)[0]!r}")
     settings = Settings.of(
         **arguments,
