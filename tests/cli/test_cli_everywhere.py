@@ -115,7 +115,7 @@ def test_every_command_has_an_object_for_an_error(command):
 
 
 def test_a_shell_completes_commands_and_options():
-    asked = {"_ENTROPIC_BPI_COMPLETE": "complete_bash", "COMP_WORDS": "entropic-bpi plan --pilot", "COMP_CWORD": "2"}
+    asked = {"_ENTROPIC_BPI_COMPLETE": "complete_bash", "COMP_WORDS": "entropic-bpi plan --trial", "COMP_CWORD": "2"}
     done = subprocess.run([COMMAND], env={**os.environ, **asked}, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["--trial-seconds", "--trial-episodes"]
     # Which shell it is would be read from the processes above this one, and there may be none.

@@ -1,7 +1,6 @@
 """No kernel in the balls makes a certificate of EVaR false, and some come close."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ def attacked(seed, **effort):
     if problem.return_spread == 0:
         return None
     spread = problem.return_spread
-    asked = dataclasses.replace(problem, beta=math.nan, alpha=alpha, eps=0.02 * spread)
+    asked = dataclasses.replace(problem, risk=eb.EVaR(alpha), eps=0.02 * spread)
     method = EVaRKL(asked)
     policy = rng.integers(0, problem.n_actions, (problem.steps, problem.n_states))
     policy[: int(problem.artificial)] = 0

@@ -73,7 +73,7 @@ def test_what_a_gpu_cannot_do_is_refused_before_it_is_asked():
         identify(device="tpu")
     with pytest.raises(eb.InvalidProblemError, match="device='gpu' is for method='kl'"):
         identify(method="bernstein")
-    with pytest.raises(eb.InvalidProblemError, match="leave replan='every' to device='cpu'"):
+    with pytest.raises(eb.InvalidProblemError, match="use device='cpu' with replan='every'"):
         identify(replan="every")
     with pytest.raises(eb.InvalidProblemError, match=r"at most 32 .*declare successors="):
         eb.identify(eb.instances.garnet(40, 2, 2, horizon=3, seed=1), beta=1.0, eps=0.5, delta=0.1, device="gpu")

@@ -12,7 +12,7 @@ import entropic_bpi as eb
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.bernstein import Bernstein
 from entropic_bpi.methods.kl.method import KL
-from entropic_bpi.problem import problem as problem_module
+from entropic_bpi.problem import rows as problem_module
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
@@ -339,7 +339,7 @@ def test_bounds_are_continuous_where_the_form_for_tiny_beta_begins():
     spread = case.problem.return_spread
     gaps = []
     for beta in (0.0, 0.99e-5 / spread, 1.01e-5 / spread, 2e-5 / spread):
-        plan = KL(dataclasses.replace(case.problem, beta=beta)).plan(case.counts, 0)
+        plan = KL(dataclasses.replace(case.problem, risk=eb.Entropic(beta))).plan(case.counts, 0)
         gaps.append((plan.bounds.lower, plan.bounds.upper, plan.bounds.gap))
     np.testing.assert_allclose(gaps, np.broadcast_to(gaps[0], (4, 3)), atol=1e-5 * spread)
 

@@ -10,6 +10,7 @@ import pytest
 import entropic_bpi as eb
 from entropic_bpi.methods.kl import pairs
 from entropic_bpi.methods.kl.method import KL, _pairs_due
+from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs import loop
 from entropic_bpi.sources.simulator import Simulator
@@ -73,7 +74,7 @@ def test_with_too_many_pairs_it_stays_off(without_pairs):
 
 def test_the_limit_counts_pairs_of_successors_of_occupied_states(monkeypatch):
     problem = Problem.from_mdp(RIVER, beta=-1.0, eps=0.3, delta=0.1, stationary=True, successors="model")
-    method, counts = KL(problem), eb.counts.Counts(problem)
+    method, counts = KL(problem), Counts(problem)
     method.plan(counts, 0)
     sheets = method.frame, method.rules, counts.ledger, method.optimism, method.plans[0]
     occupied = pairs.occupied_states(*sheets)
@@ -167,7 +168,7 @@ def test_the_challenger_follows_the_pair_certificate_where_that_knows_better():
     problem = Problem.from_mdp(RIVER, beta=-1.0, eps=1e-3, delta=0.1, stationary=True, successors="model")
     limited = eb.identify(RIVER, **{**GOAL, "eps": 1e-3}, max_episodes=30)
     method = KL(problem, seed=1)
-    counts = eb.counts.Counts.of(problem, limited.certificate.transitions, 30)
+    counts = Counts.of(problem, limited.certificate.transitions, 30)
     plan = method.plan(counts, 1)
     assert method.memory[1] < 0.9 * method.memory[2]
     _, (occupied, turn) = method._pair_claim(method.rules, counts, method.plans[method.last])

@@ -10,7 +10,7 @@ from reference.kl_attack import Case, Shape, attack_pairs, draw, relations
 
 from entropic_bpi.methods.kl import pairs
 from entropic_bpi.methods.kl.method import CONVERGED, KL, SAME_CONVERGED
-from entropic_bpi.problem import problem as problems
+from entropic_bpi.problem import rows as problems
 
 ROUNDING = 1e-11
 VISITS = (0, 10, 30, 100, 300, 1000)

@@ -1,7 +1,6 @@
 """Certificates at |β|·range of 200 to 600, where weights and ratios fill the range of doubles, in worlds made for that."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ import entropic_bpi as eb
 from entropic_bpi.methods.bernstein import Bernstein
 from entropic_bpi.methods.kl.evar import EVaRKL
 from entropic_bpi.methods.kl.method import KL
-from entropic_bpi.problem import problem as problems
+from entropic_bpi.problem import rows as problems
 from entropic_bpi.verification import verify
 
 # Of the range of the return. The adversary's kernels are in the balls up to rounding, and values are known up to it.
@@ -173,7 +172,7 @@ def slack_of_evar(seed: int) -> float:
         instance = draw_structured(rng)
     problem, t, alpha = instance.case.problem, instance.case.tables, float(rng.choice([1e-10, 1e-6, 1e-3]))
     spread = problem.return_spread
-    method = EVaRKL(dataclasses.replace(problem, beta=math.nan, alpha=alpha, eps=0.1 * spread))
+    method = EVaRKL(dataclasses.replace(problem, risk=eb.EVaR(alpha), eps=0.1 * spread))
     policy = method.plan(instance.case.counts, 0).policy if seed % 2 else a_policy(rng, problem)
     claim = method.bounds_of(instance.case.counts, policy)
     rewards = instance.rewards - problem.possible_rewards[0]

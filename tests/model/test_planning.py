@@ -241,7 +241,7 @@ def test_more_threads_than_states_do_no_harm(monkeypatch):
 
 FORK = """
 import multiprocessing, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/model"]
 from test_planning import large_model
 import entropic_bpi as eb
 from entropic_bpi.model import planning

@@ -18,6 +18,7 @@ from entropic_bpi.methods.kl import pairs
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.types import Transitions
 from reference.kl import Tables, ball_max, certainty_interval, mixture_radius, support_radius
 
@@ -106,7 +107,7 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
         problem = _with_intervals(problem, low)
     if shape.exponents is not None and problem.return_spread > 0:
         beta = sign * rng.uniform(*shape.exponents) / problem.return_spread
-        problem = dataclasses.replace(problem, beta=beta)
+        problem = dataclasses.replace(problem, risk=Entropic(beta))
     allowed = np.ones_like(mask) if successors == "unknown" else mask
     start_allowed = None
     if random_start:

@@ -13,6 +13,7 @@ import numpy as np
 import entropic_bpi as eb
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.types import Transitions
 from reference.evar_attack import values
 from reference.kl import Tables
@@ -147,7 +148,7 @@ def draw_structured(rng: np.random.Generator, exponents: tuple[float, float] = (
     if problem.return_spread == 0:  # what is declared possible pays the same everywhere
         return draw_structured(rng, exponents)
     beta = float(rng.choice((-1, -1, 1)) * rng.uniform(*exponents) / problem.return_spread)
-    problem = replace(problem, beta=beta)
+    problem = replace(problem, risk=Entropic(beta))
     kernel, rewards, start = world.kernel, world.rewards, 0
     if world.random_start:
         kernel, rewards, start = _after(world.start, kernel), _after(0.0, rewards), world.start

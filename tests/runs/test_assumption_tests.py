@@ -32,7 +32,7 @@ SEASON = {"horizon": 8, "reward_range": SeasonalInventory.reward_range, "beta": 
 GAP = {"horizon": 4, "reward_range": (0, 1), "beta": -1.0, "eps": 0.05, "delta": 0.1}
 ECHO = {"horizon": 6, "reward_range": (0, 1), "beta": 1.0, "eps": 0.05, "delta": 0.1}
 STOCK = {"horizon": 6, "reward_range": ChangingInventory.reward_range, "beta": -0.2, "eps": 1.5, "delta": 0.1}
-WORN = {"horizon": 3, "reward_range": (0, 1), "rewards": "random", "beta": 0.0, "eps": 0.01, "delta": 0.1}
+WORN = {"horizon": 3, "reward_range": (0, 1), "reward_law": "random", "beta": 0.0, "eps": 0.01, "delta": 0.1}
 
 
 def slowly(episode):
@@ -107,7 +107,7 @@ def test_a_drift_in_a_log_is_found_by_the_order_of_its_lines():
     known = {**STOCK, "eps": 20.0}
 
     def certify(lines):
-        return eb.certify(eb.Log.read(table(lines), **ROLES), **known)
+        return eb.certify(eb.Log.read(table(lines), **ROLES, states="seen"), **known)
 
     with pytest.raises(eb.InvalidProblemError, match="changes over the episodes"):
         certify(lines)
@@ -118,7 +118,7 @@ def test_a_drift_in_a_log_is_found_by_the_order_of_its_lines():
 
 def test_an_environment_that_is_not_the_one_of_the_log_is_found_out():
     lines = inventory_lines(ChangingInventory(lambda episode: 0.0), 1000, np.random.default_rng(4))
-    log = eb.Log.read(table(lines), **ROLES)
+    log = eb.Log.read(table(lines), **ROLES, states="seen")
     with pytest.raises(eb.InvalidProblemError, match="changes over the episodes"):
         eb.identify(ChangingInventory(lambda episode: 0.7), **STOCK, data=log, seed=1)
 
@@ -222,7 +222,7 @@ def test_a_checkpoint_of_pooled_counts_is_another_run_where_more_than_that_diffe
 
 @pytest.mark.parametrize("rewards", ["fixed", "random"])
 def test_a_resumed_run_has_the_evidence_of_an_uninterrupted_one(tmp_path, rewards):
-    options = {**GAP, "horizon": 6, "seed": 4, "rewards": rewards}
+    options = {**GAP, "horizon": 6, "seed": 4, "reward_law": rewards}
     whole = eb.identify("FrozenLake-v1", **options, max_episodes=500)
     half = int(whole.history["episodes"][len(whole.history) // 2])
     eb.identify("FrozenLake-v1", **options, max_episodes=half, checkpoint=tmp_path / "run")

@@ -198,7 +198,7 @@ def test_reading_takes_a_few_times_the_size_of_the_file(tmp_path):
         f"try: tests.run('kl', {str(path)!r}, 40)\n"
         "except tests.eb.InvalidProblemError as error: print(tests.peak_megabytes() - before, error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent)
     grown, message = done.stdout.split(" ", 1)
     assert "seen_times are out of range" in message
     assert float(grown) < 5 * path.stat().st_size / 2**20
@@ -341,7 +341,7 @@ def fuzz(folder, times, seed):
 def fuzz_in_a_process_of_its_own(folder, times, seed):
     """A crash of the process is a failure of the test, not of pytest."""
     code = f"import test_checkpoint_files as tests; tests.fuzz({str(folder)!r}, {times}, {seed})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent)
     assert done.returncode == 0, done.stderr[-3000:]
     outcomes = json.loads(done.stdout)
     assert outcomes["refused"] > 0.5 * times

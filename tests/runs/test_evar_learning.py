@@ -144,7 +144,7 @@ def test_exactly_one_of_beta_and_risk_is_given(given, result):
 
 @pytest.mark.parametrize("risk", [0.1, "evar", eb.EVaR])
 def test_a_risk_is_an_evar(risk):
-    with pytest.raises(eb.InvalidProblemError, match="risk must be EVaR"):
+    with pytest.raises(eb.InvalidProblemError, match=r"risk must be Entropic\(beta\) or EVaR"):
         eb.identify(BRIDGE, risk=risk, **GOAL)
 
 
@@ -343,7 +343,7 @@ def test_a_certificate_survives_the_file(result, tmp_path):
     assert loaded._content() == result.certificate._content()
     assert eb.verify(tmp_path / "c.json").ok
     content = json.loads((tmp_path / "c.json").read_text())
-    assert (content["version"], content["problem"]["beta"], content["problem"]["alpha"]) == (3, None, 0.2)
+    assert (content["version"], content["problem"]["beta"], content["problem"]["alpha"]) == (4, None, 0.2)
 
 
 def forged(content, folder):
@@ -555,9 +555,9 @@ def test_stopping_times_are_no_worse_than_the_prototypes(mdp, alpha, eps, most):
 
 
 def test_a_problem_has_one_risk():
-    problem = Problem.from_mdp(BRIDGE, beta=math.nan, eps=0.1, delta=0.1, alpha=0.05)
+    problem = Problem.from_mdp(BRIDGE, risk=eb.EVaR(0.05), eps=0.1, delta=0.1)
     assert math.isnan(problem.beta)
-    assert problem.goal.alpha == 0.05
-    assert problem.at(-2.0, 0.3).goal == (-2.0, 0.3, 0.1, None)
+    assert problem.goal.risk == eb.EVaR(0.05)
+    assert problem.at(-2.0, 0.3).goal == (eb.Entropic(-2.0), 0.3, 0.1)
     with pytest.raises(eb.InvalidProblemError, match="one risk parameter"):
         KL(problem)

@@ -339,7 +339,7 @@ def test_an_announcement_that_exists_is_never_replaced(tmp_path):
         {"beta": 2.0},
         {},
     ):  # the same run again may have another result if the environment's luck is its own
-        with pytest.raises(eb.InvalidProblemError, match=r"preregistration\.json exists and announces another run"):
+        with pytest.raises(eb.InvalidProblemError, match=r"preregistration\.json exists and is of another run"):
             run(preregister=path, **change)
     assert path.read_bytes() == before
 
@@ -362,7 +362,7 @@ def test_a_run_that_is_taken_up_keeps_its_announcement(tmp_path):
 def test_a_run_that_has_begun_cannot_be_announced(tmp_path):
     path, saved = tmp_path / "preregistration.json", tmp_path / "run.ckpt"
     run(checkpoint=saved, max_episodes=20)
-    with pytest.raises(eb.InvalidProblemError, match="begun without an preregistration"):
+    with pytest.raises(eb.InvalidProblemError, match="begun without a preregistration"):
         run(preregister=path, checkpoint=saved)
     assert not path.exists()
 

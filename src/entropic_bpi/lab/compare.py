@@ -1,6 +1,6 @@
 r"""Compare learners: their regret over seeds, or the episodes that they need until a certificate.
 
-The runs are carried out by the engine of the sweeps (:mod:`entropic_bpi.lab.experiments.engine`). The seed of every run is
+The runs are carried out by the engine of the sweeps (``entropic_bpi.lab.experiments.engine``). The seed of every run is
 fixed in advance, so results do not depend on the number of processes. Kernels are compiled before a run is timed. The
 number of seeds is given, or found on the way by :func:`compare_sequentially`, which stops when the learners differ.
 

@@ -326,7 +326,7 @@ class Bernstein:
     ) -> None:
         if problem.random_rewards:
             raise InvalidProblemError(
-                f"method='bernstein' has no proof for rewards={problem.reward_law!r}. Use method='kl'"
+                f"method='bernstein' has no proof for reward_law={problem.reward_law!r}. Use method='kl'"
             )
         if problem.rewards is None:
             raise InvalidProblemError(

@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cache
 from typing import Any
 
@@ -32,8 +32,8 @@ def facts_of(values: Mapping[str, Any]) -> dict[str, str]:
 def problem_facts(problem: Problem) -> dict[str, Any]:
     """Every field of the problem, arrays included: a field that is added later is a fact, too."""
     values = {field.name: getattr(problem, field.name) for field in fields(problem)}
-    slots = values.pop("slots")
-    return values | {f"slots.{name}": array for name, array in slots._asdict().items()}
+    slots, risk = values.pop("slots"), values.pop("risk")
+    return values | asdict(risk) | {f"slots.{name}": array for name, array in slots._asdict().items()}
 
 
 def differences(then: Mapping[str, str], now: Mapping[str, str]) -> str:

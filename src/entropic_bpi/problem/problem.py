@@ -260,8 +260,8 @@ class Problem(Declarations):
                     f"to {high:g} add up to something from {low * self.horizon:g} to {high * self.horizon:g}"
                 )
 
-        if self.random_rewards:
-            low, high = self.declared_range
+        if self.random_rewards and self.reward_range is not None:
+            low, high = self.reward_range
         if self.random_rewards and 0 < high - low < _NARROWEST_RANGE * max(-low, high):
             raise InvalidProblemError(
                 f"random rewards from {low!r} to {high!r} are too close together for doubles: subtract what they share"

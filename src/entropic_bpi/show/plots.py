@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLOURS",
-    "DASHES",
     "front",
     "grid",
     "interval",

@@ -24,6 +24,7 @@ from entropic_bpi import methods
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.instances.sources import MODEL_FILES, model_of
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.runs.settings import CHECKS
 from entropic_bpi.tools.checks import (
     check_choice,
@@ -249,6 +250,8 @@ def _check_algorithm(kind: str, name: Any) -> str:
 
 _OPTION_CHECKS = {
     **CHECKS,
+    **{name: entry.check for name, entry in ENTRIES.items()},
+    "beta": check_finite,
     "scale": check_positive,
     "episodes": check_integer,
     "successors": lambda key, value: check_choice(key, value, ("model",)),

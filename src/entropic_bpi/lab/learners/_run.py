@@ -122,7 +122,7 @@ def register(name: str, learner: Learner) -> None:
     name : str
         Name of the learner. Built-in names are refused.
     learner : callable
-        Function of a :class:`~entropic_bpi.lab.learners.game.Game` and its own parameters, which returns a function
+        Function of a ``Game`` and its own parameters, which returns a function
         ``play(first, last)``.
 
     Examples
