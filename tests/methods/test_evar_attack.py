@@ -7,6 +7,7 @@ import pytest
 from reference.evar_attack import attack_evar
 from reference.kl_attack import Shape, draw
 
+import entropic_bpi as eb
 from entropic_bpi.methods.kl.evar import EVaRKL
 
 SOME_DATA = (3, 10, 30, 100, 1000)
