@@ -471,7 +471,10 @@ def test_random_rewards_are_declared_on_the_command_line():
     assert any("random, independent from visit to visit" in words for words in json.loads(played.stdout)["assumptions"])
     for words, message in [
         ([*lake, "--reward-law", "random"], "reward_law is for environments"),
-        ([*lake, "--reward-range", 0, 1, "--reward-law", "noisy"], "reward_law must be one of fixed, random, random-pair"),
+        (
+            [*lake, "--reward-range", 0, 1, "--reward-law", "noisy"],
+            "reward_law must be one of fixed, random, random-pair",
+        ),
     ]:
         refused = invoke(*words)
         assert refused.exit_code == 2

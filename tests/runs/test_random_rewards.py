@@ -132,7 +132,9 @@ def test_what_cannot_have_random_rewards_is_refused():
         identified(noisy.bandit(), 1, method="bernstein")
     with pytest.raises(eb.InvalidProblemError, match="reward_law is for environments"):
         eb.identify(eb.instances.risky_bridge(horizon=3), beta=1.0, eps=0.1, delta=0.1, reward_law="random")
-    with pytest.raises(eb.InvalidProblemError, match="reward_law must be one of fixed, random, random-pair; got 'noisy'"):
+    with pytest.raises(
+        eb.InvalidProblemError, match="reward_law must be one of fixed, random, random-pair; got 'noisy'"
+    ):
         identified(noisy.bandit(), 1, "noisy")
     with pytest.raises(eb.InvalidProblemError, match=r"paid reward 2.0 .*outside the declared reward_range"):
         identified(Dressed(noisy.bandit(), lambda reward: 2 * reward), 1)
