@@ -91,7 +91,7 @@ class State(NamedTuple):
     rng : dict
         State of the run's generator, a PCG64.
     counts : Counts
-    witness : Witness or None
+    witness : AssumptionTests or None
     history : structured array :data:`HISTORY`
         The plans before the one that comes next.
     best : (Plan, int, Transitions) or None

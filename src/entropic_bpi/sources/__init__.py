@@ -22,7 +22,7 @@ class Sampler(Protocol):
     ----------
     fragile : bool
         Whether playing can fail for reasons of the source's own, so that episodes are lost.
-    witness : Witness or None
+    witness : AssumptionTests or None
         What speaks for or against what is assumed of the source; None where it is true by construction.
     """
 

@@ -1,6 +1,6 @@
 r"""What is seen of an environment besides the counts, and speaks for or against what is assumed of it.
 
-Visits by step, where counts are pooled over the steps, and by previous state: two tests of :mod:`one_law
+Visits by step, where counts are pooled over the steps, and by previous state: two tests of :mod:`homogeneity
 <entropic_bpi.sources.homogeneity>`. Visits over time: the test of :mod:`drift <entropic_bpi.sources.drift>`. And the returns
 of all episodes: whatever was played, and however it was chosen, nothing can earn more than V*, so they alone bound it from
 below.
@@ -63,9 +63,9 @@ class AssumptionTests:
 
     Attributes
     ----------
-    by_step : OneLaw or None
+    by_step : HomogeneityTest or None
         Visits of the pooled rows by step; None where counts are not pooled, and nothing is assumed.
-    by_previous : OneLaw
+    by_previous : HomogeneityTest
         Visits of the rows by previous state.
     over_time : DriftTest
         Visits of the rows, the random start among them, by how many came before.
