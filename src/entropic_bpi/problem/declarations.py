@@ -89,7 +89,7 @@ class Declarations:
     reward_range : (float, float)
         The range of the rewards that were not seen yet.
     reward_law : str
-        One of :data:`REWARD_LAWS`.
+        ``"fixed"``, ``"random"`` or ``"random-pair"``: the reward given state, action and next state.
     return_range : (float, float)
         The range of the return of every episode.
     max_states : int
