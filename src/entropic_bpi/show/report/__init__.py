@@ -2,9 +2,8 @@
 
 The page says what is claimed and how sure it is, what that rests on, what the policy does and what to expect of it, what
 limits the claim, and how to check it again; whether :func:`~entropic_bpi.verify` passed when it was made stands at its top.
-It holds all that it shows: no network, no library to load. Charts are Vega-Lite, drawn beforehand as SVG by
-``vl-convert-python`` (extra ``[report]``), and a content security policy allows the page its own few lines of script and
-nothing else, whatever names a certificate has.
+It holds all that it shows: no network, no library to load. Charts are SVG, drawn when the page is made, and a content
+security policy allows the page its own few lines of script and nothing else, whatever names a certificate has.
 """
 
 from __future__ import annotations
