@@ -17,7 +17,7 @@ from reference.models import BETAS, Draw, draws, policies_for, sparse_form
 from scipy import optimize, sparse
 
 import entropic_bpi as eb
-from entropic_bpi.model import planning
+from entropic_bpi.model import planning, return_law, steps
 
 
 @pytest.fixture(scope="module", params=["in one call", "by steps"], autouse=True)
@@ -204,7 +204,7 @@ def test_a_tiny_model_that_one_call_cannot_do_is_planned_by_steps(form, beta):
     transitions = np.array([[[0.5, 0.5, 0.0]], [[0.0, 1.0, 0.0]], [[0.0, 0.0, 1.0]]])
     mdp = eb.FiniteMDP(form(transitions), rewards, horizon=2)
     values, policy = np.zeros((3, 3)), np.zeros((2, 3), dtype=np.int64)
-    assert not planning._plan_in_one_call(mdp, beta, values, policy, improve=True)
+    assert not steps.plan_in_one_call(mdp, beta, values, policy, improve=True)
     expected = np.log((1 + np.exp(beta)) / 2) / beta
     assert eb.solve(mdp, beta).value == pytest.approx(expected, rel=1e-14)
     assert eb.evaluate(mdp, policy, beta).value == pytest.approx(expected, rel=1e-14)
@@ -223,8 +223,8 @@ def test_evaluate_leaves_the_policy_alone():
 def test_one_thread_or_many_agree_to_the_last_bit(monkeypatch, beta, threads):
     mdp = large_model()
     serial = eb.solve(mdp, beta)
-    monkeypatch.setattr(planning, "_PARALLEL_ROWS", 1)
-    monkeypatch.setattr(planning, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(steps, "_PARALLEL_ROWS", 1)
+    monkeypatch.setattr(steps, "get_num_threads", lambda: threads)
     parallel = eb.solve(mdp, beta)
     np.testing.assert_array_equal(parallel.values, serial.values)
     np.testing.assert_array_equal(parallel.policy, serial.policy)
@@ -234,8 +234,8 @@ def test_more_threads_than_states_do_no_harm(monkeypatch):
     mdp = eb.FiniteMDP(sparse_form(np.full((2, 3, 2), 0.5)), np.arange(6.0).reshape(2, 3), horizon=4)
     expected = eb.solve(mdp, 0.3).values
     monkeypatch.setattr(planning, "_FEW_PAIRS", 0)
-    monkeypatch.setattr(planning, "_PARALLEL_ROWS", 1)
-    monkeypatch.setattr(planning, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(steps, "_PARALLEL_ROWS", 1)
+    monkeypatch.setattr(steps, "get_num_threads", lambda: 8)
     np.testing.assert_allclose(eb.solve(mdp, 0.3).values, expected, rtol=1e-14)
 
 
@@ -244,9 +244,9 @@ import multiprocessing, sys
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/model"]
 from test_planning import large_model
 import entropic_bpi as eb
-from entropic_bpi.model import planning
+from entropic_bpi.model import steps
 
-planning._PARALLEL_ROWS = 1
+steps._PARALLEL_ROWS = 1
 
 def value_of(mdp):
     return eb.solve(mdp, 0.7).value
@@ -434,7 +434,7 @@ def test_a_law_expanded_in_pieces_is_the_same(monkeypatch):
     mdp = eb.FiniteMDP(rng.dirichlet(np.ones(5), size=(5, 1)), rng.integers(0, 3, (5, 1, 5)) / 2, horizon=8)
     policy = np.zeros((8, 5), dtype=int)
     whole = eb.return_law(mdp, policy)
-    monkeypatch.setattr(planning, "_EXPANDED_AT_ONCE", 7)
+    monkeypatch.setattr(return_law, "_EXPANDED_AT_ONCE", 7)
     pieces = eb.return_law(mdp, policy)
     np.testing.assert_array_equal(whole.support, pieces.support)
     np.testing.assert_allclose(whole.probabilities, pieces.probabilities, rtol=1e-13)

@@ -12,7 +12,7 @@ from reference.models import BETAS, draws
 from scipy.special import logsumexp
 
 import entropic_bpi as eb
-from entropic_bpi.model import planning
+from entropic_bpi.model import planning, steps
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,13 +24,13 @@ def every_model_is_large():
 @pytest.fixture
 def rows_read(monkeypatch):
     """How many rows each product was asked for."""
-    numbers, products = [], planning._products
+    numbers, products = [], steps._products
 
     def counted(mdp, h, which, terms):
         numbers.append(len(which))
         return products(mdp, h, which, terms)
 
-    monkeypatch.setattr(planning, "_products", counted)
+    monkeypatch.setattr(steps, "_products", counted)
     return numbers
 
 

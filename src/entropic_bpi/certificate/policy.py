@@ -18,7 +18,7 @@ import numpy as np
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.planning import ReturnLaw
+from entropic_bpi.model.return_law import ReturnLaw
 from entropic_bpi.sources.environment import made
 from entropic_bpi.tools.checks import check_integer, check_path, check_seed
 from entropic_bpi.tools.files import write_csv, write_text_atomically

@@ -182,7 +182,7 @@ def _behaviour(log: Log, claim: Certificate) -> float:
     risk = claim.problem.risk
     if not isinstance(risk, EVaR):
         return log.value(risk.beta, claim.problem.horizon)
-    from entropic_bpi.model.planning import ReturnLaw
+    from entropic_bpi.model.return_law import ReturnLaw
 
     returns = log.returns(claim.problem.horizon)
     return ReturnLaw.of_sample(returns).evar(risk.alpha) if len(returns) else float("nan")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from entropic_bpi.model.mdp import FiniteMDP
-    from entropic_bpi.model.planning import ReturnLaw
+    from entropic_bpi.model.return_law import ReturnLaw
 
 # The law of the return is shown when it needs at most this many atoms on the way.
 _LARGEST_LAW = 100_000
@@ -138,7 +138,7 @@ def solve(
 
 def _small_law(mdp: FiniteMDP, policy: np.ndarray) -> ReturnLaw | None:
     """The law of the return, or None when it has too many atoms to be worth the time."""
-    from entropic_bpi.model.planning import ReturnLaw, return_law
+    from entropic_bpi.model.return_law import ReturnLaw, return_law
 
     try:
         law = return_law(mdp, policy, max_support=_LARGEST_LAW)

@@ -32,7 +32,8 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.model.planning import Solution, max_return, min_return, solve
+from entropic_bpi.model.planning import Solution, solve
+from entropic_bpi.model.return_law import max_return, min_return
 from entropic_bpi.tools.checks import check_positive, check_probability
 
 __all__ = ["EVaRSolution", "solve_evar"]

@@ -29,7 +29,8 @@ from scipy import optimize
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.evar import solve_evar
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.model.planning import ReturnLaw, Solution, evaluate, max_return, min_return, return_law, solve
+from entropic_bpi.model.planning import Solution, evaluate, solve
+from entropic_bpi.model.return_law import ReturnLaw, max_return, min_return, return_law
 from entropic_bpi.tools.checks import check_choice, check_positive, check_probability, check_range
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import numpy as np
 from entropic_bpi import theory
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.planning import max_return
+from entropic_bpi.model.return_law import max_return
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.runs.identification import identify, refuse_renamed, start
 from entropic_bpi.runs.loop import Loop

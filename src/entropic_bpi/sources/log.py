@@ -418,7 +418,7 @@ class Log:
         An estimate without a guarantee, of episodes that are whole; NaN if there are none. Positive ``beta`` is
         risk-seeking, 0 the mean.
         """
-        from entropic_bpi.model.planning import ReturnLaw
+        from entropic_bpi.model.return_law import ReturnLaw
 
         returns, beta = self.returns(horizon), check_finite("beta", beta)
         return ReturnLaw.of_sample(returns).entropic_risk(beta) if len(returns) else math.nan

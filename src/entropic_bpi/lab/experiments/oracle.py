@@ -13,7 +13,8 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.lab.events import EVENTS, CountEvent, RewardEvent, expected_visits
 from entropic_bpi.model.evar import solve_evar
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.planning import ReturnLaw, evaluate, return_law, solve
+from entropic_bpi.model.planning import evaluate, solve
+from entropic_bpi.model.return_law import ReturnLaw, return_law
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY

@@ -183,7 +183,7 @@ def _bounds() -> Iterable[tuple[str, Any]]:
     from entropic_bpi import theory
     from entropic_bpi.errors import InvalidProblemError
     from entropic_bpi.model import instances
-    from entropic_bpi.model.planning import max_return
+    from entropic_bpi.model.return_law import max_return
 
     bridge = instances.risky_bridge(horizon=CERTIFY_HORIZON)
     sizes = {

@@ -89,7 +89,7 @@ def _table_tight(results: Results) -> Table:
 def _bounds(name: str, beta: float, eps: float) -> tuple[float, float]:
     """What no algorithm can beat on this model, and what is proved for the paper's rule on models of its size."""
     from entropic_bpi import theory
-    from entropic_bpi.model.planning import max_return
+    from entropic_bpi.model.return_law import max_return
 
     mdp = _runs(name, beta, eps, SHOWN[0], 1)[0].mdp
     sizes = (mdp.n_states, mdp.n_actions, mdp.horizon)

@@ -1,0 +1,233 @@
+"""The law of the return of a policy of a known model, and the extremes of the return."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.backups import lottery_risk
+from entropic_bpi.model.mdp import FiniteMDP, SparseTransitions, check_model
+from entropic_bpi.model.policy_rows import entries_of, policy_rows
+from entropic_bpi.tools.checks import check_finite, check_integer, check_policy
+
+__all__ = ["ReturnLaw", "ReturnLawBracket", "max_return", "min_return", "return_law"]
+
+MAX_SUPPORT = 2_000_000
+# Pairs (state, return so far) that are expanded before equal ones are merged; bounds the memory of a return law.
+_EXPANDED_AT_ONCE = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class ReturnLaw:
+    """The distribution of the return: increasing ``support`` and its ``probabilities``."""
+
+    support: np.ndarray
+    probabilities: np.ndarray
+
+    @classmethod
+    def of_sample(cls, returns: np.ndarray) -> ReturnLaw:
+        """The law of one of these returns, each of which is equally likely."""
+        support, times = np.unique(returns, return_counts=True)
+        return cls(support, times / times.sum())
+
+    def __repr__(self) -> str:
+        return f"ReturnLaw({len(self.support)} atoms, mean={self.mean:.6g})"
+
+    def entropic_risk(self, beta: float) -> float:
+        """(1/β) log E e^{βR}; risk-averse for negative ``beta``, the mean at 0."""
+        return float(lottery_risk(self.probabilities, self.support, check_finite("beta", beta)))
+
+    @property
+    def mean(self) -> float:
+        return float(self.probabilities @ self.support)
+
+    @property
+    def variance(self) -> float:
+        return float(self.probabilities @ (self.support - self.mean) ** 2)
+
+    def quantile(self, q: float) -> float:
+        """The smallest return that is not exceeded with probability at least ``q``, for ``0 <= q <= 1``."""
+        q = check_finite("q", q)
+        if not 0 <= q <= 1:
+            raise InvalidProblemError(f"q must lie in [0, 1], got {q}")
+        if q == 1:
+            return float(self.support[-1])
+        index = int(np.searchsorted(np.cumsum(self.probabilities), q * (1 - 1e-13)))  # forgive rounding in the sum
+        return float(self.support[min(index, len(self.support) - 1)])
+
+    def cvar(self, alpha: float) -> float:
+        """Mean of the worst fraction ``alpha`` of the returns, ``0 < alpha <= 1``."""
+        alpha = _check_level(alpha)
+        taken = np.diff(np.minimum(np.concatenate([[0.0], np.cumsum(self.probabilities)]), alpha))
+        return float(taken @ self.support / taken.sum())
+
+    def evar(self, alpha: float) -> float:
+        r"""Entropic value at risk, :math:`\sup_{\beta<0}\{\rho_\beta + \log(\alpha)/|\beta|\}`, ``0 < alpha <= 1``.
+
+        The tightest lower bound on :meth:`cvar` that Chernoff's inequality gives.
+        """
+        alpha = _check_level(alpha)
+        if alpha == 1 or len(self.support) == 1:
+            return self.mean
+        if alpha <= self.probabilities[0]:
+            return float(self.support[0])  # attained in the limit β → -∞
+
+        def loss(log_strength: float) -> float:
+            strength = math.exp(log_strength)
+            return -(self.entropic_risk(-strength) + math.log(alpha) / strength)
+
+        # The loss has one valley in |β|, between 1e-9 / (the range) and 1e3 / (the gap above the worst return).
+        first, second, last = self.support[[0, 1, -1]]
+        grid = np.arange(math.log(1e-9 / (last - first)), math.log(1e3 / (second - first)), 0.25)
+        best = int(np.argmin([loss(x) for x in grid]))
+        bounds = (grid[best] - 0.25, grid[best] + 0.25)
+        found = optimize.minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-12})
+        return max(float(-found.fun), float(self.support[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class ReturnLawBracket:
+    """Two laws on a grid that bracket the return's: ``lower`` is dominated by it, ``upper`` dominates it.
+
+    Every quantity that grows with the return (entropic risk, mean, quantile, CVaR) lies between the two.
+    """
+
+    lower: ReturnLaw
+    upper: ReturnLaw
+
+
+def return_law(
+    mdp: FiniteMDP, policy: Any, *, bins: int | None = None, max_support: int = MAX_SUPPORT
+) -> ReturnLaw | ReturnLawBracket:
+    """The exact distribution of the return under a policy ``(H, S)``.
+
+    Equal returns are merged (returns that differ by rounding only count as equal). The number of pairs (state,
+    return so far) that must be held is at most ``max_support``; past that the call fails and offers ``bins``.
+
+    Parameters
+    ----------
+    bins : int, optional
+        Round the return so far to this many equal bins, once downwards and once upwards: the result is a
+        :class:`ReturnLawBracket`, two laws between which the true one lies.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> law = eb.return_law(bridge, eb.solve(bridge, beta=2.5).policy)
+    >>> law.support.tolist(), law.probabilities.round(4).tolist()
+    ([0.0, 5.0], [0.9925, 0.0075])
+    >>> round(law.entropic_risk(2.5), 6)
+    3.043056
+    """
+    policy = check_policy(policy, check_model(mdp).horizon, mdp.n_states, mdp.n_actions)
+    max_support = check_integer("max_support", max_support)
+    low, high = mdp.reward_range
+    if bins is None:
+        rounding = np.finfo(float).eps * mdp.horizon**2 * max(abs(low), abs(high))
+        return ReturnLaw(*_propagate(mdp, policy, max_support, np.asarray, rounding))
+    per_step = check_integer("bins", bins) / mdp.horizon
+    unit = (high - low) or 1.0
+
+    def on_grid(up: bool) -> ReturnLaw:
+        def cells(rewards: np.ndarray) -> np.ndarray:
+            position = (rewards - low) / unit * per_step
+            return np.ceil(position * (1 - 1e-15)) if up else np.floor(position * (1 + 1e-15))
+
+        support, probabilities = _propagate(mdp, policy, max_support, cells, 0.0)
+        return ReturnLaw(mdp.horizon * low + unit / per_step * support, probabilities)
+
+    return ReturnLawBracket(on_grid(up=False), on_grid(up=True))
+
+
+_Atoms = tuple[np.ndarray, np.ndarray, np.ndarray]  # states, returns so far, masses
+
+
+def _propagate(
+    mdp: FiniteMDP, policy: np.ndarray, max_support: int, reading: Callable[[np.ndarray], np.ndarray], tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Support and probabilities of the sum of ``reading(rewards)``, by pushing (state, sum so far) forward."""
+    start = np.flatnonzero(mdp.start_distribution > 0)
+    atoms = (start, np.zeros(len(start)), mdp.start_distribution[start])
+    for h in range(mdp.horizon):
+        rows = policy_rows(mdp, policy, h)
+        assert rows.rewards is not None
+        rows = replace(rows, rewards=reading(rows.rewards))
+        batch = np.cumsum(np.diff(rows.indptr)[atoms[0]]) // _EXPANDED_AT_ONCE
+        pieces = np.split(np.arange(len(batch)), np.flatnonzero(np.diff(batch)) + 1)
+        after: _Atoms = (np.empty(0, dtype=np.int32), np.empty(0), np.empty(0))
+        for piece in pieces:
+            more = _expand(rows, *(part[piece] for part in atoms))
+            after = _merge(*(np.concatenate(parts) for parts in zip(after, more, strict=True)), tolerance=tolerance)
+            if len(after[0]) > max_support:
+                raise InvalidProblemError(
+                    f"the law of the return needs more than max_support={max_support} atoms at step {h}: "
+                    "pass bins=1000 (say) for two laws that bracket it, or raise max_support"
+                )
+        atoms = after
+    _, returns, mass = _merge(np.zeros_like(atoms[0]), *atoms[1:], tolerance=tolerance)
+    return returns, mass / mass.sum()
+
+
+def _expand(rows: SparseTransitions, state: np.ndarray, returns: np.ndarray, mass: np.ndarray) -> _Atoms:
+    """Each atom once for every successor of its state."""
+    assert rows.rewards is not None
+    entry, lengths = entries_of(rows, state)
+    return (
+        rows.indices[entry],
+        np.repeat(returns, lengths) + rows.rewards[entry],
+        np.repeat(mass, lengths) * rows.probabilities[entry],
+    )
+
+
+def _merge(state: np.ndarray, returns: np.ndarray, mass: np.ndarray, *, tolerance: float) -> _Atoms:
+    """Add up the mass of equal (state, return) pairs, and forget those whose mass vanishes in doubles."""
+    order = np.lexsort((returns, state))
+    order = order[mass[order] > 0]
+    state, returns, mass = state[order], returns[order], mass[order]
+    new = np.ones(len(state), dtype=bool)
+    new[1:] = (np.diff(state) != 0) | (np.diff(returns) > tolerance)
+    first = np.flatnonzero(new)
+    return state[first], returns[first], np.add.reduceat(mass, first)
+
+
+def _check_level(alpha: float) -> float:
+    alpha = check_finite("alpha", alpha)
+    if not 0 < alpha <= 1:
+        raise InvalidProblemError(f"alpha must be greater than 0 and at most 1, got {alpha}")
+    return alpha
+
+
+def max_return(mdp: FiniteMDP) -> float:
+    """The largest return that any policy can reach with positive probability (G_max).
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.max_return(eb.instances.risky_bridge(horizon=7))
+    5.0
+    """
+    return _extreme_return(check_model(mdp), np.maximum)
+
+
+def min_return(mdp: FiniteMDP) -> float:
+    """The smallest return that some policy can have with positive probability."""
+    return _extreme_return(mdp, np.minimum)
+
+
+def _extreme_return(mdp: FiniteMDP, extreme: np.ufunc) -> float:
+    values = np.zeros(mdp.n_states)
+    for h in reversed(range(mdp.horizon)):
+        rows = mdp.step_rows(h)
+        entries = values[rows.indices] if rows.rewards is None else values[rows.indices] + rows.rewards
+        following = extreme.reduceat(entries, rows.indptr[:-1]).reshape(mdp.n_states, mdp.n_actions)
+        if rows.rewards is None:
+            following = following + mdp.step_rewards(h)
+        values = extreme.reduce(following, axis=1)
+    return float(extreme.reduce(values[mdp.start_distribution > 0]))

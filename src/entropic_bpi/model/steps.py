@@ -1,0 +1,215 @@
+r"""Exact backward induction step by step, in the form that is fastest for a model of each kind.
+
+Values, not exponentials, are carried from step to step, so nothing overflows however large :math:`|\beta| H` is.
+Ties between actions, to within rounding, go to the lowest index.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+from numba import get_num_threads
+
+from entropic_bpi.model import backups
+from entropic_bpi.model.mdp import FiniteMDP
+
+__all__ = [
+    "evaluate_by_steps",
+    "evaluate_mixed",
+    "plan_in_one_call",
+    "solve_by_bounds",
+    "solve_by_steps",
+    "solve_sparse",
+    "step_q_values",
+]
+
+# From this many rows on, a step takes more than 2 ms, and to hand threads their share 0.12 ms: they pay even on two
+# processors. They wait for each other asleep, since the spinning barrier of a parallel kernel of Numba's takes 10 to 15 ms
+# a step where other programs keep the processors busy.
+_PARALLEL_ROWS = 200_000
+# More blocks than threads, so that nobody waits for one thread that was held up.
+_BLOCKS_PER_THREAD = 4
+_NO_GROWTH = np.empty((0, 0))
+# Rows of a dense model whose bounds differ by less than this share of the values, more than rounding makes, are all read.
+_ROUNDING = 1e-9
+# Rows of a matrix are copied before they are multiplied by another, so many numbers at a time, which the fast memory holds.
+_COPIED_AT_ONCE = 1 << 17
+
+
+def plan_in_one_call(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray, *, improve: bool) -> bool:
+    """Fill in ``values``, and ``policy`` if it is to ``improve``; False if the model is not of the kind that this can do."""
+    if mdp.next_state_rewards:
+        return False
+    rows, rewards = mdp.rows, mdp.rewards
+    assert rewards is not None
+    transitions = (rows.indptr, rows.indices, rows.probabilities)
+    rewards = rewards.reshape(-1, mdp.n_states, mdp.n_actions)
+    scratch = np.empty((2, mdp.n_states))
+    return backups.backward_induction(*transitions, rewards, beta, improve, values, policy, scratch)
+
+
+def solve_by_steps(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
+    """Fill in ``values`` ``(β, H + 1, S)`` and ``policies`` ``(β, H, S)`` backwards."""
+    for h in reversed(range(mdp.horizon)):
+        tables = _tables_of_q_values(mdp, h, list(values[:, h + 1]), betas)
+        for q_values, value, policy in zip(tables, values, policies, strict=True):
+            _choose_best(q_values, value[h], policy[h])
+
+
+def solve_by_bounds(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
+    """The same for a large dense model with the same transitions at every step, of which it reads what may be the best.
+
+    A risk grows with its values, and by a constant with all of them. So from one step to the next that of a row grows by no
+    less than the value that grows least and no more than the one that grows most: bounds of every row, from when it was last
+    read, for nothing. A row that may be the best for one β is read for all.
+    """
+    low, high = np.zeros((2, len(betas), mdp.n_states, mdp.n_actions))  # the risk of values that are all 0
+    for h in reversed(range(mdp.horizon)):
+        rewards, after = mdp.step_rewards(h), values[:, h + 1]
+        if h < mdp.horizon - 1:
+            growth = after - values[:, h + 2]
+            low += growth.min(axis=1)[:, None, None]
+            high += growth.max(axis=1)[:, None, None]
+            room = _ROUNDING * (np.abs(after).max() + np.abs(rewards).max())
+            is_worse = high + rewards < (low + rewards).max(axis=2, keepdims=True) - room
+            rows = np.flatnonzero(~is_worse.all(axis=0))
+            for i, risks in enumerate(_dense_risks(mdp, h, list(after), betas, rows)):
+                low[i].reshape(-1)[rows] = high[i].reshape(-1)[rows] = risks
+        for i in range(len(betas)):  # what was not read is below the best of what was
+            _choose_best(high[i] + rewards, values[i, h], policies[i, h])
+
+
+def _choose_best(q_values: np.ndarray, value: np.ndarray, policy: np.ndarray) -> None:
+    best = q_values.max(axis=1, keepdims=True)
+    policy[:] = (q_values >= best - backups.TIE * np.abs(best)).argmax(axis=1)
+    value[:] = q_values[np.arange(len(q_values)), policy]
+
+
+def evaluate_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
+    states = np.arange(mdp.n_states)
+    for h in reversed(range(mdp.horizon)):
+        values[h] = _risk_of_rows(mdp, h, values[h + 1], beta, states * mdp.n_actions + policy[h])
+        if not mdp.next_state_rewards:
+            values[h] += mdp.step_rewards(h)[states, policy[h]]
+
+
+def evaluate_mixed(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
+    """The choice of an action is one more lottery in front of each step."""
+    for h in reversed(range(mdp.horizon)):
+        q_values = step_q_values(mdp, h, values[h + 1], beta)
+        for s, chances in enumerate(policy[h]):
+            chosen = np.flatnonzero(chances)
+            values[h, s] = backups.lottery_risk(chances[chosen], q_values[s, chosen], beta)
+
+
+def step_q_values(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
+    """The backup ``(S, A)`` of ``values`` at step ``h``."""
+    return _tables_of_q_values(mdp, h, [values], [beta])[0]
+
+
+def _tables_of_q_values(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float]) -> list[np.ndarray]:
+    """The backup ``(S, A)`` at step ``h`` for each β and its ``values``."""
+    shape = (mdp.n_states, mdp.n_actions)
+    rows = np.arange(shape[0] * shape[1])
+    if mdp.next_state_rewards or mdp.is_sparse:
+        risks = [_risk_of_rows(mdp, h, after, beta, rows) for after, beta in zip(values, betas, strict=True)]
+    else:
+        risks = _dense_risks(mdp, h, values, betas, rows)
+    tables = [each.reshape(shape) for each in risks]
+    return tables if mdp.next_state_rewards else [table + mdp.step_rewards(h) for table in tables]
+
+
+def _risk_of_rows(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
+    """Risk of ``values``, and of next-state rewards if there are any, over the rows ``which`` of step ``h``."""
+    rows = mdp.step_rows(h)
+    transitions = (rows.indptr, rows.indices, rows.probabilities)
+    if rows.rewards is not None:
+        return backups.risk_of_rows(transitions, rows.rewards, values, beta, which)
+    return backups.shared_risk_of_rows(transitions, values, _scale(values, beta), which)
+
+
+def _scale(values: np.ndarray, beta: float) -> backups.Terms:
+    centre, top, reach, climb = backups.reference(values, beta)
+    if reach < backups.LINEAR_EXPONENT:
+        return values - centre, values, centre, top, 0.0
+    with np.errstate(over="ignore"):
+        if climb <= backups.LARGEST_EXPONENT:
+            near = np.expm1(beta * (values - centre))
+        else:
+            near = np.full(len(values), -1.0)  # sends every row to the far form
+        return near, np.exp(beta * (values - top)), centre, top, beta
+
+
+def _dense_risks(
+    mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float], which: np.ndarray
+) -> list[np.ndarray]:
+    """One matrix product for the rows ``which`` and every β, a second one for those β of which some need the far form."""
+    scales = [_scale(after, beta) for after, beta in zip(values, betas, strict=True)]
+    if len(scales) == 1:  # a library multiplies by a vector in another way than by a matrix of one column
+        sums = [_products(mdp, h, which, scales[0][0])]
+    else:
+        sums = list(_products(mdp, h, which, np.stack([scale[0] for scale in scales], axis=1)).T)
+    return [_risks_of_sums(mdp, h, which, *each) for each in zip(sums, values, scales, strict=True)]
+
+
+def _products(mdp: FiniteMDP, h: int, which: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """The rows ``which`` of a dense step times ``terms``; where a third is asked for, a library is faster with all."""
+    kernel = mdp.step_kernel(h)
+    assert kernel is not None
+    if 3 * len(which) >= len(kernel):
+        products = kernel @ terms
+        return np.asarray(products if len(which) == len(kernel) else products[which])
+    if terms.ndim == 1:
+        return backups.products_of_rows(kernel, terms, which)
+    size = max(1, _COPIED_AT_ONCE // mdp.n_states)
+    return np.concatenate([kernel[which[i : i + size]] @ terms for i in range(0, len(which), size)])
+
+
+def _risks_of_sums(
+    mdp: FiniteMDP, h: int, which: np.ndarray, sums: np.ndarray, values: np.ndarray, scale: backups.Terms
+) -> np.ndarray:
+    """The risks of ``values`` over the rows ``which`` from their near ``sums``."""
+    _, far, centre, top, beta = scale
+    if beta == 0:
+        return np.asarray(centre + sums)
+    is_near = sums > backups.SMALLEST_ARGUMENT - 1.0
+    if is_near.all():
+        return np.asarray(centre + np.log1p(sums) / beta)
+    risks = np.empty_like(sums)
+    risks[is_near] = centre + np.log1p(sums[is_near]) / beta
+    sums = _products(mdp, h, which, far)
+    is_far = ~is_near & (sums > backups.SMALLEST_SUM)
+    risks[is_far] = top + np.log(sums[is_far]) / beta
+    lost = np.flatnonzero(~is_near & ~is_far)
+    if lost.size:
+        risks[lost] = _risk_of_rows(mdp, h, values, beta, which[lost])
+    return risks
+
+
+def solve_sparse(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
+    """Fill in ``values`` and ``policy`` backwards, without forming the ``(S, A)`` table of any step."""
+    threads = get_num_threads() if mdp.n_states * mdp.n_actions >= _PARALLEL_ROWS else 1
+    blocks = threads * _BLOCKS_PER_THREAD if threads > 1 else 1
+    bounds = [mdp.n_states * block // blocks for block in range(blocks + 1)]
+    assert mdp.rewards is not None
+    with ThreadPoolExecutor(threads) as pool:
+        each = pool.map if threads > 1 else map
+        for h in reversed(range(mdp.horizon)):
+            rows, rewards, after = mdp.step_rows(h), mdp.step_rewards(h), values[h + 1]
+            if h == mdp.horizon - 1 or mdp.rewards.ndim == 3:
+                growth, largest = _growth(rewards, beta)
+            scale = _scale(after, beta)
+            _, _, centre, top, strength = scale
+            in_range = strength != 0 and beta * (top - centre) + largest <= backups.LARGEST_EXPONENT
+            transitions = (rows.indptr, rows.indices, rows.probabilities)
+            payoffs = (rewards, growth if in_range else _NO_GROWTH, after)
+            backup = partial(backups.backup_best, transitions, *payoffs, scale, values[h], policy[h])
+            list(each(backup, bounds[:-1], bounds[1:]))
+
+
+def _growth(rewards: np.ndarray, beta: float) -> tuple[np.ndarray, float]:
+    """``exp(beta * rewards)`` and the largest exponent in it; empty where it would overflow."""
+    largest = abs(beta) * max(float(rewards.max()), -float(rewards.min()))
+    return np.exp(beta * rewards) if largest <= backups.LARGEST_EXPONENT else _NO_GROWTH, largest

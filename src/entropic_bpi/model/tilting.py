@@ -1,0 +1,157 @@
+r"""Tilting: the trajectories of a policy reweighted by :math:`e^{\beta R}`, and how far that is from their own law."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP, SparseTransitions, check_model
+from entropic_bpi.model.planning import Evaluation, evaluate
+from entropic_bpi.model.policy_rows import entries_of, policy_rows, starts_of
+from entropic_bpi.tools.checks import check_finite, check_policy
+
+__all__ = ["chi_square", "entropic_variance", "tilted"]
+
+
+def _tilts(
+    mdp: FiniteMDP, policy: np.ndarray, beta: float
+) -> tuple[Evaluation, list[tuple[SparseTransitions, np.ndarray]]]:
+    """For each step the policy's rows and the log-weight ``β (r + V_{h+1}(s') - V_h(s))`` of every entry."""
+    evaluation = evaluate(mdp, policy, beta)
+    steps = []
+    for h in range(mdp.horizon):
+        rows = policy_rows(mdp, policy, h)
+        assert rows.rewards is not None
+        here = np.repeat(evaluation.values[h], np.diff(rows.indptr))
+        steps.append((rows, beta * (rows.rewards + evaluation.values[h + 1][rows.indices] - here)))
+    return evaluation, steps
+
+
+def _relative_variances(mdp: FiniteMDP, policy: np.ndarray, beta: float) -> tuple[Evaluation, np.ndarray]:
+    r"""Values, and :math:`\operatorname{Var}(e^{\beta R_h} \mid s) / Z_h(s)^2` for every step and state.
+
+    With :math:`w = e^{\beta(r + V_{h+1}(s') - V_h(s))}`, whose mean is 1, the recursion of the entropic variance
+    divided by :math:`Z_h^2` is :math:`\chi_h(s) = \sum p\,(w-1)^2 + \sum p\,w^2 \chi_{h+1}(s')`: only positive terms.
+    """
+    evaluation, steps = _tilts(mdp, policy, beta)
+    result = np.zeros((mdp.horizon + 1, mdp.n_states))
+    for h in reversed(range(mdp.horizon)):
+        rows, log_weight = steps[h]
+        spread = _spread(rows.probabilities, log_weight, result[h + 1][rows.indices])
+        result[h] = np.add.reduceat(spread, rows.indptr[:-1])
+    return evaluation, result
+
+
+def _spread(probabilities: np.ndarray, log_weight: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """``p (w - 1)² + p w² after``, with the root of p inside the squares: w may be as large as 1/p."""
+    root = np.sqrt(probabilities)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray((root * np.expm1(log_weight)) ** 2 + (root * np.exp(log_weight)) ** 2 * after)
+
+
+def entropic_variance(mdp: FiniteMDP, policy: Any, beta: float) -> np.ndarray:
+    r"""Conditional variance of the exponentiated return, ``(H + 1, S)``: Var(e^{βR_h} | s_h = s) under the policy.
+
+    It obeys :math:`\sigma_h(s) = e^{2\beta r}[\operatorname{Var}_p(Z_{h+1}) + p\,\sigma_{h+1}]`. It grows like
+    :math:`e^{2\beta R}`; where that exceeds the range of doubles the call fails and :func:`chi_square`, the same
+    variance in units of :math:`Z^2`, is the quantity to use.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> policy = eb.solve(bridge, beta=1.5).policy
+    >>> variance = eb.entropic_variance(bridge, policy, beta=1.5)
+    >>> variance.shape
+    (8, 8)
+    """
+    mdp, beta = check_model(mdp), check_finite("beta", beta)
+    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
+    evaluation, relative = _relative_variances(mdp, policy, beta)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        variance = np.exp(2 * beta * evaluation.values + np.log(relative))
+    if not np.isfinite(variance).all():
+        raise InvalidProblemError(
+            f"the variance of exp(beta * return) exceeds double precision at beta={beta}; "
+            "use chi_square, the same variance relative to the squared mean"
+        )
+    return variance
+
+
+def chi_square(mdp: FiniteMDP, policy: Any, beta: float) -> float:
+    r"""χ²(P_β, P): how far the tilted law of trajectories is from the nominal one.
+
+    Equal to :math:`\operatorname{Var}(e^{\beta R}) / (\mathbb E e^{\beta R})^2`, the constant that governs how many
+    episodes the paper's method needs; about :math:`\beta^2 \operatorname{Var}(R)` for small β.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> round(eb.chi_square(bridge, eb.solve(bridge, beta=2.5).policy, beta=2.5), 3)
+    132.202
+    """
+    mdp, beta = check_model(mdp), check_finite("beta", beta)
+    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
+    evaluation, relative = _relative_variances(mdp, policy, beta)
+    start = mdp.start_distribution
+    states = np.flatnonzero(start > 0)
+    log_weight = beta * (evaluation.values[0][states] - evaluation.value)
+    result = float(_spread(start[states], log_weight, relative[0][states]).sum())
+    if not math.isfinite(result):
+        raise InvalidProblemError(f"the chi-square divergence exceeds double precision at beta={beta}")
+    return result
+
+
+def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
+    r"""The twisted dynamics under a policy: trajectories reweighted by :math:`e^{\beta R} / \mathbb E e^{\beta R}`.
+
+    The transitions are :math:`\tilde p_h(s'\mid s) \propto p_h(s'\mid s,\pi(s))\, e^{\beta(r + V_{h+1}(s'))}`, a start
+    distribution is tilted alike. The policy is built in: every action of the result behaves as the policy's.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> policy = eb.solve(bridge, beta=2.5).policy
+    >>> eb.return_law(bridge, policy).probabilities.round(4).tolist()
+    [0.9925, 0.0075]
+    >>> eb.return_law(eb.tilted(bridge, policy, beta=2.5), policy).probabilities.round(4).tolist()
+    [0.0005, 0.9995]
+    """
+    mdp, beta = check_model(mdp), check_finite("beta", beta)
+    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
+    evaluation, steps = _tilts(mdp, policy, beta)
+    tilted_steps = [_tilt_rows(rows, log_weight, mdp.n_actions) for rows, log_weight in steps]
+    rows = SparseTransitions(
+        starts_of(np.concatenate([np.diff(rows.indptr) for rows in tilted_steps])),
+        np.concatenate([rows.indices for rows in tilted_steps]),
+        np.concatenate([rows.probabilities for rows in tilted_steps]),
+        np.concatenate([rows.rewards for rows in tilted_steps if rows.rewards is not None])[None],
+    )
+    start = mdp.start
+    if not isinstance(start, int):
+        log_weight = np.where(start > 0, beta * (evaluation.values[0] - evaluation.value), -np.inf)
+        start = start * np.exp(log_weight - log_weight.max())
+        start = start / start.sum()
+    return FiniteMDP(
+        rows,
+        (mdp.n_states, mdp.n_actions),
+        horizon=mdp.horizon,
+        start=start,
+        state_names=mdp.state_names,
+        action_names=mdp.action_names,
+    )
+
+
+def _tilt_rows(rows: SparseTransitions, log_weight: np.ndarray, n_actions: int) -> SparseTransitions:
+    """Tilt the policy's rows and give the same row to each action."""
+    starts, lengths = rows.indptr[:-1], np.diff(rows.indptr)
+    mass = rows.probabilities * np.exp(log_weight - np.repeat(np.maximum.reduceat(log_weight, starts), lengths))
+    mass /= np.repeat(np.add.reduceat(mass, starts), lengths)
+    entries, lengths = entries_of(rows, np.repeat(np.arange(len(lengths)), n_actions))
+    assert rows.rewards is not None
+    return SparseTransitions(starts_of(lengths), rows.indices[entries], mass[entries], rows.rewards[entries])
