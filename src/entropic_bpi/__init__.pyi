@@ -25,8 +25,8 @@ from .model.frontier import Front as Front
 from .model.frontier import FrontRow as FrontRow
 from .model.frontier import best_on_front as best_on_front
 from .model.frontier import front as front
-from .model.gymnasium_env import as_gymnasium as as_gymnasium
-from .model.instances.gymnasium_table import from_gymnasium as from_gymnasium
+from .model.gymnasium.env import as_gymnasium as as_gymnasium
+from .model.gymnasium.table import from_gymnasium as from_gymnasium
 from .model.mdp import FiniteMDP as FiniteMDP
 from .model.mdp import SparseTransitions as SparseTransitions
 from .model.planning import Evaluation as Evaluation

@@ -18,7 +18,7 @@ from entropic_bpi.errors import InvalidProblemError
 
 __all__ = ["env_factory", "is_class_in_file", "register_when_imported"]
 
-_HOME = "entropic_bpi.model.gymnasium_env"
+_HOME = "entropic_bpi.model.gymnasium.env"
 _IDS = {
     "entropic_bpi/RiskyBridge-v0": f"{_HOME}:make_risky_bridge",
     "entropic_bpi/RiverSwim-v0": f"{_HOME}:make_river_swim",

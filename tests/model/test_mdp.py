@@ -17,7 +17,7 @@ from scipy import sparse
 
 import entropic_bpi as eb
 from entropic_bpi import FiniteMDP, InvalidModelError, SparseTransitions
-from entropic_bpi.model import mdp as mdp_module
+from entropic_bpi.model import arrays
 
 H, S, A = 4, 5, 3
 
@@ -353,7 +353,7 @@ def test_numpy_files_of_other_programs_are_errors(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "model version 2, this library reads version 1"),
+        ({"version": 3}, "model version 3, this library reads versions 1 and 2"),
         ({"version": None}, "model version None"),
         ({"horizon": 4.5}, "horizon must be an integer"),
         ({"horizon": "4"}, "horizon must be an integer"),
@@ -396,10 +396,10 @@ def test_a_missing_member_of_the_archive_is_an_error(saved, tmp_path):
 # -- bad input -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[1, 3, mdp_module._PIECE])
+@pytest.fixture(params=[1, 3, arrays._PIECE])
 def piece(request, monkeypatch):
     """Large arrays are checked a piece at a time: the place in a message does not depend on where a piece ends."""
-    monkeypatch.setattr(mdp_module, "_PIECE", request.param)
+    monkeypatch.setattr(arrays, "_PIECE", request.param)
 
 
 def changed(array: np.ndarray, index, value) -> np.ndarray:
@@ -624,7 +624,7 @@ def test_checking_in_pieces_changes_nothing(mdp, monkeypatch):
     off = replace(mdp.rows, probabilities=mdp.rows.probabilities * (1 + 1e-10), rewards=None)
     whole = FiniteMDP(off, rewards(), horizon=H) if mdp.horizon == H else None
     for size in (1, 2, 7):
-        monkeypatch.setattr(mdp_module, "_PIECE", size)
+        monkeypatch.setattr(arrays, "_PIECE", size)
         assert pickle.loads(pickle.dumps(mdp)) == mdp
         assert whole is None or FiniteMDP(off, rewards(), horizon=H) == whole
 

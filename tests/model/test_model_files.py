@@ -10,7 +10,7 @@ import pytest
 
 import entropic_bpi as eb
 from entropic_bpi import FiniteMDP, InvalidModelError
-from entropic_bpi.model import files as _model_file
+from entropic_bpi.model.formats import own as _model_file
 
 CONSTANT = 2_000_000  # bytes that loading may take whatever the file's size
 

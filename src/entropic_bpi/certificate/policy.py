@@ -244,6 +244,6 @@ def rollout(
 def _playable(env: Any) -> Any:
     if not isinstance(env, FiniteMDP):
         return env
-    from entropic_bpi.model.gymnasium_env import as_gymnasium
+    from entropic_bpi.model.gymnasium.env import as_gymnasium
 
     return lambda: as_gymnasium(env)

@@ -36,7 +36,6 @@ from entropic_bpi.methods.kl.method import planning_beta
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.tools.checks import check_policy
 
 __all__ = [
     "EVENTS",
@@ -271,7 +270,7 @@ def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     >>> visits.sum(axis=(1, 2)).round(12).tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     """
-    policy = check_policy(policy, check_model(mdp).horizon, mdp.n_states, mdp.n_actions)
+    policy = check_model(mdp).check_policy(policy)
     visits = np.zeros((mdp.horizon, mdp.n_states, mdp.n_actions))
     occupied, states = mdp.start_distribution, np.arange(mdp.n_states)
     for h in range(mdp.horizon):

@@ -27,9 +27,10 @@ from typing import Any, overload
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.arrays import SUM_TOLERANCE
 from entropic_bpi.model.backups import lottery_risk
 from entropic_bpi.model.discounting import discounted, tail_of
-from entropic_bpi.model.mdp import SUM_TOLERANCE, FiniteMDP, check_model
+from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.steps import (
     evaluate_by_steps,
     evaluate_mixed,
@@ -39,7 +40,7 @@ from entropic_bpi.model.steps import (
     solve_sparse,
     step_q_values,
 )
-from entropic_bpi.tools.checks import check_device, check_finite, check_memory, check_policy
+from entropic_bpi.tools.checks import check_device, check_finite, check_memory
 
 __all__ = ["Evaluation", "Solution", "evaluate", "solve", "worst_value"]
 
@@ -70,7 +71,7 @@ class Solution:
     values : float array ``(H + 1, S)``
         ``values[h, s]`` is the optimal entropic risk of the return from step ``h`` on.
     q_values : float array ``(H, S, A)``
-        The same after a given first action; computed when first asked for.
+        The same after a given first action, -inf if it is forbidden; computed when first asked for.
     value : float
         The optimal value at the start.
     tail : (float, float)
@@ -87,7 +88,9 @@ class Solution:
 
     @cached_property
     def q_values(self) -> np.ndarray:
-        return np.stack([step_q_values(self.mdp, h, self.values[h + 1], self.beta) for h in range(self.mdp.horizon)])
+        steps = range(self.mdp.horizon)
+        tables = np.stack([step_q_values(self.mdp, h, self.values[h + 1], self.beta) for h in steps])
+        return tables if self.mdp.allowed is None else np.where(self.mdp.allowed, tables, -np.inf)
 
     def _repr_html_(self) -> str:
         import entropic_bpi
@@ -165,8 +168,9 @@ def solve(
     betas = [check_finite("beta", beta)] if is_one else [check_finite(f"beta[{i}]", b) for i, b in enumerate(beta)]
     together = min(len(betas), _TOGETHER)
     check_memory(f"solving {mdp!r}", 2 * together * mdp.horizon * mdp.n_states)
-    offsets = _offsets(mdp)
-    planned = mdp if offsets is None else _without_offsets(mdp, offsets)
+    free = mdp.without_masks()
+    offsets = _offsets(free)
+    planned = free if offsets is None else _without_offsets(free, offsets)
     plan: _Plan = partial(_plan_here, planned)
     if check_device("device", device) == "gpu" and betas:
         from entropic_bpi.model.planning_gpu import Planner
@@ -193,7 +197,7 @@ def _solve_together(
     if offsets is not None:
         values[:, :-1] += np.cumsum(np.broadcast_to(offsets, mdp.horizon)[::-1])[::-1, None]
     return [
-        Solution(mdp, beta, policies[i], values[i], _start_risk(mdp, values[i, 0], beta), tail)
+        Solution(mdp, beta, mdp.replace_forbidden(policies[i]), values[i], _start_risk(mdp, values[i, 0], beta), tail)
         for i, beta in enumerate(betas)
     ]
 
@@ -284,11 +288,11 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
         return replace(evaluate(forever, policy, beta), tail=tail)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
     if len(shape) == 3:
-        evaluate_mixed(mdp, beta, values, _check_mixed(policy, (mdp.horizon, mdp.n_states, mdp.n_actions)))
+        evaluate_mixed(mdp, beta, values, _check_mixed(policy, mdp))
         return Evaluation(values, _start_risk(mdp, values[0], beta))
     if shape == (mdp.n_states,):
         policy = np.broadcast_to(policy, (mdp.horizon, mdp.n_states))
-    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
+    policy = mdp.check_policy(policy)
     is_tiny = mdp.n_states * mdp.n_actions <= _FEW_PAIRS  # whatever its form, so that both give the same bits
     if not (is_tiny and plan_in_one_call(mdp, beta, values, policy, improve=False)):
         evaluate_by_steps(mdp, beta, values, policy)
@@ -297,7 +301,7 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
 
 def worst_value(mdp: FiniteMDP, beta: float) -> float:
     """The value of the worst policy; with that of the best one it says what there is to lose."""
-    values = np.zeros(mdp.n_states)
+    mdp, values = mdp.without_masks(), np.zeros(mdp.n_states)
     for h in reversed(range(mdp.horizon)):
         values = step_q_values(mdp, h, values, beta).min(axis=1)
     return _start_risk(mdp, values, beta)
@@ -310,9 +314,9 @@ def _shape_of(policy: Any) -> tuple[int, ...]:
         return ()
 
 
-def _check_mixed(policy: Any, shape: tuple[int, int, int]) -> np.ndarray:
+def _check_mixed(policy: Any, mdp: FiniteMDP) -> np.ndarray:
     """Return a policy that chooses at random as an array ``(H, S, A)`` of probabilities whose rows sum to 1."""
-    array = np.asarray(policy)
+    array, shape = np.asarray(policy), (mdp.horizon, mdp.n_states, mdp.n_actions)
     if array.shape != shape or array.dtype.kind not in "biuf":
         raise InvalidProblemError(
             f"a policy of probabilities must have shape (horizon, states, actions) = {shape}, "
@@ -323,6 +327,9 @@ def _check_mixed(policy: Any, shape: tuple[int, int, int]) -> np.ndarray:
     if bad.any():
         h, s = np.argwhere(bad)[0]
         raise InvalidProblemError(f"policy[h={h}, s={s}] = {array[h, s]} are not probabilities that sum to 1")
+    if mdp.allowed is not None and (array[np.broadcast_to(~mdp.allowed, shape)] > 0).any():
+        h, s, a = np.argwhere((array > 0) & ~mdp.allowed)[0]
+        raise InvalidProblemError(f"policy[h={h}, s={s}, a={a}] = {array[h, s, a]}, but the action is forbidden")
     return np.asarray(array / sums[:, :, None])
 
 

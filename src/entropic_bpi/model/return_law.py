@@ -11,10 +11,10 @@ import numpy as np
 from scipy import optimize
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.arrays import SparseTransitions, entries_of
 from entropic_bpi.model.backups import lottery_risk
-from entropic_bpi.model.mdp import FiniteMDP, SparseTransitions, check_model
-from entropic_bpi.model.policy_rows import entries_of, policy_rows
-from entropic_bpi.tools.checks import check_finite, check_integer, check_policy
+from entropic_bpi.model.mdp import FiniteMDP, check_model
+from entropic_bpi.tools.checks import check_finite, check_integer
 
 __all__ = ["ReturnLaw", "ReturnLawBracket", "max_return", "min_return", "return_law"]
 
@@ -126,7 +126,7 @@ def return_law(
     >>> round(law.entropic_risk(2.5), 6)
     3.043056
     """
-    policy = check_policy(policy, check_model(mdp).horizon, mdp.n_states, mdp.n_actions)
+    policy = check_model(mdp).check_policy(policy)
     max_support = check_integer("max_support", max_support)
     low, high = mdp.reward_range
     if bins is None:
@@ -156,7 +156,7 @@ def _propagate(
     start = np.flatnonzero(mdp.start_distribution > 0)
     atoms = (start, np.zeros(len(start)), mdp.start_distribution[start])
     for h in range(mdp.horizon):
-        rows = policy_rows(mdp, policy, h)
+        rows = mdp.policy_rows(policy, h)
         assert rows.rewards is not None
         rows = replace(rows, rewards=reading(rows.rewards))
         batch = np.cumsum(np.diff(rows.indptr)[atoms[0]]) // _EXPANDED_AT_ONCE
@@ -178,7 +178,7 @@ def _propagate(
 def _expand(rows: SparseTransitions, state: np.ndarray, returns: np.ndarray, mass: np.ndarray) -> _Atoms:
     """Each atom once for every successor of its state."""
     assert rows.rewards is not None
-    entry, lengths = entries_of(rows, state)
+    entry, lengths = entries_of(rows.indptr, state)
     return (
         rows.indices[entry],
         np.repeat(returns, lengths) + rows.rewards[entry],
@@ -222,7 +222,7 @@ def min_return(mdp: FiniteMDP) -> float:
 
 
 def _extreme_return(mdp: FiniteMDP, extreme: np.ufunc) -> float:
-    values = np.zeros(mdp.n_states)
+    mdp, values = mdp.without_masks(), np.zeros(mdp.n_states)
     for h in reversed(range(mdp.horizon)):
         rows = mdp.step_rows(h)
         entries = values[rows.indices] if rows.rewards is None else values[rows.indices] + rows.rewards

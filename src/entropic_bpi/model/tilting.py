@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.mdp import FiniteMDP, SparseTransitions, check_model
+from entropic_bpi.model.arrays import SparseTransitions, entries_of, starts_of
+from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.planning import Evaluation, evaluate
-from entropic_bpi.model.policy_rows import entries_of, policy_rows, starts_of
-from entropic_bpi.tools.checks import check_finite, check_policy
+from entropic_bpi.tools.checks import check_finite
 
 __all__ = ["chi_square", "entropic_variance", "tilted"]
 
@@ -23,7 +23,7 @@ def _tilts(
     evaluation = evaluate(mdp, policy, beta)
     steps = []
     for h in range(mdp.horizon):
-        rows = policy_rows(mdp, policy, h)
+        rows = mdp.policy_rows(policy, h)
         assert rows.rewards is not None
         here = np.repeat(evaluation.values[h], np.diff(rows.indptr))
         steps.append((rows, beta * (rows.rewards + evaluation.values[h + 1][rows.indices] - here)))
@@ -69,7 +69,7 @@ def entropic_variance(mdp: FiniteMDP, policy: Any, beta: float) -> np.ndarray:
     (8, 8)
     """
     mdp, beta = check_model(mdp), check_finite("beta", beta)
-    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
+    policy = mdp.check_policy(policy)
     evaluation, relative = _relative_variances(mdp, policy, beta)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         variance = np.exp(2 * beta * evaluation.values + np.log(relative))
@@ -95,7 +95,7 @@ def chi_square(mdp: FiniteMDP, policy: Any, beta: float) -> float:
     132.202
     """
     mdp, beta = check_model(mdp), check_finite("beta", beta)
-    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
+    policy = mdp.check_policy(policy)
     evaluation, relative = _relative_variances(mdp, policy, beta)
     start = mdp.start_distribution
     states = np.flatnonzero(start > 0)
@@ -123,7 +123,7 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
     [0.0005, 0.9995]
     """
     mdp, beta = check_model(mdp), check_finite("beta", beta)
-    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
+    policy = mdp.check_policy(policy)
     evaluation, steps = _tilts(mdp, policy, beta)
     tilted_steps = [_tilt_rows(rows, log_weight, mdp.n_actions) for rows, log_weight in steps]
     rows = SparseTransitions(
@@ -152,6 +152,6 @@ def _tilt_rows(rows: SparseTransitions, log_weight: np.ndarray, n_actions: int) 
     starts, lengths = rows.indptr[:-1], np.diff(rows.indptr)
     mass = rows.probabilities * np.exp(log_weight - np.repeat(np.maximum.reduceat(log_weight, starts), lengths))
     mass /= np.repeat(np.add.reduceat(mass, starts), lengths)
-    entries, lengths = entries_of(rows, np.repeat(np.arange(len(lengths)), n_actions))
+    entries, lengths = entries_of(rows.indptr, np.repeat(np.arange(len(lengths)), n_actions))
     assert rows.rewards is not None
     return SparseTransitions(starts_of(lengths), rows.indices[entries], mass[entries], rows.rewards[entries])

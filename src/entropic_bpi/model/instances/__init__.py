@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.gymnasium.table import from_gymnasium
 from entropic_bpi.model.instances.bridge import risky_bridge
 from entropic_bpi.model.instances.garnet import garnet
-from entropic_bpi.model.instances.gymnasium_table import from_gymnasium
 from entropic_bpi.model.instances.hard import hard_instance
 from entropic_bpi.model.instances.river_swim import river_swim
 from entropic_bpi.model.mdp import FiniteMDP

@@ -22,15 +22,17 @@ from entropic_bpi.tools.text import shown
 
 __all__ = ["read_fields", "write_fields"]
 
-_FORMAT, _VERSION = "entropic-bpi model", 1
+_FORMAT = "entropic-bpi model"
+# Releases that do not know action masks read version 1 alone.
+_VERSION, _VERSION_WITH_MASKS = 1, 2
 _SMALL = 1 << 25
 _JSON_MAX_ENTRIES, _JSON_MAX_BYTES = 200_000, 1 << 23
 # More than the header of an array in an archive takes.
 _HEADER = 1024
 
 # What a field holds, and how many axes that has; none is a single integer.
-_NAMES, _INTEGERS, _NUMBERS = "names", "integers", "real numbers"
-_DTYPES = {_INTEGERS: "iu", _NUMBERS: "biuf"}
+_TEXT, _NAMES, _FLAGS, _INTEGERS, _NUMBERS = "text", "names", "booleans", "integers", "real numbers"
+_DTYPES = {_FLAGS: "biu", _INTEGERS: "iu", _NUMBERS: "biuf"}
 _FIELDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "horizon": (_INTEGERS, (0,)),
     "start": (_NUMBERS, (0, 1)),
@@ -43,20 +45,23 @@ _FIELDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "probabilities": (_NUMBERS, (1,)),
     "entry_rewards": (_NUMBERS, (2,)),
     "rewards": (_NUMBERS, (2, 3, 4)),
+    "allowed": (_FLAGS, (2, 3)),
+    "unit": (_TEXT, (0,)),
+    "title": (_TEXT, (0,)),
 }
 _KNOWN = ("format", "version", *_FIELDS)
 _ROWS = ("indptr", "indices", "probabilities")
 _SCHEMA = (
     f"a model file has the keys format ({_FORMAT!r}), version ({_VERSION}), horizon, transitions and rewards; of a sparse "
-    "model, sizes, indptr, indices, probabilities and rewards or entry_rewards; and, if wanted, start, state_names and "
-    "action_names"
+    "model, sizes, indptr, indices, probabilities and rewards or entry_rewards; and, if wanted, start, allowed, "
+    "state_names, action_names, unit and title"
 )
 
 
 def write_fields(path: Path, fields: dict[str, Any]) -> None:
     if not path.parent.is_dir():
         raise InvalidModelError(f"cannot save to {path}: {path.parent} is not an existing folder")
-    fields = {"format": _FORMAT, "version": _VERSION, **fields}
+    fields = {"format": _FORMAT, "version": _VERSION_WITH_MASKS if "allowed" in fields else _VERSION, **fields}
     if path.suffix == ".npz":
         unpacked = sum(np.asarray(value).nbytes + _HEADER for value in fields.values())
         save = np.savez_compressed if unpacked <= _SMALL else np.savez
@@ -89,8 +94,8 @@ def read_fields(path: Path) -> dict[str, Any]:
         if held.pop("format", None) != _FORMAT:
             raise InvalidModelError(f"not a model saved by entropic-bpi: {_SCHEMA}")
         version = held.pop("version", None)
-        if version != _VERSION:
-            raise InvalidModelError(f"model version {shown(version)}, this library reads version {_VERSION}")
+        if type(version) is not int or version not in (_VERSION, _VERSION_WITH_MASKS):
+            raise InvalidModelError(f"model version {shown(version)}, this library reads versions 1 and 2")
         fields = {name: _checked(name, value) for name, value in held.items()}
     except InvalidModelError as error:
         raise InvalidModelError(f"{path}: {error}") from None
@@ -164,6 +169,8 @@ def _from_lists(name: str, value: list[Any]) -> np.ndarray:
         shape += lengths
         entries = list(chain.from_iterable(entries))
     types = set(map(type, entries))
+    if types == {bool} and _FIELDS[name][0] == _FLAGS:
+        return np.array(entries).reshape(shape)
     if not types <= {int, float}:
         raise _refusal(name, value)
     return np.array(entries, dtype=np.int64 if types == {int} else np.float64).reshape(shape)
@@ -180,6 +187,10 @@ def _checked(name: str, value: Any) -> Any:
         if not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
             raise _refusal(name, value)
         return names
+    if content == _TEXT:
+        if not isinstance(value, str):
+            raise InvalidModelError(f"{name} must be a text, got {shown(value)}")
+        return value
     if 0 in axes and type(value) is int:
         return value
     array = _from_lists(name, value) if isinstance(value, list) else value

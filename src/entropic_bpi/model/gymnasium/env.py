@@ -19,7 +19,8 @@ __all__ = ["MDPEnv", "as_gymnasium"]
 class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
     """An episode of ``mdp``: observations are states, and the episode is truncated after its horizon.
 
-    Of a model that is not stationary the observation does not tell the step; ``info["step"]`` does.
+    Of a model that is not stationary the observation does not tell the step; ``info["step"]`` does. If actions are
+    forbidden, ``info["action_mask"]`` has 1 for each allowed action.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it so
@@ -36,7 +37,7 @@ class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
         self.step_count = 0
         start = self.mdp.start
         self.state = start if isinstance(start, int) else int(self.np_random.choice(self.mdp.n_states, p=start))
-        return self.state, {"step": 0}
+        return self.state, self._info()
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         mdp, h = self.mdp, self.step_count
@@ -44,6 +45,8 @@ class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
             raise InvalidProblemError("the episode is over: call reset")
         if not self.action_space.contains(action):
             raise InvalidProblemError(f"action must be 0 to {mdp.n_actions - 1}, got {action!r}")
+        if mdp.allowed is not None and not self._info()["action_mask"][action]:
+            raise InvalidProblemError(f"action {action} is forbidden in state {self.state} at step {h}")
         rows = mdp.step_rows(h)
         row = self.state * mdp.n_actions + int(action)
         begin, end = int(rows.indptr[row]), int(rows.indptr[row + 1])
@@ -52,7 +55,14 @@ class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
         entry = min(entry, end - 1)
         reward = mdp.step_rewards(h)[self.state, action] if rows.rewards is None else rows.rewards[entry]
         self.state, self.step_count = int(rows.indices[entry]), h + 1
-        return self.state, float(reward), False, self.step_count == mdp.horizon, {"step": self.step_count}
+        return self.state, float(reward), False, self.step_count == mdp.horizon, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        allowed, h = self.mdp.allowed, min(self.step_count, self.mdp.horizon - 1)
+        if allowed is None:
+            return {"step": self.step_count}
+        mask = allowed[self.state] if allowed.ndim == 2 else allowed[h, self.state]
+        return {"step": self.step_count, "action_mask": mask.astype(np.int8)}
 
 
 def as_gymnasium(mdp: FiniteMDP) -> MDPEnv:
