@@ -57,6 +57,12 @@ class SparseTransitions:
     probabilities: np.ndarray
     rewards: np.ndarray | None = None
 
+    def entries_of(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of all entries of the rows ``which``, row after row, and the length of each row."""
+        lengths = np.diff(self.indptr)[which]
+        ends = np.cumsum(lengths)
+        return np.repeat(self.indptr[which] - ends + lengths, lengths) + np.arange(lengths.sum()), lengths
+
 
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False

@@ -531,19 +531,12 @@ def _policy_rows(mdp: FiniteMDP, policy: np.ndarray, h: int) -> SparseTransition
     """The rows of step ``h`` that the policy plays, one per state, with their rewards per entry."""
     rows = mdp.step_rows(h)
     chosen = np.arange(mdp.n_states) * mdp.n_actions + policy[h]
-    entries, lengths = _entries(rows, chosen)
+    entries, lengths = rows.entries_of(chosen)
     if rows.rewards is not None:
         rewards = rows.rewards[entries]
     else:
         rewards = np.repeat(mdp.step_rewards(h).ravel()[chosen], lengths)
     return SparseTransitions(_starts(lengths), rows.indices[entries], rows.probabilities[entries], rewards)
-
-
-def _entries(rows: SparseTransitions, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of all entries of the rows ``which``, one row after the other, and the length of each row."""
-    lengths = np.diff(rows.indptr)[which]
-    starts = _starts(lengths)
-    return np.repeat(rows.indptr[which] - starts[:-1], lengths) + np.arange(starts[-1]), lengths
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
@@ -744,7 +737,7 @@ def _propagate(
 def _expand(rows: SparseTransitions, state: np.ndarray, returns: np.ndarray, mass: np.ndarray) -> _Atoms:
     """Each atom once for every successor of its state."""
     assert rows.rewards is not None
-    entry, lengths = _entries(rows, state)
+    entry, lengths = rows.entries_of(state)
     return (
         rows.indices[entry],
         np.repeat(returns, lengths) + rows.rewards[entry],
@@ -909,6 +902,6 @@ def _tilt_rows(rows: SparseTransitions, log_weight: np.ndarray, n_actions: int) 
     starts, lengths = rows.indptr[:-1], np.diff(rows.indptr)
     mass = rows.probabilities * np.exp(log_weight - np.repeat(np.maximum.reduceat(log_weight, starts), lengths))
     mass /= np.repeat(np.add.reduceat(mass, starts), lengths)
-    entries, lengths = _entries(rows, np.repeat(np.arange(len(lengths)), n_actions))
+    entries, lengths = rows.entries_of(np.repeat(np.arange(len(lengths)), n_actions))
     assert rows.rewards is not None
     return SparseTransitions(_starts(lengths), rows.indices[entries], mass[entries], rows.rewards[entries])
