@@ -18,7 +18,7 @@ import pytest
 
 import entropic_bpi as eb
 from entropic_bpi import cli
-from entropic_bpi.cli._show import certified_choices
+from entropic_bpi.show.choices import certified_choices
 
 MEBIBYTE = 2**20
 
@@ -129,7 +129,7 @@ def test_spectrum_reports_a_wrong_number_in_one_line(contents, tmp_path, capsys)
     path = tmp_path / "c.json"
     path.write_text(json.dumps(digested(content)))
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["spectrum", str(path), "--beta", "0:1:1", "--out", str(tmp_path / "out")])
+        cli.main(["certify", str(path), "--beta", "0:1:1", "--out", str(tmp_path / "out")])
     assert stopped.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
 

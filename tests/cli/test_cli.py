@@ -42,7 +42,7 @@ def solved(*words):
 def test_solve_prints_value_law_and_policy(tmp_path):
     result = typed("solve", "risky-bridge", "--beta", "2.5", cwd=tmp_path)
     assert result.returncode == 0
-    assert result.stderr == "next: entropic-bpi plan risky-bridge --beta 2.5 --eps 0.3 --delta 0.1\n"
+    assert result.stderr == "next: entropic-bpi forecast risky-bridge --beta 2.5 --eps 0.3 --delta 0.1\n"
     assert "3.043056" in result.stdout
     assert "5 with probability 0.0075" in result.stdout
     rows = [line.split() for line in result.stdout.splitlines()]

@@ -124,3 +124,15 @@ def test_a_policy_file_that_is_none_is_refused(log, name, content, message, tmp_
     code, _, err = run(capsys, "certify", log, *COLUMNS, *GOAL, "--policy", tmp_path / name)
     assert code == 2
     assert message in err
+
+
+def test_options_that_a_log_needs_are_named(log, capsys):
+    code, out, err = run(capsys, "certify", log, "--episode", "id", "--state", "s", "--beta", "-1")
+    assert (code, out) == (2, "")
+    assert err == f"entropic-bpi: {log} is a log, which needs --step, --action, --reward, --delta\n"
+
+
+def test_levels_are_for_runs(log, capsys):
+    code, _, err = run(capsys, "certify", log, *COLUMNS, *GOAL, "--beta", "-1:1:1")
+    assert code == 2
+    assert err == "entropic-bpi: --beta must be a number for a log, got '-1:1:1'\n"

@@ -71,7 +71,7 @@ def test_a_known_model_is_solved_for_its_worst_cases(capsys):
 
 
 def test_the_spectrum_over_levels_holds_the_truth(folder, tmp_path, capsys):
-    words = ["spectrum", folder, "--evar", "0.1:0.9:0.4", "--beta", "-1:0:1", "--out", tmp_path]
+    words = ["certify", folder, "--evar", "0.1:0.9:0.4", "--beta", "-1:0:1", "--out", tmp_path]
     code, out, _ = run(capsys, *words)
     assert code in (0, None)
     assert "all 3 claims hold at once, for every alpha shown and any other" in out
@@ -95,7 +95,7 @@ def test_the_spectrum_over_levels_holds_the_truth(folder, tmp_path, capsys):
     ],
 )
 def test_levels_that_make_no_sense_are_refused(words, told, folder, tmp_path, capsys):
-    code, _, err = run(capsys, "spectrum", folder, *words, "--out", tmp_path)
+    code, _, err = run(capsys, "certify", folder, *words, "--out", tmp_path)
     assert code == 2
     assert told in err
 
@@ -115,7 +115,7 @@ def test_a_log_is_certified_for_its_worst_cases(tmp_path, capsys):
     assert eb.verify(tmp_path / "run" / "certificate.json").ok
 
 
-@pytest.mark.parametrize("command", ["solve", "identify", "certify", "spectrum", "validate", "plan"])
+@pytest.mark.parametrize("command", ["solve", "identify", "certify", "validate", "forecast"])
 def test_help_says_that_evar_is_not_the_mean_of_the_worst_returns(command, capsys):
     code, out, _ = run(capsys, command, "--help")
     words = " ".join(out.replace("│", " ").split())

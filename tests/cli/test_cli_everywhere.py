@@ -19,18 +19,18 @@ from entropic_bpi.lab.experiments import figures
 from entropic_bpi.lab.experiments.validation import Validation
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "entropic-bpi")
-COMMANDS = typer.main.get_command(cli.app).commands
+ALL_COMMANDS = typer.main.get_command(cli.app).commands
+COMMANDS = {name: command for name, command in ALL_COMMANDS.items() if not command.hidden}
 QUESTION = "risky-bridge --beta -1 --eps 2 --delta 0.1 --successors model"
 # A cheap call of each command, in a folder that holds a run, a log, a sweep and results. Its own --out is always new.
 CALLS = {
     "instances": "",
     "solve": "risky-bridge --beta -1",
     "front": "risky-bridge --betas -1 1",
-    "plan": f"{QUESTION} --trial-episodes 20",
+    "forecast": f"{QUESTION} --trial-episodes 20",
     "identify": f"{QUESTION} --out {{new}}",
     "certify": "log.csv --episode e --step t --state s --action a --reward r --beta -1 --delta 0.1 --horizon 1 "
     "--reward-range 0 1 --all-truncated --states x --out {new}",
-    "spectrum": "run --beta -1:1:1 --out {new}",
     "compare": "risky-bridge --beta 1 --episodes 20 --learners rovi --seeds 1 --workers 1 --out {new}",
     "verify": "run/certificate.json",
     "report": "run -o {new}.html",
@@ -115,7 +115,11 @@ def test_every_command_has_an_object_for_an_error(command):
 
 
 def test_a_shell_completes_commands_and_options():
-    asked = {"_ENTROPIC_BPI_COMPLETE": "complete_bash", "COMP_WORDS": "entropic-bpi plan --trial", "COMP_CWORD": "2"}
+    asked = {
+        "_ENTROPIC_BPI_COMPLETE": "complete_bash",
+        "COMP_WORDS": "entropic-bpi forecast --trial",
+        "COMP_CWORD": "2",
+    }
     done = subprocess.run([COMMAND], env={**os.environ, **asked}, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["--trial-seconds", "--trial-episodes"]
     # Which shell it is would be read from the processes above this one, and there may be none.
@@ -124,14 +128,29 @@ def test_a_shell_completes_commands_and_options():
     assert "complete -o default -F _entropic_bpi_completion entropic-bpi" in shown.stdout
 
 
-def test_the_plan_ends_with_the_run_and_what_is_true_and_helps(call):
+def test_a_forecast_ends_with_the_run_and_what_is_true_and_helps(call):
     words = "risky-bridge --beta 2.5 --eps 1 --delta 0.1 --trial-episodes 2000 --seed 1 -p horizon=5"
-    result = typed("plan", words)
+    result = typed("forecast", words)
     assert "true of the model" in result.stdout
     expected = "next: entropic-bpi identify risky-bridge --eps 1 --delta 0.1 --beta 2.5 --seed 1 --param horizon=5 "
     assert result.stderr.splitlines()[-1].startswith(expected)
     assert "--successors model" in result.stderr
     assert result.stderr.endswith("--out run\n")
+
+
+@pytest.mark.parametrize(("old", "new"), [("plan", "forecast"), ("spectrum", "certify")])
+@pytest.mark.parametrize("words", [[], ["--help"], ["run", "--beta", "-1:1:1", "--out", "band"]])
+def test_a_renamed_command_names_the_new_one(old, new, words):
+    result = CliRunner().invoke(cli.app, [old, *words], prog_name="entropic-bpi")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"entropic-bpi: the command {old} is now called {new}\n"
+
+
+def test_help_shows_the_commands_in_panels():
+    shown = CliRunner().invoke(cli.app, ["--help"], prog_name="entropic-bpi").stdout
+    titles = [shown.index(f"─ {panel} ─") for panel in ("Learn", "Check and show", "Known models", "Research")]
+    assert titles == sorted(titles)
+    assert "spectrum" not in shown
 
 
 def test_what_is_not_finite_is_null(capsys):

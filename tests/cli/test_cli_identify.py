@@ -391,7 +391,7 @@ def test_printed_constants_are_used_or_refused_with_the_reason(tmp_path):
     assert refused.output.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["identify", "spectrum", "compare"])
+@pytest.mark.parametrize("command", ["identify", "certify", "compare"])
 def test_help_teaches_by_example_and_loads_nothing_heavy(command, tmp_path):
     code = (
         f"import sys\nfrom entropic_bpi.cli import main\n"

@@ -1,4 +1,4 @@
-"""``entropic-bpi spectrum``: every risk level from one run."""
+"""``entropic-bpi certify RUN``: every risk level from one run."""
 
 import csv
 import subprocess
@@ -33,7 +33,7 @@ def table(path):
 
 
 def test_the_band_holds_the_truth_at_every_level_and_says_so_for_all_at_once(run, tmp_path):
-    words = [COMMAND, "spectrum", str(run), "--beta", "-3:3:0.25", "--out", "bands"]
+    words = [COMMAND, "certify", str(run), "--beta", "-3:3:0.25", "--out", "bands"]
     result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, f"next: entropic-bpi report {run} -o report.html\n")
     assert "With probability at least 0.9 all 25 claims hold at once" in result.stdout
@@ -49,7 +49,7 @@ def test_the_band_holds_the_truth_at_every_level_and_says_so_for_all_at_once(run
 
 
 def test_rows_are_the_certificates_of_the_run_and_policies_change_with_risk(run, tmp_path):
-    result = invoke("spectrum", run, "--beta", "-1:3:0.5", "--out", tmp_path)
+    result = invoke("certify", run, "--beta", "-1:3:0.5", "--out", tmp_path)
     rows = table(tmp_path / "spectrum.csv")
     certificate = eb.Certificate.load(run / "certificate.json")
     for row in rows:
@@ -66,25 +66,25 @@ def test_rows_are_the_certificates_of_the_run_and_policies_change_with_risk(run,
 
 
 def test_a_certificate_file_will_do(run, tmp_path):
-    assert invoke("spectrum", run / "certificate.json", "--beta", "0:0:1", "--out", tmp_path).exit_code == 0
+    assert invoke("certify", run / "certificate.json", "--beta", "0:0:1", "--out", tmp_path).exit_code == 0
     assert [row["beta"] for row in table(tmp_path / "spectrum.csv")] == [0.0]
 
 
 def test_levels_are_decimal_so_that_zero_is_zero(run, tmp_path):
-    assert invoke("spectrum", run, "--beta", "-0.3:0.3:0.1", "--out", tmp_path).exit_code == 0
+    assert invoke("certify", run, "--beta", "-0.3:0.3:0.1", "--out", tmp_path).exit_code == 0
     assert [row["beta"] for row in table(tmp_path / "spectrum.csv")] == [-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3]
 
 
 def test_the_counts_of_a_bernstein_run_serve_too(tmp_path):
     words = ["risky-bridge", "--beta", "1", "--eps", "0.5", "--delta", "0.1", "--method", "bernstein", "--seed", "1"]
     assert invoke("identify", *words, "--max-episodes", 2000, "--out", tmp_path).exit_code == 1
-    result = invoke("spectrum", tmp_path, "--beta", "0:1:1", "--out", tmp_path)
+    result = invoke("certify", tmp_path, "--beta", "0:1:1", "--out", tmp_path)
     assert result.exit_code == 0
     assert "They rest on the event of method kl" in result.output
 
 
 def test_nothing_is_overwritten(run, tmp_path):
-    words = ["spectrum", run, "--beta", "0:1:1", "--out", tmp_path]
+    words = ["certify", run, "--beta", "0:1:1", "--out", tmp_path]
     assert invoke(*words).exit_code == 0
     result = invoke(*words)
     assert result.exit_code == 2
@@ -105,7 +105,7 @@ def test_nothing_is_overwritten(run, tmp_path):
     ],
 )
 def test_bad_levels_are_one_line_and_exit_code_2(run, tmp_path, beta, message):
-    result = invoke("spectrum", run, "--beta", beta, "--out", tmp_path)
+    result = invoke("certify", run, "--beta", beta, "--out", tmp_path)
     assert result.exit_code == 2
     assert message in result.output
     assert result.output.count("\n") == 1
@@ -114,8 +114,22 @@ def test_bad_levels_are_one_line_and_exit_code_2(run, tmp_path, beta, message):
 
 def test_a_run_that_has_not_finished_or_is_not_there(tmp_path):
     words = ["--beta", "0:1:1", "--out", tmp_path / "out"]
-    assert "no such file" in invoke("spectrum", tmp_path, *words).output
+    assert "no such file" in invoke("certify", tmp_path, *words).output
     (tmp_path / "checkpoint.bin").touch()
-    result = invoke("spectrum", tmp_path, *words)
+    result = invoke("certify", tmp_path, *words)
     assert result.exit_code == 2
     assert "has not finished: go on with identify" in result.output
+
+
+def test_options_of_a_log_are_refused_for_a_run(run, tmp_path):
+    result = invoke("certify", run, "--beta", "0:1:1", "--state", "s", "--horizon", "3", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert result.output == f"entropic-bpi: {run} is a run: --horizon is for logs\n"
+
+
+def test_without_a_folder_nothing_is_written(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = invoke("certify", run, "--beta", "0:1:1")
+    assert result.exit_code == 0
+    assert "all 2 claims hold at once" in result.output
+    assert not list(tmp_path.iterdir())

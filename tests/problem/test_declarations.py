@@ -23,7 +23,7 @@ def test_identify_has_a_keyword_for_every_declaration():
     assert all(parameters[name].default is None for name in ENTRIES)
 
 
-@pytest.mark.parametrize("command", ["identify", "certify", "plan"])
+@pytest.mark.parametrize("command", ["identify", "certify", "forecast"])
 def test_commands_have_an_option_for_every_declaration_with_its_help(command):
     options = {option.name: option for option in get_command(app).commands[command].params}
     for name, entry in ENTRIES.items():

@@ -76,7 +76,7 @@ def test_names_stay_text_through_identify_verify_and_spectrum(tmp_path):
     assert printable(TITLE) in learnt.output
     checked = invoke("verify", str(tmp_path / "run" / "certificate.json"))
     assert checked.exit_code == 0, checked.output
-    band = invoke("spectrum", str(tmp_path / "run"), "--beta", "-5:5:5", "--out", str(tmp_path / "band"))
+    band = invoke("certify", str(tmp_path / "run"), "--beta", "-5:5:5", "--out", str(tmp_path / "band"))
     assert band.exit_code == 0, band.output
     for result in (learnt, checked, band):
         assert_only_text(result.output)

@@ -1,58 +1,41 @@
-"""The command line: thin commands over the library, one module for each.
+"""The command line: thin commands over the library.
 
 Modules that take time to import are imported inside the commands, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
-from entropic_bpi.cli import (
-    bounds,
-    certify,
-    compare,
-    doctor,
-    experiments,
-    front,
-    identify,
-    plan,
-    report,
-    solve,
-    spectrum,
-    validate,
-    verify,
-)
+import typer
+
+from entropic_bpi.cli import bounds, certify, check, compare, experiments, forecast, identify, solve
 from entropic_bpi.cli._app import app, main
+from entropic_bpi.errors import InvalidProblemError
 
-__all__ = [
-    "app",
-    "bounds",
-    "certify",
-    "compare",
-    "doctor",
-    "experiments",
-    "front",
-    "identify",
-    "main",
-    "plan",
-    "report",
-    "solve",
-    "spectrum",
-    "validate",
-    "verify",
-]
+__all__ = ["app", "main"]
 
-app.command("instances")(solve.instances)
-app.command("solve")(solve.solve)
-app.command("front")(front.front)
-app.command("plan")(plan.plan)
-app.command("identify")(identify.identify)
-app.command("certify")(certify.certify)
-app.command("spectrum")(spectrum.spectrum)
-app.command("compare")(compare.compare)
-app.command("verify")(verify.verify)
-app.command("report")(report.report)
-app.command("bounds")(bounds.bounds)
-app.command("reproduce")(experiments.reproduce)
-app.command("sweep")(experiments.sweep)
-app.command("validate")(validate.validate)
-app.command("export")(experiments.export)
-app.command("doctor")(doctor.doctor)
+_PANELS = {
+    "Learn": [forecast.forecast, identify.identify, certify.certify],
+    "Check and show": [check.verify, check.report, check.doctor],
+    "Known models": [solve.instances, solve.solve, solve.front],
+    "Research": [
+        compare.compare,
+        bounds.bounds,
+        experiments.validate,
+        experiments.reproduce,
+        experiments.sweep,
+        experiments.export,
+    ],
+}
+_RENAMED = {"plan": "forecast", "spectrum": "certify"}
+
+
+def _refuse(context: typer.Context) -> None:
+    raise InvalidProblemError(f"the command {context.info_name} is now called {_RENAMED[context.info_name or '']}")
+
+
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(_command.__name__, rich_help_panel=_panel)(_command)
+for _name in _RENAMED:
+    _any_words = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(_name, hidden=True, context_settings=_any_words)(_refuse)

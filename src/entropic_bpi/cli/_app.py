@@ -21,7 +21,7 @@ from entropic_bpi._version import __version__
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.tools.text import printable
 
-__all__ = ["CLAIM_FAILED", "app", "fail", "main"]
+__all__ = ["CLAIM_FAILED", "app", "fail", "main", "option"]
 
 CLAIM_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -67,6 +67,11 @@ def fail(message: str, as_json: bool = False) -> NoReturn:
         print(json.dumps({"error": line}, indent=2))
     print(f"entropic-bpi: {line}", file=sys.stderr)
     sys.exit(BAD_INPUT)
+
+
+def option(help: str, metavar: str | None = None) -> Any:
+    """Return an option for ``Annotated`` that is named after its parameter."""
+    return typer.Option(help=help, metavar=metavar)
 
 
 app = typer.Typer(
@@ -137,13 +142,13 @@ def _top(
 
         entropic-bpi solve gym:FrozenLake-v1 --horizon 100 --beta -1
 
-        entropic-bpi plan risky-bridge --beta -1 --eps 0.2 --delta 0.1
+        entropic-bpi forecast risky-bridge --beta -1 --eps 0.2 --delta 0.1
 
         entropic-bpi identify risky-bridge --beta -1 --eps 0.2 --delta 0.1 --successors model --out run
 
         entropic-bpi report run -o report.html
 
-        entropic-bpi spectrum run --beta -3:1:0.1 --out run
+        entropic-bpi certify run --beta -3:1:0.1 --out run
 
         entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --learners rsvi2,rovi --seeds 5 --out regret
 

@@ -1,17 +1,19 @@
-"""What several commands print, and the folders that they write to."""
+"""The facts of an answer, rendered as JSON for programs or as tables for people; and the folders that commands write to."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from entropic_bpi.cli._answer import answer
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.show.choices import Choice, certified_choices, choices_of
+from entropic_bpi.show.choices import Choice
 from entropic_bpi.tools.text import certainty, printable
 
 if TYPE_CHECKING:
@@ -20,21 +22,6 @@ if TYPE_CHECKING:
 
     from entropic_bpi.certificate.certificate import Certificate
 
-__all__ = [
-    "Choice",
-    "OutOption",
-    "attitude",
-    "bound_rows",
-    "certified_choices",
-    "choices_of",
-    "new_folder",
-    "progress_bar",
-    "risk_keys",
-    "risk_row",
-    "show_policy",
-    "terminal",
-]
-
 _SHOWN_CHOICES = 40
 
 OutOption = Annotated[
@@ -42,7 +29,76 @@ OutOption = Annotated[
 ]
 
 
-def terminal() -> Console:
+class Fact(NamedTuple):
+    """One fact of an answer: ``key`` and ``value`` for programs, ``name`` and ``shown`` for people.
+
+    ``shown`` is a text, or a table below ``name``: a row of titles and the other rows. By default it is the value. A fact
+    without a key is for people only, one without a name and without a text is for programs only.
+    """
+
+    key: str = ""
+    value: Any = None
+    name: str = ""
+    shown: str | Sequence[Sequence[str]] | None = None
+
+
+def line(text: str) -> Fact:
+    """Return a line of text for people: the title of an empty table."""
+    return Fact(name=text, shown=())
+
+
+def data(**values: Any) -> list[Fact]:
+    """Return facts for programs only."""
+    return [Fact(key, value) for key, value in values.items()]
+
+
+def several(key: str, values: Sequence[str], name: str) -> list[Fact]:
+    """Return a list of texts for programs, and one row for each of them for people."""
+    return [Fact(key, list(values)), *(Fact(name="" if i else name, shown=text) for i, text in enumerate(values))]
+
+
+def written(folder: Path, files: Iterable[str]) -> Fact:
+    return line(f"written  {folder}: {', '.join(files)}")
+
+
+def present(facts: Sequence[Fact], as_json: bool, then: Iterable[object]) -> None:
+    """Print the facts, and below them the next useful command."""
+    answer({fact.key: fact.value for fact in facts if fact.key}, as_json, lambda: _print(facts), then)
+
+
+def _print(facts: Sequence[Fact]) -> None:
+    from rich.table import Table
+
+    console, first = _terminal(), True
+    for kind, group in groupby((fact for fact in facts if fact.name or fact.shown), key=_kind):
+        grid = Table.grid("name", "value", padding=(0, 2))
+        if not first:
+            console.print()
+        first = False
+        for fact in group:
+            if kind == "text":
+                grid.add_row(fact.name, str(fact.value if fact.shown is None else fact.shown))
+                continue
+            if fact.name:
+                console.print(fact.name, soft_wrap=True)
+            if kind != "line":
+                titles, *rows = fact.shown or ((),)
+                table = Table(*titles, box=None, pad_edge=False)
+                for row in rows:
+                    table.add_row(*row)
+                console.print(table)
+        if kind == "text":
+            console.print(grid)
+
+
+def _kind(fact: Fact) -> str:
+    """Facts of one kind stand together; every table stands alone."""
+    return (
+        "text" if fact.shown is None or isinstance(fact.shown, str) else f"table {id(fact)}" if fact.shown else "line"
+    )
+
+
+def _terminal() -> Console:
     """Fits a terminal; wide elsewhere, so that piped tables keep one line per row.
 
     What is printed is text, whatever it says: names come from files, and nothing in them may act on the terminal.
@@ -87,51 +143,55 @@ def attitude(beta: float) -> str:
     return "risk-seeking" if beta > 0 else "risk-averse" if beta < 0 else "the expectation"
 
 
-def risk_row(certificate: Certificate) -> tuple[str, str]:
-    """Which risk a claim is about: a name and a value for a table."""
+def risk_facts(certificate: Certificate) -> list[Fact]:
+    """Return which risk a claim is about."""
     risk = certificate.problem.risk
     if isinstance(risk, EVaR):
-        worst = f"the worst {100 * risk.alpha:g}% of the returns"
-        return "evar", f"{risk.alpha:g} (a lower bound on the mean of {worst})"
-    return "beta", f"{certificate.beta:g} ({attitude(certificate.beta)})"
+        beta, words = (
+            None,
+            f"{risk.alpha:g} (a lower bound on the mean of the worst {100 * risk.alpha:g}% of the returns)",
+        )
+    else:
+        beta, words = risk.beta, f"{risk.beta:g} ({attitude(risk.beta)})"
+    name = "evar" if beta is None else "beta"
+    return [Fact("risk", certificate.risk, name, words), *data(beta=beta, alpha=certificate.alpha)]
 
 
-def risk_keys(certificate: Certificate) -> dict[str, Any]:
-    """The same for JSON, which knows no NaN."""
-    beta = certificate.beta if certificate.risk == "entropic" else None
-    return {"risk": certificate.risk, "beta": beta, "alpha": certificate.alpha}
-
-
-def bound_rows(certificate: Certificate) -> list[tuple[str, str]]:
-    """What is claimed: names and values for a table."""
+def bound_facts(certificate: Certificate) -> list[Fact]:
+    """Return what is claimed of the values."""
     surely, value = f"with probability at least {certainty(certificate.delta)}", "value"
-    rows = []
+    facts = []
     if certificate.risk == "evar":
         value = "EVaR"
-        rows = [
-            ("in words", certificate.statement),
-            (
-                "so",
-                "its CVaR and its quantile at that level are at least as high; another policy may have a better CVaR",
-            ),
-        ]
+        so = "its CVaR and its quantile at that level are at least as high; another policy may have a better CVaR"
+        facts = [Fact(name="in words", shown=certificate.statement), Fact(name="so", shown=so)]
     interval = f"{certificate.lower:.6g} <= {value} of the policy <= best {value} <= {certificate.upper:.6g}"
+    gap = f"best {value} - {value} of the policy <= {certificate.gap:.6g}"
     return [
-        *rows,
-        ("interval", f"{interval}, {surely}"),
-        ("gap", f"best {value} - {value} of the policy <= {certificate.gap:.6g}"),
+        *facts,
+        *data(eps=certificate.eps, delta=certificate.delta, upper=certificate.upper),
+        Fact("lower", certificate.lower, "interval", f"{interval}, {surely}"),
+        Fact("gap", certificate.gap, "gap", gap),
     ]
 
 
-def show_policy(console: Console, choices: Sequence[Choice]) -> None:
-    from rich.table import Table
+def assumption_facts(certificate: Certificate) -> list[Fact]:
+    return several("assumptions", certificate.assumptions, "assumed")
 
-    table = Table("steps", "state", "action", box=None, pad_edge=False)
-    for choice in choices[:_SHOWN_CHOICES]:
-        table.add_row(choice.steps, choice.state, choice.action)
-    console.print(table)
-    if len(choices) > _SHOWN_CHOICES:
-        console.print(f"... and {len(choices) - _SHOWN_CHOICES} more lines; --json prints them all")
+
+def policy_facts(title: str, choices: Sequence[Choice]) -> list[Fact]:
+    """Return what a policy does, on the states that it reaches."""
+    rows = [(choice.steps, choice.state, choice.action) for choice in choices]
+    more = len(rows) - _SHOWN_CHOICES
+    facts = [
+        Fact(
+            "policy",
+            [choice._asdict() for choice in choices],
+            title,
+            [("steps", "state", "action"), *rows[:_SHOWN_CHOICES]],
+        )
+    ]
+    return facts + [line(f"... and {more} more lines; --json prints them all")] * (more > 0)
 
 
 def new_folder(folder: Path, files: Iterable[str], advice: str = "give another --out") -> None:

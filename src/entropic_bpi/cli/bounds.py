@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import answer
-from entropic_bpi.cli._show import terminal
+from entropic_bpi.cli._show import Fact, data, line, present
 from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.errors import InvalidProblemError
 
@@ -51,8 +50,14 @@ def bounds(
     sizes = {"n_states": states, "n_actions": actions, "horizon": horizon}
     rows = _rows(sizes, beta, eps, delta, float(horizon) if max_return is None else max_return)
     given = {"states": states, "actions": actions, "horizon": horizon, "beta": beta, "eps": eps, "delta": delta}
-    then = ("reproduce", "tight", "--quick", "--out", "figures")
-    answer({**given, "bounds": rows}, as_json, lambda: _show(rows), then)
+    shown = ("episodes", "beta_to_0", "eps_squared_times_episodes")
+    table = [("bound", "form", "episodes", "as beta → 0", "eps² × episodes as eps → 0", "standing")]
+    table += [(r["side"], r["form"], *(_written(r, name) for name in shown), r["standing"]) for r in rows]
+    facts = [*data(**given), Fact("bounds", rows, shown=table)]
+    for reason in dict.fromkeys(row["outside"] for row in rows if row["outside"]):
+        forms = ", ".join(f"{row['side']} {row['form']}" for row in rows if row["outside"] == reason)
+        facts.append(line(f"{forms}: {reason}"))
+    present(facts, as_json, ("reproduce", "tight", "--quick", "--out", "figures"))
 
 
 def _rows(sizes: dict[str, int], beta: float, eps: float, delta: float, largest: float) -> list[dict[str, Any]]:
@@ -91,23 +96,6 @@ def _numbers(name: str, log_value: float | None) -> dict[str, float | None]:
     if log_value is None or log_value == -math.inf:
         return {name: None if log_value is None else 0.0, f"log_{name}": None}
     return {name: math.exp(log_value) if log_value < 709 else None, f"log_{name}": log_value}
-
-
-def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table("bound", "form", box=None, pad_edge=False)
-    for title in ("episodes", "as beta → 0", "eps² × episodes as eps → 0"):
-        table.add_column(title, justify="right")
-    table.add_column("standing")
-    for row in rows:
-        cells = (_written(row, name) for name in ("episodes", "beta_to_0", "eps_squared_times_episodes"))
-        table.add_row(row["side"], row["form"], *cells, row["standing"])
-    console = terminal()
-    console.print(table)
-    for reason in dict.fromkeys(row["outside"] for row in rows if row["outside"]):
-        forms = ", ".join(f"{row['side']} {row['form']}" for row in rows if row["outside"] == reason)
-        console.print(f"{forms}: {reason}")
 
 
 def _written(row: dict[str, Any], name: str) -> str:

@@ -1,56 +1,84 @@
-"""``certify``: a certificate from a log of somebody else's decisions."""
+"""``certify``: a certificate from a log of somebody else's decisions, or for other risk levels from one run."""
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again, answer, with_declarations
-from entropic_bpi.cli._app import CLAIM_FAILED
+from entropic_bpi.cli._answer import again, with_declarations
+from entropic_bpi.cli._app import CLAIM_FAILED, option
 from entropic_bpi.cli._show import (
-    bound_rows,
-    certified_choices,
+    Fact,
+    assumption_facts,
+    bound_facts,
+    data,
+    line,
     new_folder,
-    risk_keys,
-    risk_row,
-    show_policy,
-    terminal,
+    policy_facts,
+    present,
+    risk_facts,
+    written,
 )
-from entropic_bpi.cli._sources import EitherBetaOption, EVaROption, JsonOption, risk_of
+from entropic_bpi.cli._sources import EVAR_IS, JsonOption, risk_of
+from entropic_bpi.cli.identify import CERTIFICATE
+from entropic_bpi.cli.levels import certify_levels
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.show.choices import certified_choices
 from entropic_bpi.tools.files import text_of_cell, write_csv
-from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
     from entropic_bpi.runs.data_needs import Missing
     from entropic_bpi.sources.log import Log
 
-CERTIFICATE, TABLE, PLOT = "certificate.json", "missing.csv", "missing.png"
+TABLE, PLOT = "missing.csv", "missing.png"
 _SHOWN_ROWS = 10
+_NEEDED = ("episode", "step", "state", "action", "reward", "delta")
+_READ = (*_NEEDED[:-1], "next_state", "terminated", "exclude", "query", "max_states")
+_OF_A_RUN = ("source", "beta", "evar", "out", "as_json")
 
 
 def _column(text: str) -> Any:
-    return typer.Option(metavar="COLUMN", help=text, show_default=False)
+    return typer.Option(metavar="COLUMN", help=text, show_default=False, rich_help_panel="Columns of a log")
 
 
 @with_declarations(without=("discount",))
 def certify(
     context: typer.Context,
-    log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV or Parquet file.")],
-    episode: Annotated[str, _column("Which episode a line belongs to.")],
-    step: Annotated[str, _column("Its step there: 0, 1, 2, ...")],
-    state: Annotated[str, _column("The state before the step.")],
-    action: Annotated[str, _column("What was done.")],
-    reward: Annotated[str, _column("What it paid.")],
-    delta: Annotated[float, typer.Option(help="Probability with which the claim may fail.")],
-    beta: EitherBetaOption = None,
-    evar: EVaROption = None,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="LOG|RUN",
+            help="A log (CSV or Parquet file); or the folder of a run, or a certificate file (.json).",
+        ),
+    ],
+    beta: Annotated[
+        str | None,
+        option(
+            "Risk parameter: positive seeks risk, negative avoids it, 0 is the mean. For a run: all levels from LOW to "
+            "HIGH.",
+            metavar="BETA|LOW:HIGH:STEP",
+        ),
+    ] = None,
+    evar: Annotated[
+        str | None,
+        option(
+            f"The entropic value at risk (EVaR) of this level, between 0 and 1; for a run, of all levels. {EVAR_IS}",
+            metavar="ALPHA|LOW:HIGH:STEP",
+        ),
+    ] = None,
+    delta: Annotated[float | None, option("Probability with which the claim may fail; for a log.")] = None,
+    episode: Annotated[str | None, _column("The episode that a line belongs to.")] = None,
+    step: Annotated[str | None, _column("The step within the episode: 0, 1, 2, ...")] = None,
+    state: Annotated[str | None, _column("The state before the step.")] = None,
+    action: Annotated[str | None, _column("The action that was taken.")] = None,
+    reward: Annotated[str | None, _column("The reward of the step.")] = None,
     next_state: Annotated[str | None, _column("The state after the step. Default: that of the next line.")] = None,
     terminated: Annotated[str | None, _column("Whether the episode ended by itself with this step.")] = None,
     truncated: Annotated[str | None, _column("Whether the episode was cut after this step.")] = None,
@@ -58,90 +86,106 @@ def certify(
         bool, typer.Option("--all-truncated", help="Every episode that did not terminate was cut.")
     ] = False,
     states: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,...|seen", help="All states that exist; seen: declare that the log has them all."),
+        str | None, option("All states that exist; seen: declare that the log has them all.", metavar="A,B,...|seen")
     ] = None,
     actions: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="All actions that may occur. Default: those of the log.")
+        str | None, option("All actions that may occur. Default: those of the log.", metavar="A,B,...")
     ] = None,
-    exclude: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help="Leave out episodes with such a line (SQL).")
-    ] = None,
-    query: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Read this SELECT over the table data, which is LOG.")
-    ] = None,
-    eps: Annotated[
-        float | None, typer.Option(help="The gap that is asked for. Default: whatever the log certifies.")
-    ] = None,
+    exclude: Annotated[str | None, option("Leave out episodes with such a line (SQL).", metavar="CONDITION")] = None,
+    query: Annotated[str | None, option("Read this SELECT over the table data, which is LOG.", metavar="SQL")] = None,
+    eps: Annotated[float | None, option("The target gap. Default: the gap that the log certifies.")] = None,
     policy: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Certify this policy: columns state and action (.csv), an object (.json), or .npy."
-        ),
+        option("Certify this policy: columns state and action (.csv), an object (.json), or .npy.", metavar="FILE"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for certificate and what is missing.")] = None,
+    out: Annotated[Path | None, option("Folder for the results.", metavar="DIR")] = None,
     as_json: JsonOption = False,
     **declared: Any,
 ) -> int:
-    """Certify a policy from a log of somebody else's decisions, and say what the log lacks.
+    """Certify a policy from a log, or every risk level from the episodes of one run.
 
-    The claim holds however the decisions were made, if each depended on the past alone and nothing was left out for what it
-    led to. What else is assumed is printed.
+    A log: the claim holds for any decisions, if each of them depended on the past alone and no episode was dropped because
+    of its outcome. All other assumptions are printed. The answer also says which further data would help.
+
+    A run: the claims for all risk levels hold at once, because they are about the same transitions. With probability at
+    least 1 - delta, for every level, the best value lies in the band and the policy is within the gap of it.
 
     Examples:
 
         entropic-bpi certify log.csv --episode id --step t --state place --action move --reward paid --terminated over
         --states home,town,office --beta -1 --delta 0.05 --horizon 20 --reward-range 0 1 --out run
 
-        entropic-bpi verify run/certificate.json
+        entropic-bpi certify run --beta -3:3:0.25 --out band
 
-    Writes certificate.json, missing.csv and missing.png: which visits would make the claim tighter.
+        entropic-bpi certify run --evar 0.05:0.95:0.05 --out band
+
+    For a log, writes certificate.json, and missing.csv and missing.png: the visits that would make the gap smaller. For a
+    run, writes spectrum.csv (beta, lower, upper, gap and the number of the policy) and spectrum.png, where lines mark the
+    risk levels at which the policy changes; with --evar, also or instead, evar.csv and evar.png.
 
     Exit codes: 0 certified; 1 the gap is larger than --eps; 2 bad input, with the line of the log that is at fault.
     """
-    import entropic_bpi as eb
-    from entropic_bpi.show import plots
-
+    given = again(context, "certify", without=_OF_A_RUN)[1:]
+    if Path(source).is_dir() or source.endswith(".json"):
+        if given:
+            raise InvalidProblemError(f"{source} is a run: {given[0]} is for logs")
+        certify_levels(Path(source), beta, evar, out, as_json)
+        return 0
+    risk = risk_of(_number("beta", beta), _number("evar", evar))
     if out is not None:
         new_folder(out, (CERTIFICATE, TABLE, PLOT))
-    data = eb.Log.read(
-        log,
-        episode=episode,
-        step=step,
-        state=state,
-        action=action,
-        reward=reward,
-        next_state=next_state,
-        terminated=terminated,
-        truncated=True if all_truncated else truncated,
-        states=states if states == "seen" else _labels(states),
-        actions=_labels(actions),
-        max_states=declared.pop("max_states"),
-        exclude=exclude,
-        query=query,
-    )
-    claim = eb.certify(
-        data,
-        **risk_of(beta, evar),
-        eps=eps,
-        delta=delta,
-        policy=None if policy is None else _read_policy(policy),
-        **declared,
-    )
-    lacking = eb.missing(claim)
+    import entropic_bpi as eb
+
+    log = _read_log(source, context.params)
+    del declared["max_states"]  # it belongs to the log
+    known = None if policy is None else _read_policy(policy)
+    claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, **declared)
+    needs = eb.missing(claim)
+    facts = [
+        *_log_facts(log, claim, wanted=eps is not None),
+        *policy_facts(
+            f"The {'given ' if policy else ''}policy on the states that it was seen to reach (steps count from 0):",
+            certified_choices(claim),
+        ),
+        *_missing_facts(needs),
+    ]
     if out is not None:
-        claim.save(out / CERTIFICATE)
-        write_csv(out / TABLE, lacking.rows[0]._fields if lacking.rows else (), lacking.rows)
-        plots.save(plots.missing(lacking), out / PLOT)
-
-    def show() -> None:
-        _show(data, claim, lacking, given=policy is not None, wanted=eps is not None)
-        if out is not None:
-            print(f"\nwritten  {printable(str(out))}: {CERTIFICATE}, {TABLE}, {PLOT}")
-
+        _write(out, claim, needs)
+        facts.append(written(out, (CERTIFICATE, TABLE, PLOT)))
     then = [*again(context, "certify"), "--out", "run"] if out is None else ["verify", out / CERTIFICATE]
-    answer(_as_json(data, claim, lacking), as_json, show, then)
+    present(facts, as_json, then)
     return 0 if claim.reached else CLAIM_FAILED
+
+
+def _read_log(source: str, options: Mapping[str, Any]) -> Log:
+    from entropic_bpi.sources.log import Log
+
+    lacking = [f"--{name}" for name in _NEEDED if options[name] is None]
+    if lacking:
+        raise InvalidProblemError(f"{source} is a log, which needs {', '.join(lacking)}")
+    states = options["states"]
+    return Log.read(
+        source,
+        **{name: options[name] for name in _READ},
+        truncated=True if options["all_truncated"] else options["truncated"],
+        states=states if states == "seen" else _labels(states),
+        actions=_labels(options["actions"]),
+    )
+
+
+def _write(out: Path, claim: Certificate, needs: Missing) -> None:
+    from entropic_bpi.show import plots
+
+    claim.save(out / CERTIFICATE)
+    write_csv(out / TABLE, needs.rows[0]._fields if needs.rows else (), needs.rows)
+    plots.save(plots.missing(needs), out / PLOT)
+
+
+def _number(name: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise InvalidProblemError(f"--{name} must be a number for a log, got {text!r}") from None
 
 
 def _labels(text: str | None) -> list[Any] | None:
@@ -188,62 +232,29 @@ def _behaviour(log: Log, claim: Certificate) -> float:
     return ReturnLaw.of_sample(returns).evar(risk.alpha) if len(returns) else float("nan")
 
 
-def _as_json(log: Log, claim: Certificate, lacking: Missing) -> dict[str, Any]:
+def _log_facts(log: Log, claim: Certificate, *, wanted: bool) -> list[Fact]:
     behaviour = _behaviour(log, claim)
-    return {
-        **risk_keys(claim),
-        "eps": claim.eps,
-        "delta": claim.delta,
-        "certified": claim.reached,
-        "lower": claim.lower,
-        "upper": claim.upper,
-        "gap": claim.gap,
-        "episodes": claim.episodes,
-        "behaviour": None if behaviour != behaviour else behaviour,
-        "assumptions": list(claim.assumptions),
-        "policy": [choice._asdict() for choice in certified_choices(claim)],
-        "missing": [row._asdict() for row in lacking.rows],
-        "suggestions": lacking.suggestions,
-    }
-
-
-def _show(log: Log, claim: Certificate, lacking: Missing, *, given: bool, wanted: bool) -> None:
-    from rich.table import Table
-
-    console, behaviour = terminal(), _behaviour(log, claim)
-    facts = Table.grid("name", "value", padding=(0, 2))
-    facts.add_row(
-        "log",
-        f"{log.name}: {log.episodes:,} episodes, {log.lines:,} lines, {len(log.states)} states, {len(log.actions)} actions",
-    )
-    name, risk = risk_row(claim)
-    facts.add_row(name, f"{risk}, horizon {claim.problem.horizon}")
-    for row in bound_rows(claim):
-        facts.add_row(*row)
+    size = f"{log.episodes:,} episodes, {log.lines:,} lines, {len(log.states)} states, {len(log.actions)} actions"
+    facts = [
+        Fact(name="log", shown=f"{log.name}: {size}"),
+        *risk_facts(claim),
+        Fact(name="horizon", shown=f"{claim.problem.horizon}"),
+        *bound_facts(claim),
+        *data(certified=claim.reached, episodes=claim.episodes, behaviour=behaviour),
+    ]
     if wanted:
         verdict = "is" if claim.reached else "is NOT"
-        facts.add_row("asked for", f"a gap of {claim.eps:g}, which {verdict} certified")
+        facts.append(Fact(name="target", shown=f"a gap of {claim.eps:g}, which {verdict} certified"))
     if behaviour == behaviour:
-        facts.add_row("behaviour", f"the log's own decisions earned about {behaviour:.6g} (an estimate, not a bound)")
-    for i, assumption in enumerate(claim.assumptions):
-        facts.add_row("" if i else "assumed", assumption)
-    console.print(facts)
-    console.print()
-    console.print(
-        f"The {'given ' if given else ''}policy on the states that it was seen to reach (steps count from 0):"
-    )
-    show_policy(console, certified_choices(claim))
-    console.print()
-    console.print("What is missing: visits that would make the gap smaller.")
-    show_missing(console, lacking)
+        words = f"the log's own decisions earned about {behaviour:.6g} (an estimate, not a bound)"
+        facts.append(Fact(name="behaviour", shown=words))
+    return facts + assumption_facts(claim)
 
 
-def show_missing(console: Any, lacking: Missing) -> None:
-    from rich.table import Table
-
-    table = Table("steps", "state", "action", "visits", "gap falls if doubled by", "needed", box=None, pad_edge=False)
-    for row in lacking.rows[:_SHOWN_ROWS]:
-        table.add_row(
+def _missing_facts(needs: Missing) -> list[Fact]:
+    rows = [("steps", "state", "action", "visits", "gap falls if doubled by", "needed")]
+    rows += [
+        (
             "all" if row.step is None else f"{row.step}",
             row.state or "(first states)",
             row.action or "",
@@ -251,10 +262,16 @@ def show_missing(console: Any, lacking: Missing) -> None:
             f"{row.fall:.3g}",
             f"{row.needed}",
         )
-    console.print(table)
-    if lacking.expected <= lacking.target:
-        console.print(f"For a gap of about {lacking.target:.3g}:")
+        for row in needs.rows[:_SHOWN_ROWS]
+    ]
+    if needs.expected <= needs.target:
+        expected = f"For a gap of about {needs.target:.3g}:"
     else:
-        console.print(f"More of the same is not enough for a gap of {lacking.target:.3g}: something was never seen.")
-    for words in lacking.suggestions[:_SHOWN_ROWS]:
-        console.print(f"  {words}")
+        expected = f"More of the same is not enough for a gap of {needs.target:.3g}: something was never seen."
+    title = "What is missing: visits that would make the gap smaller."
+    return [
+        Fact("missing", [row._asdict() for row in needs.rows], title, rows),
+        line(expected),
+        Fact("suggestions", needs.suggestions),
+        *(line(f"  {words}") for words in needs.suggestions[:_SHOWN_ROWS]),
+    ]

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again, answer
-from entropic_bpi.cli._show import OutOption, new_folder, terminal
-from entropic_bpi.cli._sources import (
-    BetaOption,
-    HorizonOption,
-    JsonOption,
-    ParamOption,
-    SourceArgument,
-    parse_params,
-)
+from entropic_bpi.cli._answer import again
+from entropic_bpi.cli._app import option
+from entropic_bpi.cli._show import Fact, OutOption, data, line, new_folder, present, written
+from entropic_bpi.cli._sources import BetaOption, HorizonOption, JsonOption, ParamOption, SourceArgument, parse_params
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.files import write_csv
 
@@ -34,45 +28,43 @@ def compare(
     context: typer.Context,
     source: SourceArgument,
     beta: BetaOption,
-    episodes: Annotated[int, typer.Option(help="Length of each run; with --stop the number at which a run is capped.")],
+    episodes: Annotated[int, option("Length of each run; with --stop the number at which a run is capped.")],
     out: OutOption,
     learners: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Which ones. Default: all that take this beta; with --stop all that have a stopping rule.",
             metavar="A,B,...",
-            help="Which ones. Default: all that take this beta; with --stop all that have a stopping rule.",
         ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(
-            help=f"Runs of each learner. Default: {_SEEDS}; with --sequential at most so many, {_MOST_SEEDS} unless given.",
-            show_default=False,
+        option(
+            f"Runs of each learner. Default: {_SEEDS}; with --sequential at most so many, {_MOST_SEEDS} unless given."
         ),
     ] = None,
-    delta: Annotated[float, typer.Option(help="Failure probability that the learners are built for.")] = 0.1,
-    scale: Annotated[float, typer.Option(help="Multiplies every bonus or radius; 1 is the published constant.")] = 1.0,
+    delta: Annotated[float, option("Failure probability that the learners are built for.")] = 0.1,
+    scale: Annotated[float, option("Multiplies every bonus or radius; 1 is the published constant.")] = 1.0,
     stop: Annotated[
-        float | None, typer.Option(metavar="EPS", help="Compare the episodes to a certificate of EPS instead.")
+        float | None, option("Compare the episodes to a certificate of EPS instead.", metavar="EPS")
     ] = None,
     sequential: Annotated[
         bool,
         typer.Option("--sequential", help="Stop a learner once its regret differs significantly from the others'."),
     ] = False,
-    batch: Annotated[int, typer.Option(help="With --sequential: runs of each learner between two tests.")] = 6,
+    batch: Annotated[int, option("With --sequential: runs of each learner between two tests.")] = 6,
     level: Annotated[
-        float, typer.Option(help="With --sequential: probability of reporting any difference that does not exist.")
+        float, option("With --sequential: probability of reporting any difference that does not exist.")
     ] = 0.05,
     imports: Annotated[
         list[str] | None,
         typer.Option(
             "--import",
-            metavar="MODULE",
             help="A module that registers learners of your own, from this folder or installed; repeat it for several.",
-            show_default=False,
+            metavar="MODULE",
         ),
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
+    workers: Annotated[int | None, option("Processes. Default: one per core.")] = None,
     horizon: HorizonOption = None,
     param: ParamOption = None,
     as_json: JsonOption = False,
@@ -118,9 +110,11 @@ def compare(
     over = "1 seed" if seeds == 1 else f"{seeds} seeds"
     if stop is not None:
         stops = lab.compare_stopping(mdp, chosen, eps=stop, max_episodes=episodes, **options)
-        question = f"{source}: episodes to a certificate of eps {stop:g} with delta {delta:g}, beta {beta:g}, {over}"
+        question = [f"{source}: episodes to a certificate of eps {stop:g} with delta {delta:g}, beta {beta:g}, {over}"]
         if scale < 1:
-            question += "\nwith --scale below 1 the learners' certificates are void; those of identify are not affected"
+            question.append(
+                "with --scale below 1 the learners' certificates are void; those of identify are not affected"
+            )
         found = _stopping(stops, left_out, out)
     else:
         verdicts: list[Verdict] | None = None
@@ -131,33 +125,20 @@ def compare(
             over = f"differences at level {level:g}"
         else:
             runs = lab.compare_regret(mdp, chosen, episodes=episodes, **options)
-        question = f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"
+        question = [f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"]
         found = _regret(runs, verdicts, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
-    content: dict[str, Any] = {"episodes": episodes} if stop is None else {"eps": stop, "max_episodes": episodes}
-
-    def show() -> None:
-        console = terminal()
-        console.print(question)
-        for table in found.tables:
-            _print(table)
-        for note in found.notes:
-            console.print(note)
-        console.print(f"written  {out}: {', '.join(files)}")
-
+    given = {"episodes": episodes} if stop is None else {"eps": stop, "max_episodes": episodes}
+    facts = [
+        *data(source=source, beta=beta, seeds=seeds, **given),
+        *(line(text) for text in question),
+        *found,
+        Fact("written", [str(out / name) for name in files]),
+        written(out, files),
+    ]
     low, high = mdp.reward_range
     eps = f"{(high - low) * mdp.horizon / 20:.1g}" if stop is None else f"{stop:g}"
-    then = [*again(context, "plan", only=("source", "horizon", "param", "beta")), "--eps", eps, "--delta", f"{delta:g}"]
-    written = [str(out / name) for name in files]
-    content = {"source": source, "beta": beta, "seeds": seeds, **content, **found.content, "written": written}
-    answer(content, as_json, show, then)
-
-
-class _Found(NamedTuple):
-    """The outcome of a comparison: for programs, and as tables and lines of text for people."""
-
-    content: dict[str, Any]
-    tables: list[list[dict[str, str]]]
-    notes: Sequence[str] = ()
+    then = again(context, "forecast", only=("source", "horizon", "param", "beta"))
+    present(facts, as_json, [*then, "--eps", eps, "--delta", f"{delta:g}"])
 
 
 def _chosen(given: str | None, beta: float, stopping: bool) -> tuple[list[str], list[str]]:
@@ -178,7 +159,7 @@ def _chosen(given: str | None, beta: float, stopping: bool) -> tuple[list[str], 
     return chosen, [name for name in wanted or () if name not in chosen]
 
 
-def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | None, title: str, out: Path) -> _Found:
+def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | None, title: str, out: Path) -> list[Fact]:
     """Write the files of a comparison of regret, and return its tables; ``verdicts`` are those of a sequential one."""
     from entropic_bpi.lab.compare import confidence
     from entropic_bpi.lab.plots import regret
@@ -202,11 +183,11 @@ def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | Non
         learners.append({"learner": name, "regret": mean, **spread})
         table.append({"learner": name, "regret": f"{mean:.6g}", **words, "seconds a run": _seconds(each)})
     order = sorted(range(len(table)), key=lambda i: float(learners[i]["regret"]))
-    found = _Found({"learners": learners}, [[table[i] for i in order]])
-    return found if verdicts is None else _with_verdicts(found, verdicts, out)
+    found = Fact("learners", learners, shown=_table(table[i] for i in order))
+    return [found] if verdicts is None else [found, _verdicts(verdicts, out)]
 
 
-def _with_verdicts(found: _Found, verdicts: Sequence[Verdict], out: Path) -> _Found:
+def _verdicts(verdicts: Sequence[Verdict], out: Path) -> Fact:
     columns = ("first", "second", "runs", "p_value", "lower")
     pairs = [(*verdict.pair, verdict.runs, verdict.p_value, verdict.lower) for verdict in verdicts]
     write_csv(out / VERDICTS, columns, [(*pair[:-1], pair[-1] or "") for pair in pairs])
@@ -214,8 +195,7 @@ def _with_verdicts(found: _Found, verdicts: Sequence[Verdict], out: Path) -> _Fo
         {"pair": _relation(verdict), "runs of each": str(verdict.runs), "p-value": f"{verdict.p_value:.2g}"}
         for verdict in sorted(verdicts, key=lambda verdict: (verdict.lower is None, verdict.runs, verdict.p_value))
     ]
-    content = {**found.content, "verdicts": [dict(zip(columns, pair, strict=True)) for pair in pairs]}
-    return _Found(content, [*found.tables, tests])
+    return Fact("verdicts", [dict(zip(columns, pair, strict=True)) for pair in pairs], shown=_table(tests))
 
 
 def _relation(verdict: Verdict) -> str:
@@ -225,7 +205,7 @@ def _relation(verdict: Verdict) -> str:
     return f"{verdict.lower} < {other}"
 
 
-def _stopping(stops: Mapping[str, Sequence[Stop]], left_out: Sequence[str], out: Path) -> _Found:
+def _stopping(stops: Mapping[str, Sequence[Stop]], left_out: Sequence[str], out: Path) -> list[Fact]:
     columns = ("learner", "seed", "episodes", "stopped", "gap", "lower", "upper", "seconds")
     runs = [{name: getattr(one, name) for name in columns} for each in stops.values() for one in each]
     write_csv(out / STOPPING, columns, [list(run.values()) for run in runs])
@@ -236,7 +216,8 @@ def _stopping(stops: Mapping[str, Sequence[Stop]], left_out: Sequence[str], out:
         else f"{name}: no stopping rule at this beta"
         for name in left_out
     ]
-    return _Found({"runs": runs}, [[{"learner": name, **_stopping_row(each)} for name, each in ordered]], notes)
+    table = _table({"learner": name, **_stopping_row(each)} for name, each in ordered)
+    return [Fact("runs", runs, shown=table), *(line(note) for note in notes)]
 
 
 def _stopping_row(each: Sequence[Stop]) -> dict[str, str]:
@@ -253,15 +234,9 @@ def _stopping_row(each: Sequence[Stop]) -> dict[str, str]:
     }
 
 
-def _print(rows: Sequence[dict[str, str]]) -> None:
-    from rich.table import Table
-
-    table = Table(*rows[0], box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*row.values())
-    console = terminal()
-    console.print(table)
-    console.print()
+def _table(rows: Iterable[dict[str, str]]) -> list[tuple[str, ...]]:
+    listed = list(rows)
+    return [tuple(listed[0]), *(tuple(row.values()) for row in listed)]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""The commands ``reproduce``, ``sweep`` and ``export``: sweeps of runs, kept in a results file."""
+"""Commands for research: ``reproduce``, ``sweep``, ``validate`` and ``export``, over runs that are kept in a file."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again, answer
-from entropic_bpi.cli._app import CLAIM_FAILED
-from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.cli._answer import again
+from entropic_bpi.cli._app import CLAIM_FAILED, option
+from entropic_bpi.cli._show import Fact, data, line, present
+from entropic_bpi.cli._sources import EVAR_IS, HorizonOption, JsonOption, ParamOption, parse_params
+from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
+    from entropic_bpi.lab.experiments import Case
     from entropic_bpi.lab.experiments.store import Results
 
-__all__ = ["OutOption", "ResumeOption", "SchedulerOption", "WorkersOption", "export", "reproduce", "sweep"]
-
 RESULTS = "results.duckdb"
-OutOption = Annotated[Path, typer.Option(help="Folder for the results; created if needed.", show_default=False)]
-WorkersOption = Annotated[
-    int | None, typer.Option(help="Processes. Default: one per core; 0: none.", show_default=False)
-]
+OutOption = Annotated[Path, option("Folder for the results; created if needed.")]
+WorkersOption = Annotated[int | None, option("Processes. Default: one per core; 0: none.")]
 SchedulerOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS", help="A Dask scheduler, such as tcp://host:8786, to compute on.", show_default=False
-    ),
+    str | None, option("A Dask scheduler, such as tcp://host:8786, to compute on.", metavar="ADDRESS")
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Keep the runs that are there, and do the rest.")]
 
@@ -38,9 +34,7 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="FIGURE", help="Default: fig3 to fig8.", show_default=False)
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="1e5 episodes, 3 seeds, coarser grids.")] = False,
-    seeds: Annotated[
-        int | None, typer.Option(help="Another number of seeds than 15 (quick: 3).", show_default=False)
-    ] = None,
+    seeds: Annotated[int | None, option("Another number of seeds than 15 (quick: 3).")] = None,
     workers: WorkersOption = None,
     scheduler: SchedulerOption = None,
     resume: ResumeOption = False,
@@ -66,15 +60,15 @@ def reproduce(
 
     texts = reproduce(figures or [], out, quick=quick, seeds=seeds, workers=workers, scheduler=scheduler, resume=resume)
 
-    def show() -> None:
-        for name, text in texts.items():
-            print(f"{printable(f'{out / name}: {text}')}\n")
-
     drawn = [{"figure": name, "folder": str(out / name), "text": text} for name, text in texts.items()]
-    answer({"results": str(out / RESULTS), "figures": drawn}, as_json, show, export_of(out))
+    facts = [
+        *data(results=str(out / RESULTS), figures=drawn),
+        *(line(f"{out / name}: {text}") for name, text in texts.items()),
+    ]
+    present(facts, as_json, _export_of(out))
 
 
-def export_of(out: Path) -> tuple[object, ...]:
+def _export_of(out: Path) -> tuple[object, ...]:
     """The command that makes tables of results."""
     return ("export", out, "--out", out / "tables")
 
@@ -115,9 +109,10 @@ def sweep(
     failed = _failures(results)
     for one in failed:
         print(printable(f"failed: {one['run']}: {one['error']}"), file=sys.stderr)
-    content = {"results": str(out / RESULTS), "runs": len(results.runs["id"]), "failed": failed}
-    then = [*again(context, "sweep", without=("resume",)), "--resume"] if failed else export_of(out)
-    answer(content, as_json, lambda: print(printable(f"{content['runs']} runs in {content['results']}")), then)
+    runs, results_file = len(results.runs["id"]), str(out / RESULTS)
+    facts = [*data(results=results_file, runs=runs, failed=failed), line(f"{runs} runs in {results_file}")]
+    then = [*again(context, "sweep", without=("resume",)), "--resume"] if failed else _export_of(out)
+    present(facts, as_json, then)
     return CLAIM_FAILED if failed else 0
 
 
@@ -129,7 +124,7 @@ def _failures(results: Results) -> list[dict[str, Any]]:
 def export(
     results: Annotated[Path, typer.Argument(help="A results.duckdb, or its folder.", show_default=False)],
     out: OutOption,
-    format: Annotated[list[str] | None, typer.Option(help="parquet or csv; repeat it for both. Default: both.")] = None,
+    format: Annotated[list[str] | None, option("parquet or csv; repeat it for both. Default: both.")] = None,
     latex: Annotated[
         bool, typer.Option("--latex", help="LaTeX tables of means over seeds instead, or besides.")
     ] = False,
@@ -145,9 +140,107 @@ def export(
     wanted = [*(format or (() if latex else ("parquet", "csv"))), *(["latex"] if latex else ())]
     written = [str(path) for path in experiments.export(results, out, wanted)]
 
-    def show() -> None:
-        for path in written:
-            print(printable(path))
-
     other = ["--format", "parquet"] if latex else ["--latex"]
-    answer({"written": written}, as_json, show, ["export", results, *other, "--out", out])
+    facts = [Fact("written", written), *(line(path) for path in written)]
+    present(facts, as_json, ["export", results, *other, "--out", out])
+
+
+def validate(
+    out: OutOption,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE", help="Models to validate on. Default: nine small ones of every kind.", show_default=False
+        ),
+    ] = None,
+    beta: Annotated[list[float] | None, option("Risk parameter; repeat it for several. Default: 1 and -1.")] = None,
+    evar: Annotated[
+        list[float] | None,
+        option(
+            "Level of the entropic value at risk (EVaR), instead of --beta or beside it; repeat it for several. "
+            f"{EVAR_IS}",
+            metavar="ALPHA",
+        ),
+    ] = None,
+    eps: Annotated[float | None, option("Accuracy. Default: a tenth of what the worst policy loses.")] = None,
+    delta: Annotated[float, option("The probability of failure that is promised.")] = 0.1,
+    horizon: HorizonOption = None,
+    params: ParamOption = None,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option("--rule", help="A rule, such as 'KL, both'; repeat it for several. Default: all that fit."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="24 runs per cell instead of 1100.")] = False,
+    runs: Annotated[int | None, option("Another number of runs per cell.")] = None,
+    workers: WorkersOption = None,
+    scheduler: SchedulerOption = None,
+    resume: ResumeOption = False,
+    device: Annotated[
+        str, option("cpu, or gpu: every run of the KL method for a beta is a thread there; --runs may be 100000.")
+    ] = "cpu",
+    as_json: JsonOption = False,
+) -> int:
+    """Measure how often the guarantee fails: play many runs on models that are known, and judge each by the truth.
+
+    A cell is a model at one beta, or one level of the entropic value at risk, under one rule (the paper's rule with each of
+    its constants, and the KL method with each assumption that fits the model). Of each cell's runs it counts: policies that
+    are not eps-optimal, certificates that are false in any part, and failures of each concentration event at any plan, with
+    exact binomial intervals.
+
+    Writes rates.csv, cells.csv, totals.csv, validate.png and .pdf, and README.md. The runs are kept in results.duckdb as
+    they finish (not on a GPU); after an interruption --resume does only what is missing. Exit code 1 if a rate is above its
+    promise beyond chance.
+
+    Examples:
+
+        entropic-bpi validate --quick --out study
+
+        entropic-bpi validate risky-bridge --horizon 7 --beta 2.5 --eps 0.2 --runs 200 --out bridge
+
+        entropic-bpi validate risky-bridge --horizon 5 --evar 0.1 --runs 200 --out tail
+    """
+    from entropic_bpi.lab import experiments
+
+    cases = None
+    if sources:
+        betas = tuple(dict.fromkeys(beta or (() if evar else (1.0, -1.0))))
+        cases = _cases(sources, horizon, params, betas, tuple(dict.fromkeys(evar or ())), eps)
+    elif horizon is not None or params or beta or evar or eps is not None:
+        raise InvalidProblemError("--horizon, --param, --beta, --evar and --eps are for the SOURCEs that you name")
+    found = experiments.validate(
+        out,
+        cases,
+        rules=rules,
+        quick=quick,
+        runs=runs,
+        delta=delta,
+        workers=workers,
+        scheduler=scheduler,
+        resume=resume,
+        device=device,
+    )
+
+    facts = [
+        *data(ok=found.ok, text=found.text, folder=str(out)),
+        Fact("totals", found.totals, shown=[tuple(found.totals[0]), *(tuple(row.values()) for row in found.totals)]),
+        line(f"{out}: {found.text}"),
+    ]
+    # Single runs of a GPU are not kept: what is left to do is the same study on the CPU.
+    present(facts, as_json, _export_of(out) if device == "cpu" else ("validate", "--out", f"{out}-cpu"))
+    return 0 if found.ok else CLAIM_FAILED
+
+
+def _cases(
+    sources: list[str],
+    horizon: int | None,
+    params: list[str] | None,
+    betas: tuple[float, ...],
+    alphas: tuple[float, ...],
+    eps: float | None,
+) -> list[Case]:
+    from entropic_bpi.lab.experiments import Case
+    from entropic_bpi.lab.experiments.spec import label_of
+    from entropic_bpi.model.instances.sources import model_of
+
+    given = parse_params(params)
+    return [Case(label_of(source), model_of(source, horizon, given), betas, eps, given, alphas) for source in sources]

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again, answer, with_declarations
-from entropic_bpi.cli._app import CLAIM_FAILED
+from entropic_bpi.cli._answer import again, with_declarations
+from entropic_bpi.cli._app import CLAIM_FAILED, option
 from entropic_bpi.cli._show import (
-    Choice,
-    bound_rows,
-    certified_choices,
+    Fact,
+    assumption_facts,
+    bound_facts,
+    data,
     new_folder,
-    risk_keys,
-    risk_row,
-    show_policy,
-    terminal,
+    policy_facts,
+    present,
+    risk_facts,
+    several,
+    written,
 )
 from entropic_bpi.cli._sources import (
     EitherBetaOption,
@@ -34,6 +36,7 @@ from entropic_bpi.cli._sources import (
     steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.show.choices import certified_choices
 from entropic_bpi.tools.files import locked, write_csv
 from entropic_bpi.tools.text import certainty, printable
 
@@ -44,6 +47,17 @@ if TYPE_CHECKING:
 SHORTEST_COMPILING = 0.1
 CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "history.csv", "interval.png"
 GRID = "grid.png"
+# Options that end, keep or show a run; the others say what is asked.
+OF_A_RUN = (
+    "max_episodes",
+    "max_seconds",
+    "out",
+    "resume",
+    "accept_errors",
+    "preregister",
+    "as_json",
+    "quiet",
+)
 # Arrows of the actions, in their order.
 _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 
@@ -52,48 +66,39 @@ _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 def identify(
     context: typer.Context,
     source: SourceArgument,
-    eps: Annotated[float, typer.Option(help="How far from optimal the policy may be, in units of reward.")],
-    delta: Annotated[float, typer.Option(help="Probability with which the claim may fail.")],
+    eps: Annotated[float, option("How far from optimal the policy may be, in units of reward.")],
+    delta: Annotated[float, option("Probability with which the claim may fail.")],
     beta: EitherBetaOption = None,
     evar: EVaROption = None,
-    method: Annotated[str, typer.Option(help="kl (few episodes) or bernstein (the paper's algorithm).")] = "kl",
+    method: Annotated[str, option("kl (few episodes) or bernstein (the paper's algorithm).")] = "kl",
     constants: Annotated[
-        str | None, typer.Option(help="For bernstein: verified (machine-checked, the default), sharp or printed.")
+        str | None, option("For bernstein: verified (machine-checked, the default), sharp or printed.")
     ] = None,
     replan: Annotated[
         str | None,
-        typer.Option(
-            metavar="every|RATIO",
-            help="Plan and test after every episode, or after t episodes play RATIO*t more first. Default: 0.01; for an "
+        option(
+            "Plan and test after every episode, or after t episodes play RATIO*t more first. Default: 0.01; for an "
             "environment, more where a plan takes longer than that.",
+            metavar="every|RATIO",
         ),
     ] = None,
-    sampling: Annotated[str | None, typer.Option(help="What kl plays: challenger (the default) or optimistic.")] = None,
+    sampling: Annotated[str | None, option("What kl plays: challenger (the default) or optimistic.")] = None,
     num_envs: Annotated[
-        int,
-        typer.Option(help="Of a black box: copies that are stepped together; one alone is faster if steps are quick."),
+        int, option("Of a black box: copies that are stepped together; one alone is faster if steps are quick.")
     ] = 1,
-    max_episodes: Annotated[int | None, typer.Option(help="Stop anyway after this many episodes.")] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option(help="Stop anyway within so much time, without that for compiling.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Repeats a run exactly. Default: a fresh one.")] = None,
-    ties: Annotated[str, typer.Option(help="Between equally good actions: random or lowest index.")] = "random",
-    device: Annotated[
-        str, typer.Option(help="Where kl plans: cpu, or gpu for large models with known successors.")
-    ] = "cpu",
+    max_episodes: Annotated[int | None, option("Stop anyway after this many episodes.")] = None,
+    max_seconds: Annotated[float | None, option("Stop anyway within so much time, without that for compiling.")] = None,
+    seed: Annotated[int | None, option("Repeats a run exactly. Default: a fresh one.")] = None,
+    ties: Annotated[str, option("Between equally good actions: random or lowest index.")] = "random",
+    device: Annotated[str, option("Where kl plans: cpu, or gpu for large models with known successors.")] = "cpu",
     param: ParamOption = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for certificate, history, plot and checkpoint.")
-    ] = None,
+    out: Annotated[Path | None, option("Folder for certificate, history, plot and checkpoint.", metavar="DIR")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     accept_errors: Annotated[
-        bool,
-        typer.Option("--accept-errors", help="Go on after an error of the environment; the certificate says so."),
+        bool, typer.Option("--accept-errors", help="Go on after an error of the environment; the certificate says so.")
     ] = False,
     preregister: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Commit to this run in a new file, before its first episode."),
+        Path | None, option("Commit to this run in a new file, before its first episode.", metavar="FILE")
     ] = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table; the exit code tells.")] = False,
@@ -136,23 +141,8 @@ def identify(
     """
     import entropic_bpi as eb
 
-    model, asked = question(
-        source=source,
-        beta=beta,
-        evar=evar,
-        eps=eps,
-        delta=delta,
-        method=method,
-        constants=constants,
-        replan=replan,
-        sampling=sampling,
-        num_envs=num_envs,
-        seed=seed,
-        ties=ties,
-        device=device,
-        param=param,
-        **declared,
-    )
+    options = context.params.items()
+    model, asked = question(**{name: value for name, value in options if name not in OF_A_RUN})
     asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "preregister": preregister}
     checkpoint = None if out is None else out / CHECKPOINT
     with _folder(out, resume):
@@ -163,16 +153,10 @@ def identify(
             raise
         if out is not None:
             _write(out, result)
-            written = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT, *_draw_grid(out, source, param, result)]
-    choices = certified_choices(result.certificate)
-
-    def show() -> None:
-        _show(source, result, choices)
-        if out is not None:
-            print(f"\nwritten  {printable(str(out))}: {', '.join(written)}")
-
+            files = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT, *_draw_grid(out, source, param, result)]
     if as_json or not quiet:
-        answer(_as_json(source, result, choices), as_json, show, _next(context, result, out))
+        facts = [*_facts(source, result), *([] if out is None else [written(out, files)])]
+        present(facts, as_json, _next(context, result, out))
     return 0 if result.stopped else CLAIM_FAILED
 
 
@@ -325,28 +309,46 @@ def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identifi
 # -- the result --------------------------------------------------------------------------------------------------
 
 
-def _as_json(source: str, result: Identification, choices: Sequence[Choice]) -> dict[str, Any]:
+def _facts(source: str, result: Identification) -> list[Fact]:
+    claim, size = result.certificate, result.certificate.problem
+    method = claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants"
+    compiling = result.compile_seconds
+    once = f", and {compiling:.3g} s once for compiling" if compiling >= SHORTEST_COMPILING else ""
+    behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"
+    return [
+        Fact(
+            "source",
+            source,
+            "model",
+            f"{source}: {size.n_states} states, {size.n_actions} actions, horizon {size.horizon}",
+        ),
+        *risk_facts(claim),
+        Fact("method", claim.method, "method", method),
+        *_verdict_facts(result),
+        *bound_facts(claim),
+        Fact("episodes", result.episodes, "episodes", f"{result.episodes:,} in {result.seconds:.3g} s{once}{behind}"),
+        Fact("seed", result.seed, "seed"),
+        *data(constants=claim.constants, certificate_episodes=claim.episodes),
+        *data(
+            seconds=result.seconds, compile_seconds=compiling, forecast=result.forecast and result.forecast._asdict()
+        ),
+        *assumption_facts(claim),
+        *policy_facts(
+            "The policy on the states that it was seen to reach (steps count from 0):", certified_choices(claim)
+        ),
+    ]
+
+
+def _verdict_facts(result: Identification) -> list[Fact]:
     claim = result.certificate
-    return {
-        "source": source,
-        **risk_keys(claim),
-        "eps": claim.eps,
-        "delta": claim.delta,
-        "method": claim.method,
-        "constants": claim.constants,
-        "certified": result.stopped,
-        "lower": claim.lower,
-        "upper": claim.upper,
-        "gap": claim.gap,
-        "episodes": result.episodes,
-        "certificate_episodes": claim.episodes,
-        "seed": result.seed,
-        "seconds": result.seconds,
-        "compile_seconds": result.compile_seconds,
-        "forecast": None if result.forecast is None else result.forecast._asdict(),
-        "assumptions": list(claim.assumptions),
-        "policy": [choice._asdict() for choice in choices],
-    }
+    if result.stopped:
+        surely = f"with probability at least {certainty(claim.delta)}"
+        return [Fact("certified", True, "certified", f"{surely} the policy below is within {claim.eps:g} of the best")]
+    spent = f"the budget was spent before a gap of {claim.eps:g} was reached"
+    return [
+        Fact("certified", False, "NOT certified", spent),
+        *several("", tuple(_what_would_help(result)), "would help"),
+    ]
 
 
 def _what_would_help(result: Identification) -> Iterator[str]:
@@ -365,36 +367,3 @@ def _what_would_help(result: Identification) -> Iterator[str]:
 def _rounded_up(gap: float) -> float:
     unit = 10.0 ** (math.floor(math.log10(gap)) - 1) if gap > 0 else 1.0
     return math.ceil(gap / unit) * unit
-
-
-def _show(source: str, result: Identification, choices: Sequence[Choice]) -> None:
-    from rich.table import Table
-
-    claim, console = result.certificate, terminal()
-    problem = claim.problem
-    facts = Table.grid("name", "value", padding=(0, 2))
-    facts.add_row(
-        "model", f"{source}: {problem.n_states} states, {problem.n_actions} actions, horizon {problem.horizon}"
-    )
-    facts.add_row(*risk_row(claim))
-    facts.add_row("method", claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants")
-    if result.stopped:
-        surely = f"with probability at least {certainty(claim.delta)}"
-        facts.add_row("certified", f"{surely} the policy below is within {claim.eps:g} of the best")
-    else:
-        facts.add_row("NOT certified", f"the budget was spent before a gap of {claim.eps:g} was reached")
-        for i, help in enumerate(_what_would_help(result)):
-            facts.add_row("" if i else "would help", help)
-    for row in bound_rows(claim):
-        facts.add_row(*row)
-    behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"
-    compiling = result.compile_seconds
-    once = f", and {compiling:.3g} s once for compiling" if compiling >= SHORTEST_COMPILING else ""
-    facts.add_row("episodes", f"{result.episodes:,} in {result.seconds:.3g} s{once}{behind}")
-    facts.add_row("seed", f"{result.seed}")
-    for i, assumption in enumerate(claim.assumptions):
-        facts.add_row("" if i else "assumed", assumption)
-    console.print(facts)
-    console.print()
-    console.print("The policy on the states that it was seen to reach (steps count from 0):")
-    show_policy(console, choices)

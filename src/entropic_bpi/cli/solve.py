@@ -1,15 +1,17 @@
-"""``instances`` and ``solve``: the models at hand, and exact planning."""
+"""Commands for known models: ``instances``, ``solve`` and ``front``."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again, answer
-from entropic_bpi.cli._show import attitude, show_policy, terminal
+from entropic_bpi.cli._answer import again
+from entropic_bpi.cli._app import option
+from entropic_bpi.cli._show import Fact, attitude, data, policy_facts, present
 from entropic_bpi.cli._sources import (
     DiscountOption,
     EitherBetaOption,
@@ -23,7 +25,7 @@ from entropic_bpi.cli._sources import (
     steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.show.choices import Choice, choices_of, reached_by
+from entropic_bpi.show.choices import choices_of, reached_by
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,30 +50,16 @@ def instances(as_json: JsonOption = False) -> None:
     """
     from entropic_bpi.model.instances import builder, names
 
-    found = []
+    found, rows = [], [("name", "parameters", "what it is")]
     for name in names():
         build = builder(name)
         parameters = inspect.signature(build).parameters.values()
-        found.append(
-            {
-                "name": name,
-                "required": [p.name for p in parameters if p.default is p.empty],
-                "defaults": {p.name: p.default for p in parameters if p.default is not p.empty},
-                "what": (inspect.getdoc(build) or "").splitlines()[0],
-            }
-        )
-    then = ("solve", "risky-bridge", "--beta", "-1")
-    answer({"instances": found}, as_json, lambda: _show_instances(found), then)
-
-
-def _show_instances(found: Sequence[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table("name", "parameters", "what it is", box=None, pad_edge=False)
-    for one in found:
-        parameters = [*one["required"], *(f"{name}={value}" for name, value in one["defaults"].items())]
-        table.add_row(one["name"], " ".join(parameters), one["what"])
-    terminal().print(table)
+        required = [p.name for p in parameters if p.default is p.empty]
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        what = (inspect.getdoc(build) or "").splitlines()[0]
+        found.append({"name": name, "required": required, "defaults": defaults, "what": what})
+        rows.append((name, " ".join([*required, *(f"{key}={value}" for key, value in defaults.items())]), what))
+    present([Fact("instances", found, shown=rows)], as_json, ("solve", "risky-bridge", "--beta", "-1"))
 
 
 def solve(
@@ -82,7 +70,7 @@ def solve(
     horizon: HorizonOption = None,
     discount: DiscountOption = None,
     param: ParamOption = None,
-    device: Annotated[str, typer.Option(help="Where to plan for a beta: cpu, or gpu for large sparse models.")] = "cpu",
+    device: Annotated[str, option("Where to plan for a beta: cpu, or gpu for large sparse models.")] = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Find an optimal policy of a known model, and the law of its return.
@@ -118,22 +106,24 @@ def solve(
         solution = solve_evar(mdp, evar)
     else:
         raise InvalidProblemError("--device gpu is for --beta: the entropic value at risk is planned on the CPU")
-    law = _small_law(mdp, solution.policy)
     choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
-    low, high = mdp.reward_range
-    then = [
-        *again(context, "plan", without=("as_json", "device")),
-        "--eps",
-        f"{(high - low) * mdp.horizon / 20:.1g}",
-        "--delta",
-        "0.1",
+    facts = [
+        Fact(
+            "source",
+            source,
+            "model",
+            f"{source}: {mdp.n_states} states, {mdp.n_actions} actions, horizon {mdp.horizon}",
+        ),
+        *data(states=mdp.n_states, actions=mdp.n_actions, horizon=mdp.horizon),
+        *_value_facts(solution, evar),
+        *_tail_facts(solution.value, solution.value if evar is None else solution.upper, tail, mdp.horizon),
+        *_law_facts(_small_law(mdp, solution.policy), evar),
+        *policy_facts("Optimal policy on the states that it reaches (steps count from 0):", choices),
     ]
-    answer(
-        _solution_as_json(source, mdp, solution, evar, law, choices, tail),
-        as_json,
-        lambda: _show_solution(source, mdp, solution, evar, law, choices, tail),
-        then,
-    )
+    low, high = mdp.reward_range
+    eps = f"{(high - low) * mdp.horizon / 20:.1g}"
+    then = again(context, "forecast", without=("as_json", "device"))
+    present(facts, as_json, [*then, "--eps", eps, "--delta", "0.1"])
 
 
 def _small_law(mdp: FiniteMDP, policy: np.ndarray) -> ReturnLaw | None:
@@ -147,82 +137,97 @@ def _small_law(mdp: FiniteMDP, policy: np.ndarray) -> ReturnLaw | None:
     return law if isinstance(law, ReturnLaw) else None
 
 
-def _solution_as_json(
-    source: str,
-    mdp: FiniteMDP,
-    solution: Any,
-    evar: float | None,
-    law: ReturnLaw | None,
-    choices: Sequence[Choice],
-    tail: tuple[float, float] | None,
-) -> dict[str, Any]:
-    names = ("beta",) if evar is None else ("lam", "lower", "upper")
-    risk = {name: getattr(solution, name) for name in names} | ({} if evar is None else {"evar": evar})
-    result: dict[str, Any] = {
-        "source": source,
-        "states": mdp.n_states,
-        "actions": mdp.n_actions,
-        "horizon": mdp.horizon,
-        **risk,
-        "value": solution.value,
-        "tail": tail,
-        "return": None,
-        "policy": [choice._asdict() for choice in choices],
-    }
-    if law is not None:
-        quantiles = {f"{q:g}": law.quantile(q) for q in _QUANTILES}
-        result["return"] = {"mean": law.mean, "std": law.variance**0.5, "quantiles": quantiles}
-        if evar is not None:
-            result["return"] |= {"quantile": law.quantile(evar), "cvar": law.cvar(evar)}
-    return result
+def _value_facts(solution: Any, evar: float | None) -> list[Fact]:
+    if evar is None:
+        beta = f"{solution.beta:g} ({attitude(solution.beta)})"
+        return [
+            Fact("beta", solution.beta, "beta", beta),
+            Fact("value", solution.value, "value", f"{solution.value:.6f}"),
+        ]
+    level = f"{evar:g}, attained at lambda = {solution.lam:.6g}: optimal for beta = {-solution.lam:.6g}"
+    value = f"{solution.lower:.6f} <= best EVaR <= {solution.upper:.6f}; the policy attains the former"
+    return [
+        Fact("evar", evar, "evar", level),
+        Fact("value", solution.value, "value", value),
+        *data(lam=solution.lam, lower=solution.lower, upper=solution.upper),
+    ]
 
 
-def _show_solution(
-    source: str,
-    mdp: FiniteMDP,
-    solution: Any,
-    evar: float | None,
-    law: ReturnLaw | None,
-    choices: Sequence[Choice],
-    tail: tuple[float, float] | None,
-) -> None:
-    from rich.table import Table
+def _tail_facts(value: float, best: float, tail: tuple[float, float] | None, horizon: int) -> list[Fact]:
+    """What the steps after the last one that was planned add to the value."""
+    if tail is None:
+        return [Fact("tail", None)]
+    low, high = tail
+    words = (
+        f"between {value + low:.6f} and {best + high:.6f}: value and return are those of the first {horizon} steps, and all "
+        f"later ones add between {low:.3g} and {high:.3g}, whatever is done"
+    )
+    return [Fact("tail", tail, "in all", words)]
 
-    console = terminal()
-    facts = Table.grid("name", "value", padding=(0, 2))
-    facts.add_row("model", f"{source}: {mdp.n_states} states, {mdp.n_actions} actions, horizon {mdp.horizon}")
-    if evar is not None:
-        facts.add_row(
-            "evar", f"{evar:g}, attained at lambda = {solution.lam:.6g}: optimal for beta = {-solution.lam:.6g}"
-        )
-        facts.add_row(
-            "value", f"{solution.lower:.6f} <= best EVaR <= {solution.upper:.6f}; the policy attains the former"
-        )
-    else:
-        facts.add_row("beta", f"{solution.beta:g} ({attitude(solution.beta)})")
-        facts.add_row("value", f"{solution.value:.6f}")
-    if tail is not None:
-        (low, high), best = tail, solution.value if evar is None else solution.upper
-        facts.add_row(
-            "in all",
-            f"between {solution.value + low:.6f} and {best + high:.6f}: value and return are those of the first "
-            f"{mdp.horizon} steps, and all later ones add between {low:.3g} and {high:.3g}, whatever is done",
-        )
+
+def _law_facts(law: ReturnLaw | None, evar: float | None) -> Iterator[Fact]:
     if law is None:
-        facts.add_row("return", "too many possible values to list its law")
-    else:
-        quantiles = ", ".join(f"{q:.0%} {law.quantile(q):g}" for q in _QUANTILES)
-        facts.add_row("return", f"mean {law.mean:.6g}, std {law.variance**0.5:.6g}; quantiles {quantiles}")
-        if evar is not None:
-            facts.add_row(
-                "worst cases",
-                f"CVaR {law.cvar(evar):.6g}, quantile {law.quantile(evar):.6g}, each at {evar:g}; another policy may have a "
-                "better CVaR",
-            )
-        if len(law.support) <= _SHOWN_ATOMS:
-            atoms = zip(law.support, law.probabilities, strict=True)
-            facts.add_row("law", ", ".join(f"{value:g} with probability {mass:.6g}" for value, mass in atoms))
-    console.print(facts)
-    console.print()
-    console.print("Optimal policy on the states that it reaches (steps count from 0):")
-    show_policy(console, choices)
+        yield Fact("return", None, "return", "too many possible values to list its law")
+        return
+    found: dict[str, Any] = {"mean": law.mean, "std": law.variance**0.5}
+    found["quantiles"] = {f"{q:g}": law.quantile(q) for q in _QUANTILES}
+    quantiles = ", ".join(f"{q:.0%} {law.quantile(q):g}" for q in _QUANTILES)
+    if evar is not None:
+        found |= {"quantile": law.quantile(evar), "cvar": law.cvar(evar)}
+    yield Fact("return", found, "return", f"mean {law.mean:.6g}, std {found['std']:.6g}; quantiles {quantiles}")
+    if evar is not None:
+        worst = f"CVaR {found['cvar']:.6g}, quantile {found['quantile']:.6g}, each at {evar:g}"
+        yield Fact(name="worst cases", shown=f"{worst}; another policy may have a better CVaR")
+    if len(law.support) <= _SHOWN_ATOMS:
+        atoms = zip(law.support, law.probabilities, strict=True)
+        yield Fact(name="law", shown=", ".join(f"{value:g} with probability {mass:.6g}" for value, mass in atoms))
+
+
+def front(
+    context: typer.Context,
+    source: SourceArgument,
+    betas: Annotated[
+        tuple[float, float], option("Smallest and largest risk parameter; positive seeks risk.", metavar="LOW HIGH")
+    ],
+    alpha: Annotated[
+        float,
+        option(
+            "The share of the worst returns: VaR is the largest of them, CVaR their mean, EVaR a lower bound on CVaR."
+        ),
+    ] = 0.05,
+    tol: Annotated[
+        float, option("How much a policy that is left out may be better, in units of the range of the return.")
+    ] = 1e-6,
+    horizon: HorizonOption = None,
+    param: ParamOption = None,
+    plot: Annotated[Path | None, option("Draw risk against reward.", metavar="FILE.png")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find all policies of a known model that are optimal for some β between two, and what their returns are like.
+
+    Examples:
+
+        entropic-bpi front risky-bridge --betas -2 2.5
+
+        entropic-bpi front risky-bridge --betas -2 2.5 --alpha 0.1 --json
+    """
+    from entropic_bpi.model import frontier
+    from entropic_bpi.model.instances.sources import model_of
+
+    found = frontier.front(model_of(source, horizon, parse_params(param)), betas, tol=tol)
+    rows = found.table(alpha)
+    if plot is not None:
+        found.plot(plot, alpha=alpha)
+    percent = f"{100 * alpha:g} %"
+    table: list[tuple[str, ...]] = [
+        ("optimal for β", "mean", "std", f"VaR {percent}", f"CVaR {percent}", f"EVaR {percent}")
+    ]
+    table += [(f"{row.low:.6g} to {row.high:.6g}", *(f"{value:.6g}" for value in row[2:])) for row in rows]
+    facts = [
+        *data(source=source, alpha=alpha),
+        *(Fact(name, getattr(found, name)) for name in ("betas", "values", "breakpoints", "tol", "policies")),
+        Fact("rows", [row._asdict() for row in rows], shown=table),
+    ]
+    middle = rows[len(rows) // 2]
+    then = again(context, "solve", only=("source", "horizon", "param"))
+    present(facts, as_json, [*then, "--beta", f"{(middle.low + middle.high) / 2:.3g}"])

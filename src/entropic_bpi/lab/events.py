@@ -36,6 +36,7 @@ from entropic_bpi.methods.kl.method import planning_beta
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.walk import walk_model
 
 __all__ = [
     "EVENTS",
@@ -272,10 +273,6 @@ def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     """
     policy = check_model(mdp).check_policy(policy)
     visits = np.zeros((mdp.horizon, mdp.n_states, mdp.n_actions))
-    occupied, states = mdp.start_distribution, np.arange(mdp.n_states)
-    for h in range(mdp.horizon):
-        visits[h, states, policy[h]] = occupied
-        rows = mdp.step_rows(h)
-        flow = np.repeat(visits[h].ravel(), np.diff(rows.indptr)) * rows.probabilities
-        occupied = np.bincount(rows.indices, weights=flow, minlength=mdp.n_states)
+    for h, (states, masses, _) in enumerate(walk_model(mdp, policy)):
+        visits[h, states, policy[h, states]] = masses
     return visits

@@ -36,6 +36,10 @@ class SparseTransitions:
     probabilities: np.ndarray
     rewards: np.ndarray | None = None
 
+    def entries_of(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of all entries of the rows ``which``, row after row, and the length of each row."""
+        return entries_of(self.indptr, which)
+
 
 def frozen(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False

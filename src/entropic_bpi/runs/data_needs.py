@@ -24,6 +24,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.walk import walk_observed
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.tools.checks import check_integer, check_positive
 from entropic_bpi.types import Transitions
@@ -291,19 +292,10 @@ def planned_policy(certificate: Certificate) -> np.ndarray:
 
 def _occupancy(problem: Problem, seen: Transitions, policy: np.ndarray) -> list[np.ndarray]:
     """How likely each row is played at each planned step, going by what was seen; one never visited leads nowhere."""
-    share = seen.times / np.bincount(seen.rows, seen.times, problem.n_rows)[seen.rows]
-    likely = np.zeros(problem.n_states)
-    likely[problem.start or 0] = 1.0
-    steps = []
-    for h in range(problem.steps):
-        actions = 1 if problem.artificial and h == 0 else problem.n_actions
-        states = np.flatnonzero(likely)
-        rows = problem.rows_at(h, states)[::actions] + np.minimum(policy[h, states], actions - 1)
-        played = np.zeros(problem.n_rows)
-        played[rows] = likely[states]
-        steps.append(played)
-        likely = np.bincount(seen.successors, played[seen.rows] * share, problem.n_states).astype(float)
-    return steps
+    return [
+        np.bincount(rows, masses, problem.n_rows).astype(float)
+        for _, masses, rows in walk_observed(problem, seen, policy)
+    ]
 
 
 def _rounded(times: Any) -> int:

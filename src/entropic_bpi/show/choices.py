@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs arrays
@@ -60,32 +61,18 @@ def certified_choices(certificate: Certificate) -> list[Choice]:
 
 def seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
     """For each step the states to which transitions that were observed lead the certified policy."""
-    import numpy as np
+    from entropic_bpi.problem.walk import walk_observed
+    from entropic_bpi.runs.data_needs import planned_policy
 
-    problem, seen = certificate.problem, certificate.transitions
-
-    def after(rows: np.ndarray) -> np.ndarray:
-        return np.unique(seen.successors[np.isin(seen.rows, rows)])
-
-    first = problem.rows_at(0, np.array([0]))
-    states = after(first) if problem.start is None else np.array([problem.start])
+    problem = certificate.problem
     over = problem.n_states - 1 if problem.black_box_rewards else -1  # the state after the end, where nothing is chosen
-    for h in range(problem.horizon):
+    steps = walk_observed(problem, certificate.transitions, planned_policy(certificate), reach=True)
+    for states, _, _ in islice(steps, int(problem.artificial), None):
         yield states[states != over].tolist()
-        rows = problem.rows_at(h + problem.artificial, states).reshape(len(states), problem.n_actions)
-        states = after(rows[np.arange(len(states)), certificate.policy[h, states]])
 
 
 def reached_by(mdp: FiniteMDP, policy: np.ndarray) -> Iterator[list[int]]:
     """For each step the states in which the policy of a known model may be."""
-    import numpy as np
+    from entropic_bpi.problem.walk import walk_model
 
-    reached = mdp.start_distribution > 0
-    for h in range(mdp.horizon):
-        states = np.flatnonzero(reached)
-        yield states.tolist()
-        rows = mdp.step_rows(h)
-        reached = np.zeros(mdp.n_states, dtype=bool)
-        for row in states * mdp.n_actions + policy[h, states]:
-            entries = slice(rows.indptr[row], rows.indptr[row + 1])
-            reached[rows.indices[entries][rows.probabilities[entries] > 0]] = True
+    return (states.tolist() for states, _, _ in walk_model(mdp, policy, reach=True))

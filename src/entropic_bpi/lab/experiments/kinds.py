@@ -15,6 +15,7 @@ import numpy as np
 
 from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.walk import walk_model
 
 if TYPE_CHECKING:
     from entropic_bpi.runs.loop import Loop
@@ -125,14 +126,11 @@ def _paid(mdp: FiniteMDP, rows: Any, h: int, row: int, entries: slice) -> bytes:
 
 def policy_digest(mdp: FiniteMDP, policy: np.ndarray) -> str:
     """Return a digest of the transitions and rewards that a policy reaches; action names do not matter."""
-    states = mdp.start_distribution > 0
     digest = hashlib.sha256()
-    for h in range(mdp.horizon):
-        reached = np.flatnonzero(states)
-        rows, states = mdp.step_rows(h), np.zeros_like(states)
-        for row in reached * mdp.n_actions + policy[h, reached]:
+    for h, (_, _, played) in enumerate(walk_model(mdp, policy, reach=True)):
+        rows = mdp.step_rows(h)
+        for row in played:
             entries = slice(rows.indptr[row], rows.indptr[row + 1])
             digest.update(rows.indices[entries].tobytes() + rows.probabilities[entries].tobytes())
             digest.update(_paid(mdp, rows, h, int(row), entries))
-            states[rows.indices[entries]] = True
     return digest.hexdigest()[:12]

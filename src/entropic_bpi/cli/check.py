@@ -1,0 +1,187 @@
+"""Commands that check and show: ``verify``, ``report`` and ``doctor``."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import re
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from entropic_bpi._version import __version__
+from entropic_bpi.cli._app import CLAIM_FAILED, option
+from entropic_bpi.cli._show import Fact, line, present, several
+from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.cli.identify import CERTIFICATE
+from entropic_bpi.errors import CertificateError, InvalidProblemError
+from entropic_bpi.tools.workers import processors
+
+_PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "duckdb", "matplotlib", "typer", "rich")
+# What comes with an extra, by the extra's name.
+_EXTRAS = {"gpu": "numba-cuda", "minari": "minari", "cluster": "distributed"}
+_FIRST_RUN = ("identify", "risky-bridge", "--beta", "-1", "--eps", "0.2", "--delta", "0.1", "--successors", "model")
+
+
+CertificateArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CERTIFICATE", help="The JSON file that identify or certify wrote, or its folder.", show_default=False
+    ),
+]
+
+
+def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int:
+    """Recompute the bounds of a certificate from its counts and compare them with its claim.
+
+    Exit code 1 if the file is not sound or its counts do not imply the claim.
+
+    Examples:
+
+        entropic-bpi verify run/certificate.json
+
+        entropic-bpi verify run/certificate.json --json
+    """
+    from entropic_bpi.verification import verify as check
+
+    path = certificate / CERTIFICATE if certificate.is_dir() else certificate
+    if not path.exists():
+        raise CertificateError(f"no such file: {path}")
+    result = check(path)
+    shown = {"lower": "value of the policy", "upper": "optimal value", "gap": "gap"}
+    known = not any(math.isnan(getattr(result, name)) for name in shown)
+    bounds = [
+        Fact(key, value := getattr(result, key), name, f"at {'least' if key == 'lower' else 'most'} {value:.6g}")
+        for key, name in shown.items()
+    ]
+    facts = [
+        Fact("ok", result.ok, "verdict", _verdict(result.ok)),
+        *(bounds if known else (Fact(key, None) for key in shown)),
+        *several("problems", result.problems, "problem"),
+    ]
+    present(facts, as_json, ("report", certificate, "-o", "report.html"))
+    return 0 if result.ok else CLAIM_FAILED
+
+
+def _verdict(ok: bool) -> str:
+    return "the counts imply the claim" if ok else "NOT verified"
+
+
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN_OR_CERTIFICATE", help="Folder that identify or certify wrote, or a certificate file."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE.html")],
+    grid: Annotated[
+        str | None, option("The first states are the cells of a map, row by row: draw it.", metavar="ROWSxCOLUMNS")
+    ] = None,
+    actions: Annotated[str | None, option("Names for the actions, in their order.", metavar="A,B,...")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Write a report: one HTML file that says what is claimed, what it rests on, and how to check it.
+
+    It needs a browser and nothing else. The certificate is verified on the way; if that fails, the page says so at its top,
+    in red, and the exit code is 1. A folder also tells the seed, the settings and how the gap fell; a certificate alone does
+    not.
+
+    Examples:
+
+        entropic-bpi report run -o report.html
+
+        entropic-bpi report run/certificate.json -o report.html --grid 4x4 --actions left,down,right,up
+    """
+    import entropic_bpi as eb
+
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InvalidProblemError(f"--out must be an .html file, got {out}")
+    names = None if actions is None else [part.strip() for part in actions.split(",")]
+    checked = eb.report.write(run, out, grid=_shape(grid), actions=names)
+
+    facts = [
+        Fact("ok", checked.ok, "verdict", _verdict(checked.ok)),
+        *several("problems", checked.problems, "problem"),
+        Fact("report", str(out)),
+        line(f"written  {out}: open it in a browser"),
+    ]
+    present(facts, as_json, ("verify", run / CERTIFICATE if run.is_dir() else run))
+    return 0 if checked.ok else CLAIM_FAILED
+
+
+def _shape(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    sides = re.fullmatch(r"(\d{1,6})[x×](\d{1,6})", text.strip())
+    if sides is None:
+        raise InvalidProblemError(f"--grid must be ROWSxCOLUMNS such as 4x4, got {text!r}")
+    return int(sides[1]), int(sides[2])
+
+
+def doctor(as_json: JsonOption = False) -> int:
+    """Say what there is on this machine: versions, cores, the cache of compiled code, a GPU.
+
+    Exit code 1 if something is missing without which the library does not work.
+
+    Examples:
+
+        entropic-bpi doctor
+
+        entropic-bpi doctor --json
+    """
+    found = _findings()
+    facts = [
+        Fact(
+            name,
+            value,
+            name,
+            value if isinstance(value, str) else ", ".join(f"{key} {item}" for key, item in value.items()),
+        )
+        for name, value in found.items()
+    ]
+    present(facts, as_json, _FIRST_RUN)
+    return CLAIM_FAILED if "missing" in found["packages"].values() else 0
+
+
+def _findings() -> dict[str, Any]:
+    return {
+        "entropic-bpi": f"{__version__}, in {Path(__file__).parents[1]}",
+        "python": f"{sys.version.split()[0]}, {sys.executable}",
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "cores": str(processors()),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "extras": {extra: _version(name) for extra, name in _EXTRAS.items()},
+        "compiled code": _cache(),
+        "GPU": _gpu(),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _cache() -> str:
+    """Where compiled code is kept; if nowhere, every start compiles again."""
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parents[1] / "__pycache__")
+    place = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
+    if os.access(place, os.W_OK):
+        return f"kept in {folder}"
+    return f"{folder} cannot be written: every start may compile again; set NUMBA_CACHE_DIR to a folder that can be"
+
+
+def _gpu() -> str:
+    if find_spec("numba_cuda") is None:
+        return "not looked for: numba-cuda is missing (pip install 'entropic-bpi[gpu]')"
+    from importlib import import_module
+
+    cuda: Any = import_module("numba.cuda")
+    return "found" if cuda.is_available() else "none that numba-cuda can use"

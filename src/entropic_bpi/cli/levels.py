@@ -1,0 +1,159 @@
+"""``certify`` for a run: the claims of many risk levels from the episodes of one run."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from entropic_bpi.cli._show import Fact, data, line, new_folder, present, progress_bar, written
+from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.show.choices import certified_choices
+from entropic_bpi.tools.files import write_csv
+from entropic_bpi.tools.text import certainty
+
+if TYPE_CHECKING:
+    from entropic_bpi.certificate.certificate import Certificate
+
+__all__ = ["certify_levels"]
+
+_FILES = {"beta": ("spectrum.csv", "spectrum.png"), "evar": ("evar.csv", "evar.png")}
+_MOST_LEVELS = 10_000
+_SHOWN_CHANGES = 3
+_COLUMNS = ("lower", "upper", "gap", "policy")
+
+
+def certify_levels(source: Path, beta: str | None, evar: str | None, out: Path | None, as_json: bool) -> None:
+    """Certify all levels of ``beta`` and ``evar``, each LOW:HIGH:STEP, and print, write and draw the bands."""
+    import entropic_bpi as eb
+
+    asked = {name: _levels(name, text) for name, text in (("beta", beta), ("evar", evar)) if text is not None}
+    if not asked:
+        raise InvalidProblemError("give --beta, --evar or both")
+    if not all(0 < alpha < 1 for alpha in asked.get("evar", [])):
+        raise InvalidProblemError(f"--evar: levels must lie between 0 and 1, got {evar}")
+    run = eb.Certificate.load(_certificate_in(source))
+    if out is not None:
+        new_folder(out, [name for which in asked for name in _FILES[which]])
+    facts = data(delta=run.delta, episodes=run.episodes)
+    for which, levels in asked.items():
+        with progress_bar() as bar:
+            claims = [
+                eb.certify(run, beta=level) if which == "beta" else eb.certify(run, risk=eb.EVaR(level))
+                for level in bar.track(levels, description="certifying")
+            ]
+        policies = [_actions(claim) for claim in claims]
+        band = _Band(which, levels, claims, policies, _number(policies))
+        facts += _facts(run, band)
+        if out is not None:
+            _write(out, band)
+            facts.append(written(out, _FILES[which]))
+    files = [] if out is None else [str(out / name) for which in asked for name in _FILES[which]]
+    present([*facts, Fact("written", files)], as_json, ("report", source, "-o", "report.html"))
+
+
+def _levels(name: str, text: str) -> list[float]:
+    """``LOW:HIGH:STEP`` in decimal arithmetic, so that 0 and the upper end are met exactly."""
+    try:
+        low, high, step = (Decimal(part) for part in text.split(":"))
+        valid = all(part.is_finite() for part in (low, high, step)) and step > 0 and low <= high
+    except (ValueError, InvalidOperation):
+        valid = False
+    if not valid:
+        raise InvalidProblemError(f"--{name} must be LOW:HIGH:STEP with LOW <= HIGH and STEP > 0, got {text!r}")
+    if (high - low) / step >= _MOST_LEVELS:
+        raise InvalidProblemError(f"--{name} {text} has more than {_MOST_LEVELS} levels")
+    return [float(low + i * step) for i in range(int((high - low) / step) + 1)]
+
+
+def _certificate_in(run: Path) -> Path:
+    if not run.is_dir():
+        return run
+    if not (run / CERTIFICATE).exists() and (run / CHECKPOINT).exists():
+        raise InvalidProblemError(f"the run in {run} has not finished: go on with identify --out {run} --resume")
+    return run / CERTIFICATE
+
+
+_Policy = dict[tuple[int, str], str]
+
+
+class _Band(NamedTuple):
+    """The claims of all levels of one kind, beta or evar, and the numbers of their policies."""
+
+    which: str
+    levels: list[float]
+    claims: list[Certificate]
+    policies: list[_Policy]
+    numbers: list[int]
+
+    def rows(self) -> list[tuple[float, ...]]:
+        claims = zip(self.levels, self.claims, self.numbers, strict=True)
+        return [(level, c.lower, c.upper, c.gap, number) for level, c, number in claims]
+
+
+def _write(out: Path, band: _Band) -> None:
+    from entropic_bpi.show import plots
+
+    table, plot = _FILES[band.which]
+    write_csv(out / table, ("beta" if band.which == "beta" else "alpha", *_COLUMNS), band.rows())
+    plots.save(plots.spectrum(band.claims, band.numbers), out / plot)
+
+
+def _actions(claim: Certificate) -> _Policy:
+    """The action at each step and state that the policy was seen to reach."""
+    return {(h, c.state): c.action for c in certified_choices(claim) for h in range(c.first_step, c.last_step + 1)}
+
+
+def _number(policies: list[_Policy]) -> list[int]:
+    """Number the policies from 1 in the order in which they appear."""
+    known: list[_Policy] = []
+    for policy in policies:
+        if policy not in known:
+            known.append(policy)
+    return [1 + known.index(policy) for policy in policies]
+
+
+def _facts(run: Certificate, band: _Band) -> list[Fact]:
+    from entropic_bpi.show.plots import short
+
+    which, levels, claims, policies, numbers = band
+    name = "beta" if which == "beta" else "alpha"
+    facts = [
+        line(
+            f"With probability at least {certainty(run.delta)} all {len(claims)} claims hold at once, for every {name} "
+            f"shown and any other ({run.episodes:,} episodes)."
+        )
+    ]
+    if run.method != "kl":
+        facts.append(
+            line(f"They rest on the event of method kl; the {run.method} certificate of the run on one of its own.")
+        )
+    rows = [(name, "policy", "lower", "upper", "largest gap", "what changes")]
+    firsts = [0, *(i for i in range(1, len(claims)) if numbers[i] != numbers[i - 1]), len(claims)]
+    for first, end in pairwise(firsts):
+        part = claims[first:end]
+        rows.append(
+            (
+                f"{levels[first]:g}" if len(part) == 1 else f"{levels[first]:g} to {levels[end - 1]:g}",
+                f"{numbers[first]}",
+                short(min(c.lower for c in part), 6),
+                short(max(c.upper for c in part), 6),
+                short(max(c.gap for c in part), 6),
+                _difference(policies[first - 1], policies[first]) if first else "",
+            )
+        )
+    content = [dict(zip(("level", *_COLUMNS), row, strict=True)) for row in band.rows()]
+    title = "Policies, on the states that they were seen to reach (steps count from 0):"
+    return [*facts, Fact(which, content, title, rows)]
+
+
+def _difference(before: _Policy, after: _Policy) -> str:
+    """The first places that both policies reach and where they part."""
+    parts = [
+        f"step {h}, {state}: {before[h, state]} -> {action}"
+        for (h, state), action in sorted(after.items())
+        if before.get((h, state), action) != action
+    ]
+    return "; ".join(parts[:_SHOWN_CHANGES] + ["..."] * (len(parts) > _SHOWN_CHANGES))
