@@ -41,6 +41,8 @@ from .model.planning import return_law as return_law
 from .model.planning import solve as solve
 from .model.planning import tilted as tilted
 from .problem.declarations import Declarations as Declarations
+from .problem.problem_file import ProblemFile as ProblemFile
+from .problem.problem_file import Remark as Remark
 from .problem.risk import Entropic as Entropic
 from .problem.risk import EVaR as EVaR
 from .runs.certification import Comparison as Comparison

@@ -10,7 +10,7 @@ import typer
 
 from entropic_bpi.cli._answer import again, answer
 from entropic_bpi.cli._show import terminal
-from entropic_bpi.cli._sources import HorizonOption, JsonOption, ParamOption, SourceArgument, parse_params
+from entropic_bpi.cli._sources import HorizonOption, JsonOption, ParamOption, SourceArgument, open_model
 
 if TYPE_CHECKING:
     from entropic_bpi.model.frontier import FrontRow
@@ -49,9 +49,8 @@ def front(
         entropic-bpi front risky-bridge --betas -2 2.5 --alpha 0.1 --json
     """
     from entropic_bpi.model import frontier
-    from entropic_bpi.model.instances.sources import model_of
 
-    found = frontier.front(model_of(source, horizon, parse_params(param)), betas, tol=tol)
+    found = frontier.front(open_model(source, horizon, param), betas, tol=tol)
     rows = found.table(alpha)
     if plot is not None:
         found.plot(plot, alpha=alpha)

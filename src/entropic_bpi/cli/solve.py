@@ -18,9 +18,8 @@ from entropic_bpi.cli._sources import (
     JsonOption,
     ParamOption,
     SourceArgument,
-    parse_params,
+    open_model,
     risk_of,
-    steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.show.choices import Choice, choices_of, reached_by
@@ -104,10 +103,9 @@ def solve(
     from entropic_bpi.model import planning
     from entropic_bpi.model.discounting import discounted, tail_of
     from entropic_bpi.model.evar import solve_evar
-    from entropic_bpi.model.instances.sources import model_of
 
     risk = risk_of(beta, evar)
-    mdp = model_of(source, steps_of(source, horizon, discount), parse_params(param))
+    mdp = open_model(source, horizon, param, discount)
     tail = None
     if discount is not None:
         ends, mdp = mdp.reward_range, discounted(mdp, discount, horizon)
