@@ -41,6 +41,8 @@ from .model.tilting import chi_square as chi_square
 from .model.tilting import entropic_variance as entropic_variance
 from .model.tilting import tilted as tilted
 from .problem.declarations import Declarations as Declarations
+from .problem.problem_file import ProblemFile as ProblemFile
+from .problem.problem_file import Remark as Remark
 from .problem.risk import Entropic as Entropic
 from .problem.risk import EVaR as EVaR
 from .runs.certification import Comparison as Comparison

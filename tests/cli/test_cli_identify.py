@@ -153,6 +153,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "stationary": True,
         "max_successors": 2,
         "return_range": (-1.0, 3.0),
+        "reward_range": None,
         "discount": 0.9,
         "horizon": None,
         "reward_law": "random",
@@ -361,7 +362,7 @@ def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(
         ("--max-successors 0", "max_successors must be at least 1, got 0"),
         ("--return-range 0 1", "return_range is for environments"),
         ("--seed -1", "seed must be at least 0, got -1"),
-        ("--reward-range 0 1", "--reward-range is for environments"),
+        ("--reward-range 0 1", "(--reward-range) is for environments"),
         ("--resume", "--resume needs --out"),
         ("--out broken.npy", "--out: broken.npy is not a folder"),
         ("--out broken.npy/run", "--out: broken.npy/run is not a folder"),
@@ -449,7 +450,7 @@ def test_an_environment_in_a_file_is_played(tmp_path):
     ("words", "message"),
     [
         (["gym:Blackjack-v1", *BOX], "--reward-range LOW HIGH"),
-        (["risky-bridge", *BOX, "--reward-range", 0, 1], "--reward-range is for environments"),
+        (["risky-bridge", *BOX, "--reward-range", 0, 1], "(--reward-range) is for environments"),
         (["gym:FrozenLake-v1", *BOX, "--max-states", 3], "with reward_range="),
         (
             ["gym:FrozenLake-v1", *BOX, "-p", "colour=red", "--reward-range", 0, 1],

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from entropic_bpi._version import __version__
+from entropic_bpi.cli._sources import defaults_of
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.tools.text import printable
 
@@ -40,6 +41,7 @@ class _Commands(TyperGroup):
     ) -> Any:
         as_json = "--json" in (sys.argv[1:] if args is None else args)
         try:
+            extra.setdefault("default_map", defaults_of(sys.argv[1:] if args is None else args))
             outcome = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except EntropicBPIError as error:
             fail(str(error), as_json)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
 
 __all__ = [
     "EVAR_IS",
@@ -20,16 +21,22 @@ __all__ = [
     "JsonOption",
     "ParamOption",
     "SourceArgument",
+    "defaults_of",
+    "open_model",
+    "open_source",
     "parse_params",
     "risk_of",
-    "steps_of",
 ]
+
+# Commands whose options may come from a problem file.
+_TAKE_A_FILE = ("identify", "plan", "forecast", "solve", "compare", "front")
 
 SourceArgument = Annotated[
     str,
     typer.Argument(
         help="An instance (risky-bridge), a saved model (model.npz, model.json), a Gymnasium environment "
-        "(gym:FrozenLake-v1; gym:my_package:Env-v0 imports the package first), or one of your own (file.py:Class).",
+        "(gym:FrozenLake-v1; gym:my_package:Env-v0 imports the package first), one of your own (file.py:Class), or a "
+        "problem file (problem.toml), whose values are used for the options that are not given.",
         show_default=False,
     ),
 ]
@@ -82,13 +89,39 @@ def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:
     return {"beta": beta} if evar is None else {"risk": EVaR(evar)}
 
 
-def steps_of(source: str, horizon: int | None, discount: float | None) -> int | None:
-    """The horizon to build a model with: where rewards are discounted it does not matter, but a saved model has its own."""
-    from entropic_bpi.model.instances.sources import is_environment
+def open_source(source: str, arguments: dict[str, Any], param: Sequence[str] | None) -> tuple[Any, dict[str, Any]]:
+    """The model or environment that SOURCE means, and the arguments of a run with what its problem file declares."""
+    from entropic_bpi.sources.opening import as_problem_file, open_problem, open_word
 
-    if discount is None:
-        return horizon
-    return 1 if is_environment(source) else None
+    file = as_problem_file(source)
+    if file is None:
+        return open_word(source, arguments, parse_params(param))
+    return open_problem(file.with_params(parse_params(param)), arguments)
+
+
+def open_model(source: str, horizon: int | None, param: Sequence[str] | None, discount: float | None = None) -> Any:
+    """The model that SOURCE means, by itself or in its problem file."""
+    from entropic_bpi.sources.opening import as_problem_file, named_model
+
+    file, given = as_problem_file(source), {"horizon": horizon, "discount": discount}
+    if file is None:
+        return named_model(source, given, parse_params(param))
+    declared = file.confirmed | {name: value for name, value in given.items() if value is not None}
+    return named_model(file.named_source, declared, file.with_params(parse_params(param)).params, file.folder)
+
+
+def defaults_of(words: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The options that a problem file among the words of a command line stands for, by command."""
+    command = words[0] if words else ""
+    paths = [word for word in words[1:] if word.endswith(SUFFIX)] if command in _TAKE_A_FILE else []
+    for path in paths:
+        file = ProblemFile.read(path)
+        options = {name: file.confirmed.get(name) for name in ("horizon", "discount")}
+        options |= {"eps": file.eps, "delta": file.delta}
+        if file.risk is not None and not {"--beta", "--evar"} & {word.partition("=")[0] for word in words}:
+            options |= {{"alpha": "evar"}.get(name, name): value for name, value in vars(file.risk).items()}
+        return {command: {name: value for name, value in options.items() if value is not None}}
+    return {}
 
 
 def parse_params(entries: Sequence[str] | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 from entropic_bpi.cli._answer import again
 from entropic_bpi.cli._app import option
 from entropic_bpi.cli._show import Fact, OutOption, data, line, new_folder, present, written
-from entropic_bpi.cli._sources import BetaOption, HorizonOption, JsonOption, ParamOption, SourceArgument, parse_params
+from entropic_bpi.cli._sources import BetaOption, HorizonOption, JsonOption, ParamOption, SourceArgument, open_model
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.files import write_csv
 
@@ -94,13 +94,12 @@ def compare(
     Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
     """
     from entropic_bpi.lab import compare as lab
-    from entropic_bpi.model.instances.sources import model_of
     from entropic_bpi.tools.workers import import_modules
 
     if sequential and stop is not None:
         raise InvalidProblemError("--sequential compares the regret: leave out --stop")
     import_modules(imports or (), Path.cwd())
-    mdp = model_of(source, horizon, parse_params(param))
+    mdp = open_model(source, horizon, param)
     seeds = seeds if seeds is not None else _MOST_SEEDS if sequential else _SEEDS
     chosen, left_out = _chosen(learners, beta, stop is not None)
     files = (STOPPING,) if stop is not None else (REGRET, PLOT, VERDICTS) if sequential else (REGRET, PLOT)

@@ -11,7 +11,7 @@ import typer
 from entropic_bpi.cli._answer import again
 from entropic_bpi.cli._app import CLAIM_FAILED, option
 from entropic_bpi.cli._show import Fact, data, line, present
-from entropic_bpi.cli._sources import EVAR_IS, HorizonOption, JsonOption, ParamOption, parse_params
+from entropic_bpi.cli._sources import EVAR_IS, HorizonOption, JsonOption, ParamOption, open_model, parse_params
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import printable
 
@@ -240,7 +240,8 @@ def _cases(
 ) -> list[Case]:
     from entropic_bpi.lab.experiments import Case
     from entropic_bpi.lab.experiments.spec import label_of
-    from entropic_bpi.model.instances.sources import model_of
 
     given = parse_params(params)
-    return [Case(label_of(source), model_of(source, horizon, given), betas, eps, given, alphas) for source in sources]
+    return [
+        Case(label_of(source), open_model(source, horizon, params), betas, eps, given, alphas) for source in sources
+    ]

@@ -31,9 +31,9 @@ from entropic_bpi.cli._sources import (
     JsonOption,
     ParamOption,
     SourceArgument,
+    open_source,
     parse_params,
     risk_of,
-    steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.show.choices import certified_choices
@@ -177,48 +177,19 @@ def question(
     *,
     beta: float | None,
     evar: float | None,
-    horizon: int | None,
-    discount: float | None,
     param: list[str] | None,
-    reward_range: tuple[float, float] | None,
-    stationary: bool | None,
     successors: str | None,
     replan: str | None,
     **others: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """What the options ask for: the model or environment, and the arguments of ``identify``."""
-    from entropic_bpi.model.instances.sources import is_environment
-
-    model, given = _open_source(source, steps_of(source, horizon, discount), param, reward_range)
-    if discount is not None or reward_range is not None:
-        given["horizon"] = horizon
-    return model, {
-        **given,
+    arguments = {
         **risk_of(beta, evar),
-        "stationary": is_environment(source) or discount is not None if stationary is None else stationary,
         "successors": _read_successors(successors),
-        "discount": discount,
         "replan": _read_replan(replan),
         **others,
     }
-
-
-def _open_source(
-    source: str, horizon: int | None, param: list[str] | None, reward_range: tuple[float, float] | None
-) -> tuple[Any, dict[str, Any]]:
-    """The model to simulate, or the environment to play; and what ``identify`` must be told about it."""
-    from entropic_bpi._gymnasium_ids import env_factory
-    from entropic_bpi.model.instances.sources import is_environment, model_of
-
-    options = parse_params(param)
-    if reward_range is None:
-        return model_of(source, horizon, options), {}
-    if not is_environment(source):
-        raise InvalidProblemError(
-            "--reward-range is for environments (gym:ENV_ID, file.py:Class), which are then played"
-        )
-    environment = env_factory(source.removeprefix("gym:"), options) if options else source
-    return environment, {"reward_range": reward_range}
+    return open_source(source, arguments, param)
 
 
 def _read_successors(text: str | None) -> Any:

@@ -20,9 +20,8 @@ from entropic_bpi.cli._sources import (
     JsonOption,
     ParamOption,
     SourceArgument,
-    parse_params,
+    open_model,
     risk_of,
-    steps_of,
 )
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.show.choices import choices_of, reached_by
@@ -92,10 +91,9 @@ def solve(
     from entropic_bpi.model import planning
     from entropic_bpi.model.discounting import discounted, tail_of
     from entropic_bpi.model.evar import solve_evar
-    from entropic_bpi.model.instances.sources import model_of
 
     risk = risk_of(beta, evar)
-    mdp = model_of(source, steps_of(source, horizon, discount), parse_params(param))
+    mdp = open_model(source, horizon, param, discount)
     tail = None
     if discount is not None:
         ends, mdp = mdp.reward_range, discounted(mdp, discount, horizon)
@@ -212,9 +210,8 @@ def front(
         entropic-bpi front risky-bridge --betas -2 2.5 --alpha 0.1 --json
     """
     from entropic_bpi.model import frontier
-    from entropic_bpi.model.instances.sources import model_of
 
-    found = frontier.front(model_of(source, horizon, parse_params(param)), betas, tol=tol)
+    found = frontier.front(open_model(source, horizon, param), betas, tol=tol)
     rows = found.table(alpha)
     if plot is not None:
         found.plot(plot, alpha=alpha)

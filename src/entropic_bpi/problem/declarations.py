@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.toml_values import successors_from_toml
 from entropic_bpi.tools.checks import (
     LARGEST_COUNT,
     check_choice,
@@ -23,10 +25,18 @@ from entropic_bpi.tools.checks import (
     check_range,
 )
 
+if TYPE_CHECKING:
+    from entropic_bpi.problem.problem_file import ProblemFile
+
 __all__ = ["ENTRIES", "REWARD_LAWS", "Declarations", "Entry"]
 
 REWARD_LAWS = ("fixed", "random", "random-pair")
 """The reward given state, action and next state: a number, random, or random with a law that ignores the next state."""
+
+
+def _as_given(name: str, value: Any) -> Any:
+    """Return the value as it is: what it must be depends on the source, which checks it."""
+    return value
 
 
 class Entry(NamedTuple):
@@ -48,6 +58,10 @@ class Entry(NamedTuple):
         For each kind of source that it does not apply to (``"model"``, ``"environment"``, ``"log"``), the reason.
     excludes : dict
         For each declaration that it cannot be combined with, the reason.
+    section : {"declare", "names"}
+        The part of a problem file that it is in. What is in ``"names"`` is not part of the proof and needs no confirmation.
+    from_toml : function ``(name, value)``
+        Returns the value that ``check`` takes from the one in a problem file, or raises.
     """
 
     check: Callable[[str, Any], Any]
@@ -57,15 +71,12 @@ class Entry(NamedTuple):
     neutral: Any = None
     not_for: Mapping[str, str] = {}
     excludes: Mapping[str, str] = {}
+    section: str = "declare"
+    from_toml: Callable[[str, Any], Any] = _as_given
 
 
 def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest: Any) -> Any:
     return field(default=None, metadata={"entry": Entry(check, help, kind, **rest)})
-
-
-def _as_given(name: str, value: Any) -> Any:
-    """What it must be depends on the source, which checks it."""
-    return value
 
 
 def _check_reward_law(name: str, value: Any) -> str:
@@ -111,6 +122,7 @@ class Declarations:
         "The possible next states: those of the model, or a boolean array (S, A, S).",
         str,
         metavar="model|FILE.npy",
+        from_toml=successors_from_toml,
     )
     max_successors: int | None = _entry(
         partial(check_integer, at_most=LARGEST_COUNT),
@@ -166,6 +178,72 @@ class Declarations:
     def given(self) -> dict[str, Any]:
         """The declarations that were made, by name."""
         return {name: getattr(self, name) for name in ENTRIES if getattr(self, name) is not None}
+
+    @staticmethod
+    def load(path: str | Path) -> ProblemFile:
+        """Read a problem file.
+
+        Parameters
+        ----------
+        path : path
+            A TOML file as :meth:`save` writes it; see :mod:`entropic_bpi.problem.problem_file` for the format.
+
+        Returns
+        -------
+        ProblemFile
+            The declarations, confirmed or not, with the source and the risk. It is a source for
+            :func:`entropic_bpi.identify`, and so is the path.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the file cannot be read, or has an unknown key or a wrong value; the message names the file and the key.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib, entropic_bpi as eb
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "problem.toml"
+        >>> _ = path.write_text('''
+        ... source = "risky-bridge"
+        ... [declare.horizon]
+        ... value = 7
+        ... confirmed = true
+        ... [declare.max_successors]
+        ... value = 2
+        ... confirmed = false
+        ... ''')
+        >>> problem = eb.Declarations.load(path)
+        >>> problem.source, problem.given(), problem.unconfirmed
+        ('risky-bridge', {'horizon': 7, 'max_successors': 2}, ['max_successors'])
+        """
+        import entropic_bpi
+
+        return entropic_bpi.ProblemFile.read(path)
+
+    def save(self, path: str | Path) -> None:
+        """Write the declarations as a problem file, with a comment for each; :meth:`load` reads the same ones.
+
+        Parameters
+        ----------
+        path : path
+            Where to write it. The name of a problem file ends in ``.toml``.
+
+        Raises
+        ------
+        InvalidProblemError
+            If a declaration is a function: give a table instead.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib, entropic_bpi as eb
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "problem.toml"
+        >>> eb.Declarations(horizon=10, reward_range=(0, 1)).save(path)
+        >>> eb.Declarations.load(path).given()
+        {'horizon': 10, 'reward_range': (0.0, 1.0)}
+        """
+        import entropic_bpi
+
+        entropic_bpi.ProblemFile(**self.given()).save(path)
 
     def check_source(self, kind: str) -> None:
         """Refuse what does not apply to a ``"model"``, an ``"environment"`` or a ``"log"``."""

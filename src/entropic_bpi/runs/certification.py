@@ -20,6 +20,7 @@ from entropic_bpi.problem.risk import EVaR, Risk, check_risk
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.log import Log
+from entropic_bpi.sources.opening import open_problem
 from entropic_bpi.tools.checks import check_device, check_policy, check_positive, check_probability
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
@@ -92,8 +93,8 @@ def certify(
 
     Parameters
     ----------
-    source : Identification, Certificate, Counts or Log
-        Whose counts to use.
+    source : Identification, Certificate, Counts, Log or problem file
+        Whose counts to use. A problem file (``problem.toml``) names a log and declares what is needed.
     beta : float
         The risk parameter to certify for; positive is risk-seeking.
     risk : Entropic or EVaR, instead of ``beta``
@@ -139,6 +140,9 @@ def certify(
     >>> bool(low <= eb.evaluate(bridge, result.policy, -1.0).value <= high)
     True
     """
+    given = {"beta": beta, "risk": risk, "eps": eps, "delta": delta, "states": states, **declarations}
+    source, declarations = open_problem(source, given)
+    beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
     if isinstance(source, Log):
         evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
     else:

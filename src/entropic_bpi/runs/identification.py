@@ -55,8 +55,8 @@ def identify(
     *,
     beta: float | None = None,
     risk: Risk | None = None,
-    eps: float,
-    delta: float,
+    eps: float | None = None,
+    delta: float | None = None,
     method: str = "kl",
     constants: str | None = None,
     horizon: int | None = None,
@@ -87,11 +87,13 @@ def identify(
 
     Parameters
     ----------
-    source : FiniteMDP, Gymnasium environment, vector environment, environment id, class or factory
+    source : FiniteMDP, Gymnasium environment, vector environment, environment id, class, factory or problem file
         The model to simulate: the learner sees its rewards and sampled transitions, never its probabilities. Or an
         environment with finitely many observations and actions, used through ``reset`` and ``step`` alone; see
         :mod:`entropic_bpi.sources.environment` for what is assumed of it. Spaces may be any of
-        :mod:`entropic_bpi.sources.spaces`.
+        :mod:`entropic_bpi.sources.spaces`. Or a problem file (``"problem.toml"``, or what
+        :meth:`entropic_bpi.Declarations.load` returns): the source that it names, with its risk and its declarations, all
+        of which must be confirmed. Arguments that are given here are used instead of those of the file.
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
     risk : Entropic or EVaR, instead of ``beta``
@@ -99,7 +101,8 @@ def identify(
         the worst 5 % of the returns (CVaR) and not that mean; a policy with the largest EVaR need not have the largest CVaR.
         Needs ``method="kl"``. See :mod:`entropic_bpi.methods.kl.evar`.
     eps, delta : float
-        Accuracy, in the reward's own units, and the probability with which the claim may fail.
+        Accuracy, in the reward's own units, and the probability with which the claim may fail. Required, here or in the
+        problem file.
     method : {"kl", "bernstein"}
         ``"kl"`` certifies with orders of magnitude fewer episodes; ``"bernstein"`` is the paper's algorithm.
     constants : {"verified", "sharp", "printed"}, optional
@@ -218,8 +221,8 @@ def identify(
     the return of every episode lies in [0, 1], whatever is played
     """
     refuse_renamed("identify", renamed)
-    settings = Settings.of(
-        beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
+    source, settings = Settings.read(
+        source, beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
         stationary=stationary, successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
         reward_range=reward_range, reward_law=reward_law, return_range=return_range, discount=discount, data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,

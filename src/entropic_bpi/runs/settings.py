@@ -11,6 +11,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import ENTRIES, Declarations
 from entropic_bpi.problem.risk import check_risk
 from entropic_bpi.sources.log import Log
+from entropic_bpi.sources.opening import open_problem
 from entropic_bpi.tools.checks import (
     check_choice,
     check_device,
@@ -112,9 +113,12 @@ class Settings:
 
     @classmethod
     def of(
-        cls, *, eps: Any, delta: Any, beta: Any = None, risk: Any = None, method: Any = "kl", **given: Any
+        cls, *, eps: Any = None, delta: Any = None, beta: Any = None, risk: Any = None, method: Any = "kl", **given: Any
     ) -> Settings:
         """Check the arguments of a run; None stands for the default."""
+        for name, value in (("eps", eps), ("delta", delta)):
+            if value is None:
+                raise InvalidProblemError(f"{name}= is missing; a problem file has it in [risk]")
         goal = Goal(check_risk(beta, risk), CHECKS["eps"]("eps", eps), CHECKS["delta"]("delta", delta))
         method = CHECKS["method"]("method", method)
         options = {name: given.pop(name, None) for name in ("constants", "sampling")}
@@ -128,6 +132,12 @@ class Settings:
                 f"device={settings.device!r} plans after batches of episodes; use device='cpu' with replan='every'"
             )
         return settings
+
+    @classmethod
+    def read(cls, source: Any, **given: Any) -> tuple[Any, Settings]:
+        """Return the source and the settings of a run; of a problem file, what it names and, unless given, declares."""
+        source, given = open_problem(source, given)
+        return source, cls.of(**given)
 
     @property
     def limited(self) -> bool:

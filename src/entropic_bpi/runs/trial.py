@@ -163,7 +163,7 @@ def forecast(
 
     Parameters
     ----------
-    source : FiniteMDP, Gymnasium environment, vector environment, environment id, class or factory
+    source : FiniteMDP, Gymnasium environment, vector environment, environment id, class, factory or problem file
         As of :func:`identify`. An environment is played by the pilots, of which there are up to five.
     trial_seconds : float
         How long a pilot may take, besides compiling. A longer one has seen more of how the gap falls.
@@ -204,7 +204,8 @@ def forecast(
     if unknown:
         refuse_renamed("forecast", {name: arguments[name] for name in unknown if name in ("rewards", "announce")})
         raise TypeError(f"forecast() takes the arguments of identify() that describe a run, not {sorted(unknown)[0]!r}")
-    settings = Settings.of(
+    source, settings = Settings.read(
+        source,
         **arguments,
         max_seconds=check_positive("trial_seconds", trial_seconds),
         max_episodes=None if trial_episodes is None else check_integer("trial_episodes", trial_episodes),

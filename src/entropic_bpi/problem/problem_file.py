@@ -1,0 +1,250 @@
+"""Problem files: what is declared about a problem, as TOML that a person can read, check and confirm.
+
+.. code-block:: toml
+
+    source = "gym:FrozenLake-v1"
+
+    [declare.horizon]
+    value = 20
+    confirmed = true
+
+    [declare.reward_range]
+    value = [0.0, 1.0]
+    confirmed = false
+    seen = "rewards from 0 to 1 in 500 episodes"
+
+    [risk]
+    beta = -1.0
+    eps = 0.1
+    delta = 0.05
+
+A declaration that is not confirmed is read, and refused by whoever would use it. Functions are written as tables: the
+successors of an environment as a list of ``[state, action, [next state, …]]``, with ``{end = true}`` for the end of the
+episode. A mask is written as one string for each state, with a group of 0 and 1 for each action.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.declarations import ENTRIES, Declarations
+from entropic_bpi.problem.risk import Entropic, EVaR, Risk
+from entropic_bpi.problem.toml_values import key_as_toml, value_as_toml
+from entropic_bpi.tools.checks import check_path, check_positive, check_probability
+from entropic_bpi.tools.files import write_text_atomically
+from entropic_bpi.tools.text import shown
+
+__all__ = ["SUFFIX", "ProblemFile", "Remark"]
+
+SUFFIX = ".toml"
+_HEADER = """\
+# What is declared about a problem. A declaration is used if it is confirmed: set confirmed = true if it is true of your
+# problem. Whoever uses it states it in the certificate as an assumption.
+"""
+
+
+class Remark(NamedTuple):
+    """What a problem file says about a declaration besides its value.
+
+    Attributes
+    ----------
+    confirmed : bool
+        Whether the user states that it is true.
+    seen : str
+        What was observed; free text.
+    """
+
+    confirmed: bool = False
+    seen: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProblemFile(Declarations):
+    """The declarations of a problem file, with its source, its risk, and remarks about the declarations.
+
+    Attributes
+    ----------
+    source : str or None
+        An instance, a saved model, ``gym:ENV_ID``, ``file.py:Class``, or a log.
+    params : dict
+        Parameters of the source: those of an instance or an environment, or the columns of a log.
+    risk : Entropic, EVaR or None
+    eps, delta : float or None
+    remarks : dict of Remark
+        By the name of the declaration; one without a remark is confirmed.
+    path : Path or None
+        The file that it was read from; a source that is a file is found relative to it.
+    """
+
+    source: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    risk: Risk | None = None
+    eps: float | None = None
+    delta: float | None = None
+    remarks: Mapping[str, Remark] = field(default_factory=dict)
+    path: Path | None = None
+
+    @classmethod
+    def read(cls, path: str | Path) -> ProblemFile:
+        """Read a problem file; see :meth:`entropic_bpi.Declarations.load`."""
+        path = check_path("path", path)
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InvalidProblemError(f"no such file: {path}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise InvalidProblemError(f"{path} is not a readable TOML file: {error}") from None
+        try:
+            return cls(path=path, **_fields_of(content))
+        except InvalidProblemError as error:
+            raise InvalidProblemError(f"{path}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the file, with a comment for each declaration; see :meth:`entropic_bpi.Declarations.save`."""
+        write_text_atomically(check_path("path", path), "\n".join(_lines(self)) + "\n")
+
+    @property
+    def folder(self) -> Path:
+        return Path() if self.path is None else self.path.parent
+
+    @property
+    def named_source(self) -> str:
+        """The source, which must be there."""
+        if self.source is None:
+            raise InvalidProblemError(
+                f'{self.path or "the problem file"} names no source: add one on top, such as source = "gym:ENV_ID"'
+            )
+        return self.source
+
+    def with_params(self, params: Mapping[str, Any]) -> ProblemFile:
+        return replace(self, params={**self.params, **params})
+
+    @property
+    def unconfirmed(self) -> list[str]:
+        """The names of the declarations that are not confirmed."""
+        return [name for name in self.given() if not self.remarks.get(name, Remark(True)).confirmed]
+
+    @property
+    def confirmed(self) -> dict[str, Any]:
+        """The declarations that are confirmed, by name."""
+        return {name: value for name, value in self.given().items() if name not in self.unconfirmed}
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a run: those ``given`` and, where they are missing or None, those of the file.
+
+        Raises
+        ------
+        InvalidProblemError
+            If a declaration of the file would be used and is not confirmed.
+        """
+        own = {name: value for name, value in given.items() if value is not None}
+        names = [name for name in self.unconfirmed if name not in own]
+        if names:
+            raise InvalidProblemError(
+                f"{self.path or 'the problem file'}: not confirmed: {', '.join(names)}. Set confirmed = true in "
+                f"[declare.{names[0]}] if it is true of your problem, or give {names[0]}="
+            )
+        goal: dict[str, Any] = {"eps": self.eps, "delta": self.delta}
+        if "beta" not in own and "risk" not in own:
+            goal["risk"] = self.risk
+        return {**given, **{name: value for name, value in goal.items() if value is not None}, **self.given(), **own}
+
+
+# -- reading -----------------------------------------------------------------------------------------------------
+
+
+def _fields_of(content: dict[str, Any]) -> dict[str, Any]:
+    _check_table("the file", content, {"source": str, "params": dict, "declare": dict, "names": dict, "risk": dict})
+    fields: dict[str, Any] = {"source": content.get("source"), "params": content.get("params", {})}
+    fields |= _read_risk(content.get("risk", {}))
+    named = content.get("names", {})
+    _check_names("names", named)
+    tables = content.get("declare", {})
+    _check_names("declare", tables)
+    remarks = {}
+    for name, table in tables.items():
+        where = f"declare.{name}"
+        _check_table(where, table, {"value": object, "confirmed": bool, "seen": str})
+        if "value" not in table:
+            raise InvalidProblemError(f"{where} has no value")
+        remarks[name] = Remark(table.get("confirmed", False), table.get("seen", ""))
+    values = named | {name: table["value"] for name, table in tables.items()}
+    return fields | {name: _checked(name, value) for name, value in values.items()} | {"remarks": remarks}
+
+
+def _check_names(section: str, table: dict[str, Any]) -> None:
+    known = [name for name, entry in ENTRIES.items() if entry.section == section]
+    for name in table:
+        if name not in known:
+            expected = f"one of {', '.join(known)}" if known else "nothing"
+            raise InvalidProblemError(f"{section}.{name} is unknown, expected {expected}")
+
+
+def _check_table(where: str, table: Any, kinds: Mapping[str, type]) -> None:
+    """Refuse what is not a table with some of these keys, each of its type."""
+    if not isinstance(table, dict):
+        raise InvalidProblemError(f"{where} must be a table, got {shown(table)}")
+    for key, value in table.items():
+        name = key if where == "the file" else f"{where}.{key}"
+        if key not in kinds:
+            raise InvalidProblemError(f"{name} is unknown, expected one of {', '.join(kinds)}")
+        if not isinstance(value, kinds[key]):
+            expected = {str: "a string", bool: "true or false", dict: "a table"}[kinds[key]]
+            raise InvalidProblemError(f"{name} must be {expected}, got {shown(value)}")
+
+
+def _read_risk(table: dict[str, Any]) -> dict[str, Any]:
+    _check_table("risk", table, dict.fromkeys(("beta", "alpha", "eps", "delta"), object))
+    if "beta" in table and "alpha" in table:
+        raise InvalidProblemError("risk has beta and alpha: give one of them")
+    fields: dict[str, Any] = {}
+    if "beta" in table or "alpha" in table:
+        fields["risk"] = Entropic(table["beta"]) if "beta" in table else EVaR(table["alpha"])
+    checks = {"eps": check_positive, "delta": check_probability}
+    return fields | {name: check(f"risk.{name}", table[name]) for name, check in checks.items() if name in table}
+
+
+def _checked(name: str, value: Any) -> Any:
+    """A value in its final form, or an error that names its key."""
+    entry = ENTRIES[name]
+    where = f"names.{name}" if entry.section == "names" else f"declare.{name}.value"
+    return entry.check(where, entry.from_toml(where, value))
+
+
+# -- writing -----------------------------------------------------------------------------------------------------
+
+
+def _lines(file: ProblemFile) -> Iterator[str]:
+    yield _HEADER
+    if file.source is not None:
+        yield f"source = {value_as_toml(file.source)}"
+    if file.params:
+        yield from (
+            "",
+            "[params]",
+            *(f"{key_as_toml(key)} = {value_as_toml(value)}" for key, value in file.params.items()),
+        )
+    named = {name: value for name, value in file.given().items() if ENTRIES[name].section == "names"}
+    if named:
+        yield from ("", "[names]", *(f"{name} = {value_as_toml(value)}" for name, value in named.items()))
+    for name, value in file.given().items():
+        if name not in named:
+            yield from _declaration(name, value, file.remarks.get(name, Remark(True)))
+    goal = {"eps": file.eps, "delta": file.delta}
+    risk = {} if file.risk is None else vars(file.risk)
+    numbers = {name: value for name, value in {**risk, **goal}.items() if value is not None}
+    if numbers:
+        yield from ("", "[risk]", *(f"{name} = {value_as_toml(value)}" for name, value in numbers.items()))
+
+
+def _declaration(name: str, value: Any, remark: Remark) -> Iterator[str]:
+    yield from ("", f"# {ENTRIES[name].help}", f"[declare.{name}]")
+    yield f"value = {value_as_toml(value)}"
+    yield f"confirmed = {value_as_toml(remark.confirmed)}"
+    if remark.seen:
+        yield f"seen = {value_as_toml(remark.seen)}"

@@ -1,0 +1,96 @@
+"""Values of declarations as TOML and back: labels of states and actions, tables of successors, masks.
+
+NumPy is imported where it is used, since the command line reads this module for every ``--help``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.text import shown
+
+__all__ = ["key_as_toml", "label_from_toml", "successors_from_toml", "value_as_toml"]
+
+_END = {"end": True}
+
+
+def key_as_toml(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else value_as_toml(key)
+
+
+def value_as_toml(value: Any) -> str:
+    """Return ``value`` as TOML.
+
+    A table ``{(state, action): value}`` is written as a list of ``[state, action, value]``, a mask as a string of 0 and 1
+    for each state, :data:`entropic_bpi.END` as ``{end = true}``.
+
+    Raises
+    ------
+    InvalidProblemError
+        If it is a function, or holds anything but numbers and text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from entropic_bpi import END
+    >>> value_as_toml({(0, "left"): [1, END]}), value_as_toml(np.eye(2, dtype=bool)[None])
+    ('[[0, "left", [1, {end = true}]]]', '["10 01"]')
+    """
+    import numpy as np
+
+    from entropic_bpi.types import END
+
+    if value is END:
+        return "{end = true}"
+    if isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.ndim == 3:
+        return value_as_toml(
+            [" ".join("".join("01"[bit] for bit in row) for row in rows) for rows in value.astype(int)]
+        )
+    if isinstance(value, np.ndarray | np.generic):
+        return value_as_toml(value.tolist())
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping) and all(isinstance(key, tuple) for key in value):
+        return value_as_toml([[*key, item] for key, item in value.items()])
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(value_as_toml, value))}]"
+    wanted = "a table {(state, action): value}" if callable(value) else "numbers, text, or lists of these"
+    raise InvalidProblemError(f"a problem file cannot hold {shown(value)}: use {wanted}")
+
+
+def label_from_toml(value: Any) -> Any:
+    """Return a state or an action, or a list of them, in a form that can be looked up: lists as tuples."""
+    if value == _END:
+        from entropic_bpi.types import END
+
+        return END
+    return tuple(map(label_from_toml, value)) if isinstance(value, list) else value
+
+
+def successors_from_toml(name: str, value: Any) -> Any:
+    """Return declared successors: a word, a mask, or a table as a dict ``{(state, action): (next state, …)}``."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+        rows = [[[bit == "1" for bit in group] for group in text.split()] for text in value]
+        sizes = {(len(groups), len(group)) for groups in rows for group in groups}
+        if len(sizes) == 1 and set("".join(value)) <= set("01 "):
+            import numpy as np
+
+            return np.array(rows)
+    elif isinstance(value, list) and all(isinstance(row, list) and len(row) == 3 for row in value):
+        table = {(label_from_toml(s), label_from_toml(a)): label_from_toml(following) for s, a, following in value}
+        if len(table) == len(value):
+            return table
+    raise InvalidProblemError(
+        f"{name} must be 'model', a list of different [state, action, [next state, …]], or a mask with a string of 0 and 1 "
+        f"for each state; got {shown(value)}"
+    )

@@ -1,0 +1,75 @@
+"""Open what a word or a problem file names: a model to simulate, an environment to play, or a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from entropic_bpi._gymnasium_ids import env_factory
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.instances.sources import is_environment, model_of
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
+from entropic_bpi.sources.log import Log
+
+__all__ = ["as_problem_file", "named_model", "open_problem", "open_word"]
+
+_LOGS = (".csv", ".parquet")
+
+
+def as_problem_file(source: Any) -> ProblemFile | None:
+    """Return the problem file that ``source`` is, or is the path of; None if it is anything else."""
+    if isinstance(source, ProblemFile):
+        return source
+    return ProblemFile.read(source) if isinstance(source, (str, Path)) and Path(source).suffix == SUFFIX else None
+
+
+def open_problem(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the source of a run and its arguments: of a problem file, what it names and, unless ``given``, declares.
+
+    Any other source and its arguments are returned as they are.
+    """
+    file = as_problem_file(source)
+    if file is None:
+        return source, dict(given)
+    word, arguments = file.named_source, file.arguments(given)
+    if Path(word).suffix in _LOGS:
+        try:
+            return Log.read(str(file.folder / word), **file.params), arguments
+        except TypeError as error:
+            raise InvalidProblemError(f"{file.path}: [params] must be the keywords of Log.read: {error}") from None
+    return open_word(word, arguments, file.params, file.folder)
+
+
+def open_word(
+    word: str, arguments: Mapping[str, Any], params: Mapping[str, Any], folder: str | Path = "."
+) -> tuple[Any, dict[str, Any]]:
+    """Return the model to simulate or, where a range of rewards is declared, the environment to play; and the arguments.
+
+    Transitions of environments and of discounted models are the same at every step unless the arguments say otherwise.
+    """
+    played, discounted = arguments.get("reward_range") is not None, arguments.get("discount") is not None
+    if played and not is_environment(word):
+        raise InvalidProblemError(
+            "reward_range (--reward-range) is for environments (gym:ENV_ID, file.py:Class), which are then played"
+        )
+    completed = dict(arguments)
+    if completed.get("stationary") is None:
+        completed["stationary"] = is_environment(word) or discounted
+    if played:
+        return env_factory(word.removeprefix("gym:"), dict(params)) if params else word, completed
+    return named_model(word, completed, params, folder), completed
+
+
+def named_model(
+    word: str, arguments: Mapping[str, Any], params: Mapping[str, Any], folder: str | Path = "."
+) -> FiniteMDP:
+    """Return the model that a word names.
+
+    Where rewards are discounted its horizon does not matter, but a saved model has its own.
+    """
+    horizon = arguments.get("horizon")
+    if arguments.get("discount") is not None:
+        horizon = 1 if is_environment(word) else None
+    return model_of(word, horizon, params, folder)
