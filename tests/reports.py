@@ -128,9 +128,9 @@ def certificate_of(kind):
 def page_of(kind):
     """The report as text."""
     from entropic_bpi.show.report._page import page_of
-    from entropic_bpi.show.report._sources import material_of
+    from entropic_bpi.show.report._sources import inputs_of
 
-    return page_of(material_of(made(kind)), grid=None, actions=None)
+    return page_of(inputs_of(made(kind)), grid=None, actions=None)
 
 
 def forge(certificate, path, **claim):

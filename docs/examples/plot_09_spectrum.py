@@ -4,7 +4,7 @@ All risk levels from one run
 
 The event behind the KL method is about transitions and not about β. So the episodes of one run, made for one β, certify a
 policy for every other: with probability at least 0.9 the whole band below is true, for all β at once. ``entropic-bpi
-spectrum`` draws the same from a saved run.
+certify RUN`` draws the same from a saved run.
 """
 
 import numpy as np

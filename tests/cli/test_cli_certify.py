@@ -66,7 +66,7 @@ def test_a_policy_of_a_file_is_the_one_that_is_certified(log, kind, tmp_path, ca
 def test_a_gap_that_is_not_reached_is_exit_code_1(log, capsys):
     code, out, _ = run(capsys, "certify", log, *COLUMNS, *GOAL, "--eps", "0.001", "--actions", "0,1")
     assert code == 1
-    assert "a gap of 0.001, which is NOT certified" in out
+    assert "a policy at most 0.001 worse than the best one, is not reached" in out
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_run_is_told_in_words_and_verified(folder, capsys):
     assert (claim.risk, claim.alpha) == ("evar", 0.1)
     code, out, _ = run(capsys, "identify", "risky-bridge", "--evar", "0.1", *GOAL)
     assert code == 0
-    for words in ("evar", "the worst 10% of the returns", claim.statement, "best EVaR - EVaR of the policy <="):
+    for words in ("entropic value at risk, α = 0.1", claim.statement.split(": ", 1)[1], "no policy has an EVaR above"):
         assert words in " ".join(out.split())  # long lines are broken
     code, out, _ = run(capsys, "verify", folder / "certificate.json")
     assert code == 0
@@ -110,7 +110,7 @@ def test_a_log_is_certified_for_its_worst_cases(tmp_path, capsys):
     words = ["certify", path, *columns, "--evar", "0.2", "--delta", "0.1", "--horizon", "2", "--reward-range", "0", "1"]
     code, out, _ = run(capsys, *words, "--states", "seen", "--out", tmp_path / "run")
     assert code == 0
-    assert "in at most 20% of its episodes" in out
+    assert "In at most 20 % of its episodes" in out
     assert "the log's own decisions earned about" in out
     assert eb.verify(tmp_path / "run" / "certificate.json").ok
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi import cli, methods
+from entropic_bpi.show.words import Rounding
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "entropic-bpi")
 BRIDGE = ["risky-bridge", "--beta", "-1", "--eps", "0.5", "--delta", "0.1", "--successors", "model", "--seed", "1"]
@@ -45,9 +46,8 @@ def test_a_run_prints_its_claim_and_writes_its_files(tmp_path, expected):
     assert (result.returncode, result.stderr) == (0, "next: entropic-bpi verify run/certificate.json\n")
     claim = expected.certificate
     for words in (
-        "with probability at least 0.9 the policy below is within 0.5 of the best",
-        f"{claim.lower:.6g} <= value of the policy <= best value <= {claim.upper:.6g}",
-        f"best value - value of the policy <= {claim.gap:.6g}",
+        "With probability at least 90 %, the policy is at most 0.5 worse than the best policy.",
+        f"The policy has a value of at least {Rounding(7.0).at_least(claim.lower)}, and no policy has a value above",
         f"{expected.episodes:,} in ",
         "the possible next states are those of the model",
         "written",

@@ -66,7 +66,7 @@ def test_without_a_gpu_the_error_says_what_is_missing():
 
     if cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(eb.InvalidProblemError, match=r"device=.gpu. needs .*leave device=.cpu."):
+    with pytest.raises(eb.InvalidProblemError, match=r"device=.gpu. needs .*use device=.cpu."):
         eb.solve(eb.instances.risky_bridge(horizon=4), -1.0, device="gpu")
 
 

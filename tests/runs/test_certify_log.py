@@ -225,7 +225,7 @@ def test_a_wrong_list_of_states_is_refused(declared, message):
 
 def test_states_are_declared_for_logs_alone(uniform):
     claim = eb.certify(uniform, beta=1.0, **DECLARED)
-    with pytest.raises(InvalidProblemError, match="states is declared for a log"):
+    with pytest.raises(InvalidProblemError, match="states= is for logs, and"):
         eb.certify(claim, beta=1.0, states=[0, 1])
 
 
@@ -385,7 +385,7 @@ def test_wrong_declarations_are_named(uniform, options, message):
 
 def test_declarations_of_a_log_are_for_logs(uniform):
     claim = eb.certify(uniform, beta=1.0, **DECLARED)
-    with pytest.raises(InvalidProblemError, match="horizon is declared for a log"):
+    with pytest.raises(InvalidProblemError, match="horizon= is for logs, and"):
         eb.certify(claim, beta=1.0, horizon=4)
 
 

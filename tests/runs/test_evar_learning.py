@@ -98,9 +98,9 @@ def test_the_return_falls_below_the_lower_bound_as_seldom_as_is_said_and_cvar_is
 
 def test_the_statement_says_what_is_proved(result):
     words = result.certificate.statement
-    assert "With probability at least 0.9 over the data" in words
-    assert "in at most 20% of its episodes" in words
-    told = float(words.split("falls below ")[1].split()[0]), float(words.split("more than ")[1].split()[0])
+    assert "With probability at least 90 %: " in words
+    assert "In at most 20 % of its episodes, the return is below" in words
+    told = float(words.split("is below ")[1].split(". ")[0]), float(words.split("is at most ")[1].split(". ")[0])
     assert told[0] <= result.certificate.lower
     assert told[1] >= result.certificate.gap
 

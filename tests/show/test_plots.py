@@ -43,7 +43,7 @@ def test_an_infinite_gap_is_drawn_as_the_width_of_the_interval(result):
     assert np.array_equal(drawn, (history["upper"] - history["lower"])[1:])
 
 
-@pytest.mark.parametrize(("delta", "surely"), [(0.1, "0.9"), (1e-9, "1 - 1e-09"), (1e-40, "1 - 1e-40")])
+@pytest.mark.parametrize(("delta", "surely"), [(0.1, "90 %"), (1e-9, "99.9999999 %"), (1e-40, "1 − 1e−40")])
 def test_a_probability_close_to_1_is_not_called_1(result, delta, surely):
     claims = [eb.certify(result, beta=beta, delta=delta) for beta in (-1.0, 0.0)]
     titles = (
@@ -51,7 +51,7 @@ def test_a_probability_close_to_1_is_not_called_1(result, delta, surely):
         plots.interval(result.history, eps=0.5, delta=delta).axes[0].get_title(),
     )
     assert all(title.endswith(f"with probability at least {surely}") for title in titles)
-    assert f"With probability at least {surely} over" in claims[0].statement
+    assert f"With probability at least {surely}:".replace("−", "-") in claims[0].statement
 
 
 def test_the_spectrum_marks_each_change_of_policy_between_its_levels(result):
@@ -122,11 +122,6 @@ def test_the_grid_shows_an_arrow_and_bounds_in_each_cell_that_was_seen():
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert sum(text in "←→" and text != "" for text in texts) == 3
     assert sum("–" in text for text in texts) == 3
-
-
-@pytest.mark.parametrize(("value", "shown"), [(-1.12e-12, "0"), (0.12345, "0.123"), (-2.0, "-2"), (1e-6, "1e-06")])
-def test_what_rounding_left_of_zero_is_shown_as_zero(value, shown):
-    assert plots.short(value) == shown
 
 
 def test_the_policy_is_drawn_where_episodes_can_come(result):

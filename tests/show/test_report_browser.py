@@ -121,14 +121,14 @@ def test_the_map_follows_the_step_by_keyboard_and_tells_bounds(opened):
     page = opened(page_of("black box"))
     first = page.locator("#map td").first
     assert re.search(
-        r"step 0: .; worth at least [\d.]+; from here no policy is worth more than", first.get_attribute("title")
+        r"step 0: .; value at least [\d.]+; from here no policy has a value above", first.get_attribute("title")
     )
     page.locator("#step").focus()
     page.keyboard.press("ArrowRight")
     assert page.locator("#shown-step").inner_text() == "0"
     page.keyboard.press("End")
     assert first.inner_text() == "·"
-    assert "was not seen to come here at this step" in first.get_attribute("title")
+    assert "not reached along observed transitions at this step" in first.get_attribute("title")
 
 
 def test_hostile_names_do_nothing_but_stand_there(opened):
@@ -140,10 +140,10 @@ def test_hostile_names_do_nothing_but_stand_there(opened):
 
 def test_a_false_claim_is_red_before_anything_else(opened, tmp_path):
     from entropic_bpi.show.report._page import page_of as page_from
-    from entropic_bpi.show.report._sources import material_of
+    from entropic_bpi.show.report._sources import inputs_of
 
     path = forge(certificate_of("budget spent"), tmp_path / "forged.json", lower=1.9)
-    page = opened(page_from(material_of(path), grid=None, actions=None))
+    page = opened(page_from(inputs_of(path), grid=None, actions=None))
     verdict = page.get_by_role("alert")
     assert verdict.inner_text() == "NOT VERIFIED: do not rely on this certificate."
     red, green, blue = map(int, re.findall(r"\d+", verdict.evaluate("element => getComputedStyle(element).color"))[:3])

@@ -37,7 +37,7 @@ from entropic_bpi.sources.log import labels_behind, names_for
 from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_integer, check_path, check_policy, check_positive, check_probability
 from entropic_bpi.tools.files import write_text_atomically
-from entropic_bpi.tools.text import certainty, rounded, shown
+from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Cell, Evidence, Transitions
 
 if TYPE_CHECKING:
@@ -175,19 +175,11 @@ class Certificate:
         >>> bridge = eb.instances.risky_bridge(horizon=5)
         >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
         >>> print(result.certificate.statement)  # doctest: +ELLIPSIS
-        With probability at least 0.9 over the data, this policy has a value of at least ..., and no policy has one more ...
+        With probability at least 90 %: The policy has a value of at least ..., and no policy has a value above ...
         """
-        surely = f"With probability at least {certainty(self.delta)} over the data, "
-        if not isinstance(self.problem.risk, EVaR):
-            return (
-                f"{surely}this policy has a value of at least {rounded(self.lower, -1)}, and no policy has one more than "
-                f"{rounded(self.gap, 1)} higher"
-            )
-        return (
-            f"{surely}this policy's return falls below {rounded(self.lower, -1)} in at most "
-            f"{100 * self.problem.risk.alpha:g}% of its episodes, and no policy has an EVaR more than "
-            f"{rounded(self.gap, 1)} higher than its own"
-        )
+        import entropic_bpi
+
+        return entropic_bpi.report.statement(self)
 
     @property
     def risk(self) -> str:
@@ -329,7 +321,7 @@ class Certificate:
     def _repr_html_(self) -> str:
         import entropic_bpi
 
-        return entropic_bpi.report.short(self)
+        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         risk = self.problem.risk

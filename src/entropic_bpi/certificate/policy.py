@@ -21,6 +21,7 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.return_law import ReturnLaw
 from entropic_bpi.sources.environment import made
 from entropic_bpi.tools.checks import check_integer, check_path, check_seed
+from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.files import write_csv, write_text_atomically
 from entropic_bpi.tools.text import shown
 
@@ -137,7 +138,7 @@ def _write_json(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
-    import duckdb
+    duckdb = module_of_extra("duckdb", "logs", "a Parquet file")
 
     columns = {name: [row[name] for row in rows] for name in _COLUMNS}
     with duckdb.connect() as connection:

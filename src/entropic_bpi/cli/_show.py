@@ -14,7 +14,8 @@ from entropic_bpi.cli._answer import answer
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import Choice
-from entropic_bpi.tools.text import certainty, printable
+from entropic_bpi.show.words import ascii_minus, claim_of, risk_of
+from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -139,39 +140,17 @@ def progress_bar() -> Progress:
     )
 
 
-def attitude(beta: float) -> str:
-    return "risk-seeking" if beta > 0 else "risk-averse" if beta < 0 else "the expectation"
-
-
-def risk_facts(certificate: Certificate) -> list[Fact]:
-    """Return which risk a claim is about."""
-    risk = certificate.problem.risk
-    if isinstance(risk, EVaR):
-        beta, words = (
-            None,
-            f"{risk.alpha:g} (a lower bound on the mean of the worst {100 * risk.alpha:g}% of the returns)",
-        )
-    else:
-        beta, words = risk.beta, f"{risk.beta:g} ({attitude(risk.beta)})"
-    name = "evar" if beta is None else "beta"
-    return [Fact("risk", certificate.risk, name, words), *data(beta=beta, alpha=certificate.alpha)]
-
-
-def bound_facts(certificate: Certificate) -> list[Fact]:
-    """Return what is claimed of the values."""
-    surely, value = f"with probability at least {certainty(certificate.delta)}", "value"
-    facts = []
-    if certificate.risk == "evar":
-        value = "EVaR"
-        so = "its CVaR and its quantile at that level are at least as high; another policy may have a better CVaR"
-        facts = [Fact(name="in words", shown=certificate.statement), Fact(name="so", shown=so)]
-    interval = f"{certificate.lower:.6g} <= {value} of the policy <= best {value} <= {certificate.upper:.6g}"
-    gap = f"best {value} - {value} of the policy <= {certificate.gap:.6g}"
+def claim_facts(certificate: Certificate) -> list[Fact]:
+    """Return which risk a claim is about, and what is claimed."""
+    risk, claim = certificate.problem.risk, claim_of(certificate)
+    certified = "certified" if claim.reached else "NOT certified"
     return [
-        *facts,
-        *data(eps=certificate.eps, delta=certificate.delta, upper=certificate.upper),
-        Fact("lower", certificate.lower, "interval", f"{interval}, {surely}"),
-        Fact("gap", certificate.gap, "gap", gap),
+        Fact("risk", certificate.risk, "risk", ascii_minus(risk_of(certificate).name)),
+        *data(beta=None if isinstance(risk, EVaR) else risk.beta, alpha=certificate.alpha),
+        *data(eps=certificate.eps, delta=certificate.delta),
+        Fact("certified", claim.reached, certified, claim.sentence),
+        *data(lower=certificate.lower, upper=certificate.upper),
+        Fact("gap", certificate.gap, "bounds", ascii_minus(claim.bounds)),
     ]
 
 

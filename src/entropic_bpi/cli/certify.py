@@ -15,13 +15,12 @@ from entropic_bpi.cli._app import CLAIM_FAILED, option
 from entropic_bpi.cli._show import (
     Fact,
     assumption_facts,
-    bound_facts,
+    claim_facts,
     data,
     line,
     new_folder,
     policy_facts,
     present,
-    risk_facts,
     written,
 )
 from entropic_bpi.cli._sources import EVAR_IS, JsonOption, risk_of
@@ -30,6 +29,7 @@ from entropic_bpi.cli.levels import certify_levels
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import certified_choices
+from entropic_bpi.show.words import number
 from entropic_bpi.tools.files import text_of_cell, write_csv
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def certify(
     claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, **declared)
     needs = eb.missing(claim)
     facts = [
-        *_log_facts(log, claim, wanted=eps is not None),
+        *_log_facts(log, claim),
         *policy_facts(
             f"The {'given ' if policy else ''}policy on the states that it was seen to reach (steps count from 0):",
             certified_choices(claim),
@@ -232,21 +232,17 @@ def _behaviour(log: Log, claim: Certificate) -> float:
     return ReturnLaw.of_sample(returns).evar(risk.alpha) if len(returns) else float("nan")
 
 
-def _log_facts(log: Log, claim: Certificate, *, wanted: bool) -> list[Fact]:
+def _log_facts(log: Log, claim: Certificate) -> list[Fact]:
     behaviour = _behaviour(log, claim)
     size = f"{log.episodes:,} episodes, {log.lines:,} lines, {len(log.states)} states, {len(log.actions)} actions"
     facts = [
         Fact(name="log", shown=f"{log.name}: {size}"),
-        *risk_facts(claim),
         Fact(name="horizon", shown=f"{claim.problem.horizon}"),
-        *bound_facts(claim),
-        *data(certified=claim.reached, episodes=claim.episodes, behaviour=behaviour),
+        *claim_facts(claim),
+        *data(episodes=claim.episodes, behaviour=behaviour),
     ]
-    if wanted:
-        verdict = "is" if claim.reached else "is NOT"
-        facts.append(Fact(name="target", shown=f"a gap of {claim.eps:g}, which {verdict} certified"))
     if behaviour == behaviour:
-        words = f"the log's own decisions earned about {behaviour:.6g} (an estimate, not a bound)"
+        words = f"the log's own decisions earned about {number(behaviour)} (an estimate, not a bound)"
         facts.append(Fact(name="behaviour", shown=words))
     return facts + assumption_facts(claim)
 
@@ -258,16 +254,16 @@ def _missing_facts(needs: Missing) -> list[Fact]:
             "all" if row.step is None else f"{row.step}",
             row.state or "(first states)",
             row.action or "",
-            f"{row.visits}",
-            f"{row.fall:.3g}",
-            f"{row.needed}",
+            f"{row.visits:,}",
+            number(row.fall),
+            f"{row.needed:,}",
         )
         for row in needs.rows[:_SHOWN_ROWS]
     ]
     if needs.expected <= needs.target:
-        expected = f"For a gap of about {needs.target:.3g}:"
+        expected = f"For a gap of about {number(needs.target)}:"
     else:
-        expected = f"More of the same is not enough for a gap of {needs.target:.3g}: something was never seen."
+        expected = f"More of the same is not enough for a gap of {number(needs.target)}: something was never seen."
     title = "What is missing: visits that would make the gap smaller."
     return [
         Fact("missing", [row._asdict() for row in needs.rows], title, rows),

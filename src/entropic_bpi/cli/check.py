@@ -16,15 +16,16 @@ import typer
 
 from entropic_bpi._version import __version__
 from entropic_bpi.cli._app import CLAIM_FAILED, option
-from entropic_bpi.cli._show import Fact, line, present, several
+from entropic_bpi.cli._show import Fact, data, line, present, several
 from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.errors import CertificateError, InvalidProblemError
+from entropic_bpi.show.words import Rounding, ascii_minus
 from entropic_bpi.tools.workers import processors
 
-_PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "duckdb", "matplotlib", "typer", "rich")
+_PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.
-_EXTRAS = {"gpu": "numba-cuda", "minari": "minari", "cluster": "distributed"}
+_EXTRAS = {"logs": "duckdb", "report": "jinja2", "gpu": "numba-cuda", "minari": "minari", "cluster": "distributed"}
 _FIRST_RUN = ("identify", "risky-bridge", "--beta", "-1", "--eps", "0.2", "--delta", "0.1", "--successors", "model")
 
 
@@ -53,15 +54,16 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
     if not path.exists():
         raise CertificateError(f"no such file: {path}")
     result = check(path)
-    shown = {"lower": "value of the policy", "upper": "optimal value", "gap": "gap"}
-    known = not any(math.isnan(getattr(result, name)) for name in shown)
+    known = not any(map(math.isnan, (result.lower, result.upper, result.gap)))
+    to = Rounding()
     bounds = [
-        Fact(key, value := getattr(result, key), name, f"at {'least' if key == 'lower' else 'most'} {value:.6g}")
-        for key, name in shown.items()
+        Fact("lower", result.lower, "value of the policy", f"at least {ascii_minus(to.at_least(result.lower, 6))}"),
+        Fact("upper", result.upper, "optimal value", f"at most {ascii_minus(to.at_most(result.upper, 6))}"),
+        Fact("gap", result.gap, "gap", f"at most {to.at_most(result.gap, 6)}"),
     ]
     facts = [
         Fact("ok", result.ok, "verdict", _verdict(result.ok)),
-        *(bounds if known else (Fact(key, None) for key in shown)),
+        *(bounds if known else data(lower=None, upper=None, gap=None)),
         *several("problems", result.problems, "problem"),
     ]
     present(facts, as_json, ("report", certificate, "-o", "report.html"))

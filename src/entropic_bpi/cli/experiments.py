@@ -180,7 +180,7 @@ def validate(
     ] = "cpu",
     as_json: JsonOption = False,
 ) -> int:
-    """Measure how often the guarantee fails: play many runs on models that are known, and judge each by the truth.
+    """Measure how often the guarantee fails: run many times on known models, and compare each claim with the true values.
 
     A cell is a model at one beta, or one level of the entropic value at risk, under one rule (the paper's rule with each of
     its constants, and the KL method with each assumption that fits the model). Of each cell's runs it counts: policies that

@@ -12,6 +12,7 @@ from entropic_bpi.cli._app import option
 from entropic_bpi.cli._show import Fact, data, line, present
 from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.cli.identify import OF_A_RUN, identify, question
+from entropic_bpi.show.words import number
 
 if TYPE_CHECKING:
     from entropic_bpi.runs.trial import Declaration, RunForecast, TrialRun
@@ -87,16 +88,16 @@ def _facts(source: str, outlook: RunForecast) -> list[Fact]:
             "pilot",
             played["pilot"],
             "trial run",
-            f"{pilot.episodes:,} episodes in {pilot.seconds:.2g} s, to a gap of {pilot.gap:.3g}",
+            f"{pilot.episodes:,} episodes in {pilot.seconds:.2g} s, to a gap of {number(pilot.gap)}",
         ),
         Fact("episodes", played["episodes"], "forecast", _in_words(pilot)),
         *data(seconds=played["seconds"], lower=outlook.lower, upper=outlook.upper, memory=memory),
     ]
     if outlook.lower is not None:
-        words = f"{outlook.lower:.3g} episodes on average, for every algorithm with this guarantee"
+        words = f"{number(outlook.lower)} episodes on average, for every algorithm with this guarantee"
         facts.append(Fact(name="at least", shown=words))
     if outlook.upper is not None:
-        facts.append(Fact(name="at most", shown=f"{outlook.upper:.3g} episodes are proved to be enough"))
+        facts.append(Fact(name="at most", shown=f"{number(outlook.upper)} episodes are proved to be enough"))
     if memory is not None and memory > _MUCH_MEMORY:
         facts.append(Fact(name="memory", shown=f"{memory / 2**30:.1f} GiB so far"))
     content = [

@@ -16,12 +16,11 @@ from entropic_bpi.cli._app import CLAIM_FAILED, option
 from entropic_bpi.cli._show import (
     Fact,
     assumption_facts,
-    bound_facts,
+    claim_facts,
     data,
     new_folder,
     policy_facts,
     present,
-    risk_facts,
     several,
     written,
 )
@@ -38,7 +37,7 @@ from entropic_bpi.cli._sources import (
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.show.choices import certified_choices
 from entropic_bpi.tools.files import locked, write_csv
-from entropic_bpi.tools.text import certainty, printable
+from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
     from entropic_bpi.runs.loop import Identification
@@ -66,7 +65,9 @@ _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 def identify(
     context: typer.Context,
     source: SourceArgument,
-    eps: Annotated[float, option("How far from optimal the policy may be, in units of reward.")],
+    eps: Annotated[
+        float, option("Target: the policy may be this much worse than the best one, in the unit of the rewards.")
+    ],
     delta: Annotated[float, option("Probability with which the claim may fail.")],
     beta: EitherBetaOption = None,
     evar: EVaROption = None,
@@ -77,8 +78,8 @@ def identify(
     replan: Annotated[
         str | None,
         option(
-            "Plan and test after every episode, or after t episodes play RATIO*t more first. Default: 0.01; for an "
-            "environment, more where a plan takes longer than that.",
+            "Plan again after every episode, or when the number of episodes has grown by this fraction. Default: 0.01; for "
+            "environments, more if a plan takes longer than that.",
             metavar="every|RATIO",
         ),
     ] = None,
@@ -293,10 +294,9 @@ def _facts(source: str, result: Identification) -> list[Fact]:
             "model",
             f"{source}: {size.n_states} states, {size.n_actions} actions, horizon {size.horizon}",
         ),
-        *risk_facts(claim),
         Fact("method", claim.method, "method", method),
-        *_verdict_facts(result),
-        *bound_facts(claim),
+        *claim_facts(claim),
+        *([] if result.stopped else several("", tuple(_what_would_help(result)), "would help")),
         Fact("episodes", result.episodes, "episodes", f"{result.episodes:,} in {result.seconds:.3g} s{once}{behind}"),
         Fact("seed", result.seed, "seed"),
         *data(constants=claim.constants, certificate_episodes=claim.episodes),
@@ -310,25 +310,13 @@ def _facts(source: str, result: Identification) -> list[Fact]:
     ]
 
 
-def _verdict_facts(result: Identification) -> list[Fact]:
-    claim = result.certificate
-    if result.stopped:
-        surely = f"with probability at least {certainty(claim.delta)}"
-        return [Fact("certified", True, "certified", f"{surely} the policy below is within {claim.eps:g} of the best")]
-    spent = f"the budget was spent before a gap of {claim.eps:g} was reached"
-    return [
-        Fact("certified", False, "NOT certified", spent),
-        *several("", tuple(_what_would_help(result)), "would help"),
-    ]
-
-
 def _what_would_help(result: Identification) -> Iterator[str]:
-    """For whoever has spent a budget in vain: more of what, or less of which claim."""
+    """Yield what would lead to a certificate after a budget was spent."""
     claim = result.certificate
     if result.forecast is not None:
-        yield f"by the last gaps, {result.forecast}; with --out a run can go on (--resume)"
+        yield f"at the current rate {result.forecast}; with --out a run can be resumed (--resume)"
     if claim.gap < math.inf:
-        yield f"--eps {_rounded_up(claim.gap):g} is reached by these episodes"
+        yield f"--eps {_rounded_up(claim.gap):g}: so far only this gap is certified"
     if not claim.problem.stationary:
         yield "--stationary, if transitions are the same at every step"
     if claim.problem.successors == "unknown" and claim.problem.max_successors is None:

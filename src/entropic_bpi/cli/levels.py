@@ -11,8 +11,8 @@ from entropic_bpi.cli._show import Fact, data, line, new_folder, present, progre
 from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.show.choices import certified_choices
+from entropic_bpi.show.words import Rounding, ascii_minus, probability
 from entropic_bpi.tools.files import write_csv
-from entropic_bpi.tools.text import certainty
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
@@ -116,13 +116,12 @@ def _number(policies: list[_Policy]) -> list[int]:
 
 
 def _facts(run: Certificate, band: _Band) -> list[Fact]:
-    from entropic_bpi.show.plots import short
-
     which, levels, claims, policies, numbers = band
+    to = Rounding.of(run)
     name = "beta" if which == "beta" else "alpha"
     facts = [
         line(
-            f"With probability at least {certainty(run.delta)} all {len(claims)} claims hold at once, for every {name} "
+            f"With probability at least {probability(run.delta)} all {len(claims)} claims hold at once, for every {name} "
             f"shown and any other ({run.episodes:,} episodes)."
         )
     ]
@@ -138,9 +137,9 @@ def _facts(run: Certificate, band: _Band) -> list[Fact]:
             (
                 f"{levels[first]:g}" if len(part) == 1 else f"{levels[first]:g} to {levels[end - 1]:g}",
                 f"{numbers[first]}",
-                short(min(c.lower for c in part), 6),
-                short(max(c.upper for c in part), 6),
-                short(max(c.gap for c in part), 6),
+                ascii_minus(to.at_least(min(c.lower for c in part))),
+                ascii_minus(to.at_most(max(c.upper for c in part))),
+                to.at_most(max(c.gap for c in part)),
                 _difference(policies[first - 1], policies[first]) if first else "",
             )
         )

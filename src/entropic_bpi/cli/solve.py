@@ -11,7 +11,7 @@ import typer
 
 from entropic_bpi.cli._answer import again
 from entropic_bpi.cli._app import option
-from entropic_bpi.cli._show import Fact, attitude, data, policy_facts, present
+from entropic_bpi.cli._show import Fact, data, policy_facts, present
 from entropic_bpi.cli._sources import (
     DiscountOption,
     EitherBetaOption,
@@ -137,7 +137,8 @@ def _small_law(mdp: FiniteMDP, policy: np.ndarray) -> ReturnLaw | None:
 
 def _value_facts(solution: Any, evar: float | None) -> list[Fact]:
     if evar is None:
-        beta = f"{solution.beta:g} ({attitude(solution.beta)})"
+        sign = "risk-seeking" if solution.beta > 0 else "risk-averse" if solution.beta < 0 else "the expectation"
+        beta = f"{solution.beta:g} ({sign})"
         return [
             Fact("beta", solution.beta, "beta", beta),
             Fact("value", solution.value, "value", f"{solution.value:.6f}"),

@@ -27,12 +27,10 @@ def check_gpu() -> None:
     if config.ENABLE_CUDASIM:
         return
     if find_spec("numba_cuda") is None:
-        raise InvalidProblemError(
-            "device='gpu' needs numba-cuda: pip install 'entropic-bpi[gpu]'; or leave device='cpu'"
-        )
+        raise InvalidProblemError("device='gpu' needs numba-cuda: pip install 'entropic-bpi[gpu]'; or use device='cpu'")
     if not cuda.is_available():
         raise InvalidProblemError(
-            "device='gpu' needs an NVIDIA GPU with its driver, and numba-cuda finds none here; leave device='cpu'"
+            "device='gpu' needs an NVIDIA GPU with its driver, and numba-cuda finds none here; use device='cpu'"
         )
 
 

@@ -80,7 +80,7 @@ def discounted(mdp: FiniteMDP, discount: float, horizon: int | None = None) -> F
     Parameters
     ----------
     mdp : FiniteMDP
-        Its own horizon is of no account; transitions and rewards must be the same at every step.
+        Its own horizon is ignored; transitions and rewards must be the same at every step.
     discount : float
         γ, strictly between 0 and 1.
     horizon : int, optional

@@ -118,7 +118,7 @@ class Front:
     def _repr_html_(self) -> str:
         import entropic_bpi
 
-        return entropic_bpi.report.short(self)
+        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         ends = f"{self.betas[0]:g} to {self.betas[-1]:g}"

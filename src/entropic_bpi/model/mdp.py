@@ -373,7 +373,7 @@ class FiniteMDP:
     def _repr_html_(self) -> str:
         import entropic_bpi
 
-        return entropic_bpi.report.short(self)
+        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         kind = "stationary" if self._stationary else "per step"

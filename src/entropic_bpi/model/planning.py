@@ -95,7 +95,7 @@ class Solution:
     def _repr_html_(self) -> str:
         import entropic_bpi
 
-        return entropic_bpi.report.short(self)
+        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         return f"Solution(beta={self.beta}, value={self.value:.6g}{_tail_shown(self.tail)}, policy {self.policy.shape})"
@@ -140,7 +140,7 @@ def solve(
         of separate calls; otherwise, on a CPU, it is the same as these.
     discount : float, optional
         γ between 0 and 1: plan for the return discounted by γ a step that never ends, see
-        :mod:`entropic_bpi.model.discounting`. The model's own horizon is then of no account.
+        :mod:`entropic_bpi.model.discounting`. The model's own horizon is then ignored.
     horizon : int, optional
         With ``discount``, how many steps to plan; what the others can add is the solution's ``tail``. Default: until γ^h is
         a billionth.

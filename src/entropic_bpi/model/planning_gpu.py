@@ -134,7 +134,7 @@ class Planner:
         size = sum(part.nbytes for part in model) + sum(
             int(np.prod(shape)) * dtype.itemsize for shape, dtype in self._tables(betas)
         )
-        check_room(f"solving {mdp!r} for {betas} beta", size, "ask for fewer at a time, or leave device='cpu'")
+        check_room(f"solving {mdp!r} for {betas} beta", size, "ask for fewer at a time, or use device='cpu'")
         self.model = _Model(*map(cuda.to_device, model))
 
     def _tables(self, betas: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:

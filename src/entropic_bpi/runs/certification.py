@@ -188,13 +188,19 @@ def _certificate(
     )
 
 
+def _is_not_a_log(source: Any) -> str:
+    if isinstance(source, (Certificate, Counts)) or hasattr(source, "certificate"):
+        return f"the problem of this {type(source).__name__} is already declared"
+    return f"this is a {type(source).__name__}. Read a table first: eb.Log.read(table, episode=…, state=…, …)"
+
+
 def _collected(
     source: Any, risk: Risk, eps: float | None, delta: float | None, declared: Mapping[str, Any]
 ) -> _Evidence:
     """What a run has collected."""
     for name, value in declared.items():
         if value is not None:
-            raise InvalidProblemError(f"{name} is declared for a log; that of {type(source).__name__} is its run's")
+            raise InvalidProblemError(f"{name}= is for logs, and {_is_not_a_log(source)}")
     provenance = Provenance()
     if isinstance(source, Counts):
         problem, transitions, episodes = source.problem, source.transitions(), source.episodes

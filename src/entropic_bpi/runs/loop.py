@@ -106,7 +106,7 @@ class Identification:
     def _repr_html_(self) -> str:
         import entropic_bpi
 
-        return entropic_bpi.report.short(self)
+        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         claim = self.certificate

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.show.words import Rounding, number, probability
 from entropic_bpi.tools.files import write_atomically
-from entropic_bpi.tools.text import certainty, drawable
+from entropic_bpi.tools.text import drawable
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
@@ -75,11 +76,6 @@ def _short_locator(axis: Any) -> Any:
     return usual if _ticks_in_view(axis, usual) >= 2 else MaxNLocator(4)
 
 
-def short(value: float, digits: int = 3) -> str:
-    """A value for people: what rounding left of 0 is 0."""
-    return f"{0.0 if abs(value) < 1e-9 else value:.{digits}g}"
-
-
 def plain_numbers(axis: Any) -> None:
     """0.2 rather than 2 × 10⁻¹ on a short logarithmic axis."""
     axis.set_major_locator(_short_locator(axis))
@@ -105,7 +101,7 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
     values.plot(episodes, rows["upper"], color=COLOURS[0], label="upper bound of the best value")
     values.plot(episodes, rows["lower"], color=COLOURS[0], ls="--", label="lower bound of the policy's value")
     values.set_ylabel("value (units of reward)")
-    values.set_title(f"Certified with probability at least {certainty(delta)}", fontsize="medium")
+    values.set_title(f"Certified with probability at least {probability(delta)}", fontsize="medium")
     values.legend(frameon=False, fontsize="small")
     claimed = np.minimum(rows["gap"], rows["upper"] - rows["lower"])  # a method may not bound the gap yet
     gaps.plot(episodes, claimed, color=COLOURS[1], label="certified gap")
@@ -145,6 +141,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     lower, upper = (side[first:] for side in KL(problem).value_bounds(certificate.counts, policy))
     figure = new_figure(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8)
     axes = figure.subplots()
+    to = Rounding.of(certificate)
     shown, seen = np.full(cells.shape, np.nan), {problem.start, *certificate.transitions.successors.tolist()}
     for place, letter in np.ndenumerate(cells):
         s = int(np.ravel_multi_index(place, cells.shape))
@@ -155,13 +152,19 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
         h = steps[0]
         shown[place] = lower[h, s]
         axes.text(place[1], place[0] - 0.12, arrows[certificate.policy[h, s]], ha="center", va="center", fontsize=14)
-        axes.text(place[1], place[0] + 0.3, f"{short(lower[h, s])} – {short(upper[h, s])}", ha="center", fontsize=5.5)
+        axes.text(
+            place[1],
+            place[0] + 0.3,
+            f"{to.at_least(lower[h, s])} – {to.at_most(upper[h, s])}",
+            ha="center",
+            fontsize=5.5,
+        )
     axes.imshow(shown, cmap="Blues", alpha=0.5)
     axes.set(xticks=[], yticks=[])
     axes.set_title(
         "Policy, and bounds of its and the best value (units of reward), at the first step in each cell, "
         f"β = {problem.beta:.4g}, "
-        f"all with probability ≥ {certainty(certificate.delta)}",
+        f"all with probability ≥ {probability(certificate.delta)}",
         fontsize=6.5,
         wrap=True,
     )
@@ -236,7 +239,7 @@ def missing(lacking: Missing) -> Figure:
     axes.set_yticks(range(len(states)), [drawable(state) for state in states], fontsize="small")
     axes.set(xlabel="action", ylabel="state")
     axes.set_title(
-        f"Visits now → needed for a gap of {short(lacking.target)} (now {short(lacking.gap)})", fontsize=7, wrap=True
+        f"Visits now → needed for a gap of {number(lacking.target)} (now {number(lacking.gap)})", fontsize=7, wrap=True
     )
     figure.colorbar(image).set_label("fall of the gap with twice the visits", fontsize="small")
     return figure
@@ -267,7 +270,7 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Fig
     axes.set_xlabel("level α of the entropic value at risk" if tail else "risk parameter β (1 / units of reward)")
     axes.set_ylabel(f"{value} (units of reward)")
     every = "All α" if tail else "All β"
-    axes.set_title(f"{every} at once with probability at least {certainty(claims[0].delta)}", fontsize="medium")
+    axes.set_title(f"{every} at once with probability at least {probability(claims[0].delta)}", fontsize="medium")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     tidy(axes)
     return figure
@@ -288,9 +291,9 @@ def front(found: Front, *, alpha: float = 0.05) -> Figure:
     marks = [axes.scatter(spread, mean, color=COLOURS[0], label="mean of the return", zorder=2)]
     what = f"mean of the worst {100 * alpha:g} % of the returns"
     marks += [axes.scatter(spread, worst, color=COLOURS[1], marker="v", s=24, label=what, zorder=2)]
-    for number, row in enumerate(rows, start=1):
-        axes.annotate(f"{number}", (row.std, row.mean), textcoords="offset points", xytext=(4, 5), fontsize="small")
-    shown = [f"{number}: β {short(row.low)} to {short(row.high)}" for number, row in enumerate(rows, start=1)]
+    for i, row in enumerate(rows, start=1):
+        axes.annotate(f"{i}", (row.std, row.mean), textcoords="offset points", xytext=(4, 5), fontsize="small")
+    shown = [f"{i}: β {number(row.low)} to {number(row.high)}" for i, row in enumerate(rows, start=1)]
     shown = shown if len(shown) <= _MOST_POLICIES else [*shown[: _MOST_POLICIES - 1], "…"]
     axes.text(1.02, 1.0, "\n".join(shown), transform=axes.transAxes, va="top", fontsize="small", linespacing=1.6)
     axes.margins(x=0.1, y=0.15)

@@ -45,6 +45,7 @@ from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, finite, unseen
 from entropic_bpi.sources.successors import declared_rows
 from entropic_bpi.sources.tables import Table, hashable, quoted
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
+from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Transitions
 
@@ -227,7 +228,7 @@ class Log:
             "terminated": terminated,
             "truncated": None if cut else truncated,
         }
-        import duckdb  # only here: who has no log need not load it
+        duckdb = module_of_extra("duckdb", "logs", "a log")
 
         reading, listed = _Reading(data), None if isinstance(states, str) and states == SEEN else states
         try:
@@ -250,10 +251,7 @@ class Log:
 
         States and actions are those of the data set's spaces, which must be finite, in the numbering of the environment.
         """
-        try:
-            import minari
-        except ImportError:
-            raise InvalidProblemError("from_minari needs Minari: pip install 'entropic-bpi[minari]'") from None
+        minari = module_of_extra("minari", "minari", "from_minari")
         try:
             data = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
             spaces = _listed(data.observation_space), _listed(data.action_space)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
 __all__ = ["Table", "hashable", "quoted"]
@@ -45,9 +46,8 @@ class Table:
     """
 
     def __init__(self, data: Any) -> None:
-        import duckdb
-
-        self.connection = duckdb.connect(config=dict.fromkeys(_CLOSED, "false"))
+        self.duckdb = module_of_extra("duckdb", "logs", "a log")
+        self.connection = self.duckdb.connect(config=dict.fromkeys(_CLOSED, "false"))
         self.data, self.name, self.text = data, type(data).__name__, False
         self.rounded: set[str] = set()
         self._lines: int | None = None
@@ -85,21 +85,17 @@ class Table:
 
     def check_select(self, name: str, expected: str, text: Any, query: str) -> None:
         """Refuse what is not one SELECT statement."""
-        import duckdb
-
         statements = self.connection.extract_statements(query) if isinstance(text, str) else []
-        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
+        if [statement.type for statement in statements] != [self.duckdb.StatementType.SELECT]:
             raise InvalidProblemError(f"{name} must be {expected}, got {shown(text)}")
 
     # -- what was given ------------------------------------------------------------------------------------------------
 
     def _open(self, folder: str) -> None:
         """Make the data readable as ``given``."""
-        import duckdb
-
         if isinstance(self.data, (str, os.PathLike)):
             self._open_files(os.fsdecode(self.data))
-        elif isinstance(self.data, duckdb.DuckDBPyRelation):
+        elif isinstance(self.data, self.duckdb.DuckDBPyRelation):
             self._open_relation(str(Path(folder, "relation.parquet")))
         else:
             self.connection.register("given", self.data)

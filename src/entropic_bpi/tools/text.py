@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
-__all__ = ["certainty", "drawable", "printable", "rounded", "shown"]
+__all__ = ["drawable", "printable", "shown"]
 
 _LONGEST_SHOWN = 200
-_DIGITS = 4
-# Below this probability of failure, 1 minus it has too many nines to read.
-_READABLE = 1e-6
 
 
 def printable(text: str) -> str:
@@ -30,30 +25,6 @@ def printable(text: str) -> str:
 def drawable(text: str) -> str:
     """The same for Matplotlib, where a dollar sign would begin a formula."""
     return printable(text).replace("$", r"\$")
-
-
-def certainty(delta: float) -> str:
-    """1 - ``delta``, to all its digits: rounded it might be 1.
-
-    >>> certainty(0.05), certainty(1e-9)
-    ('0.95', '1 - 1e-09')
-    """
-    exact = repr(float(delta))
-    return f"{1 - Decimal(exact):f}" if delta >= _READABLE else f"1 - {exact}"
-
-
-def rounded(value: float, side: int) -> str:
-    """A number with a few digits, rounded up (``side`` 1) or down (-1): what is claimed of it stays true.
-
-    >>> rounded(0.12341, 1), rounded(0.12341, -1), rounded(-2.00001, -1), rounded(12345.6, 1)
-    ('0.1235', '0.1234', '-2.001', '12350')
-    """
-    if not math.isfinite(value) or value == 0:
-        return f"{value:g}"
-    exact = Decimal(value)
-    last = Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1)
-    kept = (exact / last).to_integral_value(ROUND_CEILING if side > 0 else ROUND_FLOOR) * last
-    return f"{float(kept):.{_DIGITS + 1}g}" if 1e-4 <= abs(kept) < 1e6 else f"{float(kept):g}"
 
 
 def shown(value: Any) -> str:

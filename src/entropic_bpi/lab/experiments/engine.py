@@ -13,13 +13,13 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.tools.checks import check_integer
+from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.workers import after_importing, compute, import_modules, processors
 
 __all__ = ["Engine", "described", "new_engine", "progress_bar"]
@@ -109,10 +109,7 @@ def described(error: BaseException) -> str:
 def _on_cluster(
     on_worker: Callable[[RunSpec], Result], specs: Sequence[RunSpec], scheduler: str, failed: Callable[[str], Result]
 ) -> Finished[Result]:
-    try:
-        distributed: Any = import_module("distributed")
-    except ImportError:
-        raise InvalidProblemError("a scheduler needs Dask: pip install 'entropic-bpi[cluster]'") from None
+    distributed = module_of_extra("distributed", "cluster", "a scheduler")
     try:
         client = distributed.Client(scheduler, set_as_default=False, timeout=SCHEDULER_SECONDS)
     except (OSError, ValueError) as error:

@@ -20,17 +20,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 
 from entropic_bpi._version import __version__
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.tools.checks import check_choice, check_list, check_path
+from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.files import locked
 
 __all__ = ["FILE_NAME", "Outcome", "Results", "Store", "StoreError", "export", "load"]
 
+duckdb = module_of_extra("duckdb", "logs", "a file of results")
 FILE_NAME = "results.duckdb"
 FORMAT, FORMAT_VERSION = "entropic-bpi results", "2"
 AT_RISK_SECONDS = 1.0

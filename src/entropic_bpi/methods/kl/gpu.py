@@ -162,13 +162,13 @@ class Planner:
         if rules.widest > WIDEST:
             raise InvalidProblemError(
                 f"device='gpu' is for rows of at most {WIDEST} possible successors, and here there may be {rules.widest}: "
-                "declare successors=, or leave device='cpu'"
+                "declare successors=, or use device='cpu'"
             )
         check_gpu()
         self.kernels = _kernels(1 << (rules.widest - 1).bit_length())
         records: tuple[Any, ...] = frame, rules, ledger, optimism, plan, plan
         size = sum(part.nbytes for record in records for part in record if isinstance(part, np.ndarray))
-        check_room("this problem", size, "leave device='cpu'")
+        check_room("this problem", size, "use device='cpu'")
         self.frame, self.rules, self.ledger, self.optimism = map(self._copy, (frame, rules, ledger, optimism))
         self.plans = self._copy(plan), self._copy(plan)
         self.values = cuda.device_array((frame.n_states, frame.n_actions))

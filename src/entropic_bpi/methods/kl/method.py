@@ -290,7 +290,7 @@ class KL:
         self.planner: Any = None  # of the GPU, once there are counts
         if device == "gpu" and problem.open_ended:  # the column of states not seen yet is not kept there
             raise InvalidProblemError(
-                "device='gpu' is for known possible next states: declare successors=, or leave device='cpu'"
+                "device='gpu' is for known possible next states: declare successors=, or use device='cpu'"
             )
         self.origin: object = None
         self.frame = problem.frame

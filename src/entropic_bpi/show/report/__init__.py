@@ -1,4 +1,4 @@
-"""Reports: a certificate for whoever has to believe it, as one page that needs nothing but a browser.
+"""Reports: a certificate as one HTML page, for readers who do not know the library.
 
 The page says what is claimed and how sure it is, what that rests on, what the policy does and what to expect of it, what
 limits the claim, and how to check it again; whether :func:`~entropic_bpi.verify` passed when it was made stands at its top.
@@ -16,9 +16,10 @@ from entropic_bpi.tools.checks import check_path
 from entropic_bpi.tools.files import write_text_atomically
 
 if TYPE_CHECKING:
+    from entropic_bpi.certificate.certificate import Certificate
     from entropic_bpi.verification import Verification
 
-__all__ = ["short", "write"]
+__all__ = ["statement", "summary_html", "write"]
 
 
 def write(
@@ -53,27 +54,69 @@ def write(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     checked = eb.report.write(result, f"{folder}/report.html")
     ...     page = pathlib.Path(folder, "report.html").read_text(encoding="utf-8")
-    >>> checked.ok, "With probability at least 90 %, the policy below is within 0.3 of the best possible one." in page
+    >>> checked.ok, "With probability at least 90 %, the policy is at most 0.3 worse than the best policy." in page
     (True, True)
     """
     from entropic_bpi.show.report._page import page_of
-    from entropic_bpi.show.report._sources import material_of
+    from entropic_bpi.show.report._sources import inputs_of
 
     target = check_path("path", path)
-    material = material_of(source)
-    write_text_atomically(target, page_of(material, grid=grid, actions=actions))
-    return material.verification
+    inputs = inputs_of(source)
+    write_text_atomically(target, page_of(inputs, grid=grid, actions=actions))
+    return inputs.verification
 
 
-def short(thing: Any) -> str:
-    """What a notebook shows of a model, a solution, a certificate or the result of a run, as HTML.
+def statement(certificate: Certificate) -> str:
+    """Return the claim of a certificate as a sentence.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        The claim.
+
+    Returns
+    -------
+    str
+        The probability, and the bounds on the values.
 
     Examples
     --------
     >>> import entropic_bpi as eb
-    >>> "8 states" in eb.report.short(eb.instances.risky_bridge(horizon=7))
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> eb.report.statement(result.certificate) == result.certificate.statement
     True
     """
-    from entropic_bpi.show.report._short import card
+    from entropic_bpi.show.words import ascii_minus, claim_of, probability
 
-    return card(thing)
+    return ascii_minus(f"With probability at least {probability(certificate.delta)}: {claim_of(certificate).bounds}")
+
+
+def summary_html(thing: Any) -> str:
+    """Return what a notebook shows of a model, a solution, a front, a certificate or the result of a run.
+
+    Parameters
+    ----------
+    thing : FiniteMDP, Solution, Front, Certificate or Identification
+        The object.
+
+    Returns
+    -------
+    str
+        HTML.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> "8 states" in eb.report.summary_html(eb.instances.risky_bridge(horizon=7))
+    True
+    """
+    from entropic_bpi.show.report._summary import summary_of
+
+    return summary_of(thing)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "short":
+        raise AttributeError("report.short is now called report.summary_html")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ import numpy as np
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.show.report._returns import Expected
 from entropic_bpi.show.report._svg import Axis, Drawing
-from entropic_bpi.show.report._words import Rounding
+from entropic_bpi.show.words import Rounding
 
 __all__ = ["Chart", "fall_of_the_gap", "law_of_the_return"]
 
@@ -52,8 +52,8 @@ def law_of_the_return(certificate: Certificate, expected: Expected) -> Chart:
         drawing.rectangle((bar.low, bar.high), (0.0, bar.share), 'fill="var(--data)"', bar.title)
     words = (
         f"Estimated returns: mean {expected.returns.mean():.4g}, from {expected.returns.min():.4g} to "
-        f"{expected.returns.max():.4g}. Certified: the policy is worth at least {certified[0]}, the best one at most "
-        f"{certified[1]}."
+        f"{expected.returns.max():.4g}. Certified: the value of the policy is at least {certified[0]}, the best value at "
+        f"most {certified[1]}."
     )
     return drawing.svg(), words
 

@@ -16,14 +16,15 @@ from entropic_bpi.show.report._charts import fall_of_the_gap, law_of_the_return
 from entropic_bpi.show.report._policy import Line, policy_of
 from entropic_bpi.show.report._returns import EPISODES, expected_returns
 from entropic_bpi.show.report._sources import ReportInputs
-from entropic_bpi.show.report._words import Rounding, claim_of, name, risk_of, signed
+from entropic_bpi.show.words import Rounding, claim_of, name, risk_of, signed
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
+from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["page_of", "templates"]
+__all__ = ["page_of"]
 
 _LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
@@ -31,39 +32,37 @@ _MOST_PROBLEMS = 20
 _MOST_CUT = 0.5
 
 
-def templates() -> Environment:
+def _templates() -> Environment:
     """The templates of this package; whatever they are filled with is text, never markup."""
-    from jinja2 import Environment, PackageLoader
-
-    environment = Environment(
-        loader=PackageLoader("entropic_bpi.show", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    jinja2 = module_of_extra("jinja2", "report", "a report")
+    loader = jinja2.PackageLoader("entropic_bpi.show", "report")
+    environment: Environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["steps"] = _steps
     return environment
 
 
-def page_of(material: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> str:
+def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> str:
     """The page, complete."""
-    from markupsafe import Markup
+    environment = _templates()
+    from markupsafe import Markup  # which Jinja needs
 
-    environment = templates()
     style, script = (environment.loader.get_source(environment, f"page.{kind}")[0] for kind in ("css", "js"))  # type: ignore[union-attr]
-    certificate, verification = material.certificate, material.verification
+    certificate, verification = inputs.certificate, inputs.verification
     told: dict[str, Any] = {} if certificate is None else {"claim": claim_of(certificate)}
     state = "failed"
     if certificate is not None and verification.ok:
-        told |= _told(certificate, material, grid, actions)
+        told |= _told(certificate, inputs, grid, actions)
         state = "certified" if certificate.reached else "open"
     return environment.get_template("page.html").render(
         **told,
         state=state,
         title="NOT VERIFIED" if state == "failed" else "Certificate of a policy",
         problems=[_short(problem) for problem in verification.problems[:_MOST_PROBLEMS]],
-        file=_short(material.file),
-        sha256=material.sha256,
+        file=_short(inputs.file),
+        sha256=inputs.sha256,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        provenance=_provenance(material),
-        settings={_short(fact): _short(value) for fact, value in material.run.get("facts", {}).items()},
+        provenance=_provenance(inputs),
+        settings={_short(fact): _short(value) for fact, value in inputs.run.get("facts", {}).items()},
         style=Markup(style),
         script=Markup(script),
         style_hash=_hash(style),
@@ -72,7 +71,7 @@ def page_of(material: ReportInputs, *, grid: tuple[int, int] | None, actions: Se
 
 
 def _told(
-    certificate: Certificate, material: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[str] | None
+    certificate: Certificate, inputs: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[str] | None
 ) -> dict[str, Any]:
     """All that the certificate itself tells, beside its claim."""
     expected, rows, to = expected_returns(certificate), limits(certificate), Rounding.of(certificate)
@@ -88,16 +87,16 @@ def _told(
         "discounted": certificate.problem.discount is not None,
         "horizon": certificate.problem.horizon,
         "cut": f"{100 * expected.cut:.3g} %" if expected.cut else None,
-        "gap": None if material.history is None else fall_of_the_gap(material.history, certificate.eps),
-        "run_known": material.history is not None,
+        "gap": None if inputs.history is None else fall_of_the_gap(inputs.history, certificate.eps),
+        "run_known": inputs.history is not None,
         "eps": to.at_most(certificate.eps),
         "last_gap": to.at_most(certificate.gap),
         "limits": [_limit(row, policy.names, rows[0].fall) for row in rows],
         "limits_bounded": certificate.method == "kl",
-        "limits_words": "The places whose visits matter most, and by how much the gap would fall with twice as many "
-        "(a forecast)."
+        "limits_words": "The state-action pairs whose visits matter most, and how much smaller the gap would be with twice "
+        "as many visits (an estimate)."
         if certificate.method == "kl"
-        else "The places that the policy plays most often, and how often they were visited.",
+        else "The state-action pairs that the policy plays most often, and their visits.",
     }
 
 
@@ -133,16 +132,16 @@ def _limit(row: Row, actions: dict[str, str], most: float) -> dict[str, str]:
     }
 
 
-def _provenance(material: ReportInputs) -> dict[str, str]:
+def _provenance(inputs: ReportInputs) -> dict[str, str]:
     facts = {}
-    if material.certificate is not None:
-        facts = _certificate_facts(material.certificate)
-    run = material.run
+    if inputs.certificate is not None:
+        facts = _certificate_facts(inputs.certificate)
+    run = inputs.run
     if "seed" in run:
         facts["seed"] = f"{run['seed']}"
     if "seconds" in run:
         facts["run"] = f"{run['episodes']:,} episodes in {run['seconds']:.3g} s"
-    return facts | {"library": f"entropic-bpi {_short(material.library)}; report made with {__version__}"}
+    return facts | {"library": f"entropic-bpi {_short(inputs.library)}; report made with {__version__}"}
 
 
 def _certificate_facts(certificate: Certificate) -> dict[str, str]:

@@ -12,7 +12,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.runs.data_needs import planned_policy
 from entropic_bpi.show.choices import places_of, seen_to_reach
-from entropic_bpi.show.report._words import Rounding, name
+from entropic_bpi.show.words import Rounding, name
 from entropic_bpi.tools.checks import check_integer
 
 __all__ = ["Grid", "Line", "Policy", "policy_of"]
@@ -50,7 +50,7 @@ class Line(NamedTuple):
         """What is certified, in words."""
         if self.lower is None:
             return ""
-        return f"worth at least {self.lower}; from here no policy is worth more than {self.upper}"
+        return f"value at least {self.lower}; from here no policy has a value above {self.upper}"
 
 
 class Cell(NamedTuple):

@@ -18,7 +18,7 @@ from entropic_bpi.runs.checkpoint import HISTORY, read_summary
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.verification import Verification, verify
 
-__all__ = ["ReportInputs", "material_of"]
+__all__ = ["ReportInputs", "inputs_of"]
 
 _CERTIFICATE, _CHECKPOINT, _HISTORY = "certificate.json", "checkpoint.bin", "history.csv"
 
@@ -50,7 +50,7 @@ class ReportInputs(NamedTuple):
     run: dict[str, Any]
 
 
-def material_of(source: Any) -> ReportInputs:
+def inputs_of(source: Any) -> ReportInputs:
     """Collect what ``source`` tells, and check the certificate again."""
     if isinstance(source, (str, Path)):
         return _from_path(Path(source))

@@ -20,7 +20,7 @@ if (slider) {
     document.getElementById("shown-step").textContent = step < 0 ? "each cell's first" : step;
     for (const [cell, steps] of cells) {
       const at = step < 0 ? Math.min(...Object.keys(steps).map(Number)) : step;
-      const [colour, action, bounds] = steps[at] ?? [null, "·", "the policy was not seen to come here at this step"];
+      const [colour, action, bounds] = steps[at] ?? [null, "·", "not reached along observed transitions at this step"];
       cell.className = colour === null ? "none" : `action a${colour}`;
       cell.textContent = action;
       cell.title = `state ${cell.dataset.state}, step ${at}: ${action}; ${bounds}`;

@@ -1,9 +1,10 @@
-"""What a notebook shows: the short form of the report, one card."""
+"""What a notebook shows: a summary of the report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
+from html import escape
 from itertools import islice
 from typing import Any
 
@@ -14,28 +15,28 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import Solution
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.show.choices import Choice, certified_choices, choices_of, reached_by
-from entropic_bpi.show.report._page import templates
-from entropic_bpi.show.report._words import claim_of, name, risk_of, signed
+from entropic_bpi.show.words import claim_of, name, number, risk_of, signed
 
-__all__ = ["card"]
+__all__ = ["summary_of"]
 
 _SHOWN_ROWS = 8
 _SHOWN_NAMES = 6
+_LEFT = 'style="text-align: left"'
 _LARGEST_MODEL = 10_000
 
 
 @singledispatch
-def card(thing: Any) -> str:
-    """The card of ``thing``."""
-    raise InvalidProblemError(f"there is no short form of a {type(thing).__name__}")
+def summary_of(thing: Any) -> str:
+    """Return the summary of ``thing``."""
+    raise InvalidProblemError(f"there is no summary of a {type(thing).__name__}")
 
 
-@card.register
+@summary_of.register
 def _certificate(certificate: Certificate) -> str:
     return _claimed(certificate, {})
 
 
-@card.register
+@summary_of.register
 def _identification(result: Identification) -> str:
     run = {"run": f"{result.episodes:,} episodes in {result.seconds:.3g} s, seed {result.seed}"}
     return _claimed(result.certificate, run)
@@ -43,56 +44,62 @@ def _identification(result: Identification) -> str:
 
 def _claimed(certificate: Certificate, run: dict[str, str]) -> str:
     claim = claim_of(certificate)
-    return _card(
-        "Certified" if claim.reached else "Goal not reached",
+    return _with_policy(
+        "Certified" if claim.reached else "Target not reached",
         claim.sentence,
         {"bounds": claim.bounds, "risk": risk_of(certificate).name, "episodes": f"{certificate.episodes:,}", **run},
         certified_choices(certificate),
-        note=f"It rests on {len(certificate.assumptions)} assumptions (.assumptions). eb.verify checks it again, and "
-        ".report('report.html') shows all of it.",
+        note=f"The claim has {len(certificate.assumptions)} assumptions (.assumptions). eb.verify checks it, and "
+        ".report('report.html') writes a report.",
         good=claim.reached,
     )
 
 
-@card.register
+@summary_of.register
 def _solution(solution: Solution) -> str:
     mdp, (low, high) = solution.mdp, solution.tail
     later = {"after these steps": f"{signed(low)} to {signed(high)} more"} if low or high else {}
     choices = []
     if mdp.n_states * mdp.horizon <= _LARGEST_MODEL:
         choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
-    return _card(
+    return _with_policy(
         "Solution",
-        f"The best policy of a known model is worth {signed(f'{solution.value:.6g}')}.",
+        f"The best policy of this known model has the value {signed(number(solution.value, 6))}.",
         {"risk": f"β = {signed(solution.beta)}", "model": _size(mdp), **later},
         choices,
     )
 
 
-@card.register
+@summary_of.register
 def _front(front: Front) -> str:
     first, last, count = signed(front.betas[0]), signed(front.betas[-1]), len(front.policies)
     shown = []
     if front.mdp.n_states * front.mdp.horizon <= _LARGEST_MODEL:
         shown = [
-            (f"{signed(row.low)} to {signed(row.high)}", *(f"{number:.4g}" for number in (row.mean, row.std, row.cvar)))
+            (
+                f"{signed(row.low)} to {signed(row.high)}",
+                *(signed(number(value)) for value in (row.mean, row.std, row.cvar)),
+            )
             for row in front.table()
         ]
     return _rendered(
         "Front",
         f"{count} {'policy is' if count == 1 else 'policies are'} best for some β from {first} to {last}.",
-        {"model": _size(front.mdp), "changes at β": ", ".join(f"{beta:.4g}" for beta in front.breakpoints) or "none"},
+        {
+            "model": _size(front.mdp),
+            "changes at β": ", ".join(signed(number(beta)) for beta in front.breakpoints) or "none",
+        },
         "The policies",
         ("β", "mean return", "standard deviation", "mean of the worst 5 %"),
         shown,
     )
 
 
-@card.register
+@summary_of.register
 def _model(mdp: FiniteMDP) -> str:
     low, high = mdp.reward_range
     start = f"state {name(mdp.state_names[mdp.start])}" if isinstance(mdp.start, int) else "random"
-    return _card(
+    return _with_policy(
         "FiniteMDP",
         f"{_size(mdp)}.",
         {
@@ -115,11 +122,14 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(name(text) for text in islice(names, _SHOWN_NAMES)) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _card(
+def _with_policy(
     title: str, sentence: str, facts: dict[str, str], choices: Sequence[Choice], *, note: str = "", good: bool = True
 ) -> str:
     rows = [(choice.steps, name(choice.state), name(choice.action)) for choice in choices]
-    columns, summary = ("steps", "state", "action"), "The policy, where it was seen to come"
+    columns, summary = (
+        ("steps", "state", "action"),
+        "The policy, on the states that it reaches along observed transitions",
+    )
     return _rendered(title, sentence, facts, summary, columns, rows, note=note, good=good)
 
 
@@ -134,9 +144,29 @@ def _rendered(
     note: str = "",
     good: bool = True,
 ) -> str:
-    template = templates().get_template("short.html")
     more = len(rows) - _SHOWN_ROWS
-    return template.render(
-        title=title, sentence=sentence, facts=facts, summary=summary, columns=columns, rows=rows[:_SHOWN_ROWS], more=more,
-        note=note, good=good,
-    )  # fmt: skip
+    colour = "#1a8f55" if good else "#b87400"
+    border = f"border: 1px solid #8886; border-left: 5px solid {colour}; border-radius: 4px"
+    parts = [
+        f'<div style="{border}; padding: 0.5em 1em; max-width: 60em">',
+        f'<p style="margin: 0; opacity: 0.75">{escape(title)}</p>',
+        f'<p style="margin: 0.2em 0; font-size: 1.1em"><strong>{escape(sentence)}</strong></p>',
+        _table((), facts.items()),
+    ]
+    if rows:
+        parts += [f"<details><summary>{escape(summary)}</summary>", _table(columns, rows[:_SHOWN_ROWS])]
+        parts += [f'<p style="margin: 0">and {more} more lines</p>'] * (more > 0) + ["</details>"]
+    if note:
+        parts.append(f'<p style="margin: 0.3em 0 0; opacity: 0.75">{escape(note)}</p>')
+    return "\n".join([*parts, "</div>"])
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; without titles, the first column has the names of the rows."""
+    head = "".join(f"<th {_LEFT}>{escape(title)}</th>" for title in titles)
+    lines = []
+    for first, *others in rows:
+        kind = "td" if titles else "th"
+        cells = [f"<{kind} {_LEFT}>{escape(first)}</{kind}>", *(f"<td {_LEFT}>{escape(cell)}</td>" for cell in others)]
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f'<table style="margin: 0.3em 0"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'

@@ -1,0 +1,174 @@
+"""Claims and numbers in words: the same sentences and the same rounding for the command line, reports and notebooks.
+
+Bounds are rounded to three significant digits and to the safe side. Before that, what floating point left of exact numbers
+is removed: less than a billionth of the largest return.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from typing import TYPE_CHECKING, NamedTuple
+
+from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.tools.text import printable
+
+if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs arrays
+    from entropic_bpi.certificate.certificate import Certificate
+
+__all__ = ["Claim", "Risk", "Rounding", "ascii_minus", "claim_of", "name", "number", "probability", "risk_of", "signed"]
+
+_DIGITS = 3
+_DUST_DIGITS = 9
+_LONGEST_NAME = 60
+_MOST_NINES = Decimal("1e-12")  # below it there are too many nines to read, and Decimal rounds them to 100 in the end
+
+
+class Claim(NamedTuple):
+    """What is claimed: in one sentence, what a value is, and the bounds on the values."""
+
+    sentence: str
+    meaning: str
+    bounds: str
+    reached: bool
+
+
+class Risk(NamedTuple):
+    """How uncertain returns are evaluated: a short name, and the value of a policy in words."""
+
+    name: str
+    value: str
+
+
+class Rounding:
+    """Rounds bounds of a problem whose returns are at most ``largest`` in size."""
+
+    def __init__(self, largest: float = 0.0) -> None:
+        self.dust = Decimal(1).scaleb(Decimal(repr(largest)).adjusted() - _DUST_DIGITS) if largest > 0 else None
+
+    @classmethod
+    def of(cls, certificate: Certificate) -> Rounding:
+        problem = certificate.problem
+        return cls(max(problem.return_spread, *(problem.duration * abs(side) for side in problem.possible_rewards)))
+
+    def at_least(self, bound: float, digits: int = _DIGITS) -> str:
+        """Return a lower bound with few digits, rounded down.
+
+        >>> to = Rounding(10.0)
+        >>> to.at_least(0.79999), to.at_least(-1.00001), to.at_least(-8e-13), to.at_least(float("nan"))
+        ('0.799', '−1.01', '0', '−infinity')
+        """
+        return self._few_digits(bound, ROUND_FLOOR, digits) if math.isfinite(bound) else "−infinity"
+
+    def at_most(self, bound: float, digits: int = _DIGITS) -> str:
+        """Return an upper bound with few digits, rounded up.
+
+        >>> to = Rounding(10.0)
+        >>> to.at_most(0.2), to.at_most(1.28491), to.at_most(2.00000000001), to.at_most(29941), to.at_most(1e300)
+        ('0.2', '1.29', '2', '30,000', '1e+300')
+        """
+        return self._few_digits(bound, ROUND_CEILING, digits) if math.isfinite(bound) else "infinity"
+
+    def _few_digits(self, bound: float, rounding: str, digits: int) -> str:
+        exact = Decimal(repr(float(bound)))
+        if self.dust is not None and abs(exact) < self.dust * 10**20:  # Decimal has 28 digits
+            exact = exact.quantize(self.dust)
+        rounded = _rounded(exact, rounding, digits)
+        plain = not rounded or -6 <= rounded.adjusted() <= 9
+        return signed(f"{rounded:,f}" if plain else f"{rounded.normalize():e}")
+
+
+def number(value: float, digits: int = _DIGITS) -> str:
+    """Return a number with few significant digits and thousands separators, rounded to the nearest.
+
+    >>> number(0.12345), number(-12345.6), number(2.0), number(float("inf")), number(3.0430561, digits=6)
+    ('0.123', '-12,300', '2', 'inf', '3.04306')
+    """
+    return ascii_minus(Rounding()._few_digits(value, ROUND_HALF_EVEN, digits)) if math.isfinite(value) else f"{value:g}"
+
+
+def claim_of(certificate: Certificate) -> Claim:
+    """Return the claim of a certificate in words."""
+    to, risk = Rounding.of(certificate), certificate.problem.risk
+    surely, eps = probability(certificate.delta), to.at_most(certificate.eps, 6)
+    lower, upper, gap = to.at_least(certificate.lower), to.at_most(certificate.upper), to.at_most(certificate.gap)
+    sentence = f"With probability at least {surely}, the policy is at most {{}} worse than the best policy."
+    if certificate.reached:
+        sentence = sentence.format(eps)
+    else:
+        sentence = f"The target, a policy at most {eps} worse than the best one, is not reached. {sentence.format(gap)}"
+    value = "an EVaR" if isinstance(risk, EVaR) else "a value"
+    bounds = (
+        f"The policy has {value} of at least {lower}, and no policy has {value} above {upper}. The difference between the "
+        f"best policy and this one is at most {gap}."
+    )
+    if isinstance(risk, EVaR):
+        bounds += (
+            f" In at most {100 * risk.alpha:g} % of its episodes, the return is below {lower}. Its CVaR is at least as "
+            "high; another policy may have a better CVaR."
+        )
+    meaning = f"The value of a policy is {risk_of(certificate).value}. Values have the unit of the rewards."
+    discount = certificate.problem.discount
+    if discount is not None:
+        meaning += f" The return has no last step: with every step a reward counts {discount!r} times as much."
+    return Claim(sentence, meaning, bounds, certificate.reached)
+
+
+def risk_of(certificate: Certificate) -> Risk:
+    """Return how the certificate evaluates uncertain returns."""
+    risk = certificate.problem.risk
+    if isinstance(risk, EVaR):
+        return Risk(
+            f"entropic value at risk, α = {risk.alpha:g}",
+            f"its entropic value at risk (EVaR): a lower bound on the mean return of the worst {100 * risk.alpha:g} % of "
+            "its episodes (CVaR). It is not that mean, and a policy with the best EVaR need not have the best CVaR",
+        )
+    if risk.beta == 0:
+        return Risk("mean return (β = 0)", "the mean of its return")
+    attitude, words = (
+        ("risk-averse", "avoids risk: bad outcomes weigh more than good ones")
+        if risk.beta < 0
+        else ("risk-seeking", "seeks risk: good outcomes weigh more than bad ones")
+    )
+    sure = "the certain amount that is as good as its uncertain return to somebody who"
+    return Risk(f"{attitude}, β = {signed(risk.beta)}", f"{sure} {words}")
+
+
+def probability(delta: float) -> str:
+    """Return 1 - δ in per cent, rounded down.
+
+    >>> probability(0.05), probability(1e-7), probability(0.33333), probability(1e-30)
+    ('95 %', '99.99999 %', '66 %', '1 − 1e−30')
+    """
+    failing = _rounded(Decimal(repr(delta)), ROUND_CEILING, 2)
+    if failing < _MOST_NINES:
+        return f"1 − {signed(f'{failing.normalize():e}')}"
+    return f"{_plain(100 - 100 * failing):f} %"
+
+
+def name(text: str) -> str:
+    """Return a name from somebody else's file as printable text that is not too long."""
+    text = printable(text)
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+
+
+def signed(value: float | str) -> str:
+    """Return a number with a typographic minus sign, for pages."""
+    text = value if isinstance(value, str) else f"{value:g}"
+    return text.replace("-", "−")
+
+
+def ascii_minus(text: str) -> str:
+    """Return a text for terminals, whose encoding may lack the typographic minus sign."""
+    return text.replace("−", "-")
+
+
+def _rounded(exact: Decimal, rounding: str, digits: int) -> Decimal:
+    if not exact:
+        return Decimal(0)
+    return _plain(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=rounding))
+
+
+def _plain(value: Decimal) -> Decimal:
+    """Without zeros at the end."""
+    return Decimal(int(value)) if value == value.to_integral() else value.normalize()
