@@ -32,6 +32,7 @@ are computed at that β and widened by the difference; at :math:`\beta=0` this c
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,7 +44,17 @@ from entropic_bpi.methods.kl.ball import TOLERANCE
 from entropic_bpi.methods.kl.gap import SAME_TOLERANCE
 from entropic_bpi.methods.kl.pairs import occupied_states, pair_ratio
 from entropic_bpi.methods.kl.rates import reached
-from entropic_bpi.methods.kl.records import Candidate, Optimism, Place, PlanConstants, Scratch, Trial, new_scratch
+from entropic_bpi.methods.kl.records import (
+    NEVER_ASKED,
+    Candidate,
+    Optimism,
+    PairsAsked,
+    Place,
+    PlanConstants,
+    Scratch,
+    Trial,
+    new_scratch,
+)
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.methods.kl.states import (
     GIVEN,
@@ -115,17 +126,14 @@ def _claim_of(
     return lower, upper, min(gap, upper - lower)
 
 
-def _pairs_due(memory: np.ndarray, episodes: int, gap: float, eps: float) -> bool:
-    """Whether the pair certificate may decide, or was not asked for long; asked again about the same counts, it is.
-
-    ``memory`` begins with when it was computed last, its gap, and the gap certificate's then: the two fall together.
-    """
-    then, pairs, ratio = float(memory[0]), float(memory[1]), float(memory[2])
+def pairs_due(asked: PairsAsked, episodes: int, gap: float, eps: float) -> bool:
+    """Whether the pair certificate may decide, or was not asked for long; asked again about the same counts, it is."""
     if gap <= eps:
         return False
-    if episodes == then or episodes >= PAIRS_GROWTH * then:
+    if episodes == asked.episodes or episodes >= PAIRS_GROWTH * asked.episodes:
         return True
-    return pairs < np.inf and gap < np.inf and pairs * float(gap) <= PAIRS_CLOSE * eps * ratio
+    # The two gaps fall together.
+    return asked.pairs < np.inf and gap < np.inf and asked.pairs * float(gap) <= PAIRS_CLOSE * eps * asked.ratio
 
 
 def _first_kind_of(round: int) -> int:
@@ -135,7 +143,7 @@ def _first_kind_of(round: int) -> int:
     return SMALLEST_GAP if round // 2 % 2 else PESSIMISTIC_BEST
 
 
-_claim, _due, _first_kind = inner(_claim_of), inner(_pairs_due), inner(_first_kind_of)
+_claim, _due, _first_kind = inner(_claim_of), inner(pairs_due), inner(_first_kind_of)
 
 
 @inlined
@@ -223,7 +231,7 @@ def _run_every(
     round: int,
     spare: int,
     history: np.ndarray,
-    memory: np.ndarray,
+    asked: PairsAsked,
     episodes: int,
 ) -> tuple[int, int, int, int, int]:
     """Play an episode, plan, test; once for each row of ``history``, or until the test passes or pairs are due.
@@ -245,7 +253,7 @@ def _run_every(
             return i, claimed, last, row, successor
         lower, upper, gap, claimed, last = _plan_small(frame, rules, ledger, optimism, plans, scratch, round + i + 1)
         history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
-        if reached(gap, rules.eps) or _due(memory, episodes + i + 1, gap, rules.eps):
+        if reached(gap, rules.eps) or _due(asked, episodes + i + 1, gap, rules.eps):
             return i + 1, claimed, last, -1, -1
     return len(history), claimed, last, -1, -1
 
@@ -307,15 +315,25 @@ class KL:
         )
         self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
         self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PLACES
-        # See _pairs_due; then the policy and the turns of the challenger, if there is room for them.
-        places = problem.steps * problem.n_states
-        room = 2 * places if places <= MOST_REMEMBERED else 0
-        self.memory = np.concatenate([[-1.0, np.inf, np.inf], np.zeros(room)])
+        self.asked = NEVER_ASKED
+        # The challenger of the last pair certificate, if there is room to keep it.
+        self.remembers = problem.steps * problem.n_states <= MOST_REMEMBERED
+        self.remembered: tuple[np.ndarray, np.ndarray] | None = None
+
+    def state(self) -> dict[str, Any]:
+        """What the next plans depend on besides the counts."""
+        policy, turn = (np.empty(0, dtype=np.int64),) * 2 if self.remembered is None else self.remembered
+        return {"asked": np.array(self.asked), "policy": policy, "turn": turn}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what :meth:`state` has returned."""
+        self.asked = PairsAsked.of(state["asked"])
+        self.remembered = (state["policy"], state["turn"]) if state["policy"].size else None
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
         lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
-        if _pairs_due(self.memory, counts.episodes, gap, self.rules.eps):
+        if pairs_due(self.asked, counts.episodes, gap, self.rules.eps):
             (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
         bounds = self.in_reward_units(lower, upper, gap)
         return Plan(self.plans[kind].policy.copy(), bounds, self._behaviour(*self._challenger(), round))
@@ -341,32 +359,26 @@ class KL:
                 break
             apart *= 1.0 + PAIRS_ROOM
             occupied, turn = pairs
-            if self.memory.size > 3 and (smallest == np.inf or tried == self.last):
-                self.memory[3:] = np.stack([self.plans[tried].policy, turn]).ravel()
+            if self.remembers and (smallest == np.inf or tried == self.last):
+                self.remembered = self.plans[tried].policy.copy(), turn
             smallest = min(smallest, apart)
             if apart < claim[2]:
                 claim, kind = (lower, upper, apart), tried
             if claim[2] <= self.rules.eps:
                 break
-        self.memory[:3] = counts.episodes, smallest, gap
+        self.asked = PairsAsked(counts.episodes, float(smallest), float(gap))
         return claim, kind
 
-    @property
-    def _remembered(self) -> bool:
-        """Whether the pair certificate knew better than the gap certificate, whose turns are new at every plan."""
-        return bool(self.memory.size > 3 and self.memory[1] < PAIRS_LEAD * self.memory[2])
-
     def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
-        """The policy to follow and where to turn from it: by the last pair certificate, or by the last candidate's plan."""
-        if not self._remembered:
-            return self.plans[self.last].policy, self.plans[self.last].turn
-        # What a checkpoint says may be anything.
-        policy, turn = (
-            np.clip(self.memory[3:], -1, self.problem.n_actions - 1)
-            .astype(np.int64)
-            .reshape(2, self.problem.steps, self.problem.n_states)
-        )
-        return np.maximum(policy, 0), turn
+        """The policy to follow and where to turn from it: by the last pair certificate, if that knew better than the gap
+        certificate, whose turns are new at every plan; otherwise by the last candidate's plan."""
+        if self._knows_better():
+            assert self.remembered is not None
+            return self.remembered
+        return self.plans[self.last].policy, self.plans[self.last].turn
+
+    def _knows_better(self) -> bool:
+        return self.remembered is not None and self.asked.pairs < PAIRS_LEAD * self.asked.ratio
 
     def _pair_claim(
         self, rules: PlanConstants, counts: Counts, plan: Candidate
@@ -512,19 +524,19 @@ class KL:
                 counts.ledger,
                 sheets,
                 self._challenger(),
-                self._remembered,
+                self._knows_better(),
                 self.last,
                 round + played,
                 spare,
                 history[played:],
-                self.memory,
+                self.asked,
                 counts.episodes,
             )
             counts.episodes += more
             played += more
             if row >= 0:
                 counts.refuse(row, successor)
-            going = more > 0 and _pairs_due(self.memory, counts.episodes, history[played - 1, 2], self.rules.eps)
+            going = more > 0 and pairs_due(self.asked, counts.episodes, history[played - 1, 2], self.rules.eps)
             if going:
                 history[played - 1], _ = self._with_pairs(counts, tuple(history[played - 1]), kind)
                 going = played < episodes and not history[played - 1, 2] <= self.rules.eps

@@ -5,11 +5,13 @@ The last column of every ``(.., S + 1)`` array stands for "some state not seen y
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 __all__ = [
+    "NEVER_ASKED",
     "Box",
     "Candidate",
     "Deviation",
@@ -17,6 +19,7 @@ __all__ = [
     "PairBuffers",
     "PairRows",
     "PairScratch",
+    "PairsAsked",
     "Place",
     "PlanConstants",
     "Relations",
@@ -89,6 +92,23 @@ class Trial(NamedTuple):
     twin: Candidate
     kind: int
     second: bool
+
+
+class PairsAsked(NamedTuple):
+    """When the pair certificate was computed last, the gap that it found, and that of the gap certificate then."""
+
+    episodes: int
+    pairs: float
+    ratio: float
+
+    @classmethod
+    def of(cls, numbers: Iterable[float]) -> PairsAsked:
+        """From the three, in an array or not."""
+        episodes, pairs, ratio = map(float, numbers)
+        return cls(int(episodes), pairs, ratio)
+
+
+NEVER_ASKED = PairsAsked(-1, np.inf, np.inf)
 
 
 class Place(NamedTuple):
