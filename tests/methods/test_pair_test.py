@@ -10,6 +10,7 @@ import pytest
 import entropic_bpi as eb
 from entropic_bpi.methods.kl import pairs
 from entropic_bpi.methods.kl.method import KL, pairs_due
+from entropic_bpi.methods.kl.records import NEVER_ASKED, PairsAsked
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs import loop
@@ -41,18 +42,18 @@ def same(one, other) -> bool:
 
 
 def test_it_is_due_at_first_after_a_fifth_more_episodes_and_when_it_is_expected_to_pass():
-    memory = np.array([-1.0, np.inf, np.inf])
-    assert pairs_due(memory, 0, 5.0, 0.1)
-    memory[:] = 100, 0.4, 2.0
-    assert not pairs_due(memory, 119, 2.0, 0.1)
-    assert pairs_due(memory, 120, 2.0, 0.1)
-    assert not pairs_due(memory, 101, 0.6, 0.1)  # 0.4 * 0.6 / 2 is above 0.11
-    assert pairs_due(memory, 101, 0.5, 0.1)
-    assert pairs_due(memory, 100, 2.0, 0.1)  # asked again about the same counts it says the same
-    assert not pairs_due(memory, 120, 0.1, 0.1)  # the gap certificate has decided
-    memory[:] = 100, np.inf, np.inf  # too many pairs
-    assert not pairs_due(memory, 119, np.inf, 0.1)
-    assert pairs_due(memory, 120, np.inf, 0.1)
+    asked = NEVER_ASKED
+    assert pairs_due(asked, 0, 5.0, 0.1)
+    asked = PairsAsked(100, 0.4, 2.0)
+    assert not pairs_due(asked, 119, 2.0, 0.1)
+    assert pairs_due(asked, 120, 2.0, 0.1)
+    assert not pairs_due(asked, 101, 0.6, 0.1)  # 0.4 * 0.6 / 2 is above 0.11
+    assert pairs_due(asked, 101, 0.5, 0.1)
+    assert pairs_due(asked, 100, 2.0, 0.1)  # asked again about the same counts it says the same
+    assert not pairs_due(asked, 120, 0.1, 0.1)  # the gap certificate has decided
+    asked = PairsAsked(100, np.inf, np.inf)  # too many pairs
+    assert not pairs_due(asked, 119, np.inf, 0.1)
+    assert pairs_due(asked, 120, np.inf, 0.1)
 
 
 def test_a_run_stops_far_earlier_and_keeps_its_promise(result, monkeypatch):

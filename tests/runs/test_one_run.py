@@ -78,28 +78,24 @@ def test_a_certificate_of_an_earlier_plan_leaves_the_counts_as_they_are(made):
         np.testing.assert_array_equal(now, then)
 
 
-def lake_log():
-    """A few episodes of the lake, by random actions."""
-    env, rng, lines = gymnasium.make("FrozenLake-v1"), np.random.default_rng(0), []
-    for episode in range(40):
-        state, _ = env.reset(seed=episode)
-        for _ in range(4):
-            action = int(rng.integers(4))
-            following, reward, terminated, truncated, _ = env.step(action)
-            lines.append((episode, state, action, reward, following, terminated))
-            state = following
-            if terminated or truncated:
-                break
-    columns = zip(*lines, strict=True)
-    names = ("episode", "state", "action", "reward", "next_state", "terminated")
-    return {name: np.array(column) for name, column in zip(names, columns, strict=True)}
+COLUMNS = ("episode", "step", "state", "action", "reward", "next_state", "terminated")
 
 
 @pytest.fixture(scope="module")
 def log():
+    """A few episodes of the lake, by random actions."""
     pandas = pytest.importorskip("pandas")
-    columns = {name: name for name in ("episode", "state", "action", "reward", "next_state", "terminated")}
-    return eb.Log.read(pandas.DataFrame(lake_log()), **columns)
+    env, rng, lines = gymnasium.make("FrozenLake-v1"), np.random.default_rng(0), []
+    for episode in range(40):
+        state, _ = env.reset(seed=episode)
+        for step in range(4):
+            action = int(rng.integers(4))
+            following, reward, terminated, _, _ = env.step(action)
+            lines.append((episode, step, state, action, reward, following, terminated))
+            state = following
+            if terminated:
+                break
+    return eb.Log.read(pandas.DataFrame(lines, columns=COLUMNS), **{name: name for name in COLUMNS})
 
 
 def test_a_certificate_from_a_log_constructs_counts_once(log, made):
