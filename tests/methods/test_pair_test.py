@@ -9,7 +9,8 @@ import pytest
 
 import entropic_bpi as eb
 from entropic_bpi.methods.kl import pairs
-from entropic_bpi.methods.kl.method import KL, pairs_due
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.methods.kl.plan import pairs_due
 from entropic_bpi.methods.kl.records import NEVER_ASKED, PairsAsked
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from entropic_bpi.compile.decorators import inner, serial
-from entropic_bpi.methods.kl import method as kl
 from entropic_bpi.methods.kl import pairs
+from entropic_bpi.methods.kl import plan as kl
+from entropic_bpi.methods.kl.method import CONVERGED, PAIRS_LEAD, PAIRS_ROOM, SAME_CONVERGED
 from entropic_bpi.methods.kl.records import (
     NEVER_ASKED,
     Candidate,
@@ -168,7 +169,7 @@ def rules_of(
 
 @inner
 def _converged(rules: PlanConstants) -> PlanConstants:
-    return rules_of(rules, rules.radius, rules.planned, rules.seed, kl.CONVERGED, kl.SAME_CONVERGED)
+    return rules_of(rules, rules.radius, rules.planned, rules.seed, CONVERGED, SAME_CONVERGED)
 
 
 @inner
@@ -232,7 +233,7 @@ def _ask_pairs(
     """
     plans, sheets, kept = mine.plans, mine.sheets, mine.kept
     smallest, best, chosen = np.inf, gap, kind
-    room = 0.0 if concluding else kl.PAIRS_ROOM
+    room = 0.0 if concluding else PAIRS_ROOM
     for turn in range(1 if concluding else 2):
         tried = kind % 2 if turn == 0 else 1 - kind
         if turn == 1 and (best <= rules.eps or not _differ(plans, sheets.occupied)):
@@ -286,7 +287,7 @@ def one_run(
             _copy(plans[GIVEN % 2].policy, plans[kind].policy)
             concluding, round, rules = True, kl.FINAL_ROUND, _converged(rules)
             continue
-        remembered = asked.pairs < kl.PAIRS_LEAD * asked.ratio
+        remembered = asked.pairs < PAIRS_LEAD * asked.ratio
         lead, turn = (kept.policy, kept.turn) if remembered else (plans[last].policy, plans[last].turn)
         behaviour = Behaviour(optimism.policy, lead, turn, rules.challenge and round % 2 == 1)
         batch = min(max(1, math.ceil(orders.replan * episodes)), orders.budget - episodes)

@@ -49,7 +49,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.kl.method import KL, RATIO, pairs_due
+from entropic_bpi.methods.kl.method import KL, RATIO
+from entropic_bpi.methods.kl.plan import pairs_due
 from entropic_bpi.methods.kl.records import NEVER_ASKED, PairsAsked
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem

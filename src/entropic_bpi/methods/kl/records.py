@@ -15,6 +15,7 @@ __all__ = [
     "Box",
     "Candidate",
     "Deviation",
+    "EveryBegin",
     "Optimism",
     "PairBuffers",
     "PairRows",
@@ -109,6 +110,20 @@ class PairsAsked(NamedTuple):
 
 
 NEVER_ASKED = PairsAsked(-1, np.inf, np.inf)
+
+
+class EveryBegin(NamedTuple):
+    """Where the compiled run begins that plans after every episode.
+
+    ``round`` and ``episodes`` so far; the candidate that was evaluated ``last``; whether the challenger of the pair
+    certificate is ``remembered``, and when that was ``asked``.
+    """
+
+    round: int
+    episodes: int
+    last: int
+    remembered: bool
+    asked: PairsAsked
 
 
 class Place(NamedTuple):
