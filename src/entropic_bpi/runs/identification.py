@@ -38,7 +38,7 @@ from entropic_bpi.runs.checkpoint import Checkpoint, Saved
 from entropic_bpi.runs.loop import Identification, Loop
 from entropic_bpi.runs.preregistration import check_preregistered
 from entropic_bpi.runs.preregistration import preregister as preregister_run
-from entropic_bpi.runs.progress import Progress
+from entropic_bpi.runs.progress import RunProgress
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import RunState
 from entropic_bpi.sources.environment import Environment, check_black_box, open_environment
@@ -248,10 +248,10 @@ def identify(
 
 def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
     """Let the loop go to its end; show it and save it on the way."""
-    with Progress(progress, loop.state.problem.eps) as line, deferred_interrupt() as check_interrupt:
+    with RunProgress(progress, loop.state.problem.eps) as line, deferred_interrupt() as check_interrupt:
 
         def observe(plan: Plan) -> None:
-            line.update(loop.state.counts.episodes, plan.bounds.gap, loop.forecast)
+            line.update_run(loop.state.counts.episodes, plan.bounds.gap, loop.forecast)
             if store is not None and store.age() >= CHECKPOINT_SECONDS:
                 store.save(loop.snapshot())
             check_interrupt()
