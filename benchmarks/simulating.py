@@ -23,6 +23,7 @@ from benchmarks.table import Row, as_rates, compared
 from benchmarks.timing import Measure, race
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.environment import Player, open_environment
 from entropic_bpi.sources.simulator import Simulator, play_episode
 from entropic_bpi.types import Behaviour
@@ -83,7 +84,7 @@ class Played:
     def __init__(self, policy: np.ndarray, episodes: int) -> None:
         self.environment = open_environment("FrozenLake-v1", 1)
         self.problem = self.environment.problem(horizon=LIMIT, reward_range=(0.0, 1.0), stationary=True, **GOAL)
-        self.player = Player(self.environment, self.problem, 0)
+        self.player = Player(self.environment, self.problem, 0, AssumptionTests(self.problem))
         self.behaviour, self.episodes, self.round = always(policy, self.problem.steps), episodes, 0
 
     def measure(self) -> float:

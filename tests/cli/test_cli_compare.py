@@ -85,7 +85,9 @@ def test_each_run_is_reported_as_it_ends():
     assert [run.settings["seed"] for run in runs["rsq"]] == [0, 1]
 
 
-def test_a_comparison_shows_the_progress_bar_of_the_sweeps(capfd):
+def test_a_comparison_shows_the_progress_of_the_sweeps(capfd, monkeypatch):
+    for name in ("_FIRST_LINE_SECONDS", "_REFRESH_SECONDS"):
+        monkeypatch.setattr(f"entropic_bpi.runs.progress.{name}", 0.0)
     mdp = eb.instances.garnet(3, 2, 2, horizon=3, seed=0)
     compare_regret(mdp, ["rovi", "rsq"], beta=1, episodes=10, seeds=2, workers=1)
     assert capfd.readouterr().err == ""  # not a terminal

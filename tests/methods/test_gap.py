@@ -12,7 +12,7 @@ import entropic_bpi as eb
 from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.methods.kl.gap import same_ratio
 from entropic_bpi.methods.kl.method import CONVERGED, KL, SAME_CONVERGED
-from entropic_bpi.methods.kl.records import Box, Scratch, new_scratch
+from entropic_bpi.methods.kl.records import Box, PairsAsked, Scratch, new_scratch
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
@@ -68,7 +68,7 @@ def test_the_better_of_two_candidates_is_claimed_with_its_own_bounds():
     for seed in range(60):
         case = draw(np.random.default_rng([seed, 37]), Shape(visits=SOME_DATA))
         method = KL(case.problem)
-        method.memory[:2] = np.inf  # as if pairs were never due
+        method.asked = PairsAsked(2**62, np.inf, np.inf)  # as if pairs were never due
         for round in range(4):
             claim = method.plan(case.counts, round)
             gaps = [math.log(plan.rho[0, case.start]) for plan in method.plans]

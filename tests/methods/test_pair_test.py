@@ -9,7 +9,9 @@ import pytest
 
 import entropic_bpi as eb
 from entropic_bpi.methods.kl import pairs
-from entropic_bpi.methods.kl.method import KL, _pairs_due
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.methods.kl.plan import pairs_due
+from entropic_bpi.methods.kl.records import NEVER_ASKED, PairsAsked
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs import loop
@@ -41,18 +43,18 @@ def same(one, other) -> bool:
 
 
 def test_it_is_due_at_first_after_a_fifth_more_episodes_and_when_it_is_expected_to_pass():
-    memory = np.array([-1.0, np.inf, np.inf])
-    assert _pairs_due(memory, 0, 5.0, 0.1)
-    memory[:] = 100, 0.4, 2.0
-    assert not _pairs_due(memory, 119, 2.0, 0.1)
-    assert _pairs_due(memory, 120, 2.0, 0.1)
-    assert not _pairs_due(memory, 101, 0.6, 0.1)  # 0.4 * 0.6 / 2 is above 0.11
-    assert _pairs_due(memory, 101, 0.5, 0.1)
-    assert _pairs_due(memory, 100, 2.0, 0.1)  # asked again about the same counts it says the same
-    assert not _pairs_due(memory, 120, 0.1, 0.1)  # the gap certificate has decided
-    memory[:] = 100, np.inf, np.inf  # too many pairs
-    assert not _pairs_due(memory, 119, np.inf, 0.1)
-    assert _pairs_due(memory, 120, np.inf, 0.1)
+    asked = NEVER_ASKED
+    assert pairs_due(asked, 0, 5.0, 0.1)
+    asked = PairsAsked(100, 0.4, 2.0)
+    assert not pairs_due(asked, 119, 2.0, 0.1)
+    assert pairs_due(asked, 120, 2.0, 0.1)
+    assert not pairs_due(asked, 101, 0.6, 0.1)  # 0.4 * 0.6 / 2 is above 0.11
+    assert pairs_due(asked, 101, 0.5, 0.1)
+    assert pairs_due(asked, 100, 2.0, 0.1)  # asked again about the same counts it says the same
+    assert not pairs_due(asked, 120, 0.1, 0.1)  # the gap certificate has decided
+    asked = PairsAsked(100, np.inf, np.inf)  # too many pairs
+    assert not pairs_due(asked, 119, np.inf, 0.1)
+    assert pairs_due(asked, 120, np.inf, 0.1)
 
 
 def test_a_run_stops_far_earlier_and_keeps_its_promise(result, monkeypatch):
@@ -170,7 +172,7 @@ def test_the_challenger_follows_the_pair_certificate_where_that_knows_better():
     method = KL(problem, seed=1)
     counts = Counts.of(problem, limited.certificate.transitions, 30)
     plan = method.plan(counts, 1)
-    assert method.memory[1] < 0.9 * method.memory[2]
+    assert method.asked.pairs < 0.9 * method.asked.ratio
     _, (occupied, turn) = method._pair_claim(method.rules, counts, method.plans[method.last])
     np.testing.assert_array_equal(plan.behaviour.turn, turn)
     np.testing.assert_array_equal(plan.behaviour.lead, method.plans[method.last].policy)
@@ -180,20 +182,25 @@ def test_the_challenger_follows_the_pair_certificate_where_that_knows_better():
     assert not np.array_equal(turn, method.plans[method.last].turn)  # the gap certificate says something else
     counts.episodes += 1  # the pair certificate is not due
     np.testing.assert_array_equal(method.plan(counts, 2).behaviour.turn, turn)
-    method.memory[1] = method.memory[2]  # as if it had known no better
+    method.asked = method.asked._replace(pairs=method.asked.ratio)  # as if it had known no better
     again = method.plan(counts, 2).behaviour
     np.testing.assert_array_equal(again.turn, method.plans[method.last].turn)
 
 
-def test_whatever_a_checkpoint_says_of_the_challenger_is_an_action():
-    problem = Problem.from_mdp(RIVER, beta=-1.0, eps=0.3, delta=0.1, stationary=True, successors="model")
-    method = KL(problem)
-    method.memory[:3] = 5, 0.1, 1.0
-    method.memory[3:] = np.resize([-np.inf, np.inf, -7.0, 7.0, 0.5, 1e300], method.memory.size - 3)
-    policy, turn = method._challenger()
-    assert policy.min() >= 0
-    assert turn.min() >= -1
-    assert max(policy.max(), turn.max()) < problem.n_actions
+def test_a_method_goes_on_from_its_state():
+    problem = Problem.from_mdp(RIVER, beta=-1.0, eps=1e-3, delta=0.1, stationary=True, successors="model")
+    counts = Counts.of(
+        problem, eb.identify(RIVER, **{**GOAL, "eps": 1e-3}, max_episodes=30).certificate.transitions, 30
+    )
+    first, second = KL(problem, seed=1), KL(problem, seed=1)
+    first.plan(counts, 1)
+    state = first.state()
+    assert {name: array.dtype.kind for name, array in state.items()} == {"asked": "f", "policy": "i", "turn": "i"}
+    second.restore(state)
+    assert second.asked == first.asked
+    counts.episodes += 1  # the pair certificate is not due: what it said is remembered
+    for mine, other in zip(first.plan(counts, 3).behaviour, second.plan(counts, 3).behaviour, strict=True):
+        np.testing.assert_array_equal(mine, other)
 
 
 def test_planning_after_every_episode_tests_pairs_on_the_way():

@@ -10,6 +10,7 @@ from reference.kl_attack import Case, Shape, attack_pairs, draw, relations
 
 from entropic_bpi.methods.kl import pairs
 from entropic_bpi.methods.kl.method import CONVERGED, KL, SAME_CONVERGED
+from entropic_bpi.methods.kl.records import PairsAsked
 from entropic_bpi.problem import rows as problems
 
 ROUNDING = 1e-11
@@ -21,7 +22,7 @@ def planned(case: Case, *, converged: bool = True) -> KL:
     method = KL(case.problem)
     if converged:
         method.rules = method.rules._replace(tolerance=CONVERGED, same_tolerance=SAME_CONVERGED)
-    method.memory[:2] = np.inf  # as if pairs were never due
+    method.asked = PairsAsked(2**62, np.inf, np.inf)  # as if pairs were never due
     method.plan(case.counts, 0)
     return method
 

@@ -184,7 +184,8 @@ def test_a_run_on_a_wrong_mask_keeps_whole_episodes_and_fails_again_when_resumed
     with pytest.raises(eb.InvalidProblemError, match=r"state '0', action '\d' went to state '2'.*kept") as first:
         eb.identify(mdp, **run, **options)
     loop = start(mdp, Settings.of(**{name: value for name, value in run.items() if name != "checkpoint"}, **options))
-    counts = Checkpoint(path, loop.facts(), 1).read(loop.problem).counts
+    state = loop.state
+    counts = Checkpoint(path, {}, 1).read().state(state.problem, state.provenance).counts
     assert counts.episodes > 0
     assert f"after {counts.episodes} episodes" in str(first.value)
     assert (

@@ -491,7 +491,11 @@ def relations(case: Case, method: KL, kind: int) -> tuple[np.ndarray, np.ndarray
     rho, d, r = np.full((t.steps, S), np.nan), *np.full((2, t.steps, S, S), np.nan)
     sheets = method.frame, method.rules, case.counts.ledger, method.optimism, method.plans[kind]
     occupied = pairs.occupied_states(*sheets)
-    for h, now in pairs.relations(*sheets, occupied):
+    buffers, scratch = pairs._memory(method.frame, method.rules, occupied)
+    for h in reversed(range(t.steps)):
+        pairs._step(*sheets, h, occupied[h], buffers, scratch)
+        now = buffers.now
+        buffers = buffers._replace(now=buffers.next, next=now)
         states = np.flatnonzero(occupied[h])
         places = now.position[states]
         rho[h, states] = now.rho[states]

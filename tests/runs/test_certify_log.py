@@ -568,11 +568,16 @@ def test_a_run_from_a_log_goes_on_from_its_checkpoint_with_that_log_only(tmp_pat
     np.testing.assert_array_equal(resumed.history["gap"], whole.history["gap"])
 
 
+def test_a_run_from_a_log_needs_the_kl_method():
+    log = read(corridor_log(5), states=range(10, 15))
+    with pytest.raises(InvalidProblemError, match="Use method='kl'"):
+        eb.identify(Corridor(), data=log, eps=0.5, method="bernstein", **PLAY)
+
+
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
         (MODEL, {}, "data is for environments"),
-        (Corridor(), {**PLAY, "method": "bernstein"}, "Use method='kl'"),
         (Corridor(), PLAY, "the log's state 0 is not an observation of"),
         (Corridor(), {**PLAY, "data": 3}, "data must be a Log, got int"),
     ],

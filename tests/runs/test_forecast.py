@@ -173,13 +173,13 @@ def test_progress_says_once_that_code_is_compiled():
     class Line:
         words = ()
 
-        def update(self, words):
+        def update(self, words, part):
             self.words += (words,)
 
-        def stop(self):
+        def stop(self, words, part):
             """There is nothing to clear."""
 
-    with _progress.Progress(False, 0.1) as line:
+    with _progress.Progress(False) as line:
         line.line = Line()
         for _ in range(2):
             for observer in compile_clock.observers:
@@ -211,11 +211,49 @@ def test_without_a_terminal_lines_of_text_are_printed_now_and_then(monkeypatch):
     now, text = [0.0], io.StringIO()
     monkeypatch.setattr(_progress.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(sys, "stderr", text)
-    with _progress.Progress(True, 0.1) as line:
+    with _progress.RunProgress(True, 0.1) as line:
         for second in range(600):
             now[0] = float(second)
-            line.update(second, 1.0, lambda: "much to go" if now[0] > 15 else None)
+            line.update_run(second, 1.0, lambda: "much to go" if now[0] > 15 else None)
     lines = text.getvalue().splitlines()
     assert lines[0] == "10 s: 11 episodes · gap 1 (goal 0.1) · no forecast yet"
     assert lines[1] == "20 s: 21 episodes · gap 1 (goal 0.1) · much to go"
     assert 10 < len(lines) < 20
+
+
+def test_things_that_are_counted_are_shown_with_failures_and_the_time_left(monkeypatch):
+    now, text = [0.0], io.StringIO()
+    monkeypatch.setattr(_progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(sys, "stderr", text)
+    with _progress.counting("runs", 40, 10, shown=True) as advance:
+        for i in range(30):
+            now[0] += 2.0
+            advance(i == 3)
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "10 s: 16 of 40 runs, 1 failed · 12 s elapsed, 48 s left"
+    assert all(", 1 failed" in line for line in lines)
+
+
+def test_nothing_is_shown_where_there_is_no_terminal_unless_it_is_asked_for(monkeypatch):
+    text = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", text)
+    monkeypatch.setattr(_progress, "_REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(_progress, "_FIRST_LINE_SECONDS", 0.0)
+    with _progress.counting("runs", 2) as advance:
+        advance(False)
+    assert text.getvalue() == ""
+
+
+def test_a_terminal_shows_a_bar_that_is_gone_in_the_end(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    text = Terminal()
+    monkeypatch.setattr(sys, "stderr", text)
+    monkeypatch.setattr(_progress, "_REFRESH_SECONDS", 0.0)
+    with _progress.RunProgress(True, 0.1) as line:
+        line.update_run(7, 0.5, lambda: "[red]soon")
+        line.line.bar.refresh()
+    assert "7 episodes · gap 0.5 (goal 0.1) · [red]soon" in text.getvalue()
+    assert text.getvalue().rstrip().endswith("\x1b[2K")

@@ -101,8 +101,8 @@ def test_the_range_of_returns_is_that_of_all_paths_that_were_seen():
     """Against a walk over all paths."""
     asked = {**LAKE, "reward_range": (-1, 1), "max_episodes": 300}
     loop, _ = pilot._run_trial("FrozenLake-v1", Settings.of(**asked))
-    seen = loop.counts.transitions()
-    problem = loop.problem
+    seen = loop.state.counts.transitions()
+    problem = loop.state.problem
     steps = {}
     for row, successor, reward in zip(seen.rows, seen.successors, seen.rewards, strict=True):
         if row < problem.n_rows - 1:

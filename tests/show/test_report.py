@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import entropic_bpi as eb
 from entropic_bpi import cli
 from entropic_bpi.runs.data_needs import limits
-from entropic_bpi.runs.progress import Progress
+from entropic_bpi.runs.progress import RunProgress
 from entropic_bpi.show.report._charts import law_of_the_return
 from entropic_bpi.show.report._policy import policy_of
 from entropic_bpi.show.report._returns import expected_returns
@@ -493,9 +493,9 @@ def test_progress_in_a_notebook_is_a_bar_that_is_redrawn_in_place(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", shell)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     monkeypatch.setattr("entropic_bpi.runs.progress._REFRESH_SECONDS", 0.0)
-    with Progress(True, eps=0.1) as line:
+    with RunProgress(True, eps=0.1) as line:
         for episodes, gap in [(0, math.inf), (1, 10.0), (100, 1.0), (10_000, 0.1)]:
-            line.update(episodes, gap, lambda: None)
+            line.update_run(episodes, gap, lambda: None)
     parts = [float(re.search('<progress value="([^"]*)"', html)[1]) for html in shown]
     assert parts == [0.0, 0.0, 0.5, 1.0, 1.0]
     assert "10,000 episodes · gap 0.1 (goal 0.1)" in shown[-1]

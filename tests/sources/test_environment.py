@@ -11,6 +11,7 @@ from scipy import stats
 
 import entropic_bpi as eb
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.environment import Environment, Player, open_environment
 from entropic_bpi.types import Behaviour
 
@@ -137,7 +138,7 @@ def played(environment, problem, behaviour, episodes, round=4):
             handed.append((transitions, episodes))
             super().add(transitions, episodes)
 
-    Player(environment, problem, 11).play(behaviour, episodes, Taker(problem), round)
+    Player(environment, problem, 11, AssumptionTests(problem)).play(behaviour, episodes, Taker(problem), round)
     [(transitions, recorded)] = handed
     assert recorded == episodes
     return sorted(zip(*(part.tolist() for part in transitions[:4]), strict=True), key=lambda outcome: outcome[0])

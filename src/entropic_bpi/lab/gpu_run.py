@@ -12,13 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from entropic_bpi.compile.decorators import inner, serial
-from entropic_bpi.methods.kl import method as kl
 from entropic_bpi.methods.kl import pairs
+from entropic_bpi.methods.kl import plan as kl
+from entropic_bpi.methods.kl.method import CONVERGED, PAIRS_LEAD, PAIRS_ROOM, SAME_CONVERGED
 from entropic_bpi.methods.kl.records import (
+    NEVER_ASKED,
     Candidate,
     Optimism,
     PairBuffers,
     PairRows,
+    PairsAsked,
     PlanConstants,
     Scratch,
 )
@@ -58,9 +61,8 @@ class PairSheets(NamedTuple):
 
 
 class RunMemory(NamedTuple):
-    """What a run remembers: of the last pair certificate (see ``KL.memory``), and the challenger that it proposes."""
+    """The challenger that the last pair certificate proposes."""
 
-    memory: np.ndarray
     policy: np.ndarray
     turn: np.ndarray
 
@@ -167,7 +169,7 @@ def rules_of(
 
 @inner
 def _converged(rules: PlanConstants) -> PlanConstants:
-    return rules_of(rules, rules.radius, rules.planned, rules.seed, kl.CONVERGED, kl.SAME_CONVERGED)
+    return rules_of(rules, rules.radius, rules.planned, rules.seed, CONVERGED, SAME_CONVERGED)
 
 
 @inner
@@ -231,7 +233,7 @@ def _ask_pairs(
     """
     plans, sheets, kept = mine.plans, mine.sheets, mine.kept
     smallest, best, chosen = np.inf, gap, kind
-    room = 0.0 if concluding else kl.PAIRS_ROOM
+    room = 0.0 if concluding else PAIRS_ROOM
     for turn in range(1 if concluding else 2):
         tried = kind % 2 if turn == 0 else 1 - kind
         if turn == 1 and (best <= rules.eps or not _differ(plans, sheets.occupied)):
@@ -267,17 +269,16 @@ def one_run(
     claim = mine.result.claim
     scratch = Scratch(layers.work[0], layers.pessimistic[0], layers.bounds[0], layers.shared[0], layers.scores[0])
     _clear(rules, ledger, optimism, plans, orders)
-    memory = kept.memory
-    memory[0], memory[1], memory[2] = -1.0, np.inf, np.inf
+    asked = NEVER_ASKED
     episodes, round, held, stopped, concluding = 0, 0, True, False, False
     while True:
         lower, upper, gap, kind, last = _plan(frame, rules, ledger, optimism, plans, layers, round)
         best = gap
-        if concluding or kl._due(memory, episodes, gap, rules.eps):
+        if concluding or kl._due(asked, episodes, gap, rules.eps):
             smallest, best, kind = _ask_pairs(frame, rules, mine, scratch, gap, kind, last, concluding)
-            memory[0], memory[1], memory[2] = episodes, smallest, gap
+            asked = PairsAsked(episodes, smallest, gap)
         if concluding:
-            claim[0], claim[1], claim[2], claim[3] = lower, upper, gap, memory[1]
+            claim[0], claim[1], claim[2], claim[3] = lower, upper, gap, asked.pairs
             return episodes, stopped, held
         held = held and _event_holds(rules, ledger, kernel, truth)
         stopped = best <= rules.eps
@@ -286,7 +287,7 @@ def one_run(
             _copy(plans[GIVEN % 2].policy, plans[kind].policy)
             concluding, round, rules = True, kl.FINAL_ROUND, _converged(rules)
             continue
-        remembered = memory[1] < kl.PAIRS_LEAD * memory[2]
+        remembered = asked.pairs < PAIRS_LEAD * asked.ratio
         lead, turn = (kept.policy, kept.turn) if remembered else (plans[last].policy, plans[last].turn)
         behaviour = Behaviour(optimism.policy, lead, turn, rules.challenge and round % 2 == 1)
         batch = min(max(1, math.ceil(orders.replan * episodes)), orders.budget - episodes)

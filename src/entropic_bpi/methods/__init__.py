@@ -26,8 +26,8 @@ _REGISTERED: dict[str, type[Method]] = {}
 class Method(Protocol):
     """Bounds from counts, and what to play to make them tighter. It is made as ``kind(problem, seed=…, **options)``.
 
-    What its plans depend on besides the counts and the round, it keeps in an array of floats ``memory``, if anything: a
-    checkpoint saves it.
+    If its plans depend on more than the counts and the round, it has ``state()``, which returns that as a dict of numbers
+    and arrays, and ``restore(state)``: a checkpoint saves it.
 
     Attributes
     ----------

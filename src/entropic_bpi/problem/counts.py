@@ -26,7 +26,7 @@ from entropic_bpi.problem.reward_counts import (
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.types import Transitions
 
-__all__ = ["CountArrays", "Counts", "record", "spare_slots"]
+__all__ = ["CountArrays", "Counts", "in_order", "record", "spare_slots"]
 
 _FORBIDDEN = -1
 _FULL = -2
@@ -242,6 +242,11 @@ class Counts:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        problem = self.problem
         self.origin = object()
         self.episodes = 0
         slots, n_slots = problem.slots, len(problem.slots.successor)
@@ -374,10 +379,7 @@ class Counts:
 
     def transitions(self) -> Transitions:
         """Every transition seen, sorted by row and successor: the counts in their canonical form."""
-        seen = self.seen()
-        learned = (seen.rewards,) if self.problem.black_box_rewards else ()
-        order = np.lexsort((*learned, seen.successors, seen.rows))
-        return Transitions(*(array[order] if array.size else array for array in seen))
+        return in_order(self.seen())
 
     def state(self) -> dict[str, Any]:
         """A copy of everything, from which :meth:`restore` goes on."""
@@ -394,6 +396,13 @@ class Counts:
         self.reward_counts = copied(state["reward_counts"])
         self.origin = object()
         self.reserve(max(spare_slots(self.problem), 1024))
+
+
+def in_order(seen: Transitions) -> Transitions:
+    """Transitions sorted by row, successor and, where it is learned, reward."""
+    learned = (seen.rewards,) if seen.rewards.size else ()
+    order = np.lexsort((*learned, seen.successors, seen.rows))
+    return Transitions(*(array[order] if array.size else array for array in seen))
 
 
 def _padded(array: np.ndarray, length: int) -> np.ndarray:

@@ -59,15 +59,18 @@ class Comparison:
 
 
 class _Evidence(NamedTuple):
-    """Counts of a problem, how they came about, the labels of its states and actions, and who saw them come about."""
+    """Counts of a problem, in their canonical order, how they came about, and the labels of its states and actions."""
 
-    problem: Problem
+    counts: Counts
     transitions: Transitions
-    episodes: int
     provenance: Provenance
     states: Sequence[Any]
     actions: Sequence[Any]
-    witness: AssumptionTests | None = None
+    tests: AssumptionTests | None = None
+
+    @property
+    def problem(self) -> Problem:
+        return self.counts.problem
 
 
 def certify(
@@ -147,7 +150,7 @@ def certify(
         evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
     else:
         evidence = _collected(source, check_risk(beta, risk), eps, delta, {"states": states, **declarations})
-    counts = Counts.of(evidence.problem, evidence.transitions, evidence.episodes)
+    counts = evidence.counts
     method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
     if policies is None:
         if policy is None:
@@ -174,11 +177,11 @@ def _certificate(
     if provenance.log is not None and named is None:
         # Nobody named an ε: the policy is within the certified gap of the best.
         problem = replace(problem, eps=claim.gap if 0 < claim.gap < math.inf else problem.eps)
-    if evidence.witness is not None:
-        provenance = provenance._replace(tests=check_assumptions(evidence.witness, claim.upper))
+    if evidence.tests is not None:
+        provenance = provenance._replace(tests=check_assumptions(evidence.tests, claim.upper))
     return Certificate(
         policy=planned[int(problem.artificial) :],
-        episodes=evidence.episodes,
+        episodes=evidence.counts.episodes,
         **claim._asdict(),
         method="kl",
         constants=None,
@@ -227,7 +230,8 @@ def _collected(
         delta=problem.delta if delta is None else check_probability("delta", delta),
     )
     problem.check_limits()
-    return _Evidence(problem, transitions, episodes, provenance, problem.state_names, problem.action_names)
+    counts = Counts.of(problem, transitions, episodes)
+    return _Evidence(counts, transitions, provenance, problem.state_names, problem.action_names)
 
 
 def _logged(
@@ -241,11 +245,14 @@ def _logged(
     states = log.all_states(given, declared.max_states)
     problem = log.problem(states, eps=small, delta=delta, risk=risk, **declared.given())
     projection = log.project(problem, (states.numbers(log.states), range(len(log.actions))), playing=False)
-    transitions = projection.counts().transitions()
+    counts = projection.counts()
+    transitions = counts.transitions()
+    counts.clear()
+    counts.add(transitions, log.episodes)
     provenance = Provenance(log=LogSummary(*projection.facts(), seen=states.seen))
-    witness = AssumptionTests(problem)
-    witness.add(projection.batch(), *projection.over_time())
-    return _Evidence(problem, transitions, log.episodes, provenance, states.labels, log.actions, witness)
+    tests = AssumptionTests(problem)
+    tests.add(projection.batch(), *projection.over_time())
+    return _Evidence(counts, transitions, provenance, states.labels, log.actions, tests)
 
 
 def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:

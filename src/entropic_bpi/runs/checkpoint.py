@@ -1,147 +1,100 @@
 """Checkpoints: a run in one file, from which it goes on to exactly the result that it would have had uninterrupted.
 
-The file is a line with the name of the format, a line of JSON, the arrays as raw numbers, and the SHA-256 of all that. The
-lengths of the arrays must add up to that of the file, and every number is checked against the problem before any compiled
-code sees it. What cannot be checked is that the counts were really played: take up your own checkpoints only.
+The file is a line with the format and the release that wrote it, a line of JSON, the arrays as raw numbers, and the SHA-256
+of all that. A file that is damaged, of another format or of another run is refused. The digest protects from accidents and
+not from an author: a file that was made up passes, so take up your own checkpoints only.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import math
 import re
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from entropic_bpi._version import __version__
+from entropic_bpi.certificate.certificate import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.counts import Counts, in_order
 from entropic_bpi.problem.facts import differences
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, CELLS, AssumptionTests
-from entropic_bpi.sources.drift import REWARD_CLASSES, cell_of
+from entropic_bpi.runs.state import BestPlan, RunState
 from entropic_bpi.sources.homogeneity import Tally
-from entropic_bpi.tools.checks import check_policy
 from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.types import Bounds, Plan, Transitions
 
-__all__ = ["HISTORY", "Checkpoint", "State", "read_summary"]
+__all__ = ["Checkpoint", "Saved", "read_summary"]
 
-_FORMAT = b"entropic-bpi checkpoint 4\n"
-_LONGEST_HEADER = 1 << 20
-_MOST_VISITS = 1 << 62
-
-_INTEGERS, _NUMBERS = np.dtype("<i8"), np.dtype("<f8")
-HISTORY = np.dtype([("episodes", _INTEGERS), ("lower", _NUMBERS), ("upper", _NUMBERS), ("gap", _NUMBERS)])
-_TRANSITIONS = {
-    "rows": _INTEGERS,
-    "successors": _INTEGERS,
-    "times": _INTEGERS,
-    "rewards": _NUMBERS,
-    "upper": _NUMBERS,
-}
-_TALLY = {
-    "rows": _INTEGERS,
-    "groups": _INTEGERS,
-    "successors": _INTEGERS,
-    "times": _INTEGERS,
-    "rewards": _NUMBERS,
-}
-_ARRAYS = {
-    "history": HISTORY,
-    **{f"seen_{name}": dtype for name, dtype in _TRANSITIONS.items()},
-    **{f"best_{name}": dtype for name, dtype in _TRANSITIONS.items()},
-    "best_policy": _INTEGERS,
-    "found": np.dtype("u1"),  # a list of strings as JSON
-    **{f"by_step_{name}": dtype for name, dtype in _TALLY.items()},
-    **{f"by_previous_{name}": dtype for name, dtype in _TALLY.items()},
-    **{f"over_time_{name}": dtype for name, dtype in _TALLY.items()},
-    "returns": _INTEGERS,
-    "memory": _NUMBERS,
-}
-_NOTHING: type = type(None)
-_HEADER: dict[str, tuple[type, ...]] = {
-    "facts": (dict,),
-    "seed": (int,),
-    "round": (int,),
-    "seconds": (float,),
-    "rng": (dict,),
-    "episodes": (int,),
-    "best": (list, _NOTHING),
-    "errors": (int,),
-    "error": (str, _NOTHING),
-    "contradiction": (str, _NOTHING),
-    "preregistration": (str, _NOTHING),
-    "lengths": (dict,),
-}
+FORMAT = 5
+_FIRST_LINE = re.compile(rb"entropic-bpi checkpoint (\d{1,9})(?: of release ([0-9A-Za-z.+]{1,40}))?\n")
+_LONGEST_FIRST_LINE = 100
 
 
-class State(NamedTuple):
-    """All that a run needs to go on.
+class Saved(NamedTuple):
+    """The content of a checkpoint."""
 
-    Attributes
-    ----------
-    seed, round : int
-        The run's seed and the number of times that something was played.
-    seconds : float
-    rng : dict
-        State of the run's generator, a PCG64.
-    counts : Counts
-    witness : AssumptionTests or None
-    history : structured array :data:`HISTORY`
-        The plans before the one that comes next.
-    best : (Plan, int, Transitions) or None
-        The plan with the smallest gap, its number of episodes and its counts; only kept for a run with a budget.
-    errors : int
-        How often the environment raised an error and the run went on.
-    error, contradiction : str or None
-        If the run ended because the environment raised an error, or contradicted what is assumed of it: the message.
-    preregistration : str or None
-        Digest of the run's preregistration.
-    found : list of str
-        The labels of the states in their order, where they are numbered as they are first seen.
-    memory : float array
-        What the method remembers of its earlier plans; empty if it begins anew.
-    """
+    header: dict[str, Any]
+    arrays: dict[str, np.ndarray]
 
-    seed: int
-    round: int
-    seconds: float
-    rng: dict[str, Any]
-    counts: Counts
-    witness: AssumptionTests | None
-    history: np.ndarray
-    best: tuple[Plan, int, Transitions] | None
-    errors: int
-    error: str | None
-    contradiction: str | None
-    preregistration: str | None
-    found: list[str]
-    memory: np.ndarray
+    def state(self, problem: Problem, provenance: Provenance) -> RunState:
+        """The run as it was saved."""
+        state = self._begun(problem, provenance, self._table("seen", Transitions))
+        state.history, state.best = [self.arrays["history"]], self._best()
+        state.memory = self._group("memory")
+        if state.tests is not None:
+            state.tests.restore(self._group("tests"))
+        return state
 
-    def per_step(self, problem: Problem) -> State:
-        """The same run, whose counts were pooled over the steps, as one of ``problem``, which counts step by step.
+    def state_per_step(self, problem: Problem, provenance: Provenance) -> RunState:
+        """The run, whose counts were pooled over the steps, as one of ``problem``, which counts step by step.
 
         Plans that were made are dropped: they rest on what is assumed no more. The tests of memory and drift begin anew.
         """
-        assert self.witness is not None
         if problem.random_rewards:
             raise InvalidProblemError(
                 "this run has pooled random rewards over the steps: it cannot go on with stationary=False; start another"
             )
-        witness = AssumptionTests(problem)
-        witness.returns = self.witness.returns
-        return self._replace(
-            counts=Counts.of(problem, self.witness.per_step(self.counts, problem), self.counts.episodes),
-            witness=witness,
-            history=self.history[:0],
-            best=None,
-            memory=self.memory[:0],
-        )
+        pooled, by_step = in_order(self._table("seen", Transitions)), self._table("tests.by_step", Tally)
+        state = self._begun(problem, provenance, _per_step(pooled, by_step, problem))
+        assert state.tests is not None
+        state.tests.returns = self.arrays["tests.returns"]
+        return state
+
+    def _begun(self, problem: Problem, provenance: Provenance, seen: Transitions) -> RunState:
+        """The state without anything that depends on the plans, or on how counts are pooled."""
+        header = self.header
+        counts = Counts.of(problem, seen, header["episodes"])
+        log = None if header["log"] is None else LogSummary(*header["log"])
+        kept = {name: header[name] for name in ("errors", "preregistration")}
+        provenance = provenance._replace(**kept, log=log)
+        state = RunState.new(problem, header["seed"], provenance, counts)
+        state.rng.bit_generator.state = header["rng"]
+        state.round, state.seconds = header["round"], header["seconds"]
+        state.error, state.contradiction = header["error"], header["contradiction"]
+        state.discovered_states = header["discovered_states"]
+        return state
+
+    def _best(self) -> BestPlan | None:
+        if self.header["best"] is None:
+            return None
+        *bounds, episodes = self.header["best"]
+        # What this plan would have played next was played, or will be planned again.
+        plan = Plan(self.arrays["best_policy"], Bounds(*bounds), None)  # type: ignore[arg-type]
+        return BestPlan(plan, episodes, self._table("best", Transitions))
+
+    def _table(self, prefix: str, kind: Any) -> Any:
+        return kind(**self._group(prefix))
+
+    def _group(self, prefix: str) -> dict[str, np.ndarray]:
+        begin = f"{prefix}."
+        return {name.removeprefix(begin): array for name, array in self.arrays.items() if name.startswith(begin)}
 
 
 class Checkpoint:
@@ -153,25 +106,16 @@ class Checkpoint:
         self.path, self.facts, self.seed = path, facts, seed
         self.saved, self.warned = time.monotonic(), False
 
-    def holds(self, facts: dict[str, str]) -> bool:
-        """Whether the file is of a run with these facts."""
+    def read(self) -> Saved | None:
+        """What was saved, of whichever run, or None if there is no file yet."""
         try:
-            return self.path.exists() and _parse(self.path)[0]["facts"] == facts
-        except (OSError, _Damaged):
-            return False
-
-    def read(self, problem: Problem) -> State | None:
-        """The state that was saved, or None if there is no file yet."""
-        if not self.path.exists():
-            return None
-        try:
-            header, arrays = _parse(self.path)
-            self._check_facts(header["facts"], header["seed"])
-            return _checked_state(header, arrays, problem)
+            return _read(self.path) if self.path.exists() else None
         except (OSError, _Damaged) as error:
             raise InvalidProblemError(f"{self.path} is not a checkpoint of entropic-bpi: {error}") from None
 
-    def _check_facts(self, then: dict[str, str], seed: int) -> None:
+    def check(self, saved: Saved) -> None:
+        """Raise unless it was saved by this run."""
+        then, seed = saved.header["facts"], saved.header["seed"]
         given = seed if self.seed is None else self.seed
         changed = differences({"seed": str(seed), **then}, {"seed": str(given), **self.facts})
         if changed:
@@ -183,31 +127,30 @@ class Checkpoint:
         """Seconds since the file was last written, or since the run began."""
         return time.monotonic() - self.saved
 
-    def save(self, state: State) -> None:
+    def save(self, state: RunState) -> None:
         """Write the file; a run that cannot be saved is told so once and goes on."""
+        best = state.best
         header = {
             "facts": self.facts,
             "seed": state.seed,
             "round": state.round,
             "seconds": float(state.seconds),
-            "rng": state.rng,
+            "rng": state.rng.bit_generator.state,
             "episodes": state.counts.episodes,
-            "best": None if state.best is None else [*map(float, state.best[0].bounds), state.best[1]],
-            "errors": state.errors,
+            "best": None if best is None else [*map(float, best.plan.bounds), best.episodes],
+            "errors": state.provenance.errors,
             "error": state.error,
             "contradiction": state.contradiction,
-            "preregistration": state.preregistration,
+            "preregistration": state.provenance.preregistration,
+            "discovered_states": state.discovered_states,
+            "log": state.provenance.log,
         }
-        found = np.frombuffer(json.dumps(state.found).encode(), np.uint8)
-        arrays = {"history": state.history, **_named("seen", state.counts.seen()), "found": found}
-        arrays["memory"] = state.memory
-        if state.best is not None:
-            arrays |= {"best_policy": state.best[0].policy, **_named("best", state.best[2])}
-        if state.witness is not None:
-            arrays |= _named("by_previous", state.witness.by_previous.tally()) | {"returns": state.witness.returns}
-            arrays |= _named("over_time", state.witness.over_time.tally())
-            if state.witness.by_step is not None:
-                arrays |= _named("by_step", state.witness.by_step.tally())
+        arrays = {"history": np.concatenate(state.history), **_named("seen", state.counts.seen()._asdict())}
+        arrays |= _named("memory", state.memory)
+        if best is not None:
+            arrays |= {"best_policy": best.plan.policy, **_named("best", best.transitions._asdict())}
+        if state.tests is not None:
+            arrays |= _named("tests", state.tests.state())
         self.saved = time.monotonic()
         try:
             write_atomically(self.path, lambda file: _write(file, header, arrays))
@@ -221,212 +164,85 @@ class Checkpoint:
 def read_summary(path: Path) -> dict[str, Any] | None:
     """What a checkpoint tells about its run: ``seed``, ``seconds``, ``episodes`` and ``facts``; None if there is none."""
     try:
-        header = _parse(path)[0]
+        header = _read(path).header
     except (OSError, _Damaged):
         return None
     return {name: header[name] for name in ("seed", "seconds", "episodes", "facts")}
 
 
-def _named(prefix: str, table: Transitions | Tally) -> dict[str, np.ndarray]:
-    return {f"{prefix}_{name}": array for name, array in table._asdict().items()}
+def _per_step(pooled: Transitions, by_step: Tally, problem: Problem) -> Transitions:
+    """The transitions of pooled counts as those of ``problem``, which is the same but counts step by step."""
+    pairs = problem.n_states * problem.n_actions
+    start = pooled.rows == pairs
+    paid: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for row, successor, _, least, most in zip(*(column[~start].tolist() for column in pooled), strict=True):
+        paid.setdefault((row, successor), []).append((least, most))
+    # Rewards that differ by rounding are one, known to lie between the smallest and the largest seen at any step.
+    keys = zip(by_step.rows.tolist(), by_step.successors.tolist(), by_step.rewards.tolist(), strict=True)
+    known = [next(ends for ends in paid[row, y] if ends[0] <= reward <= ends[1]) for row, y, reward in keys]
+    low, high = np.array(known).reshape(-1, 2).T
+    return Transitions(
+        np.concatenate([np.full(start.sum(), problem.n_rows - 1), by_step.groups * pairs + by_step.rows]),
+        np.concatenate([pooled.successors[start], by_step.successors]),
+        np.concatenate([pooled.times[start], by_step.times]),
+        np.concatenate([pooled.rewards[start], low]),
+        np.concatenate([pooled.upper[start], high]),
+    )
 
 
-def _write(file: BinaryIO, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    flat = {name: np.asarray(arrays.get(name, ()), dtype).ravel() for name, dtype in _ARRAYS.items()}
-    text = json.dumps({**header, "lengths": {name: array.size for name, array in flat.items()}})
-    digest = hashlib.sha256()
-    for part in (_FORMAT, text.encode(), b"\n", *(array.tobytes() for array in flat.values())):
-        digest.update(part)
-        file.write(part)
-    file.write(digest.digest())
-
-
-# -- reading: from bytes to a state that nothing can trip over -----------------------------------------------------
+# -- the file ------------------------------------------------------------------------------------------------------
 
 
 class _Damaged(Exception):
     """Why a file is no checkpoint."""
 
 
-def _require(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise _Damaged(otherwise)
+class _Digesting:
+    """A file that is written, and the digest of what was written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.digest = file, hashlib.sha256()
+
+    def write(self, part: bytes) -> int:
+        self.digest.update(part)
+        return self.file.write(part)
 
 
-def _parse(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The header, of the right keys and types, and the arrays, of the right dtypes."""
-    _require(path.is_file(), "it is not a file")
+def _named(prefix: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {f"{prefix}.{name}": np.asarray(array) for name, array in arrays.items()}
+
+
+def _write(file: BinaryIO, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    into: Any = _Digesting(file)
+    into.write(f"entropic-bpi checkpoint {FORMAT} of release {__version__}\n".encode())
+    into.write(json.dumps({**header, "arrays": list(arrays)}).encode() + b"\n")
+    for array in arrays.values():
+        np.save(into, array, allow_pickle=False)
+    file.write(into.digest.digest())
+
+
+def _read(path: Path) -> Saved:
+    if not path.is_file():
+        raise _Damaged("it is not a file")
     with path.open("rb") as file:
-        _require(file.read(len(_FORMAT)) == _FORMAT, "it starts in another way")
+        first = file.readline(_LONGEST_FIRST_LINE)
+        _check_format(first)
         content = file.read()
-    body = memoryview(content)[: -hashlib.sha256().digest_size]
-    complete = hashlib.sha256(_FORMAT)
-    complete.update(body)
-    _require(content.endswith(complete.digest()), "it is incomplete or was changed")
-    end = content.find(b"\n", 0, _LONGEST_HEADER)
-    _require(end >= 0, "it has no header")
-    header = _header(content[:end])
-    return header, _arrays(header["lengths"], body[end + 1 :])
+    digest = hashlib.sha256(first)
+    digest.update(memoryview(content)[: -digest.digest_size])
+    if not content.endswith(digest.digest()):
+        raise _Damaged("it is incomplete or was changed")
+    body = io.BytesIO(content)
+    header = json.loads(body.readline())
+    return Saved(header, {name: np.load(body, allow_pickle=False) for name in header["arrays"]})
 
 
-def _header(text: bytes) -> dict[str, Any]:
-    try:
-        header = json.loads(text)
-    except (ValueError, RecursionError):
-        raise _Damaged("its header is not JSON") from None
-    _require(type(header) is dict and set(header) == set(_HEADER), "its header has other entries")
-    for name, types in _HEADER.items():
-        _require(type(header[name]) in types, f"{name} has the wrong type")
-    facts = header["facts"].items()
-    _require(all(type(fact) is str and f"{name}{fact}".isprintable() for name, fact in facts), "facts are not all text")
-    return dict(header)
-
-
-def _arrays(lengths: dict[str, Any], content: memoryview) -> dict[str, np.ndarray]:
-    _require(set(lengths) == set(_ARRAYS), "it has other arrays")
-    _require(
-        all(type(length) is int and length >= 0 for length in lengths.values()), "a length is not a natural number"
-    )
-    total = sum(lengths[name] * dtype.itemsize for name, dtype in _ARRAYS.items())
-    _require(total == len(content), "its arrays have other lengths")
-    arrays, begin = {}, 0
-    for name, dtype in _ARRAYS.items():
-        arrays[name] = np.frombuffer(content, dtype, lengths[name], begin).astype(dtype.newbyteorder("="))
-        begin += arrays[name].nbytes
-    return arrays
-
-
-def _checked_state(header: dict[str, Any], arrays: dict[str, np.ndarray], problem: Problem) -> State:
-    _require(header["seed"] >= 0, "seed is negative")
-    _require(0 <= header["round"] <= header["episodes"], "round does not fit the episodes")
-    _require(0 <= header["seconds"] < math.inf, "seconds are not a time")
-    _require(0 <= header["errors"] <= _MOST_VISITS, "errors is not a count")
-    preregistration = header["preregistration"]
-    _require(
-        preregistration is None or re.fullmatch("[0-9a-f]{64}", preregistration) is not None,
-        "preregistration is no digest",
-    )
-    _check_generator(header["rng"])
-    planned = arrays["history"]["episodes"]
-    in_order = bool(np.all(planned[1:] > planned[:-1])) and _within(planned, 0, header["episodes"] - 1)
-    _require(in_order, "history is not in order")
-    _require(not np.isnan(arrays["memory"]).any(), "memory has no number")
-    counts = _counts("seen", arrays, header["episodes"], problem)
-    return State(
-        seed=header["seed"],
-        round=header["round"],
-        seconds=header["seconds"],
-        rng=header["rng"],
-        counts=counts,
-        witness=_witness(arrays, counts) if problem.black_box_rewards else None,
-        history=arrays["history"],
-        best=_best(header["best"], arrays, header["episodes"], problem),
-        errors=header["errors"],
-        error=header["error"],
-        contradiction=header["contradiction"],
-        preregistration=preregistration,
-        found=_found(arrays["found"].tobytes(), problem),
-        memory=arrays["memory"],
-    )
-
-
-def _found(text: bytes, problem: Problem) -> list[str]:
-    try:
-        labels = json.loads(text)
-    except (ValueError, RecursionError):
-        raise _Damaged("found is not JSON") from None
-    _require(type(labels) is list and all(type(label) is str for label in labels), "found are not labels")
-    _require(len(set(labels)) == len(labels) <= (problem.max_states or 0), "found are not the labels of states")
-    return list(labels)
-
-
-def _check_generator(state: dict[str, Any]) -> None:
-    """NumPy takes the state of a generator as it is."""
-    _require(set(state) == {"bit_generator", "state", "has_uint32", "uinteger"}, "rng has other entries")
-    _require(state["bit_generator"] == "PCG64", "rng is not a PCG64")
-    inner = state["state"]
-    _require(type(inner) is dict and set(inner) == {"state", "inc"}, "rng has other entries")
-    sizes = [(inner["state"], 128), (inner["inc"], 128), (state["uinteger"], 32), (state["has_uint32"], 1)]
-    _require(all(type(part) is int and 0 <= part < 1 << bits for part, bits in sizes), "rng is out of range")
-    _require(inner["inc"] % 2 == 1, "rng is out of range")
-
-
-def _best(
-    given: list[Any] | None, arrays: dict[str, np.ndarray], played: int, problem: Problem
-) -> tuple[Plan, int, Transitions] | None:
-    if given is None:
-        return None
-    _require(len(given) == 4 and all(type(bound) is float for bound in given[:3]), "best is no plan")
-    _require(not any(map(math.isnan, given[:3])), "best is no plan")
-    _require(type(given[3]) is int and 0 <= given[3] <= played, "best does not fit the episodes")
-    counts = _counts("best", arrays, given[3], problem)
-    _require(arrays["best_policy"].size == problem.steps * problem.n_states, "best_policy has another length")
-    try:
-        policy = arrays["best_policy"].reshape(problem.steps, problem.n_states)
-        policy = check_policy(policy, *policy.shape, problem.n_actions)
-    except InvalidProblemError as error:
-        raise _Damaged(str(error)) from None
-    lower, upper, gap, episodes = given
-    return Plan(policy, Bounds(lower, upper, gap), None), episodes, counts.transitions()  # type: ignore[arg-type]
-
-
-def _counts(prefix: str, arrays: dict[str, np.ndarray], episodes: int, problem: Problem) -> Counts:
-    """Counts of whole episodes of the problem, from transitions that are each possible in it."""
-    rows, successors, times, rewards, upper = seen = Transitions(*(arrays[f"{prefix}_{name}"] for name in _TRANSITIONS))
-    learned = rows.size if problem.black_box_rewards else 0
-    lengths = (successors.size, times.size, rewards.size, upper.size)
-    _require(lengths == (rows.size, rows.size, learned, learned), f"{prefix} has arrays of different lengths")
-    _require(_within(rows, 0, problem.n_rows - 1), f"{prefix}_rows are out of range")
-    _require(_within(successors, 0, problem.n_states - 1), f"{prefix}_successors are out of range")
-    _require(_within(times, 1, _MOST_VISITS), f"{prefix}_times are out of range")
-    _require(_within(rewards, *problem.possible_rewards), f"{prefix}_rewards are out of range")
-    _require(_within(upper, rewards, problem.possible_rewards[1]), f"{prefix}_upper is out of range")
-    # First as floats, which do not wrap around.
-    visits = int(times.sum()) if times.sum(dtype=float) < _MOST_VISITS else -1
-    fewest, most = episodes * (1 if problem.black_box_rewards else problem.steps), episodes * problem.steps
-    _require(0 <= fewest <= visits <= most, f"{prefix}_times are not those of {episodes} episodes")
-    try:
-        return Counts.of(problem, seen, episodes)
-    except InvalidProblemError as error:
-        raise _Damaged(str(error)) from None
-
-
-def _witness(arrays: dict[str, np.ndarray], counts: Counts) -> AssumptionTests:
-    """What was seen beside these counts, and agrees with them."""
-    problem = counts.problem
-    witness = AssumptionTests(problem)
-    rows, states = problem.n_rows - 1, problem.n_states
-    by_step = _tally("by_step", arrays, problem, rows, range(problem.horizon), states)
-    by_previous = _tally("by_previous", arrays, problem, rows, range(BEFORE_THE_FIRST, states), states)
-    keys, cells = (rows + 1) * witness.over_time.kinds, range(int(cell_of(np.array(_MOST_VISITS))))
-    over_time = _tally("over_time", arrays, problem, keys, cells, max(states, REWARD_CLASSES))
-    returns = arrays["returns"]
-    agrees = returns.size == CELLS and _within(returns, 0, counts.episodes) and returns.sum() == counts.episodes
-    _require(agrees, f"returns are not those of {counts.episodes} episodes")
-    if problem.stationary:
-        visits = np.bincount(by_step.rows, by_step.times, problem.n_rows)[:-1]
-        _require(np.array_equal(visits, counts.ledger.visits[:-1]), "by_step does not agree with the counts")
-    witness.restore(by_step, by_previous, over_time, returns)
-    _require(witness.sound, "by_step, by_previous or over_time has outcomes that are not possible")
-    return witness
-
-
-def _tally(
-    prefix: str, arrays: dict[str, np.ndarray], problem: Problem, rows: int, groups: range, successors: int
-) -> Tally:
-    tally = Tally(*(arrays[f"{prefix}_{name}"] for name in _TALLY))
-    _require(len({column.size for column in tally}) == 1, f"{prefix} has arrays of different lengths")
-    inside = [
-        _within(tally.rows, 0, rows - 1),
-        _within(tally.groups, groups[0], groups[-1]),
-        _within(tally.successors, 0, successors - 1),
-        _within(tally.times, 1, _MOST_VISITS),
-        _within(tally.rewards, *problem.possible_rewards),
-        tally.times.sum(dtype=float) < _MOST_VISITS,
-    ]
-    _require(all(inside), f"{prefix} is out of range")
-    return tally
-
-
-def _within(array: np.ndarray, low: Any, high: float) -> bool:
-    return bool(np.all((low <= array) & (array <= high)))
+def _check_format(line: bytes) -> None:
+    found = _FIRST_LINE.fullmatch(line)
+    if found is None:
+        raise _Damaged("it starts in another way")
+    if int(found[1]) != FORMAT:
+        release = "the release that wrote it" if found[2] is None else f"release {found[2].decode()}"
+        raise _Damaged(
+            f"it has format {int(found[1])}, which {release} reads: finish the run with that, or start another"
+        )

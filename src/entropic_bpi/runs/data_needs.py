@@ -22,7 +22,6 @@ import numpy as np
 from entropic_bpi import methods
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.walk import walk_observed
 from entropic_bpi.runs.loop import Identification
@@ -157,12 +156,14 @@ class _Forecast:
         self.policy = planned_policy(certificate)
         self.seen = certificate.transitions
         self.visits = np.bincount(self.seen.rows, self.seen.times, self.problem.n_rows).astype(np.int64)
+        self.counts = certificate.counts
+        self.collected = self.counts.state()
         self.played, self.rows = self._played(), rows
 
     def _played(self) -> np.ndarray:
         """How often each row is played by the policy, or by the one that looks best; another action counts a little."""
         problem, played = self.problem, np.zeros(self.problem.n_rows)
-        greedy = self.method.plan_once(self.certificate.counts).behaviour.greedy
+        greedy = self.method.plan_once(self.counts).behaviour.greedy
         for policy in (self.policy, greedy):
             for h, chosen in enumerate(_occupancy(problem, self.seen, policy)):
                 rows = np.flatnonzero(chosen)
@@ -180,13 +181,14 @@ class _Forecast:
 
     def gap(self, extra: dict[int, int]) -> float:
         """The gap if the rows had been visited so many times as often; infinite where that contradicts a declaration."""
+        self.counts.restore(self.collected)
         more = [self._repeated(row, factor) for row, factor in extra.items()]
-        seen = Transitions(*(np.concatenate(parts) for parts in zip(self.seen, *more, strict=True)))
         try:
-            counts = Counts.of(self.problem, seen, self.certificate.episodes)
+            if more:
+                self.counts.add(Transitions(*map(np.concatenate, zip(*more, strict=True))), 0)
         except InvalidProblemError:
             return math.inf
-        return float(self.method.bounds_of(counts, self.policy).gap)
+        return float(self.method.bounds_of(self.counts, self.policy).gap)
 
     def _repeated(self, row: int, factor: int) -> Transitions:
         """The transitions by which a row comes to ``factor`` times its visits, or an untried one to its first ones."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,19 @@ from entropic_bpi.certificate.certificate import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import horizon_for, repeated, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.facts import facts_of, problem_facts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
-from entropic_bpi.runs.checkpoint import Checkpoint, State
+from entropic_bpi.runs.checkpoint import Checkpoint, Saved
 from entropic_bpi.runs.loop import Identification, Loop
 from entropic_bpi.runs.preregistration import check_preregistered
 from entropic_bpi.runs.preregistration import preregister as preregister_run
-from entropic_bpi.runs.progress import Progress
+from entropic_bpi.runs.progress import RunProgress
 from entropic_bpi.runs.settings import EVERY, Settings
+from entropic_bpi.runs.state import RunState
 from entropic_bpi.sources.environment import Environment, check_black_box, open_environment
-from entropic_bpi.sources.log import Log
+from entropic_bpi.sources.log import Log, Projection
 from entropic_bpi.tools.checks import check_path
 from entropic_bpi.tools.interrupts import deferred_interrupt
 from entropic_bpi.tools.text import shown
@@ -229,77 +233,134 @@ def identify(
         max_states=max_states, device=device,
     )  # fmt: skip
     path, preregistered = _optional_path("checkpoint", checkpoint), _optional_path("preregister", preregister)
-    loop = start(source, settings)
-    with closing(loop):
-        facts = loop.facts() if path or preregistered else {}
+    with closing(_Setup(source, settings)) as setup:
+        facts = setup.facts() if path or preregistered else {}
         store = None if path is None else Checkpoint(path, facts, settings.seed)
-        saved = None if store is None else _read(store, loop)
-        if saved is not None:
-            loop = loop.resumed(saved, accept_errors=accept_errors)
+        saved = None if store is None else setup.saved(store, accept_errors=accept_errors)
+        loop = Loop(setup.source, setup.settings, setup.new_state() if saved is None else saved)
         if preregistered is not None and saved is not None:
-            check_preregistered(preregistered, saved.preregistration)
+            check_preregistered(preregistered, saved.provenance.preregistration)
         elif preregistered is not None:
-            digest = preregister_run(preregistered, facts, seed=loop.seed, max_episodes=settings.max_episodes)
-            loop.provenance = loop.provenance._replace(preregistration=digest)
+            digest = preregister_run(preregistered, facts, seed=loop.state.seed, max_episodes=settings.max_episodes)
+            loop.state.provenance = loop.state.provenance._replace(preregistration=digest)
             if store is not None:
-                store.save(loop.state())  # from now on it can be taken up, whatever happens
+                store.save(loop.snapshot())  # from now on it can be taken up, whatever happens
         _watch(loop, store, progress)
         return loop.result()
 
 
-def _read(store: Checkpoint, loop: Loop) -> State | None:
-    """What was saved of this run; or of the same run with pooled counts, which are then counted step by step."""
-    if isinstance(loop.source, FiniteMDP) or loop.problem.stationary:
-        return store.read(loop.problem)
-    pooled = replace(
-        loop,
-        problem=_black_box(
-            loop.source, replace(loop.settings, declared=replace(loop.settings.declared, stationary=True))
-        ),
-    )
-    facts = pooled.facts()
-    if not store.holds(facts):
-        return store.read(loop.problem)
-    saved = Checkpoint(store.path, facts, store.seed).read(pooled.problem)
-    return None if saved is None else saved.per_step(loop.problem)
-
-
 def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
     """Let the loop go to its end; show it and save it on the way."""
-    with Progress(progress, loop.problem.eps) as line, deferred_interrupt() as check_interrupt:
+    with RunProgress(progress, loop.state.problem.eps) as line, deferred_interrupt() as check_interrupt:
 
         def observe(plan: Plan) -> None:
-            line.update(loop.counts.episodes, plan.bounds.gap, loop.forecast)
+            line.update_run(loop.state.counts.episodes, plan.bounds.gap, loop.forecast)
             if store is not None and store.age() >= CHECKPOINT_SECONDS:
-                store.save(loop.state())
+                store.save(loop.snapshot())
             check_interrupt()
 
         try:
             loop.go(observe)
         finally:
             if store is not None:
-                store.save(loop.state())
+                store.save(loop.snapshot())
 
 
 def start(source: Any, settings: Settings) -> Loop:
     """Return the loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
-    seed = _fresh_seed() if settings.seed is None else settings.seed
-    provenance = Provenance(batches=settings.replan != EVERY)
-    if settings.declared.discount is not None:
-        source, settings = _truncate_discounted(source, settings, settings.declared.discount)
-    if isinstance(source, FiniteMDP):
-        problem, ignored = _problem_of(source, settings)
-        return Loop(source, problem, settings, seed, provenance._replace(ignored=ignored))
-    check_black_box(settings.declared)
-    if settings.data is not None and settings.declared.max_states is None:
-        settings.data.all_states()  # which must be declared
-    opened = open_environment(source, settings.num_envs, settings.declared.max_states)
+    setup = _Setup(source, settings)
     try:
-        loop = Loop(opened, _black_box(opened, settings), settings, seed, provenance)
-        return loop if settings.data is None else _with_log_counts(loop, settings.data)
+        return Loop(setup.source, setup.settings, setup.new_state())
     except BaseException:
-        opened.close()
+        setup.close()
         raise
+
+
+class _Setup:
+    """A source that is ready to be played, the problem that it poses, and the state in which a run of it begins."""
+
+    def __init__(self, source: Any, settings: Settings) -> None:
+        if settings.declared.discount is not None:
+            source, settings = _truncate_discounted(source, settings, settings.declared.discount)
+        self.source, self.settings = source, settings
+        if not isinstance(source, FiniteMDP):
+            check_black_box(settings.declared)
+            if settings.data is not None and settings.declared.max_states is None:
+                settings.data.all_states()  # which must be declared
+            self.source = open_environment(source, settings.num_envs, settings.declared.max_states)
+
+    def close(self) -> None:
+        if isinstance(self.source, Environment):
+            self.source.close()
+
+    @cached_property
+    def _problem(self) -> tuple[Problem, Provenance]:
+        provenance = Provenance(batches=self.settings.replan != EVERY)
+        if isinstance(self.source, Environment):
+            return _black_box(self.source, self.settings), provenance
+        problem, ignored = _problem_of(self.source, self.settings)
+        return problem, provenance._replace(ignored=ignored)
+
+    def new_state(self) -> RunState:
+        """Return the state before the first episode, or after those of a log."""
+        (problem, provenance), settings = self._problem, self.settings
+        seed = _fresh_seed() if settings.seed is None else settings.seed
+        if settings.data is None:
+            return RunState.new(problem, seed, provenance, Counts(problem))
+        projection = _projection(settings.data, self.source, problem)
+        provenance = provenance._replace(log=LogSummary(*projection.facts()))
+        state = RunState.new(problem, seed, provenance, projection.counts())
+        assert state.tests is not None
+        state.tests.add(projection.batch(), *projection.over_time())
+        return state
+
+    def facts(self) -> dict[str, str]:
+        """All that makes the run the one that it is, except its seed and its budget."""
+        return self._facts(self._problem[0], self.settings)
+
+    def _facts(self, problem: Problem, settings: Settings) -> dict[str, str]:
+        ignored = {"ignored": self._problem[1].ignored}
+        source = self.source.facts() if isinstance(self.source, Environment) else {}
+        return facts_of({**settings.facts(), **ignored, **problem_facts(problem), **source})
+
+    def saved(self, store: Checkpoint, *, accept_errors: bool) -> RunState | None:
+        """Return the state that was saved of this run, or of the same run with pooled counts; None if there is none."""
+        saved, (problem, provenance) = store.read(), self._problem
+        if saved is None:
+            return None
+        if self._pooled(saved):
+            state = saved.state_per_step(problem, provenance)
+        else:
+            store.check(saved)
+            state = saved.state(problem, provenance)
+        _check_end(state, accept_errors)
+        if not self.settings.limited:
+            state.best = None
+        return state
+
+    def _pooled(self, saved: Saved) -> bool:
+        """Whether it was saved by the same run with pooled counts, which can be counted step by step."""
+        if not isinstance(self.source, Environment) or self._problem[0].stationary:
+            return False
+        pooled = replace(self.settings, declared=replace(self.settings.declared, stationary=True))
+        return bool(saved.header["facts"] == self._facts(_black_box(self.source, pooled), pooled))
+
+
+def _check_end(state: RunState, accept_errors: bool) -> None:
+    """Refuse to go on where something was contradicted, and from an error unless that is accepted."""
+    if state.contradiction is not None:
+        raise InvalidProblemError(
+            f"this run ended because the environment contradicted what is assumed of it ({state.contradiction!r}): "
+            "to go on would be to discard the contradiction; start another run"
+        )
+    if state.error is None:
+        return
+    if accept_errors is not True:
+        raise InvalidProblemError(
+            f"this run ended in an error of the environment ({state.error!r}), which lost the episodes of that "
+            "moment: accept_errors=True (--accept-errors) goes on, and the certificate will say so"
+        )
+    state.error, state.provenance = None, state.provenance._replace(errors=state.provenance.errors + 1)
 
 
 def _truncate_discounted(source: Any, settings: Settings, discount: float) -> tuple[Any, Settings]:
@@ -345,23 +406,18 @@ def _black_box(environment: Environment, settings: Settings) -> Problem:
     return environment.problem(**settings.goal._asdict(), **settings.declared.given())
 
 
-def _with_log_counts(loop: Loop, log: Log) -> Loop:
-    """The loop with the counts of a log to begin with."""
+def _projection(log: Log, environment: Environment, problem: Problem) -> Projection:
+    """Return the log as data about the problem of an environment, by the numbers that this has for its labels."""
     numbers = []
     for what, labels, space in (
-        ("state", log.states, loop.source.states),
-        ("action", log.actions, loop.source.actions),
+        ("state", log.states, environment.states),
+        ("action", log.actions, environment.actions),
     ):
         numbers.append([space.index(label) for label in labels])
         if -1 in numbers[-1]:
             label, kind = labels[numbers[-1].index(-1)], "an observation" if what == "state" else "an action"
-            raise InvalidProblemError(f"the log's {what} {shown(label)} is not {kind} of {loop.source.name}")
-    projection = log.project(loop.problem, (numbers[0], numbers[1]), playing=True)
-    loop.counts = projection.counts()
-    assert loop.sampler.witness is not None
-    loop.sampler.witness.add(projection.batch(), *projection.over_time())
-    loop.provenance = loop.provenance._replace(log=LogSummary(*projection.facts()))
-    return loop
+            raise InvalidProblemError(f"the log's {what} {shown(label)} is not {kind} of {environment.name}")
+    return log.project(problem, (numbers[0], numbers[1]), playing=True)
 
 
 def refuse_renamed(function: str, arguments: Mapping[str, Any]) -> None:

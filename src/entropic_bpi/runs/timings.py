@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from entropic_bpi.tools.text import duration
+
 __all__ = ["Forecast", "Timings", "between", "count", "forecast_of"]
 
 # Fewer plans than this in the last octave are no ground for a forecast.
@@ -38,7 +40,7 @@ class Forecast(NamedTuple):
     seconds: tuple[float, float]
 
     def __str__(self) -> str:
-        return f"{between(*self.episodes, count)} more episodes, {between(*self.seconds, _time)} to go"
+        return f"{between(*self.episodes, count)} more episodes, {between(*self.seconds, duration)} to go"
 
     def rounded(self) -> int:
         """The upper end of the episodes, to two digits."""
@@ -51,7 +53,7 @@ class Forecast(NamedTuple):
 
     def in_all(self) -> str:
         """In words, where it is from the beginning."""
-        return f"{between(*self.episodes, count)} episodes, {between(*self.seconds, _time)}"
+        return f"{between(*self.episodes, count)} episodes, {between(*self.seconds, duration)}"
 
 
 @dataclass
@@ -85,24 +87,26 @@ class Timings:
 def forecast_of(history: np.ndarray, eps: float, pace: Timings, batch: Callable[[int], int]) -> Forecast | None:
     """What to expect, or None if there is no ground for a forecast yet.
 
-    Parameters
-    ----------
-    history : structured array with ``episodes`` and ``gap``
-        One row for each plan.
-    eps : float
-        The goal.
-    pace : Pace
-    batch : function
-        How many episodes follow a plan after so many.
+        Parameters
+        ----------
+        history : structured array with ``episodes`` and ``gap``
+            One row for each plan.
+        eps : float
+            The goal.
+        pace : Pace
+        batch : function
+            How many episodes follow a plan after so many.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> episodes = np.arange(100, 1000, 10)
-    >>> history = np.array([(n, 5.0 / n**0.5) for n in episodes], dtype=[("episodes", int), ("gap", float)])
-    >>> soon = forecast_of(history, 0.1, Timings(episode=1e-3, plan=1e-2), lambda n: n // 100)
-    >>> [round(number) for number in soon.episodes]
-    [583, 1510]
+        Examples
+        --------
+        >>> import numpy as np
+
+    from entropic_bpi.tools.text import duration
+        >>> episodes = np.arange(100, 1000, 10)
+        >>> history = np.array([(n, 5.0 / n**0.5) for n in episodes], dtype=[("episodes", int), ("gap", float)])
+        >>> soon = forecast_of(history, 0.1, Timings(episode=1e-3, plan=1e-2), lambda n: n // 100)
+        >>> [round(number) for number in soon.episodes]
+        [583, 1510]
     """
     rows = history[(history["episodes"] > 0) & np.isfinite(history["gap"]) & (history["gap"] > 0)]
     if not len(rows) or not rows["gap"][-1] > eps:
@@ -150,11 +154,3 @@ def _two_digits(number: float) -> float:
 def count(number: float) -> str:
     """A large number in words: two digits, and zeros."""
     return f"{_two_digits(number):,.0f}"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 100:
-        return f"{max(1, math.ceil(seconds))} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h"

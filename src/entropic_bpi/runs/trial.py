@@ -239,9 +239,9 @@ def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
     """The beginning of a run, and what it says about the rest."""
     with closing(start(source, settings)) as loop:
         loop.go(lambda plan: None)
-    assert loop.best is not None
-    bounds, played, seconds = loop.best[0].bounds, loop.counts.episodes, loop.elapsed()
-    reached = bounds.reached(loop.problem.goal)
+    assert loop.state.best is not None
+    bounds, played, seconds = loop.state.best.plan.bounds, loop.state.counts.episodes, loop.elapsed()
+    reached = bounds.reached(loop.state.problem.goal)
     more = Forecast((0.0, 0.0), (0.0, 0.0)) if reached else loop.forecast()
     until = None if more is None else more.after(played, seconds)
     return loop, TrialRun(played, seconds, float(bounds.certified.gap), reached, until)
@@ -255,7 +255,7 @@ def _declared(
         loop, pilot = _run_trial(source, replace(settings, declared=replace(settings.declared, **declared)))
     except InvalidProblemError:
         return None
-    if loop.provenance.ignored:
+    if loop.state.provenance.ignored:
         return None
     if pilot.until is None:
         return Declaration(declared, true, pilot, None)
@@ -292,13 +292,13 @@ def _of_environment(loop: Loop) -> Iterator[dict[str, Any]]:
         yield {"max_successors": _most_outcomes(loop)}
     if declared.return_range is None and declared.discount is None and declared.reward_law in (None, "fixed"):
         low, high = _returns(loop)
-        if low < high and high - low < _NARROW * loop.problem.return_spread:
+        if low < high and high - low < _NARROW * loop.state.problem.return_spread:
             yield {"return_range": (low, high)}
 
 
 def _most_outcomes(loop: Loop) -> int:
     """The largest number of different outcomes that a state and action was seen to have."""
-    problem, seen = loop.problem, loop.counts.transitions()
+    problem, seen = loop.state.problem, loop.state.counts.transitions()
     pairs = problem.n_states * problem.n_actions
     played = seen.rows < problem.n_rows - int(problem.artificial)
     paid = np.zeros(len(seen.rows)) if problem.random_rewards else seen.rewards
@@ -308,7 +308,7 @@ def _most_outcomes(loop: Loop) -> int:
 
 def _returns(loop: Loop) -> tuple[float, float]:
     """The smallest and the largest return along transitions that were seen, whichever way they are put together."""
-    problem, seen = loop.problem, loop.counts.transitions()
+    problem, seen = loop.state.problem, loop.state.counts.transitions()
     ends = []
     for extreme, none in ((np.minimum, math.inf), (np.maximum, -math.inf)):
         values = np.zeros(problem.n_states)

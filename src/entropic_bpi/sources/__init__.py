@@ -20,31 +20,31 @@ class Sampler(Protocol):
 
     Attributes
     ----------
-    fragile : bool
-        Whether playing can fail for reasons of the source's own, so that episodes are lost.
-    witness : AssumptionTests or None
-        What speaks for or against what is assumed of the source; None where it is true by construction.
+    can_lose_episodes : bool
+        Whether playing can fail for reasons of the source's own.
     """
 
     can_lose_episodes: bool
-    witness: AssumptionTests | None
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""
-
-    def facts(self) -> dict[str, Any]:
-        """What can be seen of the source besides the problem."""
 
     def close(self) -> None:
         """Give back what was opened for playing."""
 
 
-def open_sampler(source: Any, problem: Problem, rng: np.random.Generator, seed: int) -> Sampler:
-    """The sampler of a model, drawing with ``rng``, or of an opened environment, which has its own randomness."""
+def open_sampler(
+    source: Any, problem: Problem, rng: np.random.Generator, seed: int, tests: AssumptionTests | None
+) -> Sampler:
+    """The sampler of a model, drawing with ``rng``, or of an opened environment, which has its own randomness.
+
+    The ``tests`` are told of every episode of an environment.
+    """
     if isinstance(source, FiniteMDP):
         from entropic_bpi.sources.simulator import Simulator
 
         return Simulator(source, problem, rng)
     from entropic_bpi.sources.environment import Player
 
-    return Player(source, problem, seed)
+    assert tests is not None
+    return Player(source, problem, seed, tests)

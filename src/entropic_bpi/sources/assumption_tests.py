@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.sources.drift import DriftTest
 from entropic_bpi.sources.homogeneity import HomogeneityTest, Tally
@@ -128,41 +128,23 @@ class AssumptionTests:
         seen.append(paid)
         return paid
 
-    def restore(self, by_step: Tally, by_previous: Tally, over_time: Tally, returns: np.ndarray) -> None:
-        """Take up what another witness of the same problem has seen."""
-        self.returns = returns.copy()
-        if self.by_step is not None:
-            self.by_step.restore(by_step)
-        self.by_previous.restore(by_previous)
-        self.over_time.restore(over_time)
-        for tally in (by_step, by_previous) if self.problem.random_rewards else (by_step, by_previous, over_time):
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything that was seen, as arrays from which :meth:`restore` goes on."""
+        arrays = {"returns": self.returns}
+        for name in ("by_step", "by_previous", "over_time"):
+            test = getattr(self, name)
+            columns = {} if test is None else test.tally()._asdict()
+            arrays |= {f"{name}.{column}": array for column, array in columns.items()}
+        return arrays
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take up what other tests of the same problem have seen."""
+        self.returns = state["returns"].copy()
+        for name in ("by_step", "by_previous", "over_time"):
+            test = getattr(self, name)
+            if test is None:
+                continue
+            tally = Tally(*(state[f"{name}.{column}"] for column in Tally._fields))
+            test.restore(tally)
             for row, _, successor, _, reward in zip(*(column.tolist() for column in tally), strict=True):
                 self._reward(row, successor, reward)
-
-    @property
-    def sound(self) -> bool:
-        """Whether no row has had more outcomes than it may have."""
-        tests = [test for test in (self.by_step, self.by_previous) if test is not None]
-        rows = [(test.possible[row], visited) for test in tests for row, visited in test.visited.items()]
-        return self.over_time.sound and all(len(visited.outcomes) <= possible for possible, visited in rows)
-
-    def per_step(self, counts: Counts, problem: Problem) -> Transitions:
-        """The transitions of pooled counts, as those of ``problem``, which is the same but counts step by step."""
-        assert self.by_step is not None
-        pooled, by_step = counts.transitions(), self.by_step.tally()
-        start = pooled.rows == self.problem.n_rows - 1
-        pairs = self.problem.n_states * self.problem.n_actions
-        paid: dict[tuple[int, int], list[tuple[float, float]]] = {}
-        for row, successor, _, least, most in zip(*(column[~start].tolist() for column in pooled), strict=True):
-            paid.setdefault((row, successor), []).append((least, most))
-        # Rewards that differ by rounding are one, known to lie between the smallest and the largest seen at any step.
-        keys = zip(by_step.rows.tolist(), by_step.successors.tolist(), by_step.rewards.tolist(), strict=True)
-        known = [next(ends for ends in paid[row, y] if ends[0] <= reward <= ends[1]) for row, y, reward in keys]
-        low, high = np.array(known).reshape(-1, 2).T
-        return Transitions(
-            np.concatenate([np.full(start.sum(), problem.n_rows - 1), by_step.groups * pairs + by_step.rows]),
-            np.concatenate([pooled.successors[start], by_step.successors]),
-            np.concatenate([pooled.times[start], by_step.times]),
-            np.concatenate([pooled.rewards[start], low]),
-            np.concatenate([pooled.upper[start], high]),
-        )

@@ -182,16 +182,6 @@ class DriftTest:
         self._count_outcomes(rows[outcomes], *(column[outcomes] for column in tally[1:]))
         self._count_rewards(rows[classes], *(column[classes] for column in tally[1:4]))
 
-    @property
-    def sound(self) -> bool:
-        """Whether no row has had more outcomes than it may have, and each visit one reward if these are random."""
-        few = all(len(lines) <= self.possible[row] for row, lines in self.lines.items())
-        if self.reward_range is None:
-            return few
-        visits = {row: self.times[list(lines.values())].sum(axis=0) for row, lines in self.lines.items()}
-        paid = {row: self.paid[place].sum(axis=0) for row, place in self.places.items()}
-        return few and visits.keys() == paid.keys() and all(np.array_equal(visits[row], paid[row]) for row in visits)
-
     def log_e(self) -> float:
         """Logarithm of the product over the rows; those visited since the last time are computed anew."""
         stale = sorted(self.stale)

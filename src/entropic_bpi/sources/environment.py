@@ -200,7 +200,7 @@ class Environment:
 
 
 class Player:
-    """Plays an :class:`Environment` into counts, before the eyes of a witness.
+    """Plays an :class:`Environment` into counts; ``tests`` of the assumptions are told of every episode.
 
     Every batch starts by seeding the environment with a number derived from the run's seed and the batch's number, so that
     a run can be taken up again between batches.
@@ -208,16 +208,12 @@ class Player:
 
     can_lose_episodes = True
 
-    def __init__(self, environment: Environment, problem: Problem, seed: int) -> None:
-        self.environment, self.problem, self.seed = environment, problem, seed
-        self.witness: AssumptionTests | None = AssumptionTests(problem)
+    def __init__(self, environment: Environment, problem: Problem, seed: int, tests: AssumptionTests) -> None:
+        self.environment, self.problem, self.seed, self.tests = environment, problem, seed, tests
         self.low, self.high = problem.declared_range
         self.factor = problem.factors.tolist()
         everything = (-math.inf, math.inf)
         self.least, self.most = everything if problem.return_range is None else problem.widened_return_range
-
-    def facts(self) -> dict[str, Any]:
-        return self.environment.facts()
 
     def close(self) -> None:
         self.environment.close()
@@ -245,8 +241,7 @@ class Player:
             self._check_return(earned)
         moves = _transitions(seen, self.problem)
         into.add(moves, episodes)
-        assert self.witness is not None
-        self.witness.add(seen, moves)
+        self.tests.add(seen, moves)
 
     def _walk_alone(self, state: int, leading: bool, plan: list[_Tables]) -> tuple[list[Visit], float]:
         """One episode of the only copy: what :meth:`_walk_together` does with one walker, written out.

@@ -371,7 +371,7 @@ class Log:
         """
         self._refuse_amounts(problem)
         states, actions = numbers
-        projection = Projection(
+        return Projection(
             problem,
             self,
             state=np.array([*states, problem.n_states - 1, BEFORE_THE_FIRST]),
@@ -379,8 +379,6 @@ class Log:
             horizon=problem.horizon if playing or not problem.stationary else None,
             last_ends=not (playing or problem.stationary),
         )
-        projection.refuse_contradiction()
-        return projection
 
     def _refuse_amounts(self, problem: Problem) -> None:
         """Name the first line whose reward, or with which the return, is not in the declared range."""
@@ -455,6 +453,7 @@ class Projection:
         return Transitions(*(column[order] for column in columns)), seen.line[order]
 
     def counts(self) -> Counts:
+        """The counts of the log; a line that contradicts what is declared is refused."""
         problem, starts = self.problem, self.log.starts()
         first = np.flatnonzero(starts)
         begun = Transitions(
@@ -463,9 +462,29 @@ class Projection:
             starts[first],
             np.full(len(first), problem.possible_rewards[0]),
         )
-        counts = Counts.of(problem, self._moves[0], self.log.episodes)
-        counts.add(begun, 0)
+        counts = Counts(problem)
+        self._add_moves(counts)
+        counts.add(begun, self.log.episodes)
         return counts
+
+    def _add_moves(self, counts: Counts) -> None:
+        """Add the transitions, or name the first line that contradicts what is declared: by halves, whatever it is."""
+        moves, line = self._moves
+        try:
+            return counts.add(moves, 0)
+        except InvalidProblemError as error:
+            contradiction = error
+        fine, wrong = 0, len(line)
+        while wrong - fine > 1:
+            middle = (fine + wrong) // 2
+            try:
+                counts.add(Transitions(*(column[:middle] for column in moves)), 0)
+                fine = middle
+                counts.clear()
+            except InvalidProblemError as error:
+                wrong, contradiction = middle, error
+        reason = str(contradiction).partition(" (after ")[0]
+        raise InvalidProblemError(f"line {line[wrong - 1]} of {self.log.name}: {reason}")
 
     def batch(self) -> Batch:
         """What tests of the assumptions look at. A return that was cut counts as if the rest had paid the least."""
@@ -519,22 +538,6 @@ class Projection:
         longest = self.log.longest if self.horizon is None else self.horizon
         unused = f"SELECT count(*) FROM log WHERE step < {longest} AND ({successor}) IS NULL"
         return longest, self.log._fetch(unused)[0][0], self.log.excluded
-
-    def refuse_contradiction(self) -> None:
-        """Name the first line that contradicts what is declared: by halves, so that any contradiction is found so."""
-        moves, line = self._moves
-        contradiction = _contradiction(self.problem, moves)
-        if contradiction is None:
-            return
-        fine, wrong = 0, len(line)
-        while wrong - fine > 1:
-            middle = (fine + wrong) // 2
-            earlier = _contradiction(self.problem, Transitions(*(column[:middle] for column in moves)))
-            if earlier is None:
-                fine = middle
-            else:
-                wrong, contradiction = middle, earlier
-        raise InvalidProblemError(f"line {line[wrong - 1]} of {self.log.name}: {contradiction}")
 
 
 class _Reading:
@@ -783,15 +786,6 @@ def _numbers_of(space: FiniteSpace, elements: Any) -> np.ndarray:
     """The numbers of elements of a space; those of a tuple come as a tuple of arrays."""
     each = zip(*elements, strict=True) if isinstance(elements, tuple) else elements
     return np.array([space.index(element) for element in each], dtype=np.int64)
-
-
-def _contradiction(problem: Problem, moves: Transitions) -> str | None:
-    """Why these transitions cannot be counted; None if they can."""
-    try:
-        Counts.of(problem, moves, 0)
-    except InvalidProblemError as error:
-        return str(error).partition(" (after ")[0]
-    return None
 
 
 def _numbered(labels: tuple[Any, ...]) -> FiniteSpace:

@@ -10,7 +10,7 @@ each are multinomial. Splitting the visitors step by step therefore draws the co
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import CountArrays, Counts, record
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import Frame, row_of
-from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.types import Behaviour, Transitions
 
 __all__ = ["Kernel", "Simulator", "choose_action", "kernel_row", "next_state", "play_episode"]
@@ -154,7 +153,6 @@ class Simulator:
     """Draws transitions of ``mdp`` with ``rng``; the only part of a run that knows the probabilities."""
 
     can_lose_episodes = False
-    witness: AssumptionTests | None = None
 
     def __init__(self, mdp: FiniteMDP, problem: Problem, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -170,9 +168,6 @@ class Simulator:
             int(not mdp.stationary),
         )
         self.frame = problem.frame
-
-    def facts(self) -> dict[str, Any]:
-        return {}
 
     def close(self) -> None:
         """There is nothing to give back."""

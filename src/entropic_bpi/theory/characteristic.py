@@ -34,11 +34,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import sparse
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.theory._dense import LOSS_SLACK, DenseModel
+from entropic_bpi.theory._alternatives import AlternativeKernels, Target, row_divergence
+from entropic_bpi.theory._dense import DenseModel
 from entropic_bpi.theory._program import LinearProgram
 from entropic_bpi.tools.checks import (
     check_exponent,
@@ -54,8 +55,6 @@ __all__ = ["CharacteristicTime", "characteristic_time"]
 
 # The linear program's own tolerance, taken off its value.
 _PROGRAM_SLACK = 1e-6
-# How strongly rows are pulled towards an alternative, and how often what is found is refined.
-_WEAKEST_PULL, _PULL_GROWTH, _STRONGEST_PULL, _REFINEMENTS = 1e-2, 4.0, 1e7, 3
 _TANGENTS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)
 
 
@@ -166,15 +165,6 @@ def characteristic_time(
 
 
 @dataclass(frozen=True, eq=False)
-class _Target:
-    """Make ``action`` at ``place`` better than all of ``others`` by more than ε."""
-
-    place: tuple[int, int]
-    action: int
-    others: list[int]
-
-
-@dataclass(frozen=True, eq=False)
 class _Alternative:
     """A kernel, its divergence from the model in each reachable row, its ``decisions``, and whether x ≤ δ."""
 
@@ -198,38 +188,12 @@ class _Solution:
     binding: list[int]
 
 
-def _tilt(rows: np.ndarray, slopes: np.ndarray, anywhere: bool) -> np.ndarray:
-    """Rows p' that minimise KL(p, p') - slope·p': p' = p/(ν - slope), the rest on the steepest state."""
-    possible = rows > 0
-    nu = np.where(possible, slopes + rows, -np.inf).max(axis=1)
-    for _ in range(60):  # Newton from the left of the root of a convex decreasing function
-        share = np.divide(rows, nu[:, None] - slopes, out=np.zeros_like(rows), where=possible)
-        excess = share.sum(axis=1) - 1
-        if (excess < 1e-13).all():
-            break
-        curvature = np.divide(share**2, rows, out=np.zeros_like(rows), where=possible).sum(axis=1)
-        nu = nu + np.maximum(excess, 0.0) / curvature
-    if anywhere:
-        steepest = slopes.argmax(axis=1)
-        nu = np.maximum(nu, slopes.max(axis=1))
-        share = np.divide(rows, nu[:, None] - slopes, out=np.zeros_like(rows), where=possible & (nu[:, None] > slopes))
-        every = np.arange(len(rows))
-        share[every, steepest] += np.maximum(1 - share.sum(axis=1), 0.0)
-    return np.asarray(share / share.sum(axis=1, keepdims=True))
-
-
-def _row_divergence(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    ratio = np.divide(rows, others, out=np.ones_like(rows), where=rows > 0)
-    return np.maximum((rows * np.log(ratio)).sum(axis=-1), 0.0)
-
-
 class _Search:
     """Alternates between the linear program and the search for alternatives that its solution does not rule out."""
 
     def __init__(self, model: DenseModel, eps: float, delta: float, anywhere: bool, pooled: bool) -> None:
         self.model, self.eps, self.delta = model, eps, delta
-        self.anywhere, self.pooled = anywhere, pooled
-        self.optimum = model.solve()
+        self.kernels = AlternativeKernels(model, eps, anywhere, pooled)
         self.decisions = model.decisions(eps)
         self.places = self._reachable_places()
         self.reachable = np.repeat(self.places[:, :, None], model.shape[2], axis=2)
@@ -274,7 +238,7 @@ class _Search:
             occupied = np.einsum("sa,sat->t", visits[h], self.model.kernel[h])
         return np.asarray(visits[self.reachable])
 
-    def _targets(self) -> list[_Target]:
+    def _targets(self) -> list[Target]:
         """What may be changed. If time is short what counts are places with one right action, the rarest first."""
         visits = np.zeros(self.model.shape)
         visits[self.reachable] = self._spread_visits()
@@ -288,7 +252,7 @@ class _Search:
             for action in range(self.model.shape[2]):
                 others = [a for a in good if a != action]
                 if others:
-                    targets.append(_Target((h, s), action, others))
+                    targets.append(Target((h, s), action, others))
         return targets
 
     def _close_to_binding(self, solution: _Solution) -> list[int]:
@@ -307,136 +271,18 @@ class _Search:
         target, model = self.targets[index], self.model
         weights = np.zeros(model.shape)
         weights[self.reachable] = solution.visits / (solution.visits.max() or 1.0) + 1e-3
-        own = np.zeros(model.shape, dtype=bool)
-        own[(*target.place, target.action)] = True
-        candidates = []
-        for detour in self._detours(target):
-            found = []
-            for rival, only in ((False, own), (False, None), (True, None)):
-                if only is not None and solution.episodes > 0:
-                    continue
-                kernel = self._move(target, model, weights, detour, rival, only)
-                if kernel is not None:
-                    found.append(kernel if only is not None else self._refined(kernel, target, weights, detour, rival))
-            candidates += found or self._pursued(target, weights, detour)
-        if solution.episodes > 0 and candidates:
-            candidates = [min(candidates, key=lambda kernel: self._cost(kernel, weights))]
+        candidates = self.kernels.leading_to(target, weights, first=solution.episodes == 0)
         alternatives: list[_Alternative] = []
         for kernel in candidates:
-            decisions = self._with(kernel).decisions(self.eps)
+            decisions = self.kernels.model_of(kernel).decisions(self.eps)
             if decisions[target.place][target.others].any():
                 continue
-            divergence = _row_divergence(model.kernel, kernel)[self.reachable]
+            divergence = row_divergence(model.kernel, kernel)[self.reachable]
             decisive = bool((~(decisions & self.decisions).any(axis=2)).any())
             alternative = _Alternative(index, kernel, divergence, decisions, decisive)
             if not any(alternative.resembles(known) for known in self.alternatives + alternatives):
                 alternatives.append(alternative)
         return alternatives
-
-    def _detours(self, target: _Target) -> list[float]:
-        """Go to the target's place only if it costs nothing, or at any cost, where that makes a difference."""
-        values, q = self.optimum
-        detours = (LOSS_SLACK, np.inf)
-        cautious, bold = (self.model.best_policy(values, q, target.place, [target.action], d) for d in detours)
-        return list(detours if (cautious != bold).any() else detours[:1])
-
-    def _cost(self, kernel: np.ndarray, weights: np.ndarray) -> float:
-        return float((weights * _row_divergence(self.model.kernel, kernel)).sum())
-
-    def _refined(
-        self, kernel: np.ndarray, target: _Target, weights: np.ndarray, detour: float, rival: bool
-    ) -> np.ndarray:
-        """Take the gradient at what was found and move again, if that makes it cheaper."""
-        moved = self._move(target, self._with(kernel), weights, detour, rival)
-        return kernel if moved is None or self._cost(kernel, weights) <= self._cost(moved, weights) else moved
-
-    def _with(self, kernel: np.ndarray) -> DenseModel:
-        return DenseModel(kernel, self.model.rewards, self.model.start, self.model.beta)
-
-    def _move(
-        self,
-        target: _Target,
-        at: DenseModel,
-        weights: np.ndarray,
-        detour: float,
-        rival: bool,
-        only: np.ndarray | None = None,
-    ) -> np.ndarray | None:
-        """Move rows along the gradient taken at the model ``at`` until the target is met; None if it cannot be."""
-        steep = self._steepness(target, at, weights, detour, rival)
-        if only is not None:
-            moving: np.ndarray = np.any(only, axis=0) if self.pooled else only
-            steep = np.where(moving[..., None], steep, 0.0)
-        if not steep.any():
-            return None
-        steep = steep / np.abs(steep).max()
-
-        def kernel_at(log_step: float) -> np.ndarray:
-            return self._tilted(np.exp(log_step) * steep)
-
-        def shortfall(log_step: float) -> float:
-            return self._shortfall(target, kernel_at(log_step))
-
-        low, high = -14.0, -2.0
-        while shortfall(high) > 0:
-            low, high = high, high + 2.0
-            if high > 14:
-                return None
-        step = optimize.bisect(shortfall, low, high, xtol=1e-3) if shortfall(low) > 0 else low
-        for safe in (step, step + 1e-3, high):
-            kernel = kernel_at(safe)
-            if self._shortfall(target, kernel) <= 0:
-                return kernel
-        return None
-
-    def _pursued(self, target: _Target, weights: np.ndarray, detour: float) -> list[np.ndarray]:
-        """Move rows little by little, along a gradient that is taken anew each time; the alternative, if one is found.
-
-        Where one change helps only together with others, no straight way leads there. For fixed visits and fixed values of
-        what follows the step of each row is exact: it minimises its divergence less ``pull`` times what it gains.
-        """
-        kernel, pull = self.model.kernel, 0.0
-        while pull < _STRONGEST_PULL:
-            steep = self._steepness(target, self._with(kernel), weights, detour, rival=True)
-            if not steep.any():
-                return []
-            pull = _PULL_GROWTH * pull or _WEAKEST_PULL / np.abs(steep).max()
-            kernel = self._tilted(pull * steep)
-            if self._shortfall(target, kernel) <= 0:
-                for _ in range(_REFINEMENTS):
-                    kernel = self._refined(kernel, target, weights, detour, rival=True)
-                return [kernel]
-        return []
-
-    def _steepness(
-        self, target: _Target, at: DenseModel, weights: np.ndarray, detour: float, rival: bool
-    ) -> np.ndarray:
-        """What moving each row gains at the model ``at``, per unit of the weight of its divergence."""
-        values, q = at.solve()
-        slopes = at.gradient(at.best_policy(values, q, target.place, [target.action], detour))
-        if rival:
-            slopes = slopes - at.gradient(at.best_policy(values, q, target.place, target.others))
-        if self.pooled:
-            slopes, weights = slopes.sum(axis=0), weights.sum(axis=0)
-        weighty = weights[..., None] > 0
-        return np.asarray(np.divide(slopes, weights[..., None], out=np.zeros_like(slopes), where=weighty))
-
-    def _tilted(self, steep: np.ndarray) -> np.ndarray:
-        """The model's kernel with every row moved so far."""
-        kernel = self.model.kernel[0].copy() if self.pooled else self.model.kernel.copy()
-        moved = np.abs(steep).max(axis=-1) > 0
-        kernel[moved] = _tilt(kernel[moved], steep[moved], self.anywhere)
-        return np.broadcast_to(kernel, self.model.kernel.shape) if self.pooled else kernel
-
-    def _shortfall(self, target: _Target, kernel: np.ndarray) -> float:
-        """How much is missing until every one of the target's others loses more than ε."""
-        model = self._with(kernel)
-        values, q = model.solve()
-        h, s = target.place
-        actions = np.array(target.others)
-        losses = model.losses(values, q, h, np.full(len(actions), s), actions)
-        enough = self.eps * (1 + 1e-7) + 3 * LOSS_SLACK * (1 + float(np.abs(values[0]).max()))
-        return float(enough - losses.min())
 
     # -- the linear program ------------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-__all__ = ["drawable", "printable", "shown"]
+__all__ = ["drawable", "duration", "printable", "shown"]
 
 _LONGEST_SHOWN = 200
 
@@ -34,3 +35,18 @@ def shown(value: Any) -> str:
     except Exception:  # the repr of an object of the user's, or of an integer with more digits than Python writes
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]} …"
+
+
+def duration(seconds: float) -> str:
+    """A time in words: seconds, minutes or hours.
+
+    Examples
+    --------
+    >>> duration(0.2), duration(150.0), duration(7200.0)
+    ('1 s', '2 min', '2 h')
+    """
+    if seconds < 100:
+        return f"{max(1, math.ceil(seconds))} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"

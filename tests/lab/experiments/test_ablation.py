@@ -72,10 +72,10 @@ def test_the_balls_have_the_radius_that_is_left(without):
     loop, plain = loop_of(BRIDGE), loop_of(BRIDGE)
     without_factor(loop, BRIDGE, without)
     for _ in range(3):  # each plan starts again from the full radius
-        loop._play(loop.method.plan(loop.counts, loop.round))
-    loop.method.plan(loop.counts, loop.round)
-    plain.method.plan(Counts.of(plain.problem, loop.counts.transitions(), loop.counts.episodes), 0)
-    n = loop.counts.ledger.visits
+        loop._play(loop.method.plan(loop.state.counts, loop.state.round))
+    loop.method.plan(loop.state.counts, loop.state.round)
+    plain.method.plan(Counts.of(plain.state.problem, loop.state.counts.transitions(), loop.state.counts.episodes), 0)
+    n = loop.state.counts.ledger.visits
     seen, full = n > 0, plain.method.rules.log_union
     mixture = plain.method.rules.radius[seen] * n[seen] - full
     union = math.log(10) if without in ("union", "all") else full

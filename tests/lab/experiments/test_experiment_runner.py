@@ -251,7 +251,11 @@ def test_bad_requests_are_clear_before_anything_is_computed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_progress_is_silent_where_there_is_no_terminal_and_tells_the_time_left_where_asked(tmp_path, capfd):
+def test_progress_is_silent_where_there_is_no_terminal_and_tells_the_time_left_where_asked(
+    tmp_path, capfd, monkeypatch
+):
+    for name in ("_FIRST_LINE_SECONDS", "_REFRESH_SECONDS"):
+        monkeypatch.setattr(f"entropic_bpi.runs.progress.{name}", 0.0)
     run(sweep()[:1], tmp_path / "a", workers=0)
     assert capfd.readouterr().err == ""
     run(sweep()[:2], tmp_path / "b", workers=0, progress=True)

@@ -18,11 +18,12 @@ from typing import TypeVar
 
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.lab.experiments.spec import RunSpec
+from entropic_bpi.runs.progress import counting
 from entropic_bpi.tools.checks import check_integer
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.workers import after_importing, compute, import_modules, processors
 
-__all__ = ["Engine", "described", "new_engine", "progress_bar"]
+__all__ = ["Engine", "described", "new_engine"]
 
 _LONGEST_ERROR = 500
 SCHEDULER_SECONDS = 10.0
@@ -62,38 +63,12 @@ def new_engine(
             results: Finished[Result] = compute(on_worker, specs, count, died=died)
         else:
             results = _on_cluster(on_worker, specs, scheduler, failed)
-        with progress_bar("runs", len(specs) + before, before, progress) as advance, closing(results):
+        with counting("runs", len(specs) + before, before, progress) as advance, closing(results):
             for spec, result in results:
                 yield spec, result
                 advance(getattr(result, "error", None) is not None)
 
     return carry_out
-
-
-@contextmanager
-def progress_bar(things: str, total: int, done: int = 0, shown: bool | None = None) -> Iterator[Callable[[bool], None]]:
-    """Show a bar on stderr, by default if that is a terminal, and yield a function that counts one more thing.
-
-    The argument of that function says whether the thing failed.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    console.quiet = not (console.is_terminal if shown is None else shown)
-    counted = "{task.completed} of {task.total} {task.description}"
-    columns = (counted, BarColumn(bar_width=20), TimeElapsedColumn(), "elapsed,", TimeRemainingColumn(), "left")
-    failures = 0
-    # Older versions of Rich end a disabled bar with an empty line, which the quiet console suppresses.
-    with Progress(*columns, console=console, disable=console.quiet) as bar:
-        task = bar.add_task(things, total=total, completed=done)
-
-        def advance(failed: bool) -> None:
-            nonlocal failures
-            failures += failed
-            bar.update(task, advance=1, description=f"{things}, {failures} failed" if failures else things)
-
-        yield advance
 
 
 def described(error: BaseException) -> str:

@@ -67,11 +67,11 @@ def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
     loop = _loop(spec, options)
     without_factor(loop, spec.mdp, without)
     loop.go(lambda plan: None)
-    assert loop.best is not None
-    plan = loop.best[0]
-    stopped = plan.bounds.reached(loop.problem.goal)
-    policy = plan.policy[int(loop.problem.artificial) :]
-    return {"episodes": loop.counts.episodes, "stopped": stopped, "true_gap": _true_gap(spec, policy)}, {}
+    assert loop.state.best is not None
+    plan = loop.state.best.plan
+    stopped = plan.bounds.reached(loop.state.problem.goal)
+    policy = plan.policy[int(loop.state.problem.artificial) :]
+    return {"episodes": loop.state.counts.episodes, "stopped": stopped, "true_gap": _true_gap(spec, policy)}, {}
 
 
 def _loop(spec: RunSpec, options: dict[str, Any]) -> Loop:

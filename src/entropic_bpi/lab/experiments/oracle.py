@@ -49,20 +49,20 @@ class Oracle:
         assert loop.settings.replan != EVERY, "after every episode, not every plan would be seen"
         self.mdp, self.loop = mdp, loop
         self.events = {name: EVENTS[name] for name in methods.find(loop.settings.method).events}
-        if loop.problem.stationary:
+        if loop.state.problem.stationary:
             self.events.pop("E_cnt", None)  # there is none for pooled counts
-        if isinstance(loop.problem.risk, EVaR):
+        if isinstance(loop.state.problem.risk, EVaR):
             self.events.pop("E_bet", None)  # which is about one β
-        if loop.problem.random_rewards:
+        if loop.state.problem.random_rewards:
             self.events.pop("E_bet", None)  # which is about known rewards
             self.events["E_rew"] = RewardEvent
         self.failed: set[str] = set()
-        self._expected = np.zeros(loop.problem.n_rows)
+        self._expected = np.zeros(loop.state.problem.n_rows)
         self._playing: tuple[int, np.ndarray, np.ndarray] | None = None
 
     def watch(self, plan: Plan) -> None:
         """Check the events for the counts behind ``plan``."""
-        counts = self.loop.counts
+        counts = self.loop.state.counts
         if "E_cnt" in self.events:
             self._expect(plan)
         for name in self.events.keys() - self.failed:
@@ -73,7 +73,7 @@ class Oracle:
 
     def _expect(self, plan: Plan) -> None:
         """Add the expected visits of the episodes since the last plan, all under its one policy."""
-        problem, episodes = self.loop.problem, self.loop.counts.episodes
+        problem, episodes = self.loop.state.problem, self.loop.state.counts.episodes
         if self._playing is not None:
             before, _, visits = self._playing
             self._expected += (episodes - before) * visits

@@ -196,11 +196,11 @@ def _specs_of(cell: StudyCell, count: int, delta: float) -> Iterable[RunSpec]:
 
 def _on_gpu(cells: Sequence[StudyCell], count: int, delta: float, progress: bool | None) -> Iterator[CellResults]:
     """Run and check cells whose runs fit a GPU, a few at a time."""
-    from entropic_bpi.lab.experiments.engine import progress_bar
     from entropic_bpi.lab.gpu_study import begin
+    from entropic_bpi.runs.progress import counting
 
     going: deque[Callable[[], CellResults]] = deque()
-    with progress_bar("cells", len(cells), shown=progress) as advance:
+    with counting("cells", len(cells), shown=progress) as advance:
         for cell in [*cells, *[None] * AT_ONCE]:
             if len(going) == AT_ONCE or (cell is None and going):
                 yield going.popleft()()

@@ -39,7 +39,8 @@ the policy at the λ that leads, until its value is known to ε: then every λ t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -48,7 +49,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.kl.method import KL, RATIO, _pairs_due
+from entropic_bpi.methods.kl.method import KL, RATIO
+from entropic_bpi.methods.kl.plan import pairs_due
+from entropic_bpi.methods.kl.records import NEVER_ASKED, PairsAsked
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
@@ -161,6 +164,47 @@ class Tail:
         )
 
 
+@dataclass
+class Memory:
+    """What is remembered of earlier plans.
+
+    Attributes
+    ----------
+    candidates : float array ``(PLAYED + ADDED, 2)``
+        The λ that may be played, 0 where there is none, and the best value known so far at each.
+    failed : float
+        The λ where a test failed last; 0 if none has.
+    tested : int
+        The episodes when all λ were tested last, -1 before.
+    upper : float
+        The upper bound that this gave.
+    pairs_played, pairs_tested : PairsAsked
+        When plans, and tests, asked for the pair certificate.
+    """
+
+    candidates: np.ndarray
+    failed: float = 0.0
+    tested: int = -1
+    upper: float = math.inf
+    pairs_played: PairsAsked = NEVER_ASKED
+    pairs_tested: PairsAsked = NEVER_ASKED
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Memory:
+        """From the fields, each as an array or a number."""
+        return cls(
+            np.array(values["candidates"]),
+            float(values["failed"]),
+            int(values["tested"]),
+            float(values["upper"]),
+            PairsAsked.of(values["pairs_played"]),
+            PairsAsked.of(values["pairs_tested"]),
+        )
+
+    def copy(self) -> Memory:
+        return replace(self, candidates=self.candidates.copy())
+
+
 class EVaRKL:
     """``method="kl"`` for the entropic value at risk; see the module's docstring.
 
@@ -183,18 +227,21 @@ class EVaRKL:
         self.planners: dict[float, KL] = {}
         self.kept = max(2, _KEPT // (8 * problem.steps * problem.n_states * (problem.n_actions + _COLUMNS)))
         self.least, self.most = self._limits()
-        # For each λ that may be played the best value known so far; then the λ where a test failed last, when all was
-        # tested last and what upper bound that gave; and what the pair certificate remembers, of plans and of tests.
-        self.memory = np.concatenate([np.zeros(2 * (PLAYED + ADDED)), [0.0, -1.0, np.inf], [-1.0, np.inf, np.inf] * 2])
-        # What a plan remembers counts from the next one on, so that a plan that is made again is the same.
-        self.next, self.planned = self.memory.copy(), -1
-        self.candidates = self.next[: 2 * (PLAYED + ADDED)].reshape(-1, 2)
-        self.marks = self.next[2 * (PLAYED + ADDED) :][:3]
-        self.pairs_played, self.pairs_tested = self.next[-6:-3], self.next[-3:]
         needed = min(max(FARTHER * self.c / problem.eps, FARTHER * self.least), self.most)
-        steps = np.geomspace(self.least, needed, PLAYED + 1)[1:]
-        self.candidates[:PLAYED] = [(self._nearest(lam), self.spread) for lam in steps]
-        self.memory[:] = self.next
+        candidates = np.zeros((PLAYED + ADDED, 2))
+        candidates[:PLAYED] = [
+            (self._nearest(lam), self.spread) for lam in np.geomspace(self.least, needed, PLAYED + 1)[1:]
+        ]
+        # What a plan remembers counts from the next one on, so that a plan that is made again is the same.
+        self.before, self.memory, self.planned = Memory(candidates), Memory(candidates.copy()), -1
+
+    def state(self) -> dict[str, Any]:
+        """What the plan of the present counts depends on besides them."""
+        return asdict(self.before)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` has returned."""
+        self.before, self.planned = Memory.of(state), -1
 
     # -- the λ -------------------------------------------------------------------------------------------------------
 
@@ -223,7 +270,7 @@ class EVaRKL:
         found = self.planners.pop(lam, None)
         if found is None:
             found = KL(self.problem.at(-lam, self.problem.eps * (1 - CELL_SHARE)), self.sampling, self.seed)
-            found.memory = self.pairs_played
+            found.remembers = False
             if len(self.planners) >= self.kept:
                 self.planners.pop(next(iter(self.planners)))  # the one that was not used for longest
         self.planners[lam] = found
@@ -306,7 +353,7 @@ class EVaRKL:
 
     def _climbed(self, evaluate: Callable[[float, bool], Node], rise: float) -> dict[float, Node]:
         """A few nodes, and more where the policy's own EVaR is attained, until its bound rises by no more than ``rise``."""
-        nodes = {float(lam): evaluate(float(lam), False) for lam in self.candidates[:PLAYED:3, 0]}
+        nodes = {float(lam): evaluate(float(lam), False) for lam in self.memory.candidates[:PLAYED:3, 0]}
         while True:
             tail = self._tail(nodes)
             best = max(range(len(tail.nodes)), key=lambda i: tail.attained(tail.nodes[i]))
@@ -340,27 +387,25 @@ class EVaRKL:
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
-        if self.planned in (-1, counts.episodes):
-            self.next[:] = self.memory
-        else:
-            self.memory[:] = self.next
-        self.planned = counts.episodes
+        if self.planned not in (-1, counts.episodes):
+            self.before = self.memory
+        self.memory, self.planned = self.before.copy(), counts.episodes
+        memory = self.memory
         lam, plan = self._leader(counts, round)
         node, eps = self._node(lam, plan.bounds, RATIO), self.problem.eps
         lower, behaviour = max(0.0, node.lower - self.c / lam * (1 + 4 * ULPS)), plan.behaviour
-        failed, then, upper = self.marks
         leads = node.gap <= eps * (1 - CELL_SHARE)
-        if leads and failed > 0 and self._fails(counts, plan.policy, float(failed), lower):
-            behaviour, leads = self._answer(counts, plan, node, float(failed), round), False
-        if not (leads or counts.episodes >= TEST_GROWTH * then):
-            lowest, highest = self.lowest + lower, max(self.lowest + lower, float(upper))
+        if leads and memory.failed > 0 and self._fails(counts, plan.policy, memory.failed, lower):
+            behaviour, leads = self._answer(counts, plan, node, memory.failed, round), False
+        if not (leads or counts.episodes >= TEST_GROWTH * memory.tested):
+            lowest, highest = self.lowest + lower, max(self.lowest + lower, memory.upper)
             return Plan(plan.policy, Bounds(lowest, highest, highest - lowest), behaviour)
         tail, blamed = self._test(counts, plan.policy, hopeful=leads)
         claim = tail.claim(self.lowest)
-        self.marks[1:] = counts.episodes, min(upper, claim.upper)
+        memory.tested, memory.upper = counts.episodes, min(memory.upper, claim.upper)
         if blamed is not None:
             self._check_within_reach(tail, blamed)
-            self.marks[0] = blamed.lam
+            memory.failed = blamed.lam
             self._remember(blamed)
             if leads:
                 behaviour = self._answer(counts, plan, node, blamed.lam, round)
@@ -376,13 +421,17 @@ class EVaRKL:
         Bounds of earlier plans still hold, so only the λ that looks best is planned again, until it stays the best.
         """
         fresh: dict[int, Plan] = {}
+        memory = self.memory
         while True:
-            best = int(np.argmax(self._heights(self.candidates)))
-            lam = float(self.candidates[best, 0])
+            best = int(np.argmax(self._heights(memory.candidates)))
+            lam, upper = map(float, memory.candidates[best])
             if best in fresh:
                 return lam, fresh[best]
-            fresh[best] = self.planner(lam).plan(counts, round)
-            self.candidates[best, 1] = min(self.candidates[best, 1], self._node(lam, fresh[best].bounds, RATIO).upper)
+            planner = self.planner(lam)
+            planner.asked = memory.pairs_played  # of whichever λ
+            fresh[best] = planner.plan(counts, round)
+            memory.pairs_played = planner.asked
+            memory.candidates[best, 1] = min(upper, self._node(lam, fresh[best].bounds, RATIO).upper)
 
     def _fails(self, counts: Counts, policy: np.ndarray, lam: float, lower: float) -> bool:
         """Whether the candidate fails again where one failed before; pairs are asked now and then."""
@@ -391,10 +440,10 @@ class EVaRKL:
         surplus = node.upper - self.c / lam - lower
         if min(node.gap, surplus) <= limit:
             return False
-        if not _pairs_due(self.pairs_tested, counts.episodes, node.gap, limit):
+        if not pairs_due(self.memory.pairs_tested, counts.episodes, node.gap, limit):
             return True
         paired = self._evaluate(counts, policy, lam, pairs=True)
-        self.pairs_tested[:] = counts.episodes, paired.gap, node.gap
+        self.memory.pairs_tested = PairsAsked(counts.episodes, paired.gap, node.gap)
         return not paired.gap <= limit
 
     def _answer(self, counts: Counts, plan: Plan, leader: Node, failed: float, round: int) -> Behaviour:
@@ -411,10 +460,11 @@ class EVaRKL:
 
     def _remember(self, node: Node) -> None:
         """A λ where a test failed is a candidate for play, instead of the one that is least promising."""
-        added = self.candidates[PLAYED:]
-        known = np.flatnonzero(self.candidates[:, 0] == node.lam)
+        candidates = self.memory.candidates
+        added = candidates[PLAYED:]
+        known = np.flatnonzero(candidates[:, 0] == node.lam)
         if known.size:
-            self.candidates[known[0], 1] = min(self.candidates[known[0], 1], node.upper)
+            candidates[known[0], 1] = min(candidates[known[0], 1], node.upper)
             return
         added[int(np.argmin(self._heights(added)))] = node.lam, node.upper
 

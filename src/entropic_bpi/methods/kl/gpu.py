@@ -30,6 +30,17 @@ WIDEST = 32
 REGISTERS = 96
 
 
+class _Buffers(NamedTuple):
+    """Working memory: by state and action the pessimistic ``values`` and the ``bounds`` of the gap; the states, and the
+    deviations, that are queued at the present step; and how many there are, by queue and step."""
+
+    values: Any
+    bounds: Any
+    queue: Any
+    deviations: Any
+    queued: Any
+
+
 class _Kernels(NamedTuple):
     refresh: Any
     optimistic: Any
@@ -69,10 +80,17 @@ def _kernels(width: int) -> _Kernels:
 
     @jit
     def candidate(
-        frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plan: Candidate, twin: Candidate,
-        kind: int, second: bool, values: np.ndarray, bounds: np.ndarray, queue: np.ndarray,
-        deviations: np.ndarray, queued: np.ndarray,
-    ) -> None:  # fmt: skip
+        frame: Frame,
+        rules: PlanConstants,
+        ledger: CountArrays,
+        optimism: Optimism,
+        plan: Candidate,
+        twin: Candidate,
+        kind: int,
+        second: bool,
+        buffers: _Buffers,
+    ) -> None:
+        values, bounds, queue, deviations, queued = buffers
         grid, thread, threads = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1)
         work = cuda.local.array((6, width), float64)
         shared, scores = cuda.local.array(MAX_SHARED, int64), cuda.local.array(MAX_SHARED, float64)
@@ -199,10 +217,9 @@ class Planner:
         if kind == kl.GIVEN:
             mine.policy.copy_to_device(plan.policy)
         queued = cuda.to_device(np.zeros((3, self.frame.steps), dtype=np.int64))
-        self._launch(
-            self.kernels.candidate, self.frame, self._with_scalars(rules), self.ledger, self.optimism, mine, twin, kind,
-            second, self.values, self.bounds, self.queue, self.deviations, queued,
-        )  # fmt: skip
+        buffers = _Buffers(self.values, self.bounds, self.queue, self.deviations, queued)
+        records = self.frame, self._with_scalars(rules), self.ledger, self.optimism, mine, twin
+        self._launch(self.kernels.candidate, *records, kind, second, buffers)
         for here, there in ((optimism.z, self.optimism.z), (plan.z, mine.z), (plan.rho, mine.rho)):
             there[:1].copy_to_host(here[:1])
         return float(plan.rho[0, self.frame.start])

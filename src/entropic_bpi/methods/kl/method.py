@@ -32,34 +32,42 @@ are computed at that β and widened by the difference; at :math:`\beta=0` this c
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import prange
 
-from entropic_bpi.compile.decorators import compiled, inlined, inner, parallel
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.ball import TOLERANCE
 from entropic_bpi.methods.kl.gap import SAME_TOLERANCE
 from entropic_bpi.methods.kl.pairs import occupied_states, pair_ratio
-from entropic_bpi.methods.kl.rates import reached
-from entropic_bpi.methods.kl.records import Candidate, Optimism, Place, PlanConstants, Scratch, Trial, new_scratch
-from entropic_bpi.methods.kl.rewards import RewardBounds
-from entropic_bpi.methods.kl.states import (
-    GIVEN,
-    PESSIMISTIC_BEST,
-    ROUNDING,
-    SMALLEST_GAP,
-    backup,
-    candidate_state,
-    optimistic_state,
-    refresh_radii,
+from entropic_bpi.methods.kl.plan import (
+    FINAL_ROUND,
+    _claim_of,
+    _first_kind_of,
+    _plan_large,
+    _plan_small,
+    _run_every,
+    _value_optimistically,
+    pairs_due,
 )
+from entropic_bpi.methods.kl.records import (
+    NEVER_ASKED,
+    Candidate,
+    EveryBegin,
+    Optimism,
+    PairsAsked,
+    PlanConstants,
+    Scratch,
+    new_scratch,
+)
+from entropic_bpi.methods.kl.rewards import RewardBounds
+from entropic_bpi.methods.kl.states import GIVEN, ROUNDING, refresh_radii
 from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS, Frame, actions_at
-from entropic_bpi.sources.simulator import Kernel, Simulator, play_episode
+from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
 
@@ -73,13 +81,10 @@ ULPS = 1e-15
 _PARALLEL_PLACES = 60_000
 _PARTS = 16
 
-# The round in which a given policy is evaluated, and how far the solvers go then.
-FINAL_ROUND = -1
+# How far the solvers go where a given policy is evaluated.
 CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
-# When the pair certificate is computed: after this growth of the episodes, or this close to ε by what is expected of it.
-PAIRS_GROWTH, PAIRS_CLOSE = 1.2, 1.1
-# It leads the challenger if its gap was so much smaller.
+# The pair certificate leads the challenger if its gap was so much smaller.
 PAIRS_LEAD = 0.99
 # For this many places (step and state), where it asks to turn is kept until it is computed again.
 MOST_REMEMBERED = 1_000_000
@@ -88,166 +93,6 @@ PAIRS_ROOM = 1e-4
 # What a certificate's gap may come from. The pair certificate takes longer to check: it must be better by this share.
 RATIO, PAIRS = "ratio", "pairs"
 WORTH_PAIRS = 1e-3
-
-
-@inner
-def _extend(frame: Frame, h: int, values: np.ndarray, largest: bool) -> None:
-    """Fill the column "elsewhere" of step ``h`` with the extreme over the reachable states."""
-    extreme = -np.inf if largest else np.inf
-    for i in range(frame.first_state[h], frame.first_state[h + 1]):
-        value = values[h, frame.states[i]]
-        extreme = max(extreme, value) if largest else min(extreme, value)
-    values[h, -1] = extreme
-
-
-def _claim_of(
-    frame: Frame, rules: PlanConstants, optimism: Optimism, plan: Candidate, ratio: float
-) -> tuple[float, float, float]:
-    """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards; infinite: none.
-
-    Underflow is safe: a Z of 0 gives no bound.
-    """
-    pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
-    best, worst = optimism.z[0, frame.start], plan.z[0, frame.start]
-    upper = math.log(best) / rules.beta + pad if 0.0 < best < np.inf else np.inf
-    lower = math.log(worst) / rules.beta - pad if 0.0 < worst < np.inf else -np.inf
-    gap = math.log(ratio) / abs(rules.beta) + pad if 1.0 <= ratio < np.inf else np.inf
-    return lower, upper, min(gap, upper - lower)
-
-
-def _pairs_due(memory: np.ndarray, episodes: int, gap: float, eps: float) -> bool:
-    """Whether the pair certificate may decide, or was not asked for long; asked again about the same counts, it is.
-
-    ``memory`` begins with when it was computed last, its gap, and the gap certificate's then: the two fall together.
-    """
-    then, pairs, ratio = float(memory[0]), float(memory[1]), float(memory[2])
-    if gap <= eps:
-        return False
-    if episodes == then or episodes >= PAIRS_GROWTH * then:
-        return True
-    return pairs < np.inf and gap < np.inf and pairs * float(gap) <= PAIRS_CLOSE * eps * ratio
-
-
-def _first_kind_of(round: int) -> int:
-    """Which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
-    if round == FINAL_ROUND:
-        return GIVEN
-    return SMALLEST_GAP if round // 2 % 2 else PESSIMISTIC_BEST
-
-
-_claim, _due, _first_kind = inner(_claim_of), inner(_pairs_due), inner(_first_kind_of)
-
-
-@inlined
-def _layer(scratch: Scratch, part: int) -> Scratch:
-    return Scratch(
-        scratch.work[part], scratch.pessimistic[part], scratch.bounds[part], scratch.shared[part], scratch.scores[part]
-    )
-
-
-def _plan_all(
-    frame: Frame,
-    rules: PlanConstants,
-    ledger: CountArrays,
-    optimism: Optimism,
-    plans: tuple[Candidate, Candidate],
-    scratch: Scratch,
-    round: int,
-) -> tuple[float, float, float, int, int]:
-    """Plan everything; the claim, which candidate it is about, and which one was evaluated last.
-
-    The states of a step are planned in as many parts as there are layers of scratch, by several threads or by one.
-    """
-    refresh_radii(rules, ledger)
-    parts = scratch.work.shape[0]
-    for h in range(frame.steps - 1, -1, -1):
-        begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
-        for part in prange(parts):
-            own = _layer(scratch, part)
-            for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
-                optimistic_state(frame, rules, ledger, optimism, Place(h, frame.states[i]), own)
-        _extend(frame, h, optimism.z, rules.sign > 0)
-    kind = claimed = _first_kind(round)
-    lower, upper, gap = -np.inf, np.inf, np.inf
-    for turn in range(2):
-        # A record goes into a ``prange`` only if it was made here, and only if it holds no other.
-        plan, twin = Candidate(*plans[kind % 2]), Candidate(*plans[1 - kind % 2])
-        for h in range(frame.steps - 1, -1, -1):
-            begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
-            for part in prange(parts):
-                own = _layer(scratch, part)
-                trial = Trial(plan, twin, kind, turn == 1)
-                for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
-                    candidate_state(frame, rules, ledger, optimism, trial, Place(h, frame.states[i]), own)
-            _extend(frame, h, plan.z, rules.sign < 0)
-            _extend(frame, h, plan.high, True)
-            _extend(frame, h, plan.rho, True)
-        claim = _claim(frame, rules, optimism, plan, plan.rho[0, frame.start])
-        if claim[2] < gap:
-            claimed = kind
-            lower, upper, gap = claim
-        if reached(gap, rules.eps) or kind == GIVEN:
-            break
-        kind = 1 - kind
-    return lower, upper, gap, claimed, kind if reached(gap, rules.eps) else 1 - kind
-
-
-@compiled
-def _value_optimistically(
-    frame: Frame, rules: PlanConstants, ledger: CountArrays, policy: np.ndarray, values: np.ndarray, scratch: Scratch
-) -> None:
-    """How good a given policy may be: fill ``values`` ``(steps + 1, S + 1)``, which has 1 after the last step."""
-    for h in range(frame.steps - 1, -1, -1):
-        for i in range(frame.first_state[h], frame.first_state[h + 1]):
-            place = Place(h, frame.states[i])
-            a = min(policy[h, place.s], actions_at(frame, h) - 1)
-            values[h, place.s] = backup(frame, rules, ledger, place, a, values[h + 1], rules.sign, scratch)
-        _extend(frame, h, values, rules.sign > 0)
-
-
-_plan_large = parallel(_plan_all)
-_plan_small = compiled(_plan_all)
-
-
-@compiled
-def _run_every(
-    kernel: Kernel,
-    rng: np.random.Generator,
-    frame: Frame,
-    rules: PlanConstants,
-    ledger: CountArrays,
-    sheets: tuple[Optimism, tuple[Candidate, Candidate], Scratch],
-    challenger: tuple[np.ndarray, np.ndarray],
-    remembered: bool,
-    last: int,
-    round: int,
-    spare: int,
-    history: np.ndarray,
-    memory: np.ndarray,
-    episodes: int,
-) -> tuple[int, int, int, int, int]:
-    """Play an episode, plan, test; once for each row of ``history``, or until the test passes or pairs are due.
-
-    The ``challenger`` is played if it is ``remembered`` from the pair certificate, otherwise that of the last candidate.
-    Returns the number of episodes played, which candidate the last claim is about, which one was evaluated last, and the
-    transition that was declared impossible, if any.
-    """
-    optimism, plans, scratch = sheets
-    claimed = last
-    for i in range(len(history)):
-        if ledger.end[0] + spare > ledger.successor.size:
-            return i, claimed, last, -1, -1
-        leading = rules.challenge and (round + i) % 2 == 1
-        policy, turn = challenger if remembered else (plans[last].policy, plans[last].turn)
-        behaviour = Behaviour(optimism.policy, policy, turn, leading)
-        row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
-        if row >= 0:
-            return i, claimed, last, row, successor
-        lower, upper, gap, claimed, last = _plan_small(frame, rules, ledger, optimism, plans, scratch, round + i + 1)
-        history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
-        if reached(gap, rules.eps) or _due(memory, episodes + i + 1, gap, rules.eps):
-            return i + 1, claimed, last, -1, -1
-    return len(history), claimed, last, -1, -1
 
 
 def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidate:
@@ -307,15 +152,25 @@ class KL:
         )
         self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
         self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PLACES
-        # See _pairs_due; then the policy and the turns of the challenger, if there is room for them.
-        places = problem.steps * problem.n_states
-        room = 2 * places if places <= MOST_REMEMBERED else 0
-        self.memory = np.concatenate([[-1.0, np.inf, np.inf], np.zeros(room)])
+        self.asked = NEVER_ASKED
+        # The challenger of the last pair certificate, if there is room to keep it.
+        self.remembers = problem.steps * problem.n_states <= MOST_REMEMBERED
+        self.remembered: tuple[np.ndarray, np.ndarray] | None = None
+
+    def state(self) -> dict[str, Any]:
+        """What the next plans depend on besides the counts."""
+        policy, turn = (np.empty(0, dtype=np.int64),) * 2 if self.remembered is None else self.remembered
+        return {"asked": np.array(self.asked), "policy": policy, "turn": turn}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what :meth:`state` has returned."""
+        self.asked = PairsAsked.of(state["asked"])
+        self.remembered = (state["policy"], state["turn"]) if state["policy"].size else None
 
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
         lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
-        if _pairs_due(self.memory, counts.episodes, gap, self.rules.eps):
+        if pairs_due(self.asked, counts.episodes, gap, self.rules.eps):
             (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
         bounds = self.in_reward_units(lower, upper, gap)
         return Plan(self.plans[kind].policy.copy(), bounds, self._behaviour(*self._challenger(), round))
@@ -341,32 +196,26 @@ class KL:
                 break
             apart *= 1.0 + PAIRS_ROOM
             occupied, turn = pairs
-            if self.memory.size > 3 and (smallest == np.inf or tried == self.last):
-                self.memory[3:] = np.stack([self.plans[tried].policy, turn]).ravel()
+            if self.remembers and (smallest == np.inf or tried == self.last):
+                self.remembered = self.plans[tried].policy.copy(), turn
             smallest = min(smallest, apart)
             if apart < claim[2]:
                 claim, kind = (lower, upper, apart), tried
             if claim[2] <= self.rules.eps:
                 break
-        self.memory[:3] = counts.episodes, smallest, gap
+        self.asked = PairsAsked(counts.episodes, float(smallest), float(gap))
         return claim, kind
 
-    @property
-    def _remembered(self) -> bool:
-        """Whether the pair certificate knew better than the gap certificate, whose turns are new at every plan."""
-        return bool(self.memory.size > 3 and self.memory[1] < PAIRS_LEAD * self.memory[2])
-
     def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
-        """The policy to follow and where to turn from it: by the last pair certificate, or by the last candidate's plan."""
-        if not self._remembered:
-            return self.plans[self.last].policy, self.plans[self.last].turn
-        # What a checkpoint says may be anything.
-        policy, turn = (
-            np.clip(self.memory[3:], -1, self.problem.n_actions - 1)
-            .astype(np.int64)
-            .reshape(2, self.problem.steps, self.problem.n_states)
-        )
-        return np.maximum(policy, 0), turn
+        """The policy to follow and where to turn from it: by the last pair certificate, if that knew better than the gap
+        certificate, whose turns are new at every plan; otherwise by the last candidate's plan."""
+        if self._knows_better():
+            assert self.remembered is not None
+            return self.remembered
+        return self.plans[self.last].policy, self.plans[self.last].turn
+
+    def _knows_better(self) -> bool:
+        return self.remembered is not None and self.asked.pairs < PAIRS_LEAD * self.asked.ratio
 
     def _pair_claim(
         self, rules: PlanConstants, counts: Counts, plan: Candidate
@@ -504,6 +353,7 @@ class KL:
         counts.reserve(spare)
         sheets = (self.optimism, self.plans, new_scratch(self.rules, self.problem.n_actions, 1))
         while going:
+            begin = EveryBegin(round + played, counts.episodes, self.last, self._knows_better(), self.asked)
             more, kind, self.last, row, successor = _run_every(
                 simulator.kernel,
                 simulator.rng,
@@ -512,19 +362,15 @@ class KL:
                 counts.ledger,
                 sheets,
                 self._challenger(),
-                self._remembered,
-                self.last,
-                round + played,
+                begin,
                 spare,
                 history[played:],
-                self.memory,
-                counts.episodes,
             )
             counts.episodes += more
             played += more
             if row >= 0:
                 counts.refuse(row, successor)
-            going = more > 0 and _pairs_due(self.memory, counts.episodes, history[played - 1, 2], self.rules.eps)
+            going = more > 0 and pairs_due(self.asked, counts.episodes, history[played - 1, 2], self.rules.eps)
             if going:
                 history[played - 1], _ = self._with_pairs(counts, tuple(history[played - 1]), kind)
                 going = played < episodes and not history[played - 1, 2] <= self.rules.eps

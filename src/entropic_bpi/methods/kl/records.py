@@ -5,18 +5,22 @@ The last column of every ``(.., S + 1)`` array stands for "some state not seen y
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 __all__ = [
+    "NEVER_ASKED",
     "Box",
     "Candidate",
     "Deviation",
+    "EveryBegin",
     "Optimism",
     "PairBuffers",
     "PairRows",
     "PairScratch",
+    "PairsAsked",
     "Place",
     "PlanConstants",
     "Relations",
@@ -89,6 +93,37 @@ class Trial(NamedTuple):
     twin: Candidate
     kind: int
     second: bool
+
+
+class PairsAsked(NamedTuple):
+    """When the pair certificate was computed last, the gap that it found, and that of the gap certificate then."""
+
+    episodes: int
+    pairs: float
+    ratio: float
+
+    @classmethod
+    def of(cls, numbers: Iterable[float]) -> PairsAsked:
+        """From the three, in an array or not."""
+        episodes, pairs, ratio = map(float, numbers)
+        return cls(int(episodes), pairs, ratio)
+
+
+NEVER_ASKED = PairsAsked(-1, np.inf, np.inf)
+
+
+class EveryBegin(NamedTuple):
+    """Where the compiled run begins that plans after every episode.
+
+    ``round`` and ``episodes`` so far; the candidate that was evaluated ``last``; whether the challenger of the pair
+    certificate is ``remembered``, and when that was ``asked``.
+    """
+
+    round: int
+    episodes: int
+    last: int
+    remembered: bool
+    asked: PairsAsked
 
 
 class Place(NamedTuple):

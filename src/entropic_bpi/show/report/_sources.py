@@ -14,8 +14,9 @@ import numpy as np
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import CertificateError, InvalidProblemError
-from entropic_bpi.runs.checkpoint import HISTORY, read_summary
+from entropic_bpi.runs.checkpoint import read_summary
 from entropic_bpi.runs.loop import Identification
+from entropic_bpi.runs.state import HISTORY
 from entropic_bpi.verification import Verification, verify
 
 __all__ = ["ReportInputs", "inputs_of"]
