@@ -11,7 +11,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import EXPLICIT_STATES
 from entropic_bpi.runs.checkpoint import Checkpoint
-from entropic_bpi.runs.identification import start
+from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.sources.simulator import Simulator, play_episode
 from entropic_bpi.types import Behaviour, Transitions
@@ -183,7 +183,9 @@ def test_a_run_on_a_wrong_mask_keeps_whole_episodes_and_fails_again_when_resumed
     run = {"beta": 1.0, "eps": 1e-9, "delta": 0.1, "successors": mask, "seed": 1, "replan": replan, "checkpoint": path}
     with pytest.raises(eb.InvalidProblemError, match=r"state '0', action '\d' went to state '2'.*kept") as first:
         eb.identify(mdp, **run, **options)
-    loop = start(mdp, Settings.of(**{name: value for name, value in run.items() if name != "checkpoint"}, **options))
+    loop = start_run(
+        mdp, Settings.of(**{name: value for name, value in run.items() if name != "checkpoint"}, **options)
+    )
     counts = Checkpoint(path, loop.facts(), 1).read(loop.problem).counts
     assert counts.episodes > 0
     assert f"after {counts.episodes} episodes" in str(first.value)

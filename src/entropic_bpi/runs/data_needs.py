@@ -293,7 +293,7 @@ def _occupancy(problem: Problem, seen: Transitions, policy: np.ndarray) -> list[
     """How likely each row is played at each planned step, going by what was seen; one never visited leads nowhere."""
     share = seen.times / np.bincount(seen.rows, seen.times, problem.n_rows)[seen.rows]
     likely = np.zeros(problem.n_states)
-    likely[problem.start or 0] = 1.0
+    likely[problem.first_state] = 1.0
     steps = []
     for h in range(problem.steps):
         actions = 1 if problem.artificial and h == 0 else problem.n_actions

@@ -260,9 +260,9 @@ class Loop:
     def pace(self) -> int:
         """How many episodes of an environment take about as long as a plan; simulated ones take no time.
 
-        A rule and no clock, so that a seed repeats a run.
+        A rule and no clock, so that a seed repeats a run. Where nothing is random, a second episode of a plan shows nothing.
         """
-        if isinstance(self.sampler, Simulator):
+        if isinstance(self.sampler, Simulator) or not (self.problem.uncertain.any() or self.problem.random_rewards):
             return 0
         places = len(self.problem.frame.states) * self.problem.n_actions
         return places // (PLACES_PER_STEP * self.problem.horizon)

@@ -23,8 +23,9 @@ from entropic_bpi import theory
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import max_return
+from entropic_bpi.problem.declarations import FIXED
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.runs.identification import identify, refuse_renamed, start
+from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.timings import Forecast, between, count
@@ -236,7 +237,7 @@ def _together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
     """The beginning of a run, and what it says about the rest."""
-    with closing(start(source, settings)) as loop:
+    with closing(start_run(source, settings)) as loop:
         loop.go(lambda plan: None)
     assert loop.best is not None
     bounds, played, seconds = loop.best[0].bounds, loop.counts.episodes, loop.elapsed()
@@ -283,6 +284,8 @@ def _of_environment(loop: Loop) -> Iterator[dict[str, Any]]:
     declared = loop.settings.declared
     if declared.stationary is False:
         yield {"stationary": True}
+    if declared.start is None and np.count_nonzero(loop.counts.transitions().rows == loop.problem.n_rows - 1) == 1:
+        yield {"start": FIXED}
     if declared.reward_law not in (None, "fixed"):
         yield {"reward_law": "fixed"}
     if declared.max_states is not None and len(loop.source.states.found) < declared.max_states:

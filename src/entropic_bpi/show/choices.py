@@ -68,7 +68,7 @@ def seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
         return np.unique(seen.successors[np.isin(seen.rows, rows)])
 
     first = problem.rows_at(0, np.array([0]))
-    states = after(first) if problem.start is None else np.array([problem.start])
+    states = after(first) if problem.artificial else np.array([problem.start])
     over = problem.n_states - 1 if problem.black_box_rewards else -1  # the state after the end, where nothing is chosen
     for h in range(problem.horizon):
         yield states[states != over].tolist()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
-__all__ = ["certainty", "drawable", "printable", "rounded", "shown"]
+__all__ = ["certainty", "drawable", "parse_literal", "printable", "rounded", "shown"]
 
 _LONGEST_SHOWN = 200
 _DIGITS = 4
@@ -63,3 +64,18 @@ def shown(value: Any) -> str:
     except Exception:  # the repr of an object of the user's, or of an integer with more digits than Python writes
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]} …"
+
+
+def parse_literal(text: str) -> Any:
+    """Return the number, true, false, none, list or tuple that is written; anything else is a string.
+
+    >>> parse_literal("36"), parse_literal("[1, (2, 3)]"), parse_literal("true"), parse_literal("here")
+    (36, [1, (2, 3)], True, 'here')
+    """
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return text
