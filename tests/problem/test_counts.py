@@ -11,7 +11,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import EXPLICIT_STATES
 from entropic_bpi.runs.checkpoint import Checkpoint
-from entropic_bpi.runs.identification import start
+from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.sources.simulator import Simulator, play_episode
 from entropic_bpi.types import Behaviour, Transitions
@@ -168,7 +168,7 @@ def test_a_forbidden_successor_is_named_and_the_counts_are_kept():
 def test_a_wrong_start_is_named():
     problem = problem_of(eb.FiniteMDP(SMALL.transitions, SMALL.rewards, horizon=3, start=[0.5, 0.5, 0, 0, 0]),
                          successors="model")  # fmt: skip
-    with pytest.raises(eb.InvalidProblemError, match="the random start went to state '4'"):
+    with pytest.raises(eb.InvalidProblemError, match="an episode started in state '4'"):
         Counts(problem).add(transitions((problem.n_rows - 1, 4, 1)), 1)
 
 
@@ -183,7 +183,9 @@ def test_a_run_on_a_wrong_mask_keeps_whole_episodes_and_fails_again_when_resumed
     run = {"beta": 1.0, "eps": 1e-9, "delta": 0.1, "successors": mask, "seed": 1, "replan": replan, "checkpoint": path}
     with pytest.raises(eb.InvalidProblemError, match=r"state '0', action '\d' went to state '2'.*kept") as first:
         eb.identify(mdp, **run, **options)
-    loop = start(mdp, Settings.of(**{name: value for name, value in run.items() if name != "checkpoint"}, **options))
+    loop = start_run(
+        mdp, Settings.of(**{name: value for name, value in run.items() if name != "checkpoint"}, **options)
+    )
     state = loop.state
     counts = Checkpoint(path, {}, 1).read().state(state.problem, state.provenance).counts
     assert counts.episodes > 0

@@ -62,10 +62,10 @@ def test_pooled_counts_that_are_counted_step_by_step_too(made, tmp_path):
 
 def test_a_certificate_of_an_earlier_plan_leaves_the_counts_as_they_are(made):
     """When the budget is spent, the plan with the smallest gap need not be the last."""
-    from entropic_bpi.runs.identification import start
+    from entropic_bpi.runs.identification import start_run
     from entropic_bpi.runs.settings import Settings
 
-    loop = start(BRIDGE, Settings.of(**GOAL, max_episodes=50))
+    loop = start_run(BRIDGE, Settings.of(**GOAL, max_episodes=50))
     loop.go(lambda plan: None)
     state = loop.state
     earlier = state.best._replace(episodes=0, transitions=type(state.best.transitions)(*([np.empty(0, int)] * 3)))

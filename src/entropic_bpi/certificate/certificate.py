@@ -28,7 +28,7 @@ from entropic_bpi.certificate import schema as _schema
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.declarations import ENTRIES, REWARD_LAWS
+from entropic_bpi.problem.declarations import ENTRIES, FIXED, REWARD_LAWS
 from entropic_bpi.problem.problem import SAME_REWARD, Problem
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS, Slots
@@ -52,7 +52,7 @@ _PRINTED = (
     "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
 )
 # The declarations that a certificate states; the others follow from its slots.
-_DECLARED = tuple(name for name in ENTRIES if name not in ("horizon", "reward_range"))
+_DECLARED = tuple(name for name in ENTRIES if name not in ("horizon", "start", "reward_range"))
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
@@ -512,7 +512,7 @@ def _read_problem(content: Any) -> Problem:
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
-    start, rewards, lams = given["start"], given["rewards"], given["lams"]
+    rewards, lams = given["rewards"], given["lams"]
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
@@ -521,7 +521,7 @@ def _read_problem(content: Any) -> Problem:
         n_states=n_states,
         n_actions=n_actions,
         horizon=horizon,
-        start=None if start is None else _schema.integer("start", start, 0, n_states - 1),
+        start=_read_start(given["start"], n_states),
         risk=_read_risk(given["beta"], given["alpha"]),
         eps=check_positive("eps", _schema.real("eps", given["eps"])),
         delta=check_probability("delta", _schema.real("delta", given["delta"])),
@@ -546,6 +546,12 @@ def _read_problem(content: Any) -> Problem:
     if problem.black_box_rewards and problem.slots.low.size:
         problem = replace(problem, reward_range=(problem.slots.low[0, 0], problem.slots.high[0, 0]))
     return problem
+
+
+def _read_start(start: Any, n_states: int) -> Any:
+    if isinstance(start, list):
+        return _schema.array("start", start, (None,), int).tolist()
+    return start if start in (None, FIXED) else _schema.integer("start", start, 0, n_states - 1)
 
 
 def _read_risk(beta: Any, alpha: Any) -> Risk:
@@ -637,10 +643,17 @@ def _assumptions_of(problem: Problem, transitions: Transitions, provenance: Prov
         *_declared_limits(problem),
         _reward_assumption(problem, transitions),
         *_discount_assumption(problem),
-        "the start is random; its distribution is learned as an artificial first step"
-        if problem.artificial
-        else f"every episode starts in state {problem.state_names[problem.start or 0]}",
+        _start_assumption(problem),
     )
+
+
+def _start_assumption(problem: Problem) -> str:
+    if problem.start is None:
+        return "the start is random; its distribution is learned as an artificial first step"
+    if isinstance(problem.start, str):
+        return "every episode starts in the same state"
+    names = [problem.state_names[s] for s in ([problem.start] if isinstance(problem.start, int) else problem.start)]
+    return f"every episode starts in {'state' if len(names) == 1 else 'one of the states'} {', '.join(names)}"
 
 
 def _state_assumption(problem: Problem) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.declarations import FIXED
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import (
     RewardCounts,
@@ -294,7 +295,7 @@ class Counts:
         assert transitions.rewards.size == learned * transitions.rows.size
         if learned and not transitions.upper.size:
             transitions = transitions._replace(upper=transitions.rewards)
-        declared = problem.successors != "unknown" or problem.max_successors is not None
+        declared = problem.successors != "unknown" or problem.max_successors is not None or problem.start is not None
         before = self.state() if learned or declared else None
         while True:
             first, code = self._record(transitions, first)
@@ -335,6 +336,8 @@ class Counts:
     def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
         """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
         problem, slots = self.problem, self.problem.slots
+        if problem.artificial and row == problem.n_rows - 1:
+            self._refuse_start(problem.state_names[successor])
         went = f"{problem.place(row)} went to state {problem.state_names[successor]!r}"
         listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
         if successor in listed or problem.n_states in listed:
@@ -344,6 +347,13 @@ class Counts:
         else:
             wrong = f"the declared successors are wrong: {went}, which was declared impossible"
         raise InvalidProblemError(f"{wrong} (after {self.episodes} episodes, which are kept)")
+
+    def _refuse_start(self, state: str) -> NoReturn:
+        wrong = "the first one in another" if self.problem.start == FIXED else "which is not among the declared ones"
+        raise InvalidProblemError(
+            f"the declared start is wrong: an episode started in state {state!r}, {wrong} "
+            f"(after {self.episodes} episodes, which are kept)"
+        )
 
     def occupied_slots(self) -> tuple[np.ndarray, np.ndarray]:
         """The slots of every row that was visited, and their rows."""

@@ -48,7 +48,7 @@ from entropic_bpi.tools.interrupts import deferred_interrupt
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Plan
 
-__all__ = ["identify", "start"]
+__all__ = ["identify", "start_run"]
 
 CHECKPOINT_SECONDS = 2.0
 _RENAMED = {"rewards": "reward_law", "announce": "preregister"}
@@ -64,6 +64,7 @@ def identify(
     method: str = "kl",
     constants: str | None = None,
     horizon: int | None = None,
+    start: Any = None,
     stationary: bool | None = None,
     successors: Any = None,
     max_successors: int | None = None,
@@ -114,6 +115,12 @@ def identify(
         paper prints, which are refused where nobody has proved them (more than 12 steps and S > 16H/(H - 12) states).
     horizon : int, optional
         Number of steps, required for an environment. For a FiniteMDP, only a check: it must equal the model's.
+    start : state, list of states or "fixed", optional
+        Declare where episodes start: in one state, in one of a list, or always where the first episode does (``"fixed"``).
+        States are elements of the environment's observation space; one that is a list itself is given in a list. Without
+        it the distribution of the first state is learned, which may take most of the episodes. An episode that starts
+        elsewhere ends the run with an error. For a FiniteMDP, states are numbers or names, and the declaration must be
+        true of the model; it helps if the model's start is random.
     stationary : bool, optional
         Declare that transitions are the same at every step, so that counts are pooled. Default: False for a FiniteMDP,
         True for an environment. There it is tested while playing, and so is that transitions do not depend on the
@@ -227,7 +234,8 @@ def identify(
     refuse_renamed("identify", renamed)
     source, settings = Settings.read(
         source, beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
-        stationary=stationary, successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
+        start=start, stationary=stationary, successors=successors, max_successors=max_successors, replan=replan,
+        sampling=sampling,
         reward_range=reward_range, reward_law=reward_law, return_range=return_range, discount=discount, data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
         max_states=max_states, device=device,
@@ -266,7 +274,7 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
                 store.save(loop.snapshot())
 
 
-def start(source: Any, settings: Settings) -> Loop:
+def start_run(source: Any, settings: Settings) -> Loop:
     """Return the loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
     setup = _Setup(source, settings)
     try:

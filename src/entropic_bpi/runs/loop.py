@@ -247,11 +247,11 @@ class Loop:
     def episodes_per_plan(self) -> int:
         """How many episodes of an environment take about as long as a plan; simulated ones take no time.
 
-        A rule and no clock, so that a seed repeats a run.
+        A rule and no clock, so that a seed repeats a run. Where nothing is random, a second episode of a plan shows nothing.
         """
-        if isinstance(self.sampler, Simulator):
-            return 0
         problem = self.state.problem
+        if isinstance(self.sampler, Simulator) or not (problem.uncertain.any() or problem.random_rewards):
+            return 0
         return len(problem.frame.states) * problem.n_actions // (PAIRS_PER_STEP * problem.horizon)
 
     def _play_chunk(self, plan: Plan) -> None:

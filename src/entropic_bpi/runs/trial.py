@@ -23,8 +23,9 @@ from entropic_bpi import theory
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.return_law import max_return
+from entropic_bpi.problem.declarations import FIXED
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.runs.identification import identify, refuse_renamed, start
+from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.timings import Forecast, between, count
@@ -237,7 +238,7 @@ def _together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
     """The beginning of a run, and what it says about the rest."""
-    with closing(start(source, settings)) as loop:
+    with closing(start_run(source, settings)) as loop:
         loop.go(lambda plan: None)
     assert loop.state.best is not None
     bounds, played, seconds = loop.state.best.plan.bounds, loop.state.counts.episodes, loop.elapsed()
@@ -281,9 +282,12 @@ def _of_model(mdp: FiniteMDP, settings: Settings) -> Iterator[dict[str, Any]]:
 
 def _of_environment(loop: Loop) -> Iterator[dict[str, Any]]:
     """What fits all that was seen of an environment and was not declared."""
-    declared = loop.settings.declared
+    declared, state = loop.settings.declared, loop.state
     if declared.stationary is False:
         yield {"stationary": True}
+    starts = np.count_nonzero(state.counts.transitions().rows == state.problem.n_rows - 1)
+    if declared.start is None and starts == 1:
+        yield {"start": FIXED}
     if declared.reward_law not in (None, "fixed"):
         yield {"reward_law": "fixed"}
     if declared.max_states is not None and len(loop.source.states.found) < declared.max_states:

@@ -142,7 +142,10 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     figure = new_figure(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8)
     axes = figure.subplots()
     to = Rounding.of(certificate)
-    shown, seen = np.full(cells.shape, np.nan), {problem.start, *certificate.transitions.successors.tolist()}
+    shown, seen = (
+        np.full(cells.shape, np.nan),
+        {-1 if problem.artificial else problem.start, *certificate.transitions.successors.tolist()},
+    )
     for place, letter in np.ndenumerate(cells):
         s = int(np.ravel_multi_index(place, cells.shape))
         steps = np.flatnonzero(np.isfinite(lower[:, s]))[: s in seen]  # a cell where episodes end is never occupied
@@ -200,7 +203,7 @@ def _reached(certificate: Certificate) -> np.ndarray:
     """Which states can be occupied at each step ``(H, S)`` by transitions that were seen, the end of episodes excepted."""
     problem, transitions = certificate.problem, certificate.transitions
     reached = np.zeros((problem.steps + 1, problem.n_states), dtype=bool)
-    reached[0, problem.start or 0] = True
+    reached[0, problem.first_state] = True
     for h in range(problem.steps):
         rows = np.isin(transitions.rows, problem.rows_at(h, np.flatnonzero(reached[h])))
         reached[h + 1, transitions.successors[rows]] = True

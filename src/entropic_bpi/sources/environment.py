@@ -23,7 +23,7 @@ from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.facts import qualified_name, source_digest
-from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.problem import Problem, numbered_starts
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
@@ -178,6 +178,8 @@ class Environment:
         if given.successors is not None:
             rows = self._declared(given.successors, given.reward_law in (None, "fixed"))
             given = replace(given, successors=rows)
+        if given.start is not None:
+            given = replace(given, start=numbered_starts(given.start, states.index))
         return Problem.black_box(
             states.size,
             self.actions.size,

@@ -37,7 +37,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
-from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.problem import Problem, numbered_starts
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
 from entropic_bpi.sources.environment import check_black_box
@@ -306,9 +306,13 @@ class Log:
                 raise InvalidProblemError(f"state {shown(label)} of {self.name} is not among the declared states")
         return labels
 
+    def first_states(self) -> list[np.ndarray]:
+        """The states in which episodes began, how often, and the first line of each; in order."""
+        return self._arrays("SELECT state, count(*), min(line) FROM log WHERE step = 0 GROUP BY state ORDER BY 1")
+
     def starts(self) -> np.ndarray:
         """How often episodes began in each state."""
-        state, times = self._arrays("SELECT state, count(*) FROM log WHERE step = 0 GROUP BY state")
+        state, times, _ = self.first_states()
         return np.bincount(state, times, len(self.states)).astype(np.int64)
 
     def outcomes(self, *, pooled: bool, horizon: int | None = None, last_ends: bool = False) -> Outcomes:
@@ -347,6 +351,8 @@ class Log:
             spaces = _numbered(states.labels), _numbered(self.actions)
             fixed = given.reward_law in (None, "fixed")
             given = replace(given, successors=declared_rows(*spaces, successors, repeated=fixed))
+        if given.start is not None:
+            given = replace(given, start=numbered_starts(given.start, _numbered(states.labels).index))
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them
             others = tuple(f"#{other}" for other in others)
@@ -452,35 +458,36 @@ class Projection:
         columns = (pairs, self.state[seen.successor], seen.times, seen.reward)
         return Transitions(*(column[order] for column in columns)), seen.line[order]
 
+    @cached_property
+    def _starts(self) -> tuple[Transitions, np.ndarray]:
+        """The same of the first states, as transitions of the artificial first step."""
+        first, times, line = self.log.first_states()
+        row, nothing = self.problem.n_rows - 1, self.problem.possible_rewards[0]
+        moves = Transitions(np.full(len(first), row), self.state[first], times, np.full(len(first), nothing))
+        return moves, line
+
     def counts(self) -> Counts:
         """The counts of the log; a line that contradicts what is declared is refused."""
-        problem, starts = self.problem, self.log.starts()
-        first = np.flatnonzero(starts)
-        begun = Transitions(
-            np.full(len(first), problem.n_rows - 1),
-            self.state[first],
-            starts[first],
-            np.full(len(first), problem.possible_rewards[0]),
-        )
-        counts = Counts(problem)
-        self._add_moves(counts)
-        counts.add(begun, self.log.episodes)
+        counts = Counts(self.problem)
+        self._add(counts, *self._moves, 0)
+        self._add(counts, *self._starts, self.log.episodes)
         return counts
 
-    def _add_moves(self, counts: Counts) -> None:
-        """Add the transitions, or name the first line that contradicts what is declared: by halves, whatever it is."""
-        moves, line = self._moves
+    def _add(self, counts: Counts, moves: Transitions, line: np.ndarray, episodes: int) -> None:
+        """Add transitions, or name the first line that contradicts what is declared: by halves, whatever it is."""
         try:
-            return counts.add(moves, 0)
+            return counts.add(moves, episodes)
         except InvalidProblemError as error:
             contradiction = error
+        order = np.argsort(line)
+        moves, line = Transitions(*(column[order] for column in moves[:4])), line[order]
         fine, wrong = 0, len(line)
         while wrong - fine > 1:
             middle = (fine + wrong) // 2
+            counts.clear()
             try:
                 counts.add(Transitions(*(column[:middle] for column in moves)), 0)
                 fine = middle
-                counts.clear()
             except InvalidProblemError as error:
                 wrong, contradiction = middle, error
         reason = str(contradiction).partition(" (after ")[0]

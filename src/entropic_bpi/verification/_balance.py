@@ -29,7 +29,7 @@ def unbalanced(claim: Claim) -> list[str]:
             arrivals[y] += count
         if claim.stationary:
             into = [a + b for a, b in zip(starts, arrivals, strict=True)]
-        elif h == 0 and claim.start is not None:
+        elif h == 0 and not claim.random_start:
             begun = sum(departures)
         for s in range(n - claim.black_box):  # the end is never left
             may_stop = claim.stationary or claim.log is not None
@@ -47,11 +47,11 @@ def unbalanced(claim: Claim) -> list[str]:
 def _starts(claim: Claim) -> list[int]:
     """How often episodes began in each state."""
     starts = [0] * claim.n_states
-    if claim.start is None:
+    if claim.random_start:
         for (y, _), count in claim.seen.get(claim.n_rows - 1, {}).items():
             starts[y] += count
     else:
-        starts[claim.start] = claim.episodes
+        starts[claim.first_state] = claim.episodes
     return starts
 
 

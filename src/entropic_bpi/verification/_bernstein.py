@@ -85,7 +85,7 @@ class _Bernstein:
             table.append(actions)
             later, least, most = now, lows, highs
         table.reverse()
-        return table, later[claim.start or 0]
+        return table, later[claim.first_state]
 
     def _successor_range(
         self, row: int, least: dict[int, Interval], most: dict[int, Interval]
@@ -167,7 +167,7 @@ class _Bernstein:
 
     def changed_choices(self, table: list[dict[int, list[_Width]]]) -> list[str]:
         """Where the policy is certainly not greedy, among the states that it was seen to reach."""
-        claim, sign, reached = self.claim, self.scale.sign, {self.claim.start or 0}
+        claim, sign, reached = self.claim, self.scale.sign, {self.claim.first_state}
         problems = []
         for h, actions in enumerate(table):
             after: set[int] = set()

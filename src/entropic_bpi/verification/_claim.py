@@ -197,6 +197,8 @@ class Claim(Problem):
             raise Rejected(f"provenance.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
+        if self.method != "kl" and self.random_start and self.start is not None:
+            raise Rejected(f"method {self.method!r} makes no use of a declared start")
         ignoring = self.constants in ("verified", "printed")
         if ignoring and (self.stationary or self.successors != "unknown"):
             raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")

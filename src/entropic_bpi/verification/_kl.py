@@ -181,7 +181,7 @@ class _KL:
             if self.test == "pairs":
                 steps.insert(0, Step(now, backups))
             self._forget_rows()
-        s, beta = claim.start or 0, Interval.of(self.beta)
+        s, beta = claim.first_state, Interval.of(self.beta)
         optimum = Interval.of(later.optimum[s]).log() / beta
         policy = Interval.of(later.policy[s]).log() / beta
         ratio = self._pairs(steps) if self.test == "pairs" else later.ratio[s]

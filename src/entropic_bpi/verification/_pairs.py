@@ -166,14 +166,14 @@ class PairCertificate:
 
     @property
     def ratio(self) -> float:
-        return self.rho[self.claim.start or 0]
+        return self.rho[self.claim.first_state]
 
     def _ratio(self, optimistic: float, pessimistic: float) -> float:
         return _quotient(optimistic, pessimistic) if self.sign > 0 else _quotient(pessimistic, optimistic)
 
     def _occupied(self) -> list[list[int]]:
         """Where the policy, or a deviation that is not ruled out at once, can be at each step."""
-        claim, steps = self.claim, [[self.claim.start or 0]]
+        claim, steps = self.claim, [[self.claim.first_state]]
         for h in range(claim.steps - 1):
             found: set[int] = set()
             for s in steps[-1]:

@@ -31,8 +31,7 @@ class Problem:
         self.n_states = an_integer("n_states", given["n_states"], 1)
         self.n_actions = an_integer("n_actions", given["n_actions"], 1)
         self.horizon = an_integer("horizon", given["horizon"], 1)
-        start = given["start"]
-        self.start = None if start is None else an_integer("start", start, 0, self.n_states - 1)
+        self.start = self._read_start(given["start"])
         self._read_risk(given)
         self.delta = a_number("delta", given["delta"])
         if not 0 < self.delta < 1:
@@ -79,6 +78,15 @@ class Problem:
             raise Rejected("discount does not go together with EVaR, a range of returns or random rewards")
         if self.lams != (self._declared_lams() if self.alpha is not None and self.random_rewards else None):
             raise Rejected("lams must be those that horizon and rewards fix for EVaR of random rewards, otherwise null")
+
+    def _read_start(self, given: Any) -> int | list[int] | str | None:
+        """The first state; or several, different and in order; "fixed", if it is always the same; or nothing."""
+        if isinstance(given, list):
+            states = [an_integer("start", s, 0, self.n_states - 1) for s in given]
+            if not states or sorted(set(states)) != states:
+                raise Rejected(f"start must list different states in order, got {given!r:.80}")
+            return states
+        return given if given is None or given == "fixed" else an_integer("start", given, 0, self.n_states - 1)
 
     def _read_risk(self, given: dict[str, Any]) -> None:
         """The risk parameter β, or the level α of the entropic value at risk, and the λ that were declared for it."""
@@ -138,7 +146,13 @@ class Problem:
 
     @property
     def random_start(self) -> bool:
-        return self.start is None
+        """Whether an artificial step leads to the first state: one of several, one that is always the same, or any."""
+        return not isinstance(self.start, int)
+
+    @property
+    def first_state(self) -> int:
+        """The state at the first planned step."""
+        return self.start if isinstance(self.start, int) else 0
 
     @property
     def steps(self) -> int:
@@ -160,8 +174,10 @@ class Problem:
         return self.slot_low[0][0], self.slot_high[0][0]
 
     def most(self, row: int) -> int:
-        """How many different outcomes a row has at most; what is declared does not concern the start."""
-        if self.max_successors is None or self.is_start(row):
+        """How many different outcomes a row has at most; what is declared of the others does not concern the start."""
+        if self.is_start(row):
+            return 1 if self.start == "fixed" else self.possible[row]
+        if self.max_successors is None:
             return self.possible[row]
         return min(self.max_successors, self.possible[row])
 
@@ -194,7 +210,7 @@ class Problem:
 
     def place(self, row: int) -> str:
         if self.is_start(row):
-            return "the random start"
+            return "the first state"
         step = self.step_of(row)
         where = f"state {self.state_of(row)}, action {row % self.n_actions}"
         return where if self.stationary else f"step {step}, {where}"
@@ -212,9 +228,9 @@ class Problem:
     @cached_property
     def reachable(self) -> list[list[int]]:
         """States that can be occupied at each planned step under the declared successors."""
-        steps = [[self.start or 0]]
+        steps = [[self.first_state]]
         for h in range(self.steps - 1):
-            if self.successors == "unknown":
+            if self.successors == "unknown" and not (h == 0 and isinstance(self.start, list)):
                 steps.append(list(range(self.n_states)))
                 continue
             rows = {self.row(h, s, a) for s in steps[-1] for a in self.actions(h)}

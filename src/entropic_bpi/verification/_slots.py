@@ -33,6 +33,8 @@ def _check_row(problem: Problem, row: int) -> None:
     else:
         needed = len(declared)
         sound = len(set(declared)) == needed and (problem.successors != "unknown" or needed == n)
+    if problem.is_start(row) and isinstance(problem.start, list):
+        needed, sound = len(problem.start), declared == problem.start
     if problem.is_start(row):
         # It pays nothing, which is written as the smallest reward.
         sound = sound and all(table[j] == problem.reward_range[0] for table in problem.slot_low for j in slots)
@@ -43,29 +45,31 @@ def _check_row(problem: Problem, row: int) -> None:
 def _check_black_box(problem: Problem) -> None:
     """Whether nothing is declared but sizes, one range of rewards and successors: everything else follows from these.
 
-    Three slots serve all rows: anything not seen yet, the end that stays the end and pays nothing, and a start not
-    seen yet, which pays nothing either, written as the smallest reward. Behind them are the declared successors, row by row
-    in order, each with the whole range of rewards, and as often as several are possible; where counts are not pooled, all
-    steps share them.
+    Two slots serve all rows: anything not seen yet, and the end that stays the end and pays nothing. Then come the declared
+    first states or, if there are none, one not seen yet; they pay nothing either, written as the smallest reward. Behind
+    them are the declared successors, row by row in order, each with the whole range of rewards, and as often as several are
+    possible; where counts are not pooled, all steps share them.
     """
     end, (low, high) = problem.n_states - 1, problem.declared_range
     if not low <= high:
         raise Rejected(f"rewards must lie in a range, got {low} to {high}")
     if problem.max_states not in (None, end):
         raise Rejected(f"max_states is {problem.max_states}, but the claim is about {end} states")
-    nothing, declared = min(low, 0.0), problem.successors != "unknown"
-    rows, behind = [], 3
+    first = problem.start if isinstance(problem.start, list) else [end + 1]
+    declared, rows, behind = problem.successors != "unknown", [], 2 + len(first)
+    nothing = [min(low, 0.0)] * len(first)
     for row in range(end * problem.n_actions):
         size = len(problem.row_slots[row]) if declared else 0
         rows.append(range(behind, behind + size) if declared else range(1))
         behind += size
     rows += [range(1, 2)] * problem.n_actions
+    others, starts = behind - 2 - len(first), range(2, 2 + len(first))
     sound = (
         problem.random_start
-        and problem.slot_successor[:3] == [end + 1, end, end + 1]
-        and problem.slot_low == [[low, 0.0, nothing] + [low] * (behind - 3)]
-        and problem.slot_high == [[high, 0.0, nothing] + [high] * (behind - 3)]
-        and problem.row_slots == rows * (1 if problem.stationary else problem.horizon) + [range(2, 3)]
+        and problem.slot_successor[: starts.stop] == [end + 1, end, *first]
+        and problem.slot_low == [[low, 0.0, *nothing] + [low] * others]
+        and problem.slot_high == [[high, 0.0, *nothing] + [high] * others]
+        and problem.row_slots == rows * (1 if problem.stationary else problem.horizon) + [starts]
         and problem.possible == [_possible(problem, row) for row in range(problem.n_rows)]
     )
     if not sound:
@@ -86,7 +90,7 @@ def _possible(problem: Problem, row: int) -> int:
     """How many different outcomes a row of an environment may have; 0 if its successors are not listed in order."""
     end = problem.n_states - 1
     if problem.is_start(row):
-        return end
+        return len(problem.start) if isinstance(problem.start, list) else end
     if problem.state_of(row) == end:
         return 1
     if problem.successors == "unknown":

@@ -19,7 +19,7 @@ from entropic_bpi.lab.experiments.oracle import Oracle
 from entropic_bpi.lab.experiments.rules import RULES
 from entropic_bpi.lab.experiments.statistics import proportion
 from entropic_bpi.model import planning
-from entropic_bpi.runs.identification import start
+from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 
 BRIDGE = eb.instances.risky_bridge(horizon=4)
@@ -29,7 +29,7 @@ KNOWN = "KL, successors known"
 
 def watched(mdp, truth=None, **options):
     """A finished run and the oracle that watched it, with the true model that it has."""
-    loop = start(mdp, Settings.of(**{"beta": 1.0, "eps": 0.1, "delta": 0.1, "replan": 0.2, "seed": 1} | options))
+    loop = start_run(mdp, Settings.of(**{"beta": 1.0, "eps": 0.1, "delta": 0.1, "replan": 0.2, "seed": 1} | options))
     watcher = Oracle(truth or mdp, loop)
     loop.go(watcher.watch)
     return loop, watcher
@@ -81,7 +81,7 @@ def test_pooled_counts_have_no_count_event():
 
 def test_the_oracle_refuses_loops_whose_plans_it_cannot_see():
     with pytest.raises(AssertionError, match="every episode"):
-        Oracle(BRIDGE, start(BRIDGE, Settings.of(beta=1.0, eps=0.1, delta=0.1, replan="every")))
+        Oracle(BRIDGE, start_run(BRIDGE, Settings.of(beta=1.0, eps=0.1, delta=0.1, replan="every")))
 
 
 # -- the numbers -----------------------------------------------------------------------------------------------------
