@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from entropic_bpi.verification._claim import REJECTED_FROM, TEST_LEVEL, Claim
+from entropic_bpi.verification._claim import REJECTED_FROM, SAME_REWARD, TEST_LEVEL, Claim
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._payments import SAME_REWARD
 from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS
 
 
@@ -135,7 +134,7 @@ def _of_rewards(claim: Claim) -> str:
         sentence += f"an ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"
     else:
         sentence += "a next state which is declared several times may have as many"
-    if any(least < most for outcomes in claim.seen.values() for _, (least, most) in outcomes):
+    if claim.has_rounded_rewards:
         sentence += f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
     return sentence
 
