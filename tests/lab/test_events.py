@@ -245,7 +245,7 @@ def test_an_event_holds_for_its_own_model_and_fails_for_a_different_one(event, b
     assert not event.holds(other, counts)
     risky = failed % 2 == 1
     assert risky.any()
-    assert all("state" in problem.place(row) for row in failed)
+    assert all("state" in problem.describe(row) for row in failed)
 
 
 def test_an_impossible_transition_violates_every_divergence():
@@ -266,7 +266,7 @@ def test_a_random_start_is_a_row_of_its_own():
     for event in (KLEvent(), MixtureEvent()):
         assert event.holds(mdp, counts)
         assert event.violations(elsewhere, counts).tolist() == [last]
-    assert problem.place(last) == "the random start"
+    assert problem.describe(last) == "the random start"
 
 
 def test_rewards_of_the_next_state():

@@ -200,7 +200,7 @@ def test_an_action_without_data_blocks_the_certificate():
     counts.add(Transitions(np.array([0, 0]), np.array([0, 1]), np.array([5000, 5000])), 10_000)
     plan = KL(problem).plan(counts, 0)
     assert plan.bounds.gap > 0.35
-    assert plan.behaviour.turn[0, 0] == 1 - plan.policy[0, 0]
+    assert plan.behaviour.switch_action[0, 0] == 1 - plan.policy[0, 0]
 
 
 def test_equal_actions_that_both_lead_to_the_same_state_leave_no_gap():

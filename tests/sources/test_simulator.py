@@ -63,8 +63,8 @@ def trajectories(mdp, problem, behaviour):
             step = h - problem.artificial
             if not leading:
                 a, going = behaviour.greedy[h, s], False
-            elif behaviour.turn[h, s] >= 0:
-                a, going = behaviour.turn[h, s], False
+            elif behaviour.switch_action[h, s] >= 0:
+                a, going = behaviour.switch_action[h, s], False
             else:
                 a, going = behaviour.lead[h, s], True
             row = s * 2 + a if problem.stationary else (step * 3 + s) * 2 + a
@@ -204,3 +204,8 @@ def test_the_start_row_learns_the_start():
     simulator.play(behaviour_of(problem, False), 10**6, counts)
     assert stats.chisquare(dense(counts)[-1][[0, 2]], 1e6 * START[[0, 2]]).pvalue > 1e-4
     assert dense(counts)[-1][1] == 0
+
+
+def test_the_old_name_of_where_to_switch_says_the_new_one():
+    with pytest.raises(AttributeError, match=r"Behaviour.turn is now Behaviour.switch_action"):
+        _ = Behaviour(None, None, None, False).turn

@@ -248,8 +248,8 @@ def show_missing(console: Any, lacking: Missing) -> None:
             row.state or "(first states)",
             row.action or "",
             f"{row.visits}",
-            f"{row.fall:.3g}",
-            f"{row.needed}",
+            f"{row.gap_reduction:.3g}",
+            f"{row.visits_needed}",
         )
     console.print(table)
     if lacking.expected <= lacking.target:

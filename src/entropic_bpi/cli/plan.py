@@ -78,8 +78,8 @@ def plan(
 
 def _true_options(outlook: RunForecast) -> list[str]:
     """The options of what helps most and is known to be true."""
-    unforeseen = outlook.pilot.until is None
-    useful = (one for one in outlook.declarations if one.true and (one.helps or (unforeseen and one.pilot.until)))
+    unforeseen = outlook.trial.until is None
+    useful = (one for one in outlook.declarations if one.true and (one.helps or (unforeseen and one.trial.until)))
     return next((list(_options(one)) for one in useful), [])
 
 
@@ -94,7 +94,7 @@ def _options(one: Declaration) -> Iterator[str]:
 def _as_json(source: str, outlook: RunForecast) -> dict[str, Any]:
     return {
         "source": source,
-        **_pilot_as_json(outlook.pilot),
+        **_pilot_as_json(outlook.trial),
         "lower": outlook.lower,
         "upper": outlook.upper,
         "memory": outlook.memory,
@@ -104,7 +104,7 @@ def _as_json(source: str, outlook: RunForecast) -> dict[str, Any]:
                 "true": one.true,
                 "factor": one.factor,
                 "helps": one.helps,
-                **_pilot_as_json(one.pilot),
+                **_pilot_as_json(one.trial),
             }
             for one in outlook.declarations
         ],
@@ -120,7 +120,7 @@ def _pilot_as_json(pilot: TrialRun) -> dict[str, Any]:
 def _show(source: str, outlook: RunForecast) -> None:
     from rich.table import Table
 
-    pilot, console = outlook.pilot, terminal()
+    pilot, console = outlook.trial, terminal()
     facts = Table.grid("name", "value", padding=(0, 2))
     facts.add_row("model", source)
     facts.add_row("pilot", f"{pilot.episodes:,} episodes in {pilot.seconds:.2g} s, to a gap of {pilot.gap:.3g}")
@@ -148,6 +148,6 @@ def _show(source: str, outlook: RunForecast) -> None:
     )
     table = Table("declare", "effect", "then", box=None, pad_edge=False)
     for one in outlook.declarations:
-        until = "" if one.pilot.until is None else one.pilot.until.in_all()
+        until = "" if one.trial.until is None else one.trial.until.in_all()
         table.add_row(" ".join(_options(one)), one.effect, until)
     console.print(table)

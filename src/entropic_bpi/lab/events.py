@@ -61,7 +61,7 @@ class Event(ABC):
         return self.violations(mdp, counts).size == 0
 
     def violations(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
-        """Return the rows of ``counts`` where the event fails; ``counts.problem.place(row)`` says where that is."""
+        """Return the rows of ``counts`` where the event fails; ``counts.problem.describe(row)`` says where that is."""
         return np.flatnonzero(~(self.excess(mdp, counts) <= 0))  # what cannot be computed has not been shown to hold
 
     @abstractmethod
@@ -87,7 +87,7 @@ class KLEvent(Event):
     >>> row, heads, tails = np.array([0, 0]), 90, 10
     >>> counts.add(Transitions(row, np.array([0, 1]), np.array([heads, tails])), episodes=heads + tails)
     >>> event = KLEvent()
-    >>> event.holds(coin, counts), [counts.problem.place(row) for row in event.violations(coin, counts)]
+    >>> event.holds(coin, counts), [counts.problem.describe(row) for row in event.violations(coin, counts)]
     (False, ["step 0, state '0', action '0'"])
     """
 
@@ -180,7 +180,9 @@ class MixtureEvent(Event):
         problem, ledger = counts.problem, counts.ledger
         concerned = evidence.rows_at_risk(problem)
         union = math.log(max(int(concerned.sum()), 1) / problem.delta_of_transitions)
-        radii = evidence.mixture_radii(ledger.begin, ledger.used, ledger.tally, problem.slots.possible, ledger.most)
+        radii = evidence.mixture_radii(
+            ledger.begin, ledger.used, ledger.tally, problem.slots.possible, ledger.max_outcomes
+        )
         divergences = evidence.divergences(evidence.collect(mdp, counts), ledger.visits)
         return np.where(concerned & (ledger.visits > 0), divergences - union - radii, -np.inf)
 

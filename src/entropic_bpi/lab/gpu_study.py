@@ -83,7 +83,7 @@ def _records_of(records: Records, orders: RunConfig, i: int) -> Records:
     result, rewards = records.result, orders.fresh.low.shape[0]
     return Records(
         CountArrays(
-            book.visits[i], book.begin[i], book.used[i], book.capacity[i], orders.fresh.most, book.successor[i],
+            book.visits[i], book.begin[i], book.used[i], book.capacity[i], orders.fresh.max_outcomes, book.successor[i],
             book.tally[i], book.low[i, :rewards], book.high[i, :rewards], book.end[i],
         ),
         Optimism(thoughts.z[i], thoughts.u[i], thoughts.policy[i]),

@@ -37,15 +37,15 @@ _NO_ROOM_TO_PAY = -4
 class CountArrays(NamedTuple):
     """The arrays of :class:`Counts`, in the form the compiled kernels take.
 
-    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``most[i]`` is how many different outcomes the
-    row is declared to have at most, 0 if that is not declared. ``end[0]`` is the number of pool slots in use.
+    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``max_outcomes[i]`` is how many different
+    outcomes the row is declared to have at most, 0 if that is not declared. ``end[0]`` is the number of pool slots in use.
     """
 
     visits: np.ndarray
     begin: np.ndarray
     used: np.ndarray
     capacity: np.ndarray
-    most: np.ndarray
+    max_outcomes: np.ndarray
     successor: np.ndarray
     tally: np.ndarray
     low: np.ndarray
@@ -140,7 +140,7 @@ def _record_outcome(
         ledger.successor[slot] = successor
         ledger.tally[slot] = 0
     elif slot < 0:
-        return _CONTRADICTED if found > 0 and ledger.used[row] != ledger.most[row] else _FORBIDDEN
+        return _CONTRADICTED if found > 0 and ledger.used[row] != ledger.max_outcomes[row] else _FORBIDDEN
     ledger.low[0, slot], ledger.high[0, slot] = low, high
     return _add(ledger, row, slot, times)
 
@@ -150,7 +150,7 @@ def _add(ledger: CountArrays, row: int, slot: int, times: int) -> int:
     new = ledger.tally[slot] == 0
     ledger.tally[slot] += times
     ledger.visits[row] += times
-    if new and ledger.most[row] > 0:
+    if new and ledger.max_outcomes[row] > 0:
         _close_if_complete(ledger, row)
     return 0
 
@@ -161,7 +161,7 @@ def _close_if_complete(ledger: CountArrays, row: int) -> None:
     begin, used, seen = ledger.begin[row], ledger.used[row], 0
     for j in range(begin, begin + used):
         seen += ledger.tally[j] > 0
-    if seen < ledger.most[row]:
+    if seen < ledger.max_outcomes[row]:
         return
     kept = begin
     for j in range(begin, begin + used):
@@ -256,7 +256,7 @@ class Counts:
             begin=slots.begin.copy(),
             used=slots.used.copy(),
             capacity=np.zeros(problem.n_rows, dtype=np.int64),
-            most=problem.most.copy(),
+            max_outcomes=problem.max_outcomes.copy(),
             successor=_padded(slots.successor, pool),
             tally=np.zeros(pool, dtype=np.int64),
             low=_padded(slots.low, pool),
@@ -312,7 +312,7 @@ class Counts:
                 fixed = problem.black_box_rewards and not problem.random_rewards
                 self.refuse(row, successor, float(transitions.rewards[first]) if fixed else None)
             raise InvalidProblemError(
-                f"the reward of {problem.place(row)} to state {problem.state_names[successor]!r} changed: "
+                f"the reward of {problem.describe(row)} to state {problem.state_names[successor]!r} changed: "
                 f"now {transitions.rewards[first]}, but with reward_law='fixed' it must be determined by state, action and "
                 f"next state{' (or declare the successor once for each reward)' * (problem.successors != 'unknown')}; "
                 "reward_law='random' (--reward-law random) learns the law of a random one "
@@ -335,10 +335,10 @@ class Counts:
     def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
         """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
         problem, slots = self.problem, self.problem.slots
-        went = f"{problem.place(row)} went to state {problem.state_names[successor]!r}"
+        went = f"{problem.describe(row)} went to state {problem.state_names[successor]!r}"
         listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
         if successor in listed or problem.n_states in listed:
-            most, paid = int(problem.most[row]), "" if reward is None else f" with reward {reward}"
+            most, paid = int(problem.max_outcomes[row]), "" if reward is None else f" with reward {reward}"
             others = "another outcome" if most == 1 else f"{most} other outcomes"
             wrong = f"max_successors={most} is wrong: {went}{paid}, but had {others} before"
         else:

@@ -42,8 +42,8 @@ def choose_action(behaviour: Behaviour, leading: bool, h: int, s: int) -> tuple[
     """The action at step ``h`` in state ``s``, and whether the lead still goes on."""
     if not leading:
         return behaviour.greedy[h, s], False
-    if behaviour.turn[h, s] >= 0:
-        return behaviour.turn[h, s], False
+    if behaviour.switch_action[h, s] >= 0:
+        return behaviour.switch_action[h, s], False
     return behaviour.lead[h, s], True
 
 

@@ -54,7 +54,7 @@ PESSIMISTIC_BEST, SMALLEST_GAP, GIVEN = 0, 1, 2
 
 @inner
 def refresh_radius(rules: PlanConstants, ledger: CountArrays, row: int) -> None:
-    n, possible, most = ledger.visits[row], rules.possible[row], ledger.most[row]
+    n, possible, most = ledger.visits[row], rules.possible[row], ledger.max_outcomes[row]
     if rules.planned[row] == n:
         return
     rules.planned[row] = n
