@@ -85,8 +85,8 @@ def test_the_better_of_two_candidates_is_claimed_with_its_own_bounds():
 
 
 @compiled
-def same_of_first_row(rules, ledger, box, scratch):
-    return same_ratio(rules, ledger, 0, 0, box, 1.0, np.inf, scratch)
+def same_of_first_row(rules, arrays, box, scratch):
+    return same_ratio(rules, arrays, 0, 0, box, 1.0, np.inf, scratch)
 
 
 def largest_share(seen: int, other: int, x: float) -> tuple[mpf, mpf]:
@@ -125,7 +125,7 @@ def test_same_is_not_too_small_where_weights_are_below_the_range_of_doubles():
         ends = [np.array([float(weight) for weight in end] + [0.0]) for end in (low, high)]
         box = Box(*ends, np.append(rho, 1.0), np.full(3, np.inf))
         scratch = Scratch(*(part[0] for part in new_scratch(rules, 1, 1)))
-        excess = float(mp.log(same_of_first_row(rules, counts.ledger, box, scratch)) - mp.log(exact))
+        excess = float(mp.log(same_of_first_row(rules, counts.arrays, box, scratch)) - mp.log(exact))
         assert excess >= -1e-12, seed
         vanished += ends[1][best] < 1e-308
         attained += excess < 1e-9

@@ -142,7 +142,7 @@ def test_single_episodes_have_the_law_of_the_model(case, leading):
     observed = Counter()
     for _ in range(2000):
         counts = Counts(problem)
-        assert play_episode(simulator.kernel, problem.frame, behaviour, counts.ledger, simulator.rng) == (-1, -1)
+        assert play_episode(simulator.kernel, problem.frame, behaviour, counts.arrays, simulator.rng) == (-1, -1)
         observed[outcome(counts)] += 1
     assert p_value(observed, law) > 1e-4
 
@@ -177,7 +177,7 @@ def test_visitors_are_conserved(case):
         simulator.play(behaviour_of(problem, episodes % 2 == 0), episodes, counts)
     table, played = dense(counts), 10**9 + 12356
     assert counts.episodes == played
-    np.testing.assert_array_equal(table.sum(axis=1), counts.ledger.visits)
+    np.testing.assert_array_equal(table.sum(axis=1), counts.arrays.visits)
     starts = table[-1] if problem.artificial else played * np.eye(3, dtype=int)[0]
     assert starts.sum() == played
     rows = table[:-1] if problem.artificial else table

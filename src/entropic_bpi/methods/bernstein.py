@@ -122,7 +122,7 @@ class Bernstein:
         """Bounds and the next policy from the counts."""
         if counts.origin is not self.origin:  # nothing of other counts may be reused
             self.sheet.planned[:], self.origin = -1, counts.origin
-        claim = self._in_reward_units(*_plan(self.frame, self.tables, counts.ledger, self.sheet))
+        claim = self._in_reward_units(*_plan(self.frame, self.tables, counts.arrays, self.sheet))
         policy = self.sheet.policy.copy()
         return Plan(policy, claim, Behaviour(policy, policy, policy, False))
 
@@ -137,7 +137,7 @@ class Bernstein:
         counts.reserve(spare)
         self.sheet.policy[:] = plan.policy
         played, row, successor = _run_every(
-            simulator.kernel, simulator.rng, self.frame, self.tables, counts.ledger, self.sheet, spare, history
+            simulator.kernel, simulator.rng, self.frame, self.tables, counts.arrays, self.sheet, spare, history
         )
         counts.episodes += played
         if row >= 0:

@@ -228,7 +228,7 @@ class KL:
         # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
         if self.problem.return_range is None:
             self._fetch(counts)
-            sheets = self.frame, rules, self._ledger(counts), self.optimism, plan
+            sheets = self.frame, rules, self._arrays(counts), self.optimism, plan
             occupied = occupied_states(*sheets)
             if occupied is not None:
                 ratio, turn = pair_ratio(*sheets, occupied)
@@ -274,7 +274,7 @@ class KL:
         """What a GPU knows of its plan, for those who go on with it here."""
         if self.planner is not None:
             self.planner.fetch(self.optimism, self.plans)
-            refresh_radii(self.rules, counts.ledger)
+            refresh_radii(self.rules, counts.arrays)
 
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
         """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
@@ -282,7 +282,7 @@ class KL:
         lower = self._rounded(bounds, RATIO).lower
         layer = Scratch(*(part[0] for part in new_scratch(rules, problem.n_actions, 1)))
         values = np.ones((problem.steps + 1, problem.n_states + 1))
-        _value_optimistically(self.frame, rules, self._ledger(counts), policy, values, layer)
+        _value_optimistically(self.frame, rules, self._arrays(counts), policy, values, layer)
         best = values[0, self.frame.start]
         if not 0.0 < best < np.inf:
             return lower, np.inf
@@ -316,17 +316,17 @@ class KL:
             return self._plan_on_device(rules, counts, round)
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
-        return plan(self.frame, rules, self._ledger(counts), self.optimism, self.plans, scratch, round)
+        return plan(self.frame, rules, self._arrays(counts), self.optimism, self.plans, scratch, round)
 
     def _plan_on_device(self, rules: PlanConstants, counts: Counts, round: int) -> tuple[float, float, float, int, int]:
         """What :func:`_plan_all` does, by the kernels of :mod:`entropic_bpi.methods.kl.gpu`."""
         from entropic_bpi.methods.kl.gpu import Planner
 
-        ledger = self._ledger(counts)
+        arrays = self._arrays(counts)
         if self.planner is None:
-            self.planner = Planner(self.frame, rules, ledger, self.optimism, self.plans[0])
+            self.planner = Planner(self.frame, rules, arrays, self.optimism, self.plans[0])
         planner = self.planner
-        planner.plan_optimistically(rules, ledger)
+        planner.plan_optimistically(rules, arrays)
         kind = claimed = _first_kind_of(round)
         best = -np.inf, np.inf, np.inf
         for turn in range(2):
@@ -342,9 +342,9 @@ class KL:
         planner.fetch(self.optimism, self.plans, {"policy", "turn"})
         return *best, claimed, last
 
-    def _ledger(self, counts: Counts) -> CountArrays:
-        """The ledger of the counts; where rewards are random, with bounds of what they are worth."""
-        return counts.ledger if self.rewards is None else self.rewards.ledger(counts)
+    def _arrays(self, counts: Counts) -> CountArrays:
+        """The arrays of the counts; where rewards are random, with bounds of what they are worth."""
+        return counts.arrays if self.rewards is None else self.rewards.arrays(counts)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
@@ -359,7 +359,7 @@ class KL:
                 simulator.rng,
                 self.frame,
                 self.rules,
-                counts.ledger,
+                counts.arrays,
                 sheets,
                 self._challenger(),
                 begin,
