@@ -326,7 +326,7 @@ class _Setup:
         if saved is None:
             return None
         pooled = self._pooled_facts()
-        if saved.header["facts"] == pooled:
+        if pooled is not None and saved.header["facts"] == pooled:
             store.check(saved, pooled)
             state = saved.state_per_step(problem, provenance)
         else:
