@@ -213,7 +213,7 @@ class Bernstein:
         return one, extreme, np.ones_like(remaining) / unit, -np.expm1(self.beta * (remaining - 1)) / unit
 
     def _reward_aware_ranges(self, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest (Z_{h+1} - origin) / unit over the possible successors of each place."""
+        """Smallest and largest (Z_{h+1} - origin) / unit over the possible successors, ``(steps, S, A)``."""
         problem, shape = self.problem, rewards.shape
         least, most = np.zeros(problem.n_states), np.zeros(problem.n_states)
         bottom, top = np.empty(shape), np.empty(shape)

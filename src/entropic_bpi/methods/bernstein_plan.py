@@ -26,7 +26,7 @@ ROUNDING_PER_STEP, ROUNDING_PER_RATE, ROUNDING_PER_EXPONENT = 4e-14, 2e-14, 1.6e
 
 class Tables(NamedTuple):
     """What a plan needs besides the counts. Tables hold ``(Z - origin) / unit``, that is Z itself, or
-    ``(Z - 1) / |β|`` where exponents are ``small``. Arrays over places are ``(steps, S, A)``. ``seed`` breaks ties; a
+    ``(Z - 1) / |β|`` where exponents are ``small``. Arrays by action are ``(steps, S, A)``. ``seed`` breaks ties; a
     gap of ``eps`` is enough.
 
     ``gain`` is e^{βr} and ``lift`` the same for the origin, ``(e^{βr} - 1) origin / unit``; ``cap`` and ``floor`` bound U,

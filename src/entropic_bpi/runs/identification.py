@@ -164,7 +164,7 @@ def identify(
     seed : int, optional
         Repeats a run exactly.
     ties : {"random", "lowest"}
-        Between equally good actions: a preference drawn once per run and place, or the lowest index.
+        Between equally good actions: a preference drawn once per run, step and state, or the lowest index.
     checkpoint : path, optional
         Save the state there every few seconds; if the file exists the run goes on from it, to exactly the result that
         it would have had uninterrupted. The file of a run with other arguments, another model or environment is refused;

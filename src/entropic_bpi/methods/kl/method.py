@@ -20,8 +20,8 @@ minimises the gap bound state by state. Stop when :math:`\log\rho_1(s_1)\le|\bet
 and when it may decide, a second test is tried, which takes longer and is often far sharper
 (:mod:`entropic_bpi.methods.kl.pairs`).
 
-**Play.** Alternate between the policy greedy for :math:`Z^o` and the challenger: follow the candidate to the first place
-where another action might be better, play that action, and go on greedily. Candidate and places are those of the second test
+**Play.** Alternate between the policy greedy for :math:`Z^o` and the challenger: follow the candidate to the first step
+and state where another action might be better, play that action, and go on greedily. These are those of the second test
 the last time that it was tried, because it knows better what is still open.
 
 **Small β.** :math:`|V_\beta-V_{\beta'}|\le|\beta-\beta'|\,(\text{range of the return})^2/8` for every policy, by
@@ -78,7 +78,7 @@ SMALLEST_EXPONENT = 1e-5
 EXPONENT_ROUNDING = 1e-15
 ULPS = 1e-15
 # From this many (step, state, action) on, a plan uses several threads.
-_PARALLEL_PLACES = 60_000
+_PARALLEL_PAIRS = 60_000
 _PARTS = 16
 
 # How far the solvers go where a given policy is evaluated.
@@ -86,7 +86,7 @@ CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 # The pair certificate leads the challenger if its gap was so much smaller.
 PAIRS_LEAD = 0.99
-# For this many places (step and state), where it asks to turn is kept until it is computed again.
+# For this many (step, state), where it asks to turn is kept until it is computed again.
 MOST_REMEMBERED = 1_000_000
 # How much larger, relatively, its gap may become when solvers converge: they may move mass in another way.
 PAIRS_ROOM = 1e-4
@@ -151,7 +151,7 @@ class KL:
             np.ones(shape), np.empty((*choices, problem.n_actions)), np.zeros(choices, dtype=np.int64)
         )
         self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
-        self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PLACES
+        self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PAIRS
         self.asked = NEVER_ASKED
         # The challenger of the last pair certificate, if there is room to keep it.
         self.remembers = problem.steps * problem.n_states <= MOST_REMEMBERED
