@@ -529,7 +529,7 @@ def relations(case: Case, method: KL, kind: int) -> tuple[np.ndarray, np.ndarray
     """ρ (T, S), d and R (T, S, S) of a candidate, NaN where nobody can be."""
     t, S = case.tables, case.tables.n_states
     rho, d, r = np.full((t.steps, S), np.nan), *np.full((2, t.steps, S, S), np.nan)
-    sheets = method.frame, method.rules, case.counts.ledger, method.optimism, method.plans[kind]
+    sheets = method.frame, method.rules, case.counts.arrays, method.optimism, method.plans[kind]
     occupied = pairs.occupied_states(*sheets)
     buffers, scratch = pairs._memory(method.frame, method.rules, occupied)
     for h in reversed(range(t.steps)):

@@ -53,6 +53,8 @@ def test_a_run_and_a_resumed_run_construct_everything_once(name, made, tmp_path)
 def test_pooled_counts_that_are_counted_step_by_step_too(made, tmp_path):
     options = {**LAKE, "checkpoint": tmp_path / "run.ckpt"}
     pooled = eb.identify("FrozenLake-v1", **options, stationary=True, max_episodes=30)
+    with pytest.raises(eb.InvalidProblemError, match="belongs to another run: seed was 1, is 2"):
+        eb.identify("FrozenLake-v1", **{**options, "seed": 2}, stationary=False)
     made.clear()
     by_step = eb.identify("FrozenLake-v1", **options, stationary=False, max_episodes=60)
     assert made == ONCE

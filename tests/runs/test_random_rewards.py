@@ -249,5 +249,5 @@ def test_the_event_sees_a_law_that_is_not_the_true_one():
     assert RewardEvent().holds(env.equivalent(-1.0, 1), counts)
     assert MixtureEvent().holds(env.equivalent(-1.0, 1), counts)
     other = noisy.bandit((0.9, 0.1)).equivalent(-1.0, 1)
-    places = [counts.problem.place(row) for row in RewardEvent().violations(other, counts)]
+    places = [counts.problem.describe(row) for row in RewardEvent().violations(other, counts)]
     assert places == ["state '0', action '0'", "state '0', action '1'"]

@@ -19,7 +19,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.return_law import ReturnLaw
-from entropic_bpi.sources.environment import made
+from entropic_bpi.sources.environment import make_env
 from entropic_bpi.tools.checks import check_integer, check_path, check_seed
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.files import write_csv, write_text_atomically
@@ -226,7 +226,7 @@ def rollout(
     returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
     weight = act.certificate.problem.factors if isinstance(act, Policy) else np.ones(steps)
     given = hasattr(env, "step") and not isinstance(env, type)
-    world = env if given else made(_playable(env))
+    world = env if given else make_env(_playable(env))
     try:
         for i in range(episodes):
             observation, _ = world.reset(seed=first if i == 0 else None)

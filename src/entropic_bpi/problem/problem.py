@@ -200,7 +200,7 @@ class Problem(Declarations):
         return tuple(reversed(lams))
 
     @cached_property
-    def most(self) -> np.ndarray:
+    def max_outcomes(self) -> np.ndarray:
         """How many of its possible outcomes each row has at most, as declared; 0 where nothing less is declared."""
         most = np.zeros(self.n_rows, dtype=np.int64)
         if self.max_successors is not None:
@@ -296,7 +296,7 @@ class Problem(Declarations):
                 "discount is for processes that never end: rewards must be the same at every step"
             )
 
-    def place(self, row: int) -> str:
+    def describe(self, row: int) -> str:
         """Where a row is, in the user's words."""
         if self.artificial and row == self.n_rows - 1:
             return "the first state"
@@ -325,7 +325,7 @@ class Problem(Declarations):
     @property
     def uncertain(self) -> np.ndarray:
         """Which rows may have several outcomes: the others are known once they were visited."""
-        return (self.slots.possible > 1) & (self.most != 1)
+        return (self.slots.possible > 1) & (self.max_outcomes != 1)
 
     @property
     def rows_at_risk(self) -> int:
@@ -350,7 +350,11 @@ class Problem(Declarations):
             states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
             concerned[self.rows_at(h, states)] = True
         concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
-        laws = 1 if self.reward_law == "random-pair" else np.where(self.most > 0, self.most, slots.possible)
+        laws = (
+            1
+            if self.reward_law == "random-pair"
+            else np.where(self.max_outcomes > 0, self.max_outcomes, slots.possible)
+        )
         return int((concerned * laws).sum())
 
     @classmethod

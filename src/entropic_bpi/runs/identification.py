@@ -34,7 +34,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.facts import facts_of, problem_facts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
-from entropic_bpi.runs.checkpoint import Checkpoint, Saved
+from entropic_bpi.runs.checkpoint import Checkpoint
 from entropic_bpi.runs.loop import Identification, Loop
 from entropic_bpi.runs.preregistration import check_preregistered
 from entropic_bpi.runs.preregistration import preregister as preregister_run
@@ -174,7 +174,7 @@ def identify(
     seed : int, optional
         Repeats a run exactly.
     ties : {"random", "lowest"}
-        Between equally good actions: a preference drawn once per run and place, or the lowest index.
+        Between equally good actions: a preference drawn once per run, step and state, or the lowest index.
     checkpoint : path, optional
         Save the state there every few seconds; if the file exists the run goes on from it, to exactly the result that
         it would have had uninterrupted. The file of a run with other arguments, another model or environment is refused;
@@ -336,22 +336,24 @@ class _Setup:
         saved, (problem, provenance) = store.read(), self._problem
         if saved is None:
             return None
-        if self._pooled(saved):
+        pooled = self._pooled_facts()
+        if pooled is not None and saved.header["facts"] == pooled:
+            store.check(saved, pooled)
             state = saved.state_per_step(problem, provenance)
         else:
-            store.check(saved)
+            store.check(saved, store.facts)
             state = saved.state(problem, provenance)
         _check_end(state, accept_errors)
         if not self.settings.limited:
             state.best = None
         return state
 
-    def _pooled(self, saved: Saved) -> bool:
-        """Whether it was saved by the same run with pooled counts, which can be counted step by step."""
+    def _pooled_facts(self) -> dict[str, str] | None:
+        """Return the facts of the same run with pooled counts, which can be counted step by step; None if there is none."""
         if not isinstance(self.source, Environment) or self._problem[0].stationary:
-            return False
+            return None
         pooled = replace(self.settings, declared=replace(self.settings.declared, stationary=True))
-        return bool(saved.header["facts"] == self._facts(_black_box(self.source, pooled), pooled))
+        return self._facts(_black_box(self.source, pooled), pooled)
 
 
 def _check_end(state: RunState, accept_errors: bool) -> None:

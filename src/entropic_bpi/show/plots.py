@@ -223,9 +223,9 @@ def missing(lacking: Missing) -> Figure:
         if row.state is None or row.action is None:
             continue
         place = row.state, row.action
-        falls[place] = falls.get(place, 0.0) + row.fall
+        falls[place] = falls.get(place, 0.0) + row.gap_reduction
         visits.setdefault(place, [0, 0])
-        visits[place] = [visits[place][0] + row.visits, visits[place][1] + row.needed]
+        visits[place] = [visits[place][0] + row.visits, visits[place][1] + row.visits_needed]
     states = list(dict.fromkeys(state for state, _ in sorted(falls, key=lambda place: -falls[place])))[:_MOST_STATES]
     actions = sorted({action for state, action in falls if state in states})
     table = np.array([[falls.get((state, action), np.nan) for action in actions] for state in states])

@@ -40,7 +40,7 @@ __all__ = [
     "EnvironmentRaised",
     "Player",
     "check_black_box",
-    "made",
+    "make_env",
     "open_environment",
 ]
 
@@ -68,7 +68,7 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
         )
     if given:
         return Environment(source, max_states=max_states)
-    env = made(source, num_envs)
+    env = make_env(source, num_envs)
     try:
         return Environment(env, ours=True, max_states=max_states)
     except BaseException:
@@ -76,7 +76,7 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
         raise
 
 
-def made(source: Any, num_envs: int = 1) -> Any:
+def make_env(source: Any, num_envs: int = 1) -> Any:
     """An environment made here, or a vector of copies."""
     import gymnasium
 

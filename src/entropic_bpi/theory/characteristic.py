@@ -21,7 +21,7 @@ in :math:`D_k(h,s)`, the actions whose best completion loses at most ε in :math
 :math:`A(M_k)` is a flow of mass :math:`x_k` through the rows of :math:`D_k`, below the flow of the whole law. (c)
 :math:`\varphi` is convex and is replaced by tangents. What remains is a linear program.
 
-**What is heuristic.** How alternatives are found: for each place and action, rows are moved along the gradient of the
+**What is heuristic.** How alternatives are found: for each step, state and action, rows are moved along the gradient of the
 difference of two values, weighted by the visits of the current program, just as far as needed. Where no straight way
 leads to one, rows are moved together little by little, with a new gradient at every step. This affects how large the bound
 is, never that it is one; alternatives in which no single decision changes are not looked for.
@@ -239,7 +239,7 @@ class _Search:
         return np.asarray(visits[self.reachable])
 
     def _targets(self) -> list[Target]:
-        """What may be changed. If time is short what counts are places with one right action, the rarest first."""
+        """What may be changed. If time is short, what counts are states with one right action, the rarest first."""
         visits = np.zeros(self.model.shape)
         visits[self.reachable] = self._spread_visits()
         often, open_ended = visits.sum(axis=2), self.decisions.sum(axis=2) > 1

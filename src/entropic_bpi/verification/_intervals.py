@@ -86,7 +86,7 @@ class Interval:
 
     def __truediv__(self, other: Any) -> Interval:
         other = Interval.of(other)
-        if np.any((other.low <= 0.0) & (0.0 <= other.high)):
+        if np.any((other.low <= 0.0) & (other.high >= 0.0)):
             raise ArithmeticError("division by an interval that contains 0")
         return _around([x / y for x in (self.low, self.high) for y in (other.low, other.high)])
 
@@ -96,7 +96,7 @@ class Interval:
     def square(self) -> Interval:
         one, other = self.low * self.low, self.high * self.high
         least = np.maximum(0.0, down(np.minimum(one, other)))
-        inside = (self.low <= 0.0) & (0.0 <= self.high)
+        inside = (self.low <= 0.0) & (self.high >= 0.0)
         return Interval(np.where(inside, 0.0, least), up(np.maximum(one, other)))
 
     def sqrt(self) -> Interval:

@@ -75,7 +75,7 @@ def test_the_balls_have_the_radius_that_is_left(without):
         loop._play(loop.method.plan(loop.state.counts, loop.state.round))
     loop.method.plan(loop.state.counts, loop.state.round)
     plain.method.plan(Counts.of(plain.state.problem, loop.state.counts.transitions(), loop.state.counts.episodes), 0)
-    n = loop.state.counts.ledger.visits
+    n = loop.state.counts.arrays.visits
     seen, full = n > 0, plain.method.rules.log_union
     mixture = plain.method.rules.radius[seen] * n[seen] - full
     union = math.log(10) if without in ("union", "all") else full

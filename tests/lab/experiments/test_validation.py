@@ -68,7 +68,7 @@ def test_expected_visits_are_those_of_the_policies_that_were_played(start_at):
     rng = np.random.default_rng(0)
     mdp = eb.FiniteMDP(rng.dirichlet(np.ones(3), (3, 2)), rng.random((3, 2)), horizon=3, start=start_at)
     loop, watcher = watched(mdp, eps=0.02, max_episodes=200_000, method="bernstein", constants="sharp")
-    visits = loop.state.counts.ledger.visits
+    visits = loop.state.counts.arrays.visits
     # After the last plan nothing is played, so every episode is accounted for.
     assert watcher._expected.sum() == pytest.approx(visits.sum())
     assert np.abs(visits - watcher._expected).max() < 6 * np.sqrt(visits.max())
