@@ -72,7 +72,7 @@ def _certificate_in(run: Path) -> Path:
     if not run.is_dir():
         return run
     if not (run / CERTIFICATE).exists() and (run / CHECKPOINT).exists():
-        raise InvalidProblemError(f"the run in {run} has not finished: go on with identify --out {run} --resume")
+        raise InvalidProblemError(f"the run in {run} has not finished: continue it with identify --out {run} --resume")
     return run / CERTIFICATE
 
 
@@ -127,7 +127,7 @@ def _facts(run: Certificate, band: _Band) -> list[Fact]:
     ]
     if run.method != "kl":
         facts.append(
-            line(f"They rest on the event of method kl; the {run.method} certificate of the run on one of its own.")
+            line(f"They use the event of method kl; the {run.method} certificate of the run has another event.")
         )
     rows = [(name, "policy", "lower", "upper", "largest gap", "what changes")]
     firsts = [0, *(i for i in range(1, len(claims)) if numbers[i] != numbers[i - 1]), len(claims)]
@@ -149,7 +149,7 @@ def _facts(run: Certificate, band: _Band) -> list[Fact]:
 
 
 def _difference(before: _Policy, after: _Policy) -> str:
-    """The first places that both policies reach and where they part."""
+    """Return the first steps and states that both policies reach and where their actions differ."""
     parts = [
         f"step {h}, {state}: {before[h, state]} -> {action}"
         for (h, state), action in sorted(after.items())
