@@ -90,9 +90,9 @@ def report(
 ) -> int:
     """Write a report: one HTML file with the claim, its assumptions, the policy, and how to check it.
 
-    The page needs only a browser. The certificate is verified; if that fails, the page has a red header that says so, and the
-    exit code is 1. The folder of a run also contains the seed, the settings and the history of the gap; a certificate alone
-    does not. Needs the extra report: pip install 'entropic-bpi[report]'.
+    The page needs only a browser. The certificate is verified; if that fails, the page has a red header that says so, and
+    the exit code is 1. The folder of a run also contains the seed, the settings and the history of the gap; a certificate
+    alone does not. Needs the extra report: pip install 'entropic-bpi[report]'.
 
     Examples:
 

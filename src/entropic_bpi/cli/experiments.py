@@ -188,8 +188,8 @@ def validate(
     binomial intervals.
 
     Writes rates.csv, cells.csv, totals.csv, validate.png and .pdf, and README.md. Runs are stored in results.duckdb as they
-    finish (not on a GPU); after an interruption --resume computes only what is missing. Exit code 1 if a rate is significantly
-    above the guaranteed one.
+    finish (not on a GPU); after an interruption --resume computes only what is missing. Exit code 1 if a rate is
+    significantly above the guaranteed one.
 
     Examples:
 

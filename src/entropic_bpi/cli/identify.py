@@ -135,8 +135,8 @@ def identify(
     changed.
 
     If the environment raises an error, the run ends and the current episodes are lost. --accept-errors continues, and the
-    certificate says so. --preregister writes the settings of the run to a file before the first episode. Publish this file at
-    once: the certificate contains its SHA-256, so that a reader knows that the run was not selected among many.
+    certificate says so. --preregister writes the settings of the run to a file before the first episode. Publish this file
+    at once: the certificate contains its SHA-256, so that a reader knows that the run was not selected among many.
 
     Exit codes: 0 certified; 1 the budget was spent before the target was reached (the certificate then states the certified
     gap); 2 bad input.
