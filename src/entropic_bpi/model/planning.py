@@ -94,9 +94,21 @@ class Solution:
         The same after a given first action; computed when first asked for.
     value : float
         The optimal value at the start.
+    beta : float
+        The risk parameter.
+    mdp : FiniteMDP
+        The model.
     tail : (float, float)
         Of a discounted return that never ends, between what is left out by ``value``: the best value of all lies between
         ``value + tail[0]`` and ``value + tail[1]``.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> best = eb.solve(bridge, beta=-1.0)
+    >>> best.policy.shape, best.q_values.shape
+    ((7, 8), (7, 8, 2))
     """
 
     mdp: FiniteMDP
@@ -121,7 +133,25 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The values ``(H + 1, S)`` of a given policy, and its ``value`` at the start; ``tail`` as in :class:`Solution`."""
+    """The values of a given policy.
+
+    Attributes
+    ----------
+    values : float array ``(H + 1, S)``
+        ``values[h, s]`` is the entropic risk of the return from step ``h`` on.
+    value : float
+        The value at the start.
+    tail : (float, float)
+        As in :class:`Solution`.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> policy = eb.solve(bridge, beta=0.0).policy
+    >>> eb.evaluate(bridge, policy, beta=0.0).values.shape
+    (8, 8)
+    """
 
     values: np.ndarray
     value: float
@@ -152,19 +182,25 @@ def solve(
     Parameters
     ----------
     mdp : FiniteMDP
+        The model.
     beta : float or sequence of floats
         Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation. For several of
         them a list of solutions. A large dense model is read once a step for all of them, which takes a fraction of the time
         of separate calls; otherwise, on a CPU, it is the same as these.
     discount : float, optional
-        γ between 0 and 1: plan for the return discounted by γ a step that never ends, see
-        :mod:`entropic_bpi.model.discounting`. The model's own horizon is then ignored.
+        γ between 0 and 1: plan for the infinite return with discount factor γ, see :mod:`entropic_bpi.model.discounting`.
+        The model's own horizon is then ignored.
     horizon : int, optional
-        With ``discount``, how many steps to plan; what the others can add is the solution's ``tail``. Default: until γ^h is
-        a billionth.
+        With ``discount``, the number of steps to plan; what later steps can add is the solution's ``tail``. Default: until
+        γ^h is a billionth.
     device : {"cpu", "gpu"}
         Where to plan: ``"gpu"`` is for large sparse models, and reads them once for all β. It needs an NVIDIA GPU and the
-        extra ``gpu``. The values are the CPU's but for their last digits.
+        extra ``gpu``. The values are those of the CPU except for their last digits.
+
+    Returns
+    -------
+    Solution or list of Solution
+        The policy and its values; a list if ``beta`` is a sequence.
 
     Examples
     --------
@@ -285,6 +321,22 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
     A policy is an integer array ``(H, S)``, or ``(S,)`` that does the same at every step; or, to choose at random, an array
     ``(H, S, A)`` of probabilities. With a ``discount`` γ it is the return discounted by γ a step, and the number of steps
     is the policy's; what may follow is the ``tail``.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+    policy : int array ``(H, S)``
+        The action at each step and state.
+    beta : float
+        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+    discount : float, optional
+        Evaluate the infinite return with this discount factor. ``policy`` then has as many steps as are planned.
+
+    Returns
+    -------
+    Evaluation
+        The values of the policy.
 
     Examples
     --------
@@ -551,7 +603,17 @@ def _start_risk(mdp: FiniteMDP, values: np.ndarray, beta: float) -> float:
 
 
 def max_return(mdp: FiniteMDP) -> float:
-    """The largest return that any policy can reach with positive probability (G_max).
+    """Return the largest return that any policy can reach with positive probability (G_max).
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+
+    Returns
+    -------
+    float
+        The largest return.
 
     Examples
     --------
@@ -584,14 +646,48 @@ def _extreme_return(mdp: FiniteMDP, extreme: np.ufunc) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ReturnLaw:
-    """The distribution of the return: increasing ``support`` and its ``probabilities``."""
+    """The distribution of the return.
+
+    Attributes
+    ----------
+    support : float array
+        The possible returns, increasing.
+    probabilities : float array
+        Their probabilities.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> law = eb.return_law(bridge, eb.solve(bridge, beta=2.5).policy)
+    >>> law.support.tolist(), round(law.mean, 4)
+    ([0.0, 5.0], 0.0375)
+    """
 
     support: np.ndarray
     probabilities: np.ndarray
 
     @classmethod
     def of_sample(cls, returns: np.ndarray) -> ReturnLaw:
-        """The law of one of these returns, each of which is equally likely."""
+        """Return the distribution of a sample: each return has the same probability.
+
+        Parameters
+        ----------
+        returns : sequence of float
+            The sample.
+
+        Returns
+        -------
+        ReturnLaw
+            Its support has each different return once.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> law = eb.ReturnLaw.of_sample([0.0, 1.0, 2.0, 3.0])
+        >>> law.mean
+        1.5
+        """
         support, times = np.unique(returns, return_counts=True)
         return cls(support, times / times.sum())
 
@@ -599,7 +695,25 @@ class ReturnLaw:
         return f"ReturnLaw({len(self.support)} atoms, mean={self.mean:.6g})"
 
     def entropic_risk(self, beta: float) -> float:
-        """(1/β) log E e^{βR}; risk-averse for negative ``beta``, the mean at 0."""
+        """Return (1/β) log E e^{βR}.
+
+        Parameters
+        ----------
+        beta : float
+            Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+
+        Returns
+        -------
+        float
+            The entropic risk; the mean for ``beta`` 0.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> law = eb.ReturnLaw.of_sample([0.0, 1.0, 2.0, 3.0])
+        >>> law.entropic_risk(0.0), law.entropic_risk(-1.0) < 1.5
+        (1.5, True)
+        """
         return float(_entropic.lottery_risk(self.probabilities, self.support, check_finite("beta", beta)))
 
     @property
@@ -611,7 +725,25 @@ class ReturnLaw:
         return float(self.probabilities @ (self.support - self.mean) ** 2)
 
     def quantile(self, q: float) -> float:
-        """The smallest return that is not exceeded with probability at least ``q``, for ``0 <= q <= 1``."""
+        """Return the smallest return that is not exceeded with probability at least ``q``.
+
+        Parameters
+        ----------
+        q : float
+            A probability, from 0 to 1.
+
+        Returns
+        -------
+        float
+            The quantile.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> law = eb.ReturnLaw.of_sample([0.0, 1.0, 2.0, 3.0])
+        >>> law.quantile(0.5)
+        1.0
+        """
         q = check_finite("q", q)
         if not 0 <= q <= 1:
             raise InvalidProblemError(f"q must lie in [0, 1], got {q}")
@@ -621,7 +753,25 @@ class ReturnLaw:
         return float(self.support[min(index, len(self.support) - 1)])
 
     def cvar(self, alpha: float) -> float:
-        """Mean of the worst fraction ``alpha`` of the returns, ``0 < alpha <= 1``."""
+        """Return the mean of the worst fraction ``alpha`` of the returns.
+
+        Parameters
+        ----------
+        alpha : float
+            The fraction, above 0 and at most 1.
+
+        Returns
+        -------
+        float
+            The conditional value at risk (CVaR).
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> law = eb.ReturnLaw.of_sample([0.0, 1.0, 2.0, 3.0])
+        >>> law.cvar(0.5)
+        0.5
+        """
         alpha = _check_level(alpha)
         taken = np.diff(np.minimum(np.concatenate([[0.0], np.cumsum(self.probabilities)]), alpha))
         return float(taken @ self.support / taken.sum())
@@ -630,6 +780,23 @@ class ReturnLaw:
         r"""Entropic value at risk, :math:`\sup_{\beta<0}\{\rho_\beta + \log(\alpha)/|\beta|\}`, ``0 < alpha <= 1``.
 
         The tightest lower bound on :meth:`cvar` that Chernoff's inequality gives.
+
+        Parameters
+        ----------
+        alpha : float
+            The level, above 0 and at most 1.
+
+        Returns
+        -------
+        float
+            The entropic value at risk (EVaR).
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> law = eb.ReturnLaw.of_sample([0.0, 1.0, 2.0, 3.0])
+        >>> law.evar(0.5) <= law.cvar(0.5)
+        True
         """
         alpha = _check_level(alpha)
         if alpha == 1 or len(self.support) == 1:
@@ -655,6 +822,19 @@ class ReturnLawBracket:
     """Two laws on a grid that bracket the return's: ``lower`` is dominated by it, ``upper`` dominates it.
 
     Every quantity that grows with the return (entropic risk, mean, quantile, CVaR) lies between the two.
+
+    Attributes
+    ----------
+    lower, upper : ReturnLaw
+        The two laws.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> bracket = eb.return_law(bridge, eb.solve(bridge, beta=0.0).policy, bins=1000)
+    >>> bracket.lower.mean <= 1.5 <= bracket.upper.mean
+    True
     """
 
     lower: ReturnLaw
@@ -664,16 +844,32 @@ class ReturnLawBracket:
 def return_law(
     mdp: FiniteMDP, policy: Any, *, bins: int | None = None, max_support: int = MAX_SUPPORT
 ) -> ReturnLaw | ReturnLawBracket:
-    """The exact distribution of the return under a policy ``(H, S)``.
+    """Compute the exact distribution of the return under a policy.
 
     Equal returns are merged (returns that differ by rounding only count as equal). The number of pairs (state,
     return so far) that must be held is at most ``max_support``; past that the call fails and offers ``bins``.
 
     Parameters
     ----------
+    mdp : FiniteMDP
+        The model.
+    policy : int array ``(H, S)``
+        The action at each step and state.
     bins : int, optional
         Round the return so far to this many equal bins, once downwards and once upwards: the result is a
         :class:`ReturnLawBracket`, two laws between which the true one lies.
+    max_support : int
+        The largest number of pairs (state, return so far) to store.
+
+    Returns
+    -------
+    ReturnLaw or ReturnLawBracket
+        The distribution; with ``bins``, two of them.
+
+    Raises
+    ------
+    InvalidProblemError
+        If more than ``max_support`` pairs are needed.
 
     Examples
     --------
@@ -809,6 +1005,20 @@ def entropic_variance(mdp: FiniteMDP, policy: Any, beta: float) -> np.ndarray:
     :math:`e^{2\beta R}`; where that exceeds the range of doubles the call fails and :func:`chi_square`, the same
     variance in units of :math:`Z^2`, is the quantity to use.
 
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+    policy : int array ``(H, S)``
+        The action at each step and state.
+    beta : float
+        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+
+    Returns
+    -------
+    float array ``(H + 1, S)``
+        The variance from each step and state on.
+
     Examples
     --------
     >>> import entropic_bpi as eb
@@ -837,6 +1047,25 @@ def chi_square(mdp: FiniteMDP, policy: Any, beta: float) -> float:
     Equal to :math:`\operatorname{Var}(e^{\beta R}) / (\mathbb E e^{\beta R})^2`, the constant that governs how many
     episodes the paper's method needs; about :math:`\beta^2 \operatorname{Var}(R)` for small β.
 
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+    policy : int array ``(H, S)``
+        The action at each step and state.
+    beta : float
+        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+
+    Returns
+    -------
+    float
+        The divergence.
+
+    Raises
+    ------
+    InvalidProblemError
+        If the result exceeds double precision.
+
     Examples
     --------
     >>> import entropic_bpi as eb
@@ -861,6 +1090,20 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
 
     The transitions are :math:`\tilde p_h(s'\mid s) \propto p_h(s'\mid s,\pi(s))\, e^{\beta(r + V_{h+1}(s'))}`, a start
     distribution is tilted alike. The policy is built in: every action of the result behaves as the policy's.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+    policy : int array ``(H, S)``
+        The action at each step and state.
+    beta : float
+        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+
+    Returns
+    -------
+    FiniteMDP
+        The tilted model.
 
     Examples
     --------

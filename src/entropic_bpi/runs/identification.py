@@ -186,6 +186,13 @@ def identify(
     device : {"cpu", "gpu"}
         Where ``"kl"`` makes its plans: ``"gpu"`` is for models of thousands of states and more whose successors are
         declared, at most 32 of each state and action. It needs an NVIDIA GPU and the extra ``gpu``.
+    **renamed
+        Former names of arguments; the error names the new ones.
+
+    Returns
+    -------
+    Identification
+        The policy, its certificate and the history of the run.
 
     Examples
     --------
