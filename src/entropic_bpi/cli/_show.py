@@ -19,7 +19,6 @@ from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
     from rich.table import Table
 
     from entropic_bpi.certificate.certificate import Certificate
@@ -121,32 +120,6 @@ def _terminal() -> Console:
             return super().render_str(printable(text), **style)
 
     return Plain(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False, emoji=False)
-
-
-def progress_bar() -> Progress:
-    """A bar on stderr, shown on a terminal only."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    shown = sys.stderr.isatty()
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("remaining"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True, quiet=not shown),  # older versions of Rich end a disabled bar with an empty line
-        transient=True,
-        disable=not shown,
-    )
 
 
 def claim_facts(certificate: Certificate) -> list[Fact]:

@@ -47,16 +47,7 @@ SHORTEST_COMPILING = 0.1
 CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "history.csv", "interval.png"
 GRID = "grid.png"
 # Options that end, keep or show a run; the others say what is asked.
-OF_A_RUN = (
-    "max_episodes",
-    "max_seconds",
-    "out",
-    "resume",
-    "accept_errors",
-    "preregister",
-    "as_json",
-    "quiet",
-)
+OF_A_RUN = ("max_episodes", "max_seconds", "out", "resume", "accept_errors", "preregister", "as_json", "quiet")
 # Arrows of the actions, in their order.
 _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from entropic_bpi.cli._show import Fact, data, line, new_folder, present, progress_bar, written
+from entropic_bpi.cli._show import Fact, data, line, new_folder, present, written
 from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.show.choices import certified_choices
@@ -28,6 +28,7 @@ _COLUMNS = ("lower", "upper", "gap", "policy")
 def certify_levels(source: Path, beta: str | None, evar: str | None, out: Path | None, as_json: bool) -> None:
     """Certify all levels of ``beta`` and ``evar``, each LOW:HIGH:STEP, and print, write and draw the bands."""
     import entropic_bpi as eb
+    from entropic_bpi.lab.experiments.engine import progress_bar
 
     asked = {name: _levels(name, text) for name, text in (("beta", beta), ("evar", evar)) if text is not None}
     if not asked:
@@ -39,11 +40,11 @@ def certify_levels(source: Path, beta: str | None, evar: str | None, out: Path |
         new_folder(out, [name for which in asked for name in _FILES[which]])
     facts = data(delta=run.delta, episodes=run.episodes)
     for which, levels in asked.items():
-        with progress_bar() as bar:
-            claims = [
-                eb.certify(run, beta=level) if which == "beta" else eb.certify(run, risk=eb.EVaR(level))
-                for level in bar.track(levels, description="certifying")
-            ]
+        risk, claims = eb.Entropic if which == "beta" else eb.EVaR, []
+        with progress_bar("levels", len(levels)) as advance:
+            for level in levels:
+                claims.append(eb.certify(run, risk=risk(level)))
+                advance(False)
         policies = [_actions(claim) for claim in claims]
         band = _Band(which, levels, claims, policies, _number(policies))
         facts += _facts(run, band)

@@ -43,10 +43,9 @@ class Comparison:
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=5)
     >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-    >>> risky, safe = ({"policy": [[a] * 8] * 5} for a in (1, 0))
-    >>> both = eb.certify(result, beta=-1.0, policies={"risky": risky["policy"], "safe": safe["policy"]})
+    >>> both = eb.certify(result, beta=-1.0, policies={"found": result.policy, "safe": 0 * result.policy})
     >>> sorted(both.intervals)
-    ['risky', 'safe']
+    ['found', 'safe']
     """
 
     certificates: dict[str, Certificate]
