@@ -1,6 +1,6 @@
-"""Before a run: what it would probably take, and which declarations would help, by short pilots of it.
+"""Before a run: what it would probably take, and which declarations would help, by short trial runs of it.
 
-A pilot is the run itself, ended early; its own last gaps say how much longer it would go on
+A trial run is the run itself, ended early; its own last gaps say how much longer it would go on
 (:mod:`entropic_bpi.runs.timings`).
 Then each declaration that could be true is made, alone and all of them together, and the trial run is repeated. What a
 model is known to have is read from the model. Of an environment nobody knows: a declaration that fits all that was seen is
@@ -48,7 +48,6 @@ _LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
 # A range of returns is worth declaring if it is narrower than this part of what the rewards allow.
 _NARROW = 0.9
 # A smaller factor than this is none.
-_NO_DIFFERENCE = "no measurable difference; try a longer trial run"
 _ALIKE = 1.05
 _UPPER_FORMS = {"verified": "verified", "sharp": "implicit"}
 
@@ -136,7 +135,8 @@ class Declaration(NamedTuple):
         if max(low, 1 / low, high, 1 / high) < _ALIKE:
             return "about as many episodes"
         if low <= 1 <= high:
-            return "a forecast, where there is none yet" if high == math.inf else _NO_DIFFERENCE
+            none = "no measurable difference; try a longer trial run"
+            return "a forecast, where there is none yet" if high == math.inf else none
         if high < 1:
             return "more episodes"
         if high == math.inf:
@@ -220,7 +220,7 @@ def forecast(
     trial_seconds : float
         How long a pilot may take, besides compiling. A longer one has seen more of how the gap falls.
     trial_episodes : int, optional
-        How many episodes it may play, if episodes are expensive.
+        How many episodes it may play, for environments whose episodes are expensive.
     **arguments
         Those of :func:`identify`: ``beta`` or ``risk``, ``eps``, ``delta``, ``horizon`` and so on, except for what ends or
         saves a run.
