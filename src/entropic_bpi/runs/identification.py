@@ -209,7 +209,7 @@ def identify(
 
     >>> result = eb.identify(bridge, risk=eb.EVaR(0.1), eps=0.2, delta=0.1, successors="model", seed=1)
     >>> print(result.certificate.statement)  # doctest: +ELLIPSIS
-    With probability at least 0.9 over the data, ... in at most 10% of its episodes, and no policy has an EVaR more than ...
+    With probability at least 90 %: The policy has an EVaR of at least ..., and no policy has an EVaR above ...
 
     An environment that is deterministic is known after one visit of each state and action, except for its first state,
     which may be random. All that is declared is printed with the assumptions:

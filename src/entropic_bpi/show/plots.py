@@ -135,7 +135,9 @@ def plain_numbers(axis: Any) -> None:
     --------
     >>> from entropic_bpi import plots
     >>> figure = plots.new_figure(4, 3)
-    >>> plots.plain_numbers(figure.subplots().xaxis)
+    >>> axes = figure.subplots()
+    >>> lines = axes.loglog([1, 2], [1, 2])
+    >>> plots.plain_numbers(axes.xaxis)
     """
     axis.set_major_locator(_short_locator(axis))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))

@@ -132,11 +132,12 @@ class Log:
     Examples
     --------
     >>> import entropic_bpi as eb
-    >>> data = {"e": [0, 0, 1, 1], "t": [0, 1, 0, 1], "s": list("abaa"), "a": [0, 1, 1, 0], "r": [0.0, 1.0, 0.0, 0.0]}
+    >>> import numpy as np
+    >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
     >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
-    >>> log = eb.Log.read(data, **columns, truncated=True, states=["a", "b"])
+    >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
     >>> log.episodes, log.states, log.actions
-    (2, ('a', 'b'), (0, 1))
+    (2, (0, 1), (0, 1))
     """
 
     def __init__(
@@ -323,9 +324,10 @@ class Log:
         Examples
         --------
         >>> import entropic_bpi as eb
-        >>> data = {"e": [0, 0, 1, 1], "t": [0, 1, 0, 1], "s": list("abaa"), "a": [0, 1, 1, 0], "r": [0.0, 1.0, 0.0, 0.0]}
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
         >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
-        >>> log = eb.Log.read(data, **columns, truncated=True, states=["a", "b"])
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
         >>> log.all_states() is not None
         True
         """
@@ -369,9 +371,10 @@ class Log:
         Examples
         --------
         >>> import entropic_bpi as eb
-        >>> data = {"e": [0, 0, 1, 1], "t": [0, 1, 0, 1], "s": list("abaa"), "a": [0, 1, 1, 0], "r": [0.0, 1.0, 0.0, 0.0]}
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
         >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
-        >>> log = eb.Log.read(data, **columns, truncated=True, states=["a", "b"])
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
         >>> log.starts().tolist()
         [2, 0]
         """
@@ -400,9 +403,10 @@ class Log:
         Examples
         --------
         >>> import entropic_bpi as eb
-        >>> data = {"e": [0, 0, 1, 1], "t": [0, 1, 0, 1], "s": list("abaa"), "a": [0, 1, 1, 0], "r": [0.0, 1.0, 0.0, 0.0]}
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
         >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
-        >>> log = eb.Log.read(data, **columns, truncated=True, states=["a", "b"])
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
         >>> int(log.outcomes(pooled=True).times.sum())
         2
         """
@@ -440,9 +444,10 @@ class Log:
         Examples
         --------
         >>> import entropic_bpi as eb
-        >>> data = {"e": [0, 0, 1, 1], "t": [0, 1, 0, 1], "s": list("abaa"), "a": [0, 1, 1, 0], "r": [0.0, 1.0, 0.0, 0.0]}
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
         >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
-        >>> log = eb.Log.read(data, **columns, truncated=True, states=["a", "b"])
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
         >>> goal = {"eps": 0.1, "delta": 0.1, "risk": eb.Entropic(0.0)}
         >>> log.problem(log.all_states(), **goal, horizon=2, reward_range=(0, 1)).n_states
         3
@@ -504,9 +509,10 @@ class Log:
         Examples
         --------
         >>> import entropic_bpi as eb
-        >>> data = {"e": [0, 0, 1, 1], "t": [0, 1, 0, 1], "s": list("abaa"), "a": [0, 1, 1, 0], "r": [0.0, 1.0, 0.0, 0.0]}
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
         >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
-        >>> log = eb.Log.read(data, **columns, truncated=True, states=["a", "b"])
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
         >>> goal = {"beta": 0.0, "delta": 0.1, "horizon": 1, "reward_range": (0, 1)}
         >>> eb.certify(log, **goal).episodes  # which uses it
         2
@@ -561,9 +567,10 @@ class Log:
         Examples
         --------
         >>> import entropic_bpi as eb
-        >>> data = {"e": [0, 0, 1, 1], "t": [0, 1, 0, 1], "s": list("abaa"), "a": [0, 1, 1, 0], "r": [0.0, 1.0, 0.0, 0.0]}
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
         >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
-        >>> log = eb.Log.read(data, **columns, truncated=True, states=["a", "b"])
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
         >>> log.returns(2).tolist()
         [1.0, 0.0]
         """
@@ -593,9 +600,10 @@ class Log:
         Examples
         --------
         >>> import entropic_bpi as eb
-        >>> data = {"e": [0, 0, 1, 1], "t": [0, 1, 0, 1], "s": list("abaa"), "a": [0, 1, 1, 0], "r": [0.0, 1.0, 0.0, 0.0]}
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
         >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
-        >>> log = eb.Log.read(data, **columns, truncated=True, states=["a", "b"])
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
         >>> log.value(0.0, 2)
         0.5
         """

@@ -70,7 +70,7 @@ class Run:
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
     >>> result = eb.run("rovi", bridge, beta=1.0, episodes=100, seed=0)
-    >>> result.grid[-1], len(result.regret) == len(result.grid)
+    >>> int(result.grid[-1]), len(result.regret) == len(result.grid)
     (100, True)
     """
 
