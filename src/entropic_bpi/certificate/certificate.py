@@ -129,6 +129,15 @@ class Certificate:
         What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate, or ``"pairs"``, the pair certificate.
     cells : tuple of Cell or None
         Of the entropic value at risk: the λ at whose bounds the claim comes from, and how far each of them speaks.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> claim = result.certificate
+    >>> claim.lower <= claim.upper, claim.gap <= claim.eps == 0.5
+    (True, True)
     """
 
     policy: np.ndarray
@@ -224,10 +233,22 @@ class Certificate:
         return bool(self.gap <= self.eps)
 
     def policy_of(self, observation: Any, step: int = 0) -> Any:
-        """What the policy does on an observation: the action, as the environment's ``step`` takes it.
+        """Return the action of the policy on an observation.
 
         Arrays of integers are given as tuples. Of a model, ``observation`` is a state's number or name, and the action is
         a number. Of a log, both are labels; those of actions that are neither numbers nor made of them are given as text.
+
+        Parameters
+        ----------
+        observation : object
+            An observation of the environment, the number or name of a state of a model, or a label of a log.
+        step : int
+            The step, from 0.
+
+        Returns
+        -------
+        object
+            The action, as the environment's ``step`` takes it.
 
         Raises
         ------
@@ -256,10 +277,20 @@ class Certificate:
             raise CertificateError(f"{shown(name)} is not the name of an environment's action") from None
 
     def policy_for(self, mdp: FiniteMDP) -> np.ndarray:
-        """The policy as an array ``(H, S)`` for a model of the same environment, whose states go by the same names.
+        """Return the policy for a model of the same environment, whose states have the same names.
 
         :func:`~entropic_bpi.from_gymnasium` may add twins of a state (``36'``) and further ends (``end 2``): a twin does
         what its state does, and at an end nothing is chosen.
+
+        Parameters
+        ----------
+        mdp : FiniteMDP
+            The model.
+
+        Returns
+        -------
+        int array ``(H, S)``
+            The policy.
 
         Examples
         --------
@@ -313,7 +344,32 @@ class Certificate:
     def report(
         self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
     ) -> Verification:
-        """Write a page that shows this claim to whoever has to believe it; see :func:`entropic_bpi.show.report.write`."""
+        """Write a report, see :func:`entropic_bpi.show.report.write`.
+
+        Parameters
+        ----------
+        path : path
+            The HTML file to write.
+        grid : (int, int), optional
+            Rows and columns, if the first states are the cells of a map.
+        actions : sequence of str, optional
+            Names for the actions.
+
+        Returns
+        -------
+        Verification
+            The result of the check when the report was written.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.certificate.report(f"{folder}/report.html").ok
+        True
+        """
         import entropic_bpi
 
         return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
@@ -332,7 +388,24 @@ class Certificate:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the certificate as JSON; numbers survive the round trip exactly."""
+        """Write the certificate as JSON; reading it returns exactly the same numbers.
+
+        Parameters
+        ----------
+        path : path
+            The file to write.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.certificate.save(f"{folder}/certificate.json")
+        ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
+        True
+        """
         write_text_atomically(check_path("path", path), self._text())
 
     def _text(self) -> str:
@@ -341,10 +414,36 @@ class Certificate:
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:
-        """Read a certificate that :meth:`save` wrote; whatever else the file may be, it is refused with an error of ours.
+        """Read a certificate that :meth:`save` wrote.
 
         What is checked is that the certificate is whole and consistent; whether its counts imply its claim, ask
         :func:`~entropic_bpi.verify`.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+
+        Returns
+        -------
+        Certificate
+            The certificate.
+
+        Raises
+        ------
+        CertificateError
+            If the file contains anything else.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.certificate.save(f"{folder}/certificate.json")
+        ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
+        True
         """
         content, size = _read(check_path("path", path))
         try:

@@ -199,7 +199,20 @@ class Declarations:
                 object.__setattr__(self, name, entry.check(name, value))
 
     def given(self) -> dict[str, Any]:
-        """The declarations that were made, by name."""
+        """Return the declarations that were made.
+
+        Returns
+        -------
+        dict
+            Values by name.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> declared = eb.Declarations(horizon=10, reward_range=(0, 1))
+        >>> declared.given()
+        {'horizon': 10, 'reward_range': (0.0, 1.0)}
+        """
         return {name: getattr(self, name) for name in ENTRIES if getattr(self, name) is not None}
 
     @staticmethod
@@ -269,13 +282,42 @@ class Declarations:
         entropic_bpi.ProblemFile(**self.given()).save(path)
 
     def check_source(self, kind: str) -> None:
-        """Refuse what does not apply to a ``"model"``, an ``"environment"`` or a ``"log"``."""
+        """Refuse what does not apply to a ``"model"``, an ``"environment"`` or a ``"log"``.
+
+        Parameters
+        ----------
+        kind : str
+            ``"model"``, ``"environment"`` or ``"log"``.
+
+        Raises
+        ------
+        InvalidProblemError
+            If a declaration does not apply.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> declared = eb.Declarations(horizon=10, reward_range=(0, 1))
+        >>> declared.check_source("environment")
+        """
         for name, value in self.given().items():
             if kind in ENTRIES[name].not_for and value != ENTRIES[name].neutral:
                 raise InvalidProblemError(ENTRIES[name].not_for[kind])
 
     def check_combinations(self) -> None:
-        """Refuse declarations that exclude each other."""
+        """Refuse declarations that exclude each other.
+
+        Raises
+        ------
+        InvalidProblemError
+            If there are such declarations.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> declared = eb.Declarations(horizon=10, reward_range=(0, 1))
+        >>> declared.check_combinations()
+        """
         given = self.given()
         for name in given:
             for other, reason in ENTRIES[name].excludes.items():

@@ -68,6 +68,15 @@ class Missing:
     expected : float
         The gap after the plan, if everything goes on as before. Above ``target`` there is no plan: more of the same is not
         enough, something was never seen.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> needs = eb.missing(result, target=0.2)
+    >>> needs.target, needs.gap == result.certificate.gap
+    (0.2, True)
     """
 
     gap: float
@@ -101,6 +110,11 @@ def missing(certificate: Certificate | Identification, *, target: float | None =
         The gap to be reached. Default: the certificate's ε or, where that is reached, half of the gap.
     rows : int
         How many rows to try.
+
+    Returns
+    -------
+    Missing
+        The state-action pairs, with the visits that are needed.
 
     Examples
     --------

@@ -200,6 +200,13 @@ def identify(
     device : {"cpu", "gpu"}
         Where ``"kl"`` makes its plans: ``"gpu"`` is for models of thousands of states and more whose successors are
         declared, at most 32 of each state and action. It needs an NVIDIA GPU and the extra ``gpu``.
+    **renamed
+        Former names of arguments; the error names the new ones.
+
+    Returns
+    -------
+    Identification
+        The policy, its certificate and the history of the run.
 
     Examples
     --------
@@ -216,7 +223,7 @@ def identify(
 
     >>> result = eb.identify(bridge, risk=eb.EVaR(0.1), eps=0.2, delta=0.1, successors="model", seed=1)
     >>> print(result.certificate.statement)  # doctest: +ELLIPSIS
-    With probability at least 0.9 over the data, ... in at most 10% of its episodes, and no policy has an EVaR more than ...
+    With probability at least 90 %: The policy has an EVaR of at least ..., and no policy has an EVaR above ...
 
     An environment that is deterministic is known after one visit of each state and action, except for its first state,
     which may be random. All that is declared is printed with the assumptions:

@@ -49,17 +49,38 @@ _LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
 # A range of returns is worth declaring if it is narrower than this part of what the rewards allow.
 _NARROW = 0.9
 # A smaller factor than this is none.
-_NO_DIFFERENCE = "no measurable difference; try a longer trial run"
 _ALIKE = 1.05
 _RENAMED = {"pilot": "trial"}
 _UPPER_FORMS = {"verified": "verified", "sharp": "implicit"}
 
 
 class TrialRun(NamedTuple):
-    """The beginning of a run.
+    """A short run, the beginning of the run that is forecast.
 
     ``until`` is all that the run takes, from its first episode to the goal: known if the trial run ``reached`` it, otherwise
     a range by its last gaps, or None where there is no ground for a forecast yet. Time for compiling is left out.
+
+    Attributes
+    ----------
+    episodes : int
+        Episodes played.
+    seconds : float
+        Time, without compiling.
+    gap : float
+        The gap at the end.
+    reached : bool
+        Whether the target was reached.
+    until : Forecast or None
+        Episodes and seconds of the whole run: known if the target was reached, otherwise a range, or None if there is no
+        forecast yet.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200)
+    >>> found.pilot.episodes, found.pilot.reached
+    (200, False)
     """
 
     episodes: int
@@ -70,11 +91,31 @@ class TrialRun(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """What could be declared, and what that changes.
+    """A declaration that could be made, and its effect.
 
     ``true`` says that it was read from the model; otherwise it only fits what was seen. With it the run takes a ``factor``
     fewer episodes, from one end of the forecasts' ranges to the other: the upper end is infinite where the run without it
     has no forecast, and None where this one has none.
+
+    Attributes
+    ----------
+    declared : dict
+        The declaration, by the names of arguments of ``identify``.
+    true : bool
+        Whether it was read from the model; otherwise it only agrees with all observations.
+    pilot : TrialRun
+        The trial run with this declaration.
+    factor : (float, float) or None
+        How many times fewer episodes the run takes with it, from one end of the forecasts' ranges to the other. The upper
+        end is infinite if the run without it has no forecast; None if this one has none.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200)
+    >>> found.declarations[0].declared
+    {'successors': 'model'}
     """
 
     declared: dict[str, Any]
@@ -99,7 +140,8 @@ class Declaration(NamedTuple):
         if max(low, 1 / low, high, 1 / high) < _ALIKE:
             return "about as many episodes"
         if low <= 1 <= high:
-            return "a forecast, where there is none yet" if high == math.inf else _NO_DIFFERENCE
+            none = "no measurable difference; try a longer trial run"
+            return "a forecast, where there is none yet" if high == math.inf else none
         if high < 1:
             return "more episodes"
         if high == math.inf:
@@ -127,6 +169,15 @@ class RunForecast:
         With ``method="bernstein"`` on a known model: how many episodes are proved to be enough.
     memory : int or None
         Bytes: the most that this process has had so far, where the system tells.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200)
+    >>> low, high = found.episodes
+    >>> 200 < low < high
+    True
     """
 
     trial: TrialRun
@@ -177,10 +228,15 @@ def forecast(
     trial_seconds : float
         How long a trial run may take, besides compiling. A longer one has seen more of how the gap falls.
     trial_episodes : int, optional
-        How many episodes it may play, if episodes are expensive.
+        How many episodes it may play, for environments whose episodes are expensive.
     **arguments
         Those of :func:`identify`: ``beta`` or ``risk``, ``eps``, ``delta``, ``horizon`` and so on, except for what ends or
         saves a run.
+
+    Returns
+    -------
+    RunForecast
+        The forecast, and the declarations that were tried.
 
     Examples
     --------

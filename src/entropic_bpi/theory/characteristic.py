@@ -72,6 +72,15 @@ class CharacteristicTime:
         Expected visits that attain the bound of the program.
     alternatives : tuple of FiniteMDP
         The models that the data must rule out for it to hold; those that bind.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> from entropic_bpi import theory
+    >>> kernel = [[[0, 0.8, 0.2], [0, 0.5, 0.5]], [[0, 1, 0]] * 2, [[0, 0, 1]] * 2]
+    >>> lotteries = eb.FiniteMDP(kernel, [[0, 0], [1, 1], [0, 0]], horizon=2)
+    >>> theory.characteristic_time(lotteries, 0.0, 0.1).visits.shape
+    (2, 3, 2)
     """
 
     episodes: float
@@ -98,7 +107,7 @@ def characteristic_time(
     rounds: int = 6,
     seconds: float | None = None,
 ) -> CharacteristicTime:
-    r"""Episodes that every (ε, δ)-PAC algorithm needs, on average, on this very model.
+    r"""Compute a lower bound on the episodes that every (ε, δ)-PAC algorithm needs on this model, on average.
 
     The number is a proved lower bound on :math:`\mathbb E[\tau]`, up to floating-point rounding, for every algorithm that
     knows rewards and start, returns a deterministic policy and is (ε, δ)-PAC on all models of the class below. It is not
@@ -108,19 +117,26 @@ def characteristic_time(
     Parameters
     ----------
     mdp : FiniteMDP
+        The model.
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
     eps, delta : float
+        Accuracy, and the probability of error.
     successors : "model" or None
-        The class: kernels with the model's own possible successors, so that the bound holds even for an algorithm that is
-        told them, or kernels with any successors.
+        The class: kernels with the model's own possible successors, so that the bound holds even for an algorithm that
+        knows them, or kernels with any successors.
     stationary : bool
         The class: kernels that may change from step to step (False), or only those that do not.
     rounds : int
-        At most this often alternatives are improved; more rounds, a better bound.
+        Alternatives are improved at most this often; more rounds give a better bound.
     seconds : float, optional
-        No more alternatives are looked for after this time, and the bound is what those found so far give. The last linear
+        No more alternatives are searched after this time, and the bound is that of the ones found so far. The last linear
         program is still solved. Without it there is no limit, and the result can be repeated.
+
+    Returns
+    -------
+    CharacteristicTime
+        The bound, and the alternatives that imply it.
 
     Examples
     --------

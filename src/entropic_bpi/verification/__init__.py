@@ -68,6 +68,15 @@ class Verification:
         least 1 - δ, lower ≤ V^π, V* ≤ upper and V* - V^π ≤ gap.
     problems : list of str
         What is wrong; empty if ``ok``.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> check = eb.verify(result.certificate)
+    >>> check.ok, check.problems
+    (True, [])
     """
 
     ok: bool
