@@ -104,7 +104,9 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     declared = {"unknown": None, "model": "model", "mask": mask[0]}[successors]
     most = int(rng.choice(shape.max_successors)) if shape.max_successors else None
     goal = {"beta": beta, "eps": 1e-300, "delta": delta}
-    problem = Problem.from_mdp(mdp, **goal, stationary=stationary, successors=declared, max_successors=most, start=first)
+    problem = Problem.from_mdp(
+        mdp, **goal, stationary=stationary, successors=declared, max_successors=most, start=first
+    )
     low = high = np.broadcast_to(rewards if next_state else rewards[..., None], (H, *size))
     if intervals:
         width = rng.random((len(rewards), *size)) * (rng.random((len(rewards), *size)) < 0.6)
@@ -131,7 +133,9 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     order = rng.permutation(len(rows))
     counts.add(Transitions(rows[order], columns[order], tally[rows, columns][order]), int(tally.sum()))
     declared = {"most": most, "most_first": one}
-    tables = _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, **declared)
+    tables = _tables(
+        beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, **declared
+    )
     return Case(problem, counts, tables, 0 if random_start else int(start))
 
 
@@ -222,7 +226,19 @@ def _with_intervals(problem: Problem, low: np.ndarray) -> Problem:
 
 
 def _tables(
-    beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most, shift=None,
+    beta,
+    delta,
+    H,
+    stationary,
+    allowed,
+    start_allowed,
+    tally,
+    low,
+    high,
+    next_state,
+    start,
+    most,
+    shift=None,
     most_first=None,
 ) -> Tables:
     """Write the problem out, step by step, with the number of rows that need a ball counted by hand."""

@@ -111,11 +111,12 @@ def open_model(source: str, horizon: int | None, param: Sequence[str] | None, di
 
 def defaults_of(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The options that a problem file among the words of a command line stands for, by command."""
-    from entropic_bpi.sources.opening import as_problem_file
+    command, named = words[0] if words else "", [word for word in words[1:] if word.endswith(".toml")]
+    if command not in _TAKE_A_FILE or not named:
+        return {}
+    from entropic_bpi.problem.problem_file import ProblemFile
 
-    command = words[0] if words else ""
-    files = [as_problem_file(word) for word in words[1:]] if command in _TAKE_A_FILE else []
-    for file in filter(None, files):
+    for file in map(ProblemFile.read, named):
         options = {name: file.confirmed.get(name) for name in ("horizon", "discount")}
         options |= {"eps": file.eps, "delta": file.delta}
         if file.risk is not None and not {"--beta", "--evar"} & {word.partition("=")[0] for word in words}:

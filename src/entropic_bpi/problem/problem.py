@@ -472,9 +472,13 @@ def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
         return declared
     numbers = set()
     for state in declared if isinstance(declared, list) else [declared]:
-        if index(state) < 0:
+        try:
+            number = index(state)
+        except TypeError:  # what cannot be looked up
+            number = -1
+        if number < 0:
             raise InvalidProblemError(f"start names {shown(state)}, which is not a state of the source")
-        numbers.add(index(state))
+        numbers.add(number)
     return sorted(numbers)
 
 

@@ -1,4 +1,7 @@
-"""Values of declarations as TOML and back: labels of states and actions, tables of successors, masks."""
+"""Values of declarations as TOML and back: labels of states and actions, tables of successors, masks.
+
+The command line imports this module for every command; NumPy is imported where it is needed.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import END
 
 __all__ = ["key_as_toml", "label_from_toml", "start_from_toml", "successors_from_toml", "value_as_toml"]
 
@@ -35,9 +35,15 @@ def value_as_toml(value: Any) -> str:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from entropic_bpi import END
     >>> value_as_toml({(0, "left"): [1, END]}), value_as_toml(np.eye(2, dtype=bool)[None])
     ('[[0, "left", [1, {end = true}]]]', '["10 01"]')
     """
+    import numpy as np
+
+    from entropic_bpi.types import END
+
     if value is END:
         return "{end = true}"
     if isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.ndim == 3:
@@ -63,6 +69,8 @@ def value_as_toml(value: Any) -> str:
 def label_from_toml(value: Any) -> Any:
     """Return a state or an action, or a list of them, in a form that can be looked up: lists as tuples."""
     if value == _END:
+        from entropic_bpi.types import END
+
         return END
     return tuple(map(label_from_toml, value)) if isinstance(value, list) else value
 
@@ -80,6 +88,8 @@ def successors_from_toml(name: str, value: Any) -> Any:
         rows = [[[bit == "1" for bit in group] for group in text.split()] for text in value]
         sizes = {(len(groups), len(group)) for groups in rows for group in groups}
         if len(sizes) == 1 and set("".join(value)) <= set("01 "):
+            import numpy as np
+
             return np.array(rows)
     elif isinstance(value, list) and all(isinstance(row, list) and len(row) == 3 for row in value):
         table = {(label_from_toml(s), label_from_toml(a)): label_from_toml(following) for s, a, following in value}
