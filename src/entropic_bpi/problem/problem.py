@@ -14,6 +14,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import FIXED, Declarations
+from entropic_bpi.problem.limits import SAME_REWARD
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
 from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
@@ -22,8 +23,6 @@ from entropic_bpi.types import Goal
 
 __all__ = ["Problem", "numbered_starts"]
 
-# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
-SAME_REWARD = 1e-9
 # By how much of its spread a return may miss its declared range and be called rounded.
 RETURN_ROOM = 1e-9
 # Squares of returns and of ranges of rewards are doubles; the verifier has the same limits.

@@ -91,8 +91,8 @@ def claim_of(certificate: Certificate) -> Claim:
         )
     lower, upper = to.at_least(certificate.lower), to.at_most(certificate.upper)
     bounds = (
-        f"The policy is worth at least {lower}, and no policy is worth more than {upper}: of the best one it misses at most "
-        f"{gap}."
+        f"The policy is worth at least {lower}, and no policy is worth more than {upper}: it is at most {gap} worse than "
+        "the best policy."
     )
     risk = certificate.problem.risk
     if isinstance(risk, EVaR):
