@@ -1,7 +1,7 @@
 """Objects as JSON and back, by the types of their fields.
 
-:func:`encode` writes named tuples, arrays and what they are made of. :func:`read_object` reads the fields of a named tuple or
-a dataclass from a file of unknown origin: each has the reader of its type, unless another one is given. A field that is
+:func:`encode` writes named tuples, arrays and what they are made of. :func:`read_object` reads the fields of a named tuple
+or a dataclass from a file of unknown origin: each has the reader of its type, unless another one is given. A field that is
 added is written and read without further code.
 """
 
