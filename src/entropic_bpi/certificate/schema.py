@@ -125,7 +125,7 @@ def _check_returns(problem: Problem, transitions: Transitions, episodes: int, lo
     The episodes of a log may be cut, so that a part of the return is missing; and those that are longer than the horizon,
     as pooled ones may be, have also paid what is no part of it.
     """
-    (low, high), (least, most) = problem.possible_rewards, problem.widened_return_range
+    (low, high), (least, most) = problem.possible_rewards, problem.return_limits
     played, others = transitions.rows < problem.n_rows - 1, problem.horizon - 1
     times, rewards, upper = (array[played] for array in (transitions.times, transitions.rewards, transitions.upper))
     later, missing = 0, 0

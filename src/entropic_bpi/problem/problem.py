@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -178,10 +178,19 @@ class Problem(Declarations):
         return RETURN_ROOM * self.return_spread
 
     @property
-    def widened_return_range(self) -> tuple[float, float]:
-        """The declared range of the return, widened by :attr:`return_room`."""
-        assert self.return_range is not None
-        return self.return_range[0] - self.return_room, self.return_range[1] + self.return_room
+    def limits_returns(self) -> bool:
+        """Whether a range of the return is declared."""
+        return self.return_range is not None
+
+    @property
+    def return_limits(self) -> tuple[float, float]:
+        """The declared range of the return, widened by :attr:`return_room`; everything if none is declared."""
+        least, most = self.return_range or (-math.inf, math.inf)
+        return least - self.return_room, most + self.return_room
+
+    def refuse_return(self, whose: str, earned: float) -> NoReturn:
+        """Report an episode whose return is outside the declared range."""
+        raise InvalidProblemError(f"{whose} earned {earned:g}, outside the declared return_range {self.return_range}")
 
     @property
     def declared_lams(self) -> tuple[float, ...]:

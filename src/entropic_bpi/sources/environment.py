@@ -215,8 +215,7 @@ class Player:
         self.witness: AssumptionTests | None = AssumptionTests(problem)
         self.low, self.high = problem.declared_range
         self.factor = problem.factors.tolist()
-        everything = (-math.inf, math.inf)
-        self.least, self.most = everything if problem.return_range is None else problem.widened_return_range
+        self.least, self.most = problem.return_limits
 
     def facts(self) -> dict[str, Any]:
         return self.environment.facts()
@@ -365,10 +364,7 @@ class Player:
 
     def _check_return(self, earned: float) -> None:
         if not self.least <= earned <= self.most:
-            raise InvalidProblemError(
-                f"an episode of {self.environment.name} earned {earned:g}, outside the declared return_range "
-                f"{self.problem.return_range}"
-            )
+            self.problem.refuse_return(f"an episode of {self.environment.name}", earned)
 
     def _refuse_reward(self, reward: Any, state: int, action: int) -> NoReturn:
         place = f"in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"

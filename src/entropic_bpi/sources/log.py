@@ -382,18 +382,15 @@ class Log:
             raise InvalidProblemError(
                 f"line {line} of {self.name}: reward {reward} is outside the declared reward_range ({low}, {high})"
             )
-        if problem.return_range is None:
+        if not problem.limits_returns:
             return
-        low, high = problem.widened_return_range
+        low, high = problem.return_limits
         whole = f"SELECT max(line) AS line, {EARNED} AS earned FROM log GROUP BY episode HAVING {WHOLE}"
         query = (
             f"SELECT line, earned FROM ({whole}) WHERE NOT earned BETWEEN {low!r} AND {high!r} ORDER BY line LIMIT 1"
         )
         for line, earned in self._fetch(query.format(horizon=problem.horizon)):
-            raise InvalidProblemError(
-                f"line {line} of {self.name}: its episode earned {earned:g}, outside the declared return_range "
-                f"{problem.return_range}"
-            )
+            problem.refuse_return(f"line {line} of {self.name}: its episode", earned)
 
     def returns(self, horizon: int) -> np.ndarray:
         """The returns of the episodes that are whole: that terminated, or have at least ``horizon`` steps."""
