@@ -23,9 +23,10 @@ from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.facts import qualified_name, source_digest
-from entropic_bpi.problem.problem import Problem, numbered_starts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
 from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
 from entropic_bpi.sources.successors import declared_rows

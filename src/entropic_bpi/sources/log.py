@@ -36,8 +36,9 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import Declarations
-from entropic_bpi.problem.problem import Problem, numbered_starts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
+from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
 from entropic_bpi.sources.environment import check_black_box
 from entropic_bpi.sources.log_projection import EARNED, WHOLE, Projection
