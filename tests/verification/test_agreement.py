@@ -8,10 +8,10 @@ from itertools import islice
 import numpy as np
 import pytest
 from reference import verifier as reference
-
-import entropic_bpi as eb
 from verification.test_forgeries import forgery, honest, restated, saved  # noqa: F401  (a fixture)
 from verification.test_honest_certificates import KINDS, honest_certificates
+
+import entropic_bpi as eb
 
 # Both round outwards, each in its own order: by how much the bounds may differ. Of the range of the return, of Z at each
 # step (a tenth of what the library leaves for it), and of the gap, whose root both search up to this precision.
@@ -28,7 +28,9 @@ class Stated:
 def room(content):
     """By how much the values, and the gap, of the two may differ."""
     problem, cells = content["problem"], content["claim"]["cells"]
-    ends = (problem["rewards"],) if problem["rewards"] is not None else (problem["slots"][end] for end in ("low", "high"))
+    ends = (
+        (problem["rewards"],) if problem["rewards"] is not None else (problem["slots"][end] for end in ("low", "high"))
+    )
     spread = float(np.ptp(np.concatenate([np.ravel(table) for table in ends]))) * problem["horizon"]
     beta = abs(problem["beta"]) if cells is None else min(cell["lam"] for cell in cells)
     beta = max(beta, 1e-5 / spread) if spread else 1.0

@@ -340,7 +340,13 @@ class Certificate:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the certificate as JSON; numbers survive the round trip exactly."""
+        """Write the certificate as JSON; numbers survive the round trip exactly.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write. It is compressed if its name ends in ``.gz``, to about a tenth of the size.
+        """
         write_text_atomically(check_path("path", path), self._text())
 
     def _text(self) -> str:

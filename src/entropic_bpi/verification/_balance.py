@@ -138,7 +138,8 @@ class _Pooled:
         departures = _sums(self.n, family, self.departures)
         crowded = np.flatnonzero(departures > most).tolist()
         return [
-            self._too_many(np.flatnonzero(family == name), departures[name], entries[name], most[name]) for name in crowded
+            self._too_many(np.flatnonzero(family == name), departures[name], entries[name], most[name])
+            for name in crowded
         ]
 
     def _crowded_far(self) -> list[str]:
@@ -149,7 +150,11 @@ class _Pooled:
         levels = np.unique(self.distances)
         problems = []
         # One number for each level: what concerns all d up to it (the states far away) or beyond it (those nearer).
-        at_s, at_y, level = np.searchsorted(levels, ds), np.searchsorted(levels, dy), np.searchsorted(levels, self.distances)
+        at_s, at_y, level = (
+            np.searchsorted(levels, ds),
+            np.searchsorted(levels, dy),
+            np.searchsorted(levels, self.distances),
+        )
         starts, departures = (_sums(len(levels), level, part) for part in (self.starts, self.departures))
         for far in (True, False):
             # A move enters the far set of levels from s + 1 to y, or the near one of levels from y + 1 to s.
@@ -160,7 +165,9 @@ class _Pooled:
                 np.cumsum(_sums(len(levels) + 1, ends, np.concatenate([part[into], -part[into]])))[:-1]
                 for part in (times, time_left)
             )
-            began, left = ((np.cumsum(part[::-1])[::-1] if far else np.cumsum(part) - part) for part in (starts, departures))
+            began, left = (
+                (np.cumsum(part[::-1])[::-1] if far else np.cumsum(part) - part) for part in (starts, departures)
+            )
             entries, most = entries + began, most + began * self.horizon
             for i in np.flatnonzero(left > most).tolist():
                 states = np.flatnonzero((level >= i) == far)

@@ -83,7 +83,9 @@ def mixture_radii(tallies: Tallies, k: np.ndarray, most: np.ndarray) -> np.ndarr
     alike: a share Π (most - i)/(k - i) of them, i from 0 to the number of outcomes seen less 1, contains those.
     """
     # Most files have few different counts, so each is worked on once.
-    (counts, *outcome_sizes), back = _distinct(tallies.counts, np.repeat(k, tallies.sizes), np.repeat(most, tallies.sizes))
+    (counts, *outcome_sizes), back = _distinct(
+        tallies.counts, np.repeat(k, tallies.sizes), np.repeat(most, tallies.sizes)
+    )
     (visits, *row_sizes), row_back = _distinct(tallies.visits, k, most)
     fewer, radii = most < k, []
     for (_, a), (cells, row_a) in zip(_priors(*outcome_sizes), _priors(*row_sizes), strict=True):
@@ -298,9 +300,7 @@ def _growth(shares: np.ndarray, depths: np.ndarray, w: np.ndarray) -> tuple[np.n
     return value, (loss * loss - square) / rest
 
 
-def highest_mean(
-    ball: Balls, f: np.ndarray, guess: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """No mean of ``f`` over a ball exceeds the first number. The second is the w behind it, in units of the largest depth.
 
     Where nothing was seen below the largest value, that is the bound, whatever w is.
@@ -341,8 +341,8 @@ def extreme_mean(ball: Balls, f: np.ndarray, side: int) -> np.ndarray:
 def tilted_mean(
     ball: Balls, g: np.ndarray, rho: np.ndarray, weights: np.ndarray, guess: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Σ q v ρ / Σ q v for weights v at the q of the ball with the largest mean of ``g``, and the w behind it; approximate."""
-    top, _, depths = _depths(ball, g)
+    """Σ q v ρ / Σ q v for weights v at the q of the ball with the largest mean of ``g``, and its w; approximate."""
+    _, _, depths = _depths(ball, g)
     w = good_w(ball.shares, depths, ball.radius, guess)
     logs = (ball.shares * np.log(np.where(ball.shares > 0.0, depths + w, 1.0))).sum(axis=0) - ball.radius
     q = np.where(ball.shares > 0.0, ball.shares / (depths + w), 0.0) * np.exp(logs)

@@ -142,7 +142,8 @@ class _Bernstein:
             own, best = (np.arange(len(states)), claim.actions(h, states)), np.max if self.scale.sign > 0 else np.min
             table.append(bounds.best(self.scale.sign))
             later = _Width(
-                *(self._spread(_along(part, best), states) for part in (bounds.up, bounds.low)),
+                self._spread(_along(bounds.up, best), states),
+                self._spread(_along(bounds.low, best), states),
                 self._spread(bounds.width[own], states),
             )
             least = self._spread(_along(rescaled + low, np.min), states)
@@ -175,16 +176,16 @@ class _Bernstein:
         numbers = rows.ravel() - self.claim.layer(h).start
         flat = Interval(reward.low.ravel(), reward.high.ravel())
         for at, ball in self._rows(h).batches(numbers):
-            low, high = (_along(part[ball.successors], end, 0) for part, end in zip(returns, (np.min, np.max), strict=True))
+            low, high = (
+                _along(part[ball.successors], end, 0) for part, end in zip(returns, (np.min, np.max), strict=True)
+            )
             bounds = self._bounds(h, ball, later, flat[at], low, high)
             for part, value in zip(parts, (bounds.up, bounds.low, bounds.width, low, high), strict=True):
                 part[0, at], part[1, at] = value.low, value.high
         up, low, width, least, most = (Interval(*part.reshape(2, *rows.shape)) for part in parts)
         return _Width(up, low, width), least, most
 
-    def _bounds(
-        self, h: int, ball: Balls, later: _Width, reward: Interval, least: Interval, most: Interval
-    ) -> _Width:
+    def _bounds(self, h: int, ball: Balls, later: _Width, reward: Interval, least: Interval, most: Interval) -> _Width:
         """The same of a few rows, after which returns lie from ``least`` to ``most``."""
         scale, steps = self.scale, float(self.claim.steps)
         cap, floor, span, widest = self._limits(h, reward, least, most)

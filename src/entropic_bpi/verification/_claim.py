@@ -144,7 +144,8 @@ class Claim(Problem):
         if times.sum(dtype=float) > _MOST_VISITS:
             raise Rejected(f"counts.times add up to more than {_MOST_VISITS}")
         low, high = (
-            numbers(f"counts.{name}", given[name], (len(rows) if self.black_box else 0,)) for name in ("rewards", "upper")
+            numbers(f"counts.{name}", given[name], (len(rows) if self.black_box else 0,))
+            for name in ("rewards", "upper")
         )
         if not self.black_box:
             low = high = np.zeros(len(rows))
@@ -234,7 +235,9 @@ class Claim(Problem):
         )
         # A single reward that is known up to rounding, or a few exact ones, can be of every law.
         if self.random_rewards:
-            doubtful = (sizes > _MOST_VALUES) | (np.maximum.reduceat(seen.high > seen.low, begin) if len(begin) else False)
+            doubtful = (sizes > _MOST_VALUES) | (
+                np.maximum.reduceat(seen.high > seen.low, begin) if len(begin) else False
+            )
         else:
             doubtful = (sizes > 1) | (seen.high - seen.low > SAME_REWARD * (high - low))[begin]
         for first, size in zip(begin[doubtful].tolist(), sizes[doubtful].tolist(), strict=True):

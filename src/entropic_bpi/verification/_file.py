@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -15,6 +16,7 @@ _FORMAT, _VERSION = "entropic-bpi certificate", 4
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
 _LARGEST_NUMBER = 1e300
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
+_MOST_GROWTH = 200  # of a compressed file beyond that
 
 _KEYS = {
     "the certificate": (
@@ -60,10 +62,10 @@ def content_of(source: Any) -> dict[str, Any]:
             raise Rejected(f"the certificate cannot be written as JSON: {error}") from None
     path = Path(source)
     try:
-        content = _parse(path.read_bytes())
+        content = _parse(_unpacked(path.read_bytes()))
     except FileNotFoundError:
         raise Rejected(f"no such file: {path}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError, zlib.error) as error:
         raise Rejected(f"{path} is not a whole JSON file: {error}") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise Rejected(f"{path} is not a certificate of entropic-bpi")
@@ -90,6 +92,19 @@ def _renamed(content: dict[str, Any]) -> dict[str, Any]:
     except (KeyError, TypeError, AttributeError):
         raise Rejected("this is not a certificate of version 3") from None
     return {**content, "version": _VERSION, "provenance": origin, "assumptions": words}
+
+
+def _unpacked(data: bytes) -> bytes:
+    """The content of a file that may be compressed; a small one may not unpack to a huge one."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    unpack = zlib.decompressobj(wbits=31)
+    content = unpack.decompress(data, _MOST_GROWTH * len(data) + _ALWAYS_AFFORDED)
+    if not unpack.eof or unpack.unused_data:
+        raise ValueError(
+            f"it does not end where its compressed content does, or would take {len(content)} bytes and more"
+        )
+    return content
 
 
 def _parse(data: bytes) -> Any:
@@ -143,7 +158,9 @@ def a_list(name: str, value: Any, length: int | None = None) -> list[Any]:
     return value
 
 
-def integers(name: str, value: Any, shape: tuple[int | None, ...], least: int, most: int = _LARGEST_INTEGER) -> np.ndarray:
+def integers(
+    name: str, value: Any, shape: tuple[int | None, ...], least: int, most: int = _LARGEST_INTEGER
+) -> np.ndarray:
     """An array from nested lists of integers in a range; None in ``shape`` is any length."""
     parts = _flat(name, value, shape)
     if not set(map(type, parts)) <= {int} or (parts and not least <= min(parts) <= max(parts) <= most):

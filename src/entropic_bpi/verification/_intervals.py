@@ -47,9 +47,10 @@ def below(x: Numbers) -> Numbers:
 def error_of_mean(terms: int) -> float:
     """The relative error of Σ p log(…) over so many terms of one sign, rounded up.
 
-    In half units: 16 for the logarithm, 1 for each of its argument, p, the product and each addition, and a few.
+    In half units: 16 for the logarithm, 1 for each of its argument, p, the product and each addition, those of the visits
+    included, and a few.
     """
-    return (terms + 30) * _HALF_UNIT
+    return (2 * terms + 30) * _HALF_UNIT
 
 
 class Interval:
@@ -86,7 +87,7 @@ class Interval:
 
     def __truediv__(self, other: Any) -> Interval:
         other = Interval.of(other)
-        if np.any((other.low <= 0.0) & (0.0 <= other.high)):
+        if np.any((other.low <= 0.0) & (other.high >= 0.0)):
             raise ArithmeticError("division by an interval that contains 0")
         return _around([x / y for x in (self.low, self.high) for y in (other.low, other.high)])
 
@@ -96,7 +97,7 @@ class Interval:
     def square(self) -> Interval:
         one, other = self.low * self.low, self.high * self.high
         least = np.maximum(0.0, down(np.minimum(one, other)))
-        inside = (self.low <= 0.0) & (0.0 <= self.high)
+        inside = (self.low <= 0.0) & (self.high >= 0.0)
         return Interval(np.where(inside, 0.0, least), up(np.maximum(one, other)))
 
     def sqrt(self) -> Interval:

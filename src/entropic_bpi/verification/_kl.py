@@ -44,7 +44,11 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
     lower = float(Interval.of(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least).low)
     upper = float(Interval.of(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most).high)
     width = float(up(upper - lower))
-    return lower, upper, width if test is None else min(float(Interval.of(Fraction(gap) + bias + most - least).high), width)
+    return (
+        lower,
+        upper,
+        width if test is None else min(float(Interval.of(Fraction(gap) + bias + most - least).high), width),
+    )
 
 
 class _KL:

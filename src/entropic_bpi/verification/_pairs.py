@@ -73,7 +73,7 @@ class Side:
         mass = weights * tilt * np.where(self.ball.visits > 0.0, self.ball.tallies, once)
         mass = np.where(self.first, np.where(self.to[:, None] == self.to, mass, 0.0).sum(axis=1), 0.0)
         total = mass.sum(axis=0)
-        return np.where((0.0 < total) & (total < math.inf), mass / total, math.nan)
+        return np.where((total > 0.0) & (total < math.inf), mass / total, math.nan)
 
 
 def _reference(other: Side, base: Side) -> np.ndarray:
@@ -230,7 +230,9 @@ class PairCertificate:
         known = _quotient(top[x], policy[y]) if self.sign > 0 else plain
         apart = np.ones(many * many)
         pairs = np.flatnonzero(x != y)
-        apart[pairs] = self._compare(h, (x[pairs], own[x[pairs]]), (y[pairs], own[y[pairs]]), self.later.d, known[pairs])
+        apart[pairs] = self._compare(
+            h, (x[pairs], own[x[pairs]]), (y[pairs], own[y[pairs]]), self.later.d, known[pairs]
+        )
         worst = apart.copy()
         for a in range(claim.n_actions_at(h)):
             known = np.minimum(self._ratio(self._optimistic(h, states)[z, a], policy[w]), up(times[z, a] * apart))
@@ -266,9 +268,7 @@ class PairCertificate:
         states, first = self.occupied[h], self.claim.layer(h).start
         numbers, gains = self.claim.rows(h, states) - first, self.gains(h, states)
         for at, balls in self.rows(h).joint(*(numbers[place] for place in places)):
-            yield at, [
-                Side(ball, gains[place[0][at], place[1][at]]) for ball, place in zip(balls, places, strict=True)
-            ]
+            yield at, [Side(ball, gains[place[0][at], place[1][at]]) for ball, place in zip(balls, places, strict=True)]
 
     def _gains(self, h: int) -> np.ndarray:
         """How many times better than the policy each action may be, the policy's own included; at most 1 if it is not."""

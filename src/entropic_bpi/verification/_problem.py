@@ -174,7 +174,9 @@ class Problem:
         for layer in self.layers:
             # What is listed once may serve several rows, but no small file may ask for work without end.
             if self.used[layer.start : layer.stop].sum() > _SHARED_SLOTS * len(layer) + n_slots:
-                raise Rejected(f"slots are inconsistent: {len(layer)} rows list the same of {n_slots} slots again and again")
+                raise Rejected(
+                    f"slots are inconsistent: {len(layer)} rows list the same of {n_slots} slots again and again"
+                )
 
     @property
     def random_start(self) -> bool:

@@ -29,7 +29,7 @@ class Sheet:
     def close(self, states: np.ndarray) -> None:
         """Fill the last entry with the worst that any of ``states`` can do; refuse what is not a positive number."""
         for values in (self.optimum, self.policy, self.top, self.ratio):
-            if not np.all((0.0 < values[states]) & (values[states] < np.inf)):
+            if not np.all((values[states] > 0.0) & (values[states] < np.inf)):
                 raise Rejected("the bounds cannot be computed: they leave the range of floats")
         best, worst = (np.max, np.min) if self.sign > 0 else (np.min, np.max)
         self.optimum[-1], self.policy[-1] = best(self.optimum[states]), worst(self.policy[states])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from reference.verifier._ball import Ball, extreme_mean
 from entropic_bpi.verification._file import Rejected
+from reference.verifier._ball import Ball, extreme_mean
 from reference.verifier._intervals import Interval, power, up
 from reference.verifier._radius import stirling_error
 
