@@ -345,7 +345,7 @@ class Certificate:
         Parameters
         ----------
         path : str or path
-            File to write. It is compressed if its name ends in ``.gz``, to about a tenth of the size.
+            File to write. It is compressed if its name ends in ``.gz``, to about a fifth of the size.
         """
         write_text_atomically(check_path("path", path), self._text())
 

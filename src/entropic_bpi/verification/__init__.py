@@ -26,8 +26,8 @@ bound on the largest mean over a ball,
 .. math:: \max_{q} q f \;\le\; M - w\Big(\exp\big(\textstyle\sum_i\hat p_i\log(1+d_i/w) - x\big) - 1\Big),\qquad
           M=\max f,\quad d=M-f,
 
-so a good :math:`w` is found with ordinary floats, for many balls together, and the bound is evaluated once, rounded up; its limit for
-:math:`w\to0` is :math:`M-\exp(\sum\hat p\log d-x)`. From these bounds, backwards:
+so a good :math:`w` is found with ordinary floats, for many balls together, and the bound is evaluated once, rounded up;
+its limit for :math:`w\to0` is :math:`M-\exp(\sum\hat p\log d-x)`. From these bounds, backwards:
 :math:`Z^o` bounds the optimum, :math:`Z^p` the stated policy, and :math:`\rho` the ratio of the two.
 
 **Bernstein method.** The recursion of the paper with its machine-checked constants, the printed ones or sharper ones.
