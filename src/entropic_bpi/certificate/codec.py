@@ -19,6 +19,7 @@ import numpy as np
 
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.tools.checks import LARGEST_COUNT, LARGEST_REAL
+from entropic_bpi.tools.files import read_unpacked
 
 __all__ = [
     "array",
@@ -105,12 +106,12 @@ def nothing(name: str, value: Any) -> Any:
 
 
 def parse(path: Path) -> tuple[Any, int]:
-    """The content of a JSON file whose keys differ and whose numbers are finite, and its size in bytes.
+    """The content of a JSON file, compressed or not, whose keys differ and whose numbers are finite, and its size in bytes.
 
     A file that would take far more memory than its size is refused.
     """
     try:
-        data = path.read_bytes()
+        data = read_unpacked(path)
         # In memory a list or an object takes about 100 bytes and a number 40, however few it takes in the file.
         needed = 100 * (data.count(b"[") + data.count(b"{")) + 40 * data.count(b",")
         if needed > 20 * len(data) + _ALWAYS_AFFORDED:

@@ -32,7 +32,9 @@ _FIRST_RUN = ("identify", "risky-bridge", "--beta", "-1", "--eps", "0.2", "--del
 CertificateArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="CERTIFICATE", help="The JSON file that identify or certify wrote, or its folder.", show_default=False
+        metavar="CERTIFICATE",
+        help="The file that identify or certify wrote (.json or .json.gz), or its folder.",
+        show_default=False,
     ),
 ]
 
@@ -48,12 +50,16 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
 
         entropic-bpi verify run/certificate.json --json
     """
+    from entropic_bpi.runs.progress import Progress
     from entropic_bpi.verification import verify as check
 
     path = certificate / CERTIFICATE if certificate.is_dir() else certificate
+    if certificate.is_dir() and not path.exists():
+        path = path.with_suffix(".json.gz")
     if not path.exists():
         raise CertificateError(f"no such file: {path}")
-    result = check(path)
+    with Progress(None) as shown:
+        result = check(path, progress=lambda done, total: shown.update(lambda: "checking the bounds", done / total))
     known = not any(map(math.isnan, (result.lower, result.upper, result.gap)))
     to = Rounding()
     bounds = [

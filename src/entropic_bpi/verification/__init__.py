@@ -1,17 +1,19 @@
 r"""Check a certificate again, from its counts alone.
 
-This package is meant to be read by a sceptic. It shares no code with the learner: it reads the JSON file, checks that the
-counts can be those of the stated number of episodes, computes the bounds anew, and compares them with the claim. Plain
-Python, no arrays, no compiled code; a page for each thing, best read in this order:
+This package is meant to be read by a sceptic. It shares no code with the learner: it reads the file, checks that the
+counts can be those of the stated number of episodes, computes the bounds anew, and compares them with the claim. It uses
+NumPy, on all states and actions of a step at once, and no compiled code of its own; best read in this order:
 
 - ``_file``, ``_problem``, ``_slots``, ``_claim``: what the file says, and that nothing in it contradicts the rest;
 - ``_assumptions``: what the claim rests on, in words;
 - ``_balance``: that the counts can be those of so many episodes;
 - ``_intervals``: outward rounding;
-- ``_radius``, ``_payments``, ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
+- ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
 - ``_evar``: those of the entropic value at risk, from several of these;
-- ``_scale``, ``_bernstein``: those of the Bernstein method;
-- ``_bounds``: whether they cover the claim.
+- ``_bernstein``: those of the Bernstein method.
+
+The tests hold a version in plain Python that computes one number after another. The two agree on every kind of
+certificate, and on forged ones.
 
 **Rounding.** Floating point must not decide in favour of a claim. In the KL method every stored number is a bound from one
 side, and every operation is rounded to that side, so what comes out is implied by the counts in exact arithmetic. The
@@ -24,8 +26,8 @@ bound on the largest mean over a ball,
 .. math:: \max_{q} q f \;\le\; M - w\Big(\exp\big(\textstyle\sum_i\hat p_i\log(1+d_i/w) - x\big) - 1\Big),\qquad
           M=\max f,\quad d=M-f,
 
-so a good :math:`w` is found with ordinary floats and the bound is evaluated once, rounded up; its limit for
-:math:`w\to0` is :math:`M-\exp(\sum\hat p\log d-x)`. From these bounds, backwards:
+so a good :math:`w` is found with ordinary floats, for many balls together, and the bound is evaluated once, rounded up;
+its limit for :math:`w\to0` is :math:`M-\exp(\sum\hat p\log d-x)`. From these bounds, backwards:
 :math:`Z^o` bounds the optimum, :math:`Z^p` the stated policy, and :math:`\rho` the ratio of the two.
 
 **Bernstein method.** The recursion of the paper with its machine-checked constants, the printed ones or sharper ones.

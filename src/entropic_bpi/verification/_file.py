@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -15,6 +16,7 @@ _FORMAT, _VERSION = "entropic-bpi certificate", 4
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
 _LARGEST_NUMBER = 1e300
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
+_MOST_GROWTH = 200  # of a compressed file beyond that
 
 _KEYS = {
     "the certificate": (
@@ -78,10 +80,10 @@ def content_of(source: Any) -> dict[str, Any]:
             raise Rejected(f"the certificate cannot be written as JSON: {error}") from None
     path = Path(source)
     try:
-        content = _parse(path.read_bytes())
+        content = _parse(_unpacked(path.read_bytes()))
     except FileNotFoundError:
         raise Rejected(f"no such file: {path}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError, zlib.error) as error:
         raise Rejected(f"{path} is not a whole JSON file: {error}") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise Rejected(f"{path} is not a certificate of entropic-bpi")
@@ -115,6 +117,19 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]
     return {**content, "assumptions": words}
+
+
+def _unpacked(data: bytes) -> bytes:
+    """The content of a file that may be compressed; a small one may not unpack to a huge one."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    unpack = zlib.decompressobj(wbits=31)
+    content = unpack.decompress(data, _MOST_GROWTH * len(data) + _ALWAYS_AFFORDED)
+    if not unpack.eof or unpack.unused_data:
+        raise ValueError(
+            f"it does not end where its compressed content does, or would take {len(content)} bytes and more"
+        )
+    return content
 
 
 def _parse(data: bytes) -> Any:
