@@ -26,7 +26,13 @@ CertificateArgument = Annotated[
 ]
 
 
-def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int:
+RigorousOption = Annotated[
+    bool,
+    typer.Option("--rigorous", help="Prove the bounds in ball arithmetic, without any tolerance (extra rigorous)."),
+]
+
+
+def verify(certificate: CertificateArgument, rigorous: RigorousOption = False, as_json: JsonOption = False) -> int:
     """Recompute the bounds of a certificate from its counts and compare them with its claim.
 
     Exit code 1 if the file is not sound or its counts do not imply the claim.
@@ -35,6 +41,8 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
 
         entropic-bpi verify run/certificate.json
 
+        entropic-bpi verify run/certificate.json --rigorous
+
         entropic-bpi verify run/certificate.json --json
     """
     from entropic_bpi.verification import verify as check
@@ -42,9 +50,10 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
     path = certificate / CERTIFICATE if certificate.is_dir() else certificate
     if not path.exists():
         raise CertificateError(f"no such file: {path}")
-    result = check(path)
+    result = check(path, rigorous=rigorous)
     derived = {"lower": result.lower, "upper": result.upper, "gap": result.gap}
     content = {"ok": result.ok, **(derived if _known(result) else dict.fromkeys(derived)), "problems": result.problems}
+    content["proved"] = result.proved
     answer(content, as_json, lambda: _show(result), ("report", certificate, "-o", "report.html"))
     return 0 if result.ok else CLAIM_FAILED
 
@@ -57,7 +66,8 @@ def _show(result: Verification) -> None:
     from rich.table import Table
 
     facts = Table.grid("name", "value", padding=(0, 2))
-    facts.add_row("verdict", "the counts imply the claim" if result.ok else "NOT verified")
+    verdict = "the counts imply the claim" if result.ok else "NOT verified"
+    facts.add_row("verdict", f"{verdict}: proved up to the assumptions" if result.proved else verdict)
     if _known(result):
         facts.add_row("value of the policy", f"at least {result.lower:.6f}")
         facts.add_row("optimal value", f"at most {result.upper:.6f}")

@@ -11,7 +11,8 @@ Python, no arrays, no compiled code; a page for each thing, best read in this or
 - ``_radius``, ``_payments``, ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
 - ``_evar``: those of the entropic value at risk, from several of these;
 - ``_scale``, ``_bernstein``: those of the Bernstein method;
-- ``_bounds``: whether they cover the claim.
+- ``_bounds``: whether they cover the claim;
+- ``rigorous``: the bounds of the KL method once more, in ball arithmetic.
 
 **Rounding.** Floating point must not decide in favour of a claim. In the KL method every stored number is a bound from one
 side, and every operation is rounded to that side, so what comes out is implied by the counts in exact arithmetic. The
@@ -35,6 +36,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +66,8 @@ class Verification:
         least 1 - δ, lower ≤ V^π, V* ≤ upper and V* - V^π ≤ gap.
     problems : list of str
         What is wrong; empty if ``ok``.
+    proved : bool
+        Whether ``rigorous=True`` was asked for and the claim is proved up to the assumptions.
     """
 
     ok: bool
@@ -71,6 +75,7 @@ class Verification:
     upper: float
     gap: float
     problems: list[str] = field(default_factory=list)
+    proved: bool = False
 
 
 def _bounds_of(claim: Claim) -> Bounds:
@@ -79,18 +84,27 @@ def _bounds_of(claim: Claim) -> Bounds:
     return kl_bounds(claim) if claim.alpha is None else evar_bounds(claim)
 
 
-def verify(certificate_or_path: Any) -> Verification:
+def verify(certificate_or_path: Any, *, rigorous: bool = False) -> Verification:
     """Recompute the bounds of a certificate from its counts and compare them with its claim.
 
     Parameters
     ----------
     certificate_or_path : Certificate, str or path
         A certificate, or the JSON file that it was saved to.
+    rigorous : bool
+        Compute the bounds a second time in ball arithmetic, by other code, and compare them with the claim without any
+        tolerance. The bounds of the result are then those that are proved; a claim that goes beyond them, be it by
+        rounding, is not ``ok``. Only for ``method="kl"``; needs python-flint (``pip install 'entropic-bpi[rigorous]'``).
 
     Returns
     -------
     Verification
         Whatever is wrong with a file is among its ``problems``; no file makes this function fail.
+
+    Raises
+    ------
+    InvalidProblemError
+        If the argument is neither a certificate nor a path, or if ``rigorous`` is true and python-flint is missing.
 
     Examples
     --------
@@ -100,14 +114,18 @@ def verify(certificate_or_path: Any) -> Verification:
     >>> result = eb.identify(bridge, beta=-1.0, eps=0.3, delta=0.1, successors="model", seed=1)
     >>> verify(result.certificate).ok
     True
+    >>> verify(result.certificate, rigorous=True).proved
+    True
     """
+    prove = _rigorous_verifier() if rigorous else None
     is_certificate = hasattr(certificate_or_path, "_content")
     if not is_certificate and not isinstance(certificate_or_path, (str, os.PathLike)):
         given = type(certificate_or_path).__name__
         raise InvalidProblemError(f"verify needs a certificate or the path of one, got {given}")
     nothing = (math.nan, math.nan, math.nan)
     try:
-        claim = Claim(content_of(certificate_or_path))
+        content = content_of(certificate_or_path)
+        claim = Claim(content)
         check_assumptions(claim)
         problems = unbalanced(claim)
         bounds = _bounds_of(claim)
@@ -116,4 +134,17 @@ def verify(certificate_or_path: Any) -> Verification:
     except Exception as error:  # whatever a hostile file provokes, it is not verified
         return Verification(False, *nothing, [f"the bounds cannot be computed: {error!r}"])
     problems += bounds.problems + bounds.not_implied(claim)
+    if prove is not None and not problems:
+        proved, problems = prove(content)
+        return Verification(not problems, *proved, problems, proved=not problems)
     return Verification(not problems, bounds.lower, bounds.upper, bounds.gap, problems)
+
+
+def _rigorous_verifier() -> Callable[[dict[str, Any]], tuple[tuple[float, float, float], list[str]]]:
+    try:
+        from entropic_bpi.verification.rigorous import prove
+    except ModuleNotFoundError as error:
+        if error.name != "flint":
+            raise
+        raise InvalidProblemError("rigorous=True needs python-flint: pip install 'entropic-bpi[rigorous]'") from None
+    return prove
