@@ -34,7 +34,7 @@ class Slots:
         self.counts = [slot.count for slot in slots]
 
     def upper(self, f, u):
-        """``upper`` in Gap.v, ``up_at`` in Main.v, ``bound_ok`` in Dual.v: some dual bound of the means of f is at most u."""
+        """``upper`` in Gap.v, ``up_at`` in Main.v, ``bound_ok`` in Dual.v: some dual bound of the means of f is ≤ u."""
         return le(dual_bound(self.counts, self.x, [f(slot) for slot in self.slots]), u)
 
     def lower(self, f, u):
@@ -103,7 +103,7 @@ class Model:
         begin = self.problem["slots"]["begin"][row]
         return list(range(begin, begin + self.problem["slots"]["used"][row]))
 
-    def K(self, row):  # noqa: N802
+    def K(self, row):
         return self.problem["slots"]["possible"][row]
 
     def most(self, row):
@@ -129,7 +129,9 @@ class Model:
 
     def weight(self, h, reward):
         """``weight`` in Model.v: e^{βr} of a reward at step h, discounted and counted from the smallest."""
-        return math.exp(self.beta * (self.problem["discount"] or 1.0) ** (h - self.artificial) * (reward - self.rewards[0]))
+        return math.exp(
+            self.beta * (self.problem["discount"] or 1.0) ** (h - self.artificial) * (reward - self.rewards[0])
+        )
 
     def ends(self, h, low, high):
         """``ends_ok`` in Main.v: the ends of e^{βr} for a reward between two numbers."""
@@ -154,7 +156,7 @@ class Model:
         j = self.declared(row)[0]
         return self.problem["slots"]["low"][0][j], self.problem["slots"]["high"][0][j]
 
-    def R_mix(self, row, counts):  # noqa: N802
+    def R_mix(self, row, counts):
         """``R_mix`` in Main.v: from counts alone."""
         k, m, n, d = self.K(row), self.most(row), sum(counts), len(counts)
 
@@ -192,7 +194,7 @@ class Model:
 
     def _slots(self, h, s, a):
         """All slots of a row that may happen (``may`` in Main.v): seen ones, and the others until ``most`` were seen."""
-        row, problem = self.row(h, s, a), self.problem
+        row = self.row(h, s, a)
         outcomes = self._seen_outcomes(h, s, a, row)
         counts = [slot.count for slot in outcomes if slot.count]
         if len(counts) < self.most(row):

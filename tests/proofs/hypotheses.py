@@ -16,7 +16,7 @@ from entropic_bpi.verification.rigorous._data import Row
 from entropic_bpi.verification.rigorous._pairs import _reference, _Row
 from entropic_bpi.verification.rigorous._plan import Weighted
 
-# A hypothesis says that a reference and moves exist. The verifier's own choices are tried, as they are when this is imported.
+# A hypothesis says that a reference and moves exist. Those of the verifier are tried, as they are when this is imported.
 _MOVES = _pairs.PairPlan._moves
 
 
@@ -29,9 +29,11 @@ def numbers_of(content, beta, test):
 def _numbers(plan):
     steps = list(plan.steps())[::-1]
     states = plan.data.n_states
-    N = SimpleNamespace(Zo=[], Zp=[], Zt=[], rho=[], Uo=[])  # noqa: N806
+    N = SimpleNamespace(Zo=[], Zp=[], Zt=[], rho=[], Uo=[])
     for sheet, backups in steps:
-        for table, values in zip((N.Zo, N.Zp, N.Zt, N.rho), (sheet.optimum, sheet.policy, sheet.top, sheet.ratio), strict=True):
+        for table, values in zip(
+            (N.Zo, N.Zp, N.Zt, N.rho), (sheet.optimum, sheet.policy, sheet.top, sheet.ratio), strict=True
+        ):
             table.append([float(value) for value in values[:states]])
         N.Uo.append({s: [float(value) for value in values] for s, values in backups.items()})
     if plan.test == "pairs":
@@ -114,10 +116,10 @@ class Checks:
         Uo, Zp = self.N.Uo[h][s][a], self.N.Zp[h][s]
         return le(Uo, lam * Zp) if self.b else le(Zp, lam * Uo)
 
-    def aN(self, h, s, a):  # noqa: N802
+    def aN(self, h, s, a):
         return a if self.b else self.m.pi(h, s)
 
-    def aD(self, h, s, a):  # noqa: N802
+    def aD(self, h, s, a):
         return self.m.pi(h, s) if self.b else a
 
     def dev2_ok(self, rho, h, s, a, lam):
@@ -170,15 +172,15 @@ class Checks:
     def into(self, h, s, a):
         return all(slot.to in self.N.occ2[h + 1] for slot in self.m.slots(h, s, a).slots)
 
-    def pair_ok(self, D, T, h, x, ax, y, ay, lam):  # noqa: N803
+    def pair_ok(self, D, T, h, x, ax, y, ay, lam):
         """``pair_ok``. Slots are named after their state if it was seen or is listed, else "elsewhere"."""
         if not (self.into(h, x, ax) and self.into(h, y, ay) and lam > 0.0):
             return False
         over, under = self.m.slots(h, x, ax), self.m.slots(h, y, ay)
         base, other = (under, over) if self.b else (over, under)
         to_base, to_other = names_of(base), names_of(other)
-        D1 = by_name(D, to_base, to_base)  # noqa: N806
-        T1 = by_name(T, to_other, to_base) if self.b else by_name(T, to_base, to_other)  # noqa: N806
+        D1 = by_name(D, to_base, to_base)
+        T1 = by_name(T, to_other, to_base) if self.b else by_name(T, to_base, to_other)
         row_base, row_other = as_row(base), as_row(other)
         ref = _reference(row_other, row_base)
         rel_lo = {j: 1.0 if j == ref else 1.0 / D1[ref, j] for j in to_base}
@@ -189,27 +191,36 @@ class Checks:
         table = {key: arb(value) for key, value in by_name(D, every, every).items()}
         for kap in _MOVES(SimpleNamespace(positive=self.b), row_other, row_base, ref, table):
             assert all(set(to) <= set(to_base) for to in kap.values())  # 0 off the successors
-            if all(self._corner_ok(kap, T1, tried, c, rel_lo, rel_hi, over, under, lam) for c in product((0, 1), repeat=len(tried))):
+            if all(
+                self._corner_ok(kap, T1, tried, c, rel_lo, rel_hi, over, under, lam)
+                for c in product((0, 1), repeat=len(tried))
+            ):
                 return True
         return False
 
-    def _corner_ok(self, kap, T1, tried, corner, rel_lo, rel_hi, over, under, lam):  # noqa: N803
+    def _corner_ok(self, kap, T1, tried, corner, rel_lo, rel_hi, over, under, lam):
         raised = dict(zip(tried, corner, strict=True))
-        uN = {j: rel_hi[j] if raised.get(j, 1) else rel_lo[j] for j in rel_lo}  # noqa: N806
-        uD = {j: rel_hi[j] if raised.get(j, 0) else rel_lo[j] for j in rel_lo}  # noqa: N806
+        uN = {j: rel_hi[j] if raised.get(j, 1) else rel_lo[j] for j in rel_lo}
+        uD = {j: rel_hi[j] if raised.get(j, 0) else rel_lo[j] for j in rel_lo}
         if self.b:
             moved = {g: mean_of(to, {j: T1[g, j] * uN[j] for j in to}) for g, to in kap.items()}
-            f, g = [slot.ep * moved[slot.name] for slot in over.slots], [slot.em * uD[slot.name] for slot in under.slots]
+            f, g = (
+                [slot.ep * moved[slot.name] for slot in over.slots],
+                [slot.em * uD[slot.name] for slot in under.slots],
+            )
         else:
             moved = {g: mean_of(to, {j: uD[j] / T1[j, g] for j in to}) for g, to in kap.items()}
-            f, g = [slot.ep * uN[slot.name] for slot in over.slots], [slot.em * moved[slot.name] for slot in under.slots]
+            f, g = (
+                [slot.ep * uN[slot.name] for slot in over.slots],
+                [slot.em * moved[slot.name] for slot in under.slots],
+            )
         return self.ratio_ok(over, f, under, g, lam)
 
     def v(self, h, s, a):
         return self.N.v[h].get((s, a), 1.0)
 
     def v_ok(self, h, s, a):
-        m, N, lam, pi = self.m, self.N, self.v(h, s, a), self.m.pi(h, s)
+        N, lam, pi = self.N, self.v(h, s, a), self.m.pi(h, s)
         r = {y: N.Rt[h + 1][y, y] for y in N.occ2[h + 1]}
         holds = le(self.cap(h)[s], lam * self.lo(h)[s]) or self.dev1_ok(h, s, a, lam)
         if not holds and a == pi and self.into(h, s, pi):
@@ -245,7 +256,7 @@ class Checks:
         holds = holds or self.pair_ok(N.d[h + 1], N.d[h + 1], h, x, self.m.pi(h, x), y, self.m.pi(h, y), lam)
         return [] if holds and lam > 0.0 else [f"dd_ok, step {h}, states {x}, {y}"]
 
-    def R_ok(self, h, x, y):  # noqa: N802
+    def R_ok(self, h, x, y):
         N, lam, z = self.N, self.N.Rt[h][x, y], x if self.b else y
 
         def action_ok(a):

@@ -1,27 +1,26 @@
-"""The numbers of the verifier satisfy the hypotheses of the machine-checked theorems, and those of a wrong verifier do not."""
+"""The numbers of the verifier satisfy the hypotheses of the machine-checked theorems; those of a wrong one do not."""
 
-import sys
 import warnings
-from contextlib import contextmanager
 from functools import cache
 from itertools import count, islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypotheses import checked
+from mutants import MUTANTS, mutated
 from reference.logs import ROLES, play, table
 from reference.noisy import shop, walk
 
 import entropic_bpi as eb
-from entropic_bpi.verification import rigorous
 from entropic_bpi.verification._file import content_of
 
 EPISODES = [1, 10, 60, 300, 2000]
 
 
 def garnet(rng):
-    return eb.instances.garnet(int(rng.integers(3, 5)), 2, 2, horizon=int(rng.integers(2, 4)), seed=int(rng.integers(10**6)))
+    return eb.instances.garnet(
+        int(rng.integers(3, 5)), 2, 2, horizon=int(rng.integers(2, 4)), seed=int(rng.integers(10**6))
+    )
 
 
 def with_next_state_rewards(rng):
@@ -112,7 +111,7 @@ def failures(certificate):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_numbers_of_the_verifier_pass_the_checks_of_the_proofs(kind):
-    for certificate in islice(certificates(kind), 4):
+    for certificate in islice(certificates(kind), 2):
         assert failures(certificate) == []
 
 
@@ -121,3 +120,29 @@ def test_the_numbers_of_the_verifier_pass_the_checks_of_the_proofs(kind):
 def test_the_numbers_of_64_certificates_of_each_kind_pass_the_checks_of_the_proofs(kind):
     for certificate in islice(certificates(kind), 64):
         assert failures(certificate) == []
+
+
+# -- a verifier with a mistake -----------------------------------------------------------------------------------------
+
+
+@cache
+def contents_for_mutants():
+    """Certificates of all kinds, in the order in which they are tried."""
+    kinds = [next_states, environment, model, log, few, random_rewards]
+    return [
+        certificate
+        for part in zip(*(islice(certificates(kind), 6) for kind in kinds), strict=True)
+        for certificate in part
+    ]
+
+
+SAMPLE = list(MUTANTS)[::4]
+
+
+@pytest.mark.parametrize(
+    "mutant", [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.slow) for name in MUTANTS]
+)
+def test_a_verifier_with_a_mistake_fails_a_check_of_the_proofs(mutant):
+    contents = contents_for_mutants()
+    with mutated(*MUTANTS[mutant]):
+        assert any(failures(certificate) for certificate in contents)

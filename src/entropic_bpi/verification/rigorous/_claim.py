@@ -41,7 +41,7 @@ def _at(data: Data, stated: float, test: str | None) -> Bounds:
     duration, beta = _duration(data), arb(stated)
     spread = upper((high - low) * duration)
     if not abs(beta) * spread >= _SMALLEST_EXPONENT:
-        beta = lower(_SMALLEST_EXPONENT / spread) if spread > 0 else arb(1)
+        beta = upper(_SMALLEST_EXPONENT / spread) if spread > 0 else arb(1)
         beta *= math.copysign(1.0, stated)
     policy, optimum, gap = _planned(Plan(data, beta, test))
     bias = upper(abs(beta - stated) * spread**2 / 8)

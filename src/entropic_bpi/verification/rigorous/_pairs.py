@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
 from itertools import product
 from typing import NamedTuple
@@ -184,21 +184,25 @@ class PairPlan:
         tried = sorted(loose, key=lambda j: (-base.tally[j], j))[:_CORNERS]
         corners = [dict(zip(tried, ends, strict=True)) for ends in product((False, True), repeat=len(tried))]
 
-        def ends(corner: dict[int, bool], otherwise: bool) -> dict[int, arb]:
+        def values(corner: dict[int, bool], otherwise: bool) -> dict[int, arb]:
             return {j: (high if corner.get(j, otherwise) else low)[j] for j in base.tally}
+
+        @cache
+        def base_mean(c: int) -> arb:
+            u = values(corners[c], not self.positive)
+            return _lowest(base, u) if self.positive else _highest(base, u)
 
         best = known
         for move in self._moves(other, base, ref, d):
             worst = arb(0)
-            for corner in corners:
-                above, below = ends(corner, True), ends(corner, False)
+            for c, corner in enumerate(corners):
+                u = values(corner, self.positive)
                 if self.positive:
-                    moved = _moved(move, {i: {j: table[i, j] * above[j] for j in to} for i, to in move.items()})
-                    most, least = _highest(over, moved), _lowest(under, below)
+                    moved = {i: _average((k, table[i, j] * u[j]) for j, k in to.items()) for i, to in move.items()}
+                    worst = max(worst, upper(_highest(other, moved) / base_mean(c)))
                 else:
-                    moved = _moved(move, {i: {j: below[j] / table[j, i] for j in to} for i, to in move.items()})
-                    most, least = _highest(over, above), _lowest(under, moved)
-                worst = max(worst, upper(most / least))
+                    moved = {i: _average((k, u[j] / table[j, i]) for j, k in to.items()) for i, to in move.items()}
+                    worst = max(worst, upper(base_mean(c) / _lowest(other, moved)))
                 if not worst < best:
                     break
             best = min(best, worst)
@@ -238,12 +242,10 @@ def _reference(other: _Row, base: _Row) -> int:
     return best if best >= 0 and score[best] else base.frequent
 
 
-def _moved(move: Move, values: dict[int, dict[int, arb]]) -> dict[int, arb]:
-    """Return averages of values under the shares of a move, which are divided by their sum."""
-    return {
-        i: sum((arb(k) * values[i][j] for j, k in shares.items()), arb(0)) / sum(map(arb, shares.values()), arb(0))
-        for i, shares in move.items()
-    }
+def _average(terms: Iterable[tuple[float, arb]]) -> arb:
+    """Return an average under shares that are divided by their sum."""
+    terms = list(terms)
+    return sum((arb(k) * value for k, value in terms), arb(0)) / sum((arb(k) for k, _ in terms), arb(0))
 
 
 def _highest(row: _Row, values: dict[int, arb]) -> arb:
