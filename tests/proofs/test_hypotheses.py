@@ -61,9 +61,15 @@ def environment(rng):
 
 
 def returns(rng):
-    mdp = garnet(rng)
-    options = {"horizon": mdp.horizon, "reward_range": (0, 1), "return_range": (0.0, 0.9 * mdp.horizon)}
-    return run(eb.as_gymnasium(mdp), rng, **options)
+    rewards, horizon = rng.random((3, 2)), int(rng.integers(2, 4))
+    kernel = rng.dirichlet(np.full(3, 0.3), (3, 2))
+    kernel[..., 0] += kernel[..., 2]  # the last state is never reached
+    kernel[..., 2] = 0.0
+    played = rewards[:2]
+    rewards[2] = [0.0, 1.0]
+    ends = (horizon * float(played.min()), horizon * float(played.max()))
+    mdp = eb.FiniteMDP(kernel, rewards, horizon=horizon, start=0)
+    return run(eb.as_gymnasium(mdp), rng, horizon=horizon, reward_range=(0, 1), return_range=ends)
 
 
 def random_rewards(rng):
@@ -86,7 +92,7 @@ def log(rng):
 
 
 def evar(rng):
-    return run(garnet(rng), rng, risk=eb.EVaR(float(rng.choice([0.05, 0.5]))), eps=0.01, successors="model")
+    return run(garnet(rng), rng, risk=eb.EVaR(float(rng.choice([0.05, 0.5]))), eps=0.05, successors="model")
 
 
 KINDS = [model, next_states, few, environment, random_rewards, discounted, log, evar]
