@@ -137,6 +137,16 @@ class Model:
         """``ends_ok`` in Main.v: the ends of e^{βr} for a reward between two numbers."""
         return tuple(sorted((self.weight(h, low), self.weight(h, high))))
 
+    def cuts(self, h):
+        """``cut_lo`` and ``cut_hi`` of Returns.v, with ``least`` and ``most``; rewards counted from the smallest."""
+        declared, (low, high) = self.problem["return_range"], self.rewards
+        if declared is None:
+            return 0.0, math.inf
+        room, paid_steps = 1e-9 * ((high - low) * self.horizon), max(0, h - self.artificial)
+        least = declared[0] - room - self.horizon * low - paid_steps * (high - low)
+        most = declared[1] + room - self.horizon * low
+        return tuple(sorted((math.exp(self.beta * least), math.exp(self.beta * most))))
+
     @cached_property
     def rows_at_risk(self):
         """``rows``: those with several possible outcomes that matter; with known rewards the last step is free."""

@@ -76,15 +76,16 @@ class Checks:
     def inside(self, h, s, a):
         return all(slot.to in self.m.occ[h + 1] for slot in self.m.slots(h, s, a).slots)
 
-    def values_ok(self, h, s):
-        m, N, pi = self.m, self.N, self.m.pi(h, s)
+    def values_ok(self, h, s, tops=True):
+        """``values_ok``, or ``cut_values_ok`` of Returns.v where a range of returns is declared; ``tops`` is about Zt."""
+        (cut_lo, cut_hi), m, N, pi = self.m.cuts(h), self.m, self.N, self.m.pi(h, s)
         Zo, Zp, Zt, Uo = N.Zo[h][s], N.Zp[h][s], N.Zt[h][s], N.Uo[h][s]
 
         def upper(a, table, u):
-            return m.slots(h, s, a).upper(lambda slot: slot.ep * table[h + 1][slot.to], u)
+            return m.slots(h, s, a).upper(lambda slot: min(slot.ep * table[h + 1][slot.to], cut_hi), u)
 
         def lower(a, table, u):
-            return m.slots(h, s, a).lower(lambda slot: slot.em * table[h + 1][slot.to], u)
+            return m.slots(h, s, a).lower(lambda slot: max(slot.em * table[h + 1][slot.to], cut_lo), u)
 
         parts = {f"inside {a}": self.inside(h, s, a) for a in m.actions(h)}
         parts["positive"] = min(Zo, Zp, Zt) > 0.0
@@ -99,6 +100,8 @@ class Checks:
         else:
             parts["Zp"] = upper(pi, N.Zp, Zp)
             parts["Zt"] = any(upper(a, N.Zt, Zt) for a in m.actions(h)) or le(Zp, Zt)
+        if not tops:
+            del parts["Zt"]
         return [f"values_ok, step {h}, state {s}: {part}" for part, holds in parts.items() if not holds]
 
     def same_ok(self, rho, wlo, whi, h, s, lam):
@@ -164,7 +167,7 @@ class Checks:
         failed = self.start_ok()
         for h in range(self.m.steps):
             for s in sorted(self.m.occ[h]):
-                failed += self.values_ok(h, s) + (self.rho_ok(h, s) if ratios else [])
+                failed += self.values_ok(h, s, tops=ratios) + (self.rho_ok(h, s) if ratios else [])
         return failed
 
     # -- Pairs.v

@@ -58,6 +58,7 @@ MUTANTS = {
         "if True:\n                return 1 + (level - 1) / 2\n            if False:",
     ),
     "deviations ignored": ("_plan", "worst = max(worst, self.deviation(h, s, a, later, self.limit(h), first))", "pass"),
+    "returns cut without what was paid before": ("_plan", "least - paid - step * (high - low)", "least - paid"),
     "one corner only": ("_plan", "in product((False, True), repeat=len(shared)):", "in [(False,) * len(shared)]:"),
     "what is not shared at its lower end": (
         "_plan",
@@ -111,6 +112,7 @@ ORDER = ["_ball", "_data", "_plan", "_pairs"]
 def mutated(file, old, new):
     """The modules of the verifier with one change in one of them, executed again in their order."""
     modules = {name: sys.modules[f"{rigorous.__name__}.{name}"] for name in ORDER}
+    before = {name: dict(module.__dict__) for name, module in modules.items()}
     sources = {name: Path(module.__file__).read_text() for name, module in modules.items()}
     assert sources[file].count(old) == 1, "the mutant does not fit the source any more"
     try:
@@ -120,4 +122,5 @@ def mutated(file, old, new):
         yield
     finally:
         for name, module in modules.items():
-            exec(compile(sources[name], module.__file__, "exec"), module.__dict__)
+            module.__dict__.clear()
+            module.__dict__.update(before[name])
