@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,9 @@ from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.show.words import Rounding, ascii_minus
 from entropic_bpi.tools.workers import processors
+
+if TYPE_CHECKING:
+    from entropic_bpi.verification import Verification
 
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.
@@ -39,7 +42,13 @@ CertificateArgument = Annotated[
 ]
 
 
-def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int:
+RigorousOption = Annotated[
+    bool,
+    typer.Option("--rigorous", help="Prove the bounds in ball arithmetic, without any tolerance (extra rigorous)."),
+]
+
+
+def verify(certificate: CertificateArgument, rigorous: RigorousOption = False, as_json: JsonOption = False) -> int:
     """Recompute the bounds of a certificate from its counts and compare them with its claim.
 
     Exit code 1 if the file is invalid or its counts do not imply the claim.
@@ -47,6 +56,8 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
     Examples:
 
         entropic-bpi verify run/certificate.json
+
+        entropic-bpi verify run/certificate.json --rigorous
 
         entropic-bpi verify run/certificate.json --json
     """
@@ -59,7 +70,11 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
     if not path.exists():
         raise CertificateError(f"no such file: {path}")
     with Progress(None) as shown:
-        result = check(path, progress=lambda done, total: shown.update(lambda: "checking the bounds", done / total))
+        result = check(
+            path,
+            rigorous=rigorous,
+            progress=lambda done, total: shown.update(lambda: "checking the bounds", done / total),
+        )
     known = not any(map(math.isnan, (result.lower, result.upper, result.gap)))
     to = Rounding()
     bounds = [
@@ -68,7 +83,8 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
         Fact("gap", result.gap, "gap", f"at most {to.at_most(result.gap, 6)}"),
     ]
     facts = [
-        Fact("ok", result.ok, "verdict", _verdict(result.ok)),
+        Fact("ok", result.ok, "verdict", _verdict(result)),
+        *data(proved=result.proved),
         *(bounds if known else data(lower=None, upper=None, gap=None)),
         *several("problems", result.problems, "problem"),
     ]
@@ -76,8 +92,9 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
     return 0 if result.ok else CLAIM_FAILED
 
 
-def _verdict(ok: bool) -> str:
-    return "the counts imply the claim" if ok else "NOT verified"
+def _verdict(result: Verification) -> str:
+    verdict = "the counts imply the claim" if result.ok else "NOT verified"
+    return f"{verdict}: proved up to the assumptions" if result.proved else verdict
 
 
 def report(
@@ -114,7 +131,7 @@ def report(
     checked = eb.report.write(run, out, grid=_shape(grid), actions=names)
 
     facts = [
-        Fact("ok", checked.ok, "verdict", _verdict(checked.ok)),
+        Fact("ok", checked.ok, "verdict", _verdict(checked)),
         *several("problems", checked.problems, "problem"),
         Fact("report", str(out)),
         line(f"written  {out}: open it in a browser"),
