@@ -118,3 +118,12 @@ def test_a_nan_never_reaches_the_goal():
     goal = Settings.of(beta=1, eps=0.1, delta=0.1).goal
     assert not Bounds(0.0, 1.0, math.nan).reached(goal)
     assert Bounds(0.0, 1.0, 0.1).reached(goal)
+
+
+def test_a_method_with_the_old_array_is_told_the_new_functions(registered, monkeypatch):
+    """Its checkpoints would not save what it remembers."""
+    monkeypatch.setattr(Exhaustive, "memory", np.zeros(3), raising=False)
+    with pytest.raises(
+        InvalidProblemError, match=r"memory of method 'exhaustive' is now state\(\) and restore\(state\)"
+    ):
+        eb.identify(MDP, method=registered, **GOAL)

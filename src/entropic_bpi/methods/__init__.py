@@ -118,4 +118,6 @@ def make(name: str, problem: Problem, options: Mapping[str, str], seed: int, dev
             raise InvalidProblemError(f"risk=EVaR plans at many beta on the CPU; got device={device!r}")
         from entropic_bpi.methods.kl.evar import EVaRKL as kind
     method: Method = kind(problem, seed=seed, **options, **where)
+    if hasattr(method, "memory") and not hasattr(method, "state"):
+        raise InvalidProblemError(f"the array memory of method {name!r} is now state() and restore(state)")
     return method
