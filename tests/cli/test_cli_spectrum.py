@@ -80,7 +80,7 @@ def test_the_counts_of_a_bernstein_run_serve_too(tmp_path):
     assert invoke("identify", *words, "--max-episodes", 2000, "--out", tmp_path).exit_code == 1
     result = invoke("certify", tmp_path, "--beta", "0:1:1", "--out", tmp_path)
     assert result.exit_code == 0
-    assert "They rest on the event of method kl" in result.output
+    assert "They use the event of method kl" in result.output
 
 
 def test_nothing_is_overwritten(run, tmp_path):

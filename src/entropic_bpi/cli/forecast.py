@@ -12,7 +12,7 @@ from entropic_bpi.cli._app import option
 from entropic_bpi.cli._show import Fact, data, line, present
 from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.cli.identify import OF_A_RUN, identify, question
-from entropic_bpi.show.words import number
+from entropic_bpi.show.words import Rounding, number
 
 if TYPE_CHECKING:
     from entropic_bpi.runs.trial import Declaration, RunForecast, TrialRun
@@ -94,10 +94,12 @@ def _facts(source: str, outlook: RunForecast) -> list[Fact]:
         *data(seconds=played["seconds"], lower=outlook.lower, upper=outlook.upper, memory=memory),
     ]
     if outlook.lower is not None:
-        words = f"{number(outlook.lower)} episodes on average, for every algorithm with this guarantee"
+        words = f"{Rounding().at_least(outlook.lower)} episodes on average, for every algorithm with this guarantee"
         facts.append(Fact(name="at least", shown=words))
     if outlook.upper is not None:
-        facts.append(Fact(name="at most", shown=f"{number(outlook.upper)} episodes are proved to be enough"))
+        facts.append(
+            Fact(name="at most", shown=f"{Rounding().at_most(outlook.upper)} episodes are proved to be enough")
+        )
     if memory is not None and memory > _MUCH_MEMORY:
         facts.append(Fact(name="memory", shown=f"{memory / 2**30:.1f} GiB so far"))
     content = [
