@@ -21,6 +21,11 @@ _EXACT = 2**53
 # -- radii ------------------------------------------------------------------------------------------------------------
 
 
+# The coefficients of Stirling's series, and a share of the next one, which is what remains.
+_STIRLING = [Interval.of(Fraction(*term)) for term in ((1, 1188), (-1, 1680), (1, 1260), (-1, 360), (1, 12))]
+_REMAINDER = Interval(0.0, 1.0) * Interval.of(Fraction(-691, 360360))
+
+
 def stirling_error(x: Interval) -> Interval:
     """c(x) = lnΓ(x) - (x - ½) ln x + x - ½ ln 2π, by its asymptotic series, which envelops it.
 
@@ -32,9 +37,9 @@ def stirling_error(x: Interval) -> Interval:
         x = where(small, x + 1.0, x)
     inverse = Interval.of(1.0) / x
     square = inverse * inverse
-    total = Interval(0.0, 1.0) * Interval.of(Fraction(-691, 360360))
-    for term in (Fraction(1, 1188), Fraction(-1, 1680), Fraction(1, 1260), Fraction(-1, 360), Fraction(1, 12)):
-        total = total * square + Interval.of(term)
+    total = _REMAINDER
+    for term in _STIRLING:
+        total = total * square + term
     return moved + total * inverse
 
 
@@ -70,7 +75,8 @@ class Tallies:
         """Over the outcomes of each row."""
         room = self.sizes * 2.0**-51
         low, high, lows, highs = (
-            np.add.reduceat(part, self.begin) for part in (terms.low, terms.high, abs(terms.low), abs(terms.high))
+            np.add.reduceat(part, self.begin, axis=-1)
+            for part in (terms.low, terms.high, abs(terms.low), abs(terms.high))
         )
         return Interval(down(low - lows * room), up(high + highs * room))
 
@@ -83,29 +89,24 @@ def mixture_radii(tallies: Tallies, k: np.ndarray, most: np.ndarray) -> np.ndarr
     alike: a share Π (most - i)/(k - i) of them, i from 0 to the number of outcomes seen less 1, contains those.
     """
     # Most files have few different counts, so each is worked on once.
-    (counts, *outcome_sizes), back = _distinct(
-        tallies.counts, np.repeat(k, tallies.sizes), np.repeat(most, tallies.sizes)
-    )
-    (visits, *row_sizes), row_back = _distinct(tallies.visits, k, most)
-    fewer, radii = most < k, []
-    for (_, a), (cells, row_a) in zip(_priors(*outcome_sizes), _priors(*row_sizes), strict=True):
-        parts = _ascent(_float_of(counts), a)[back]
-        radii.append(_ascent(_float_of(visits), cells * row_a)[row_back] - tallies.sum(parts))
-    weight = Interval.of(np.where(fewer, 0.125, 0.25)).log()
-    radii[:4] = [radius - weight for radius in radii[:4]]
-    radii[4] = where(fewer, radii[4] - _share_of_sets(tallies, k, most), Interval.of(np.full(len(k), np.inf)))
-    least = Interval.of(np.minimum.reduce([radius.low for radius in radii]))
-    total = Interval.of(np.zeros(len(k)))
-    for radius in radii:
-        total = total + (least - radius).exp()
-    return (least - total.log()).high
+    (counts, *sizes), back = _distinct(tallies.counts, *(np.repeat(size, tallies.sizes) for size in (k, most)))
+    parts = _ascent(_float_of(counts), _priors(*sizes)[1])[:, back]
+    (visits, *sizes), back = _distinct(tallies.visits, k, most)
+    cells, a = _priors(*sizes)
+    radii = _ascent(_float_of(visits), cells * a)[:, back] - tallies.sum(parts)
+    fewer, sets = most < k, np.arange(5)[:, None] == 4
+    weight = where(sets, _share_of_sets(tallies, k, most), Interval.of(np.where(fewer, 0.125, 0.25)).log())
+    radii = where(sets & ~fewer, Interval.of(np.inf), radii - weight)
+    least = Interval.of(radii.low.min(axis=0))
+    return (least - (least - radii).exp().sum().log()).high
 
 
-def _priors(k: np.ndarray, most: np.ndarray) -> list[tuple[Interval, Interval]]:
-    """The number of outcomes and the a of each prior, that on sets of outcomes last."""
-    cells, one = _float_of(k), Interval.of(np.ones(len(k)))
-    usual = [(cells, a) for a in (one / (cells * cells), one / cells, one * 0.5, one)]
-    return [*usual, (_float_of(most), one * 0.5)]
+def _priors(k: np.ndarray, most: np.ndarray) -> tuple[Interval, Interval]:
+    """The number of outcomes and the a of each prior, arrays (5, N); that on sets of outcomes is the last one."""
+    cells, half, one = _float_of(k), Interval.of(np.full(len(k), 0.5)), Interval.of(np.ones(len(k)))
+    usual = [one / (cells * cells), one / cells, half, one, half]
+    a = Interval(np.stack([part.low for part in usual]), np.stack([part.high for part in usual]))
+    return where(np.arange(5)[:, None] == 4, _float_of(most), cells), a
 
 
 def _share_of_sets(tallies: Tallies, k: np.ndarray, most: np.ndarray) -> Interval:

@@ -117,6 +117,7 @@ class Claim(Problem):
         if self.alpha is not None and self.method != "kl":
             raise Rejected(f"the entropic value at risk is certified by the KL method alone, not by {self.method!r}")
         self.assumptions = content["assumptions"]
+        self.radii: dict[range, np.ndarray] = {}  # of the balls of each step, once they are known
 
     def _read_cells(self, given: list[Any]) -> list[Cell]:
         """Cells that follow one another, each with its λ inside, until the last one, which has no end."""

@@ -65,7 +65,7 @@ class Interval:
     def of(cls, x: Any) -> Interval:
         if isinstance(x, Interval):
             return x
-        if isinstance(x, (Fraction, int)):
+        if not isinstance(x, (float, np.ndarray)):
             # A fraction lies between the float nearest to it and a neighbour of that one: nothing wider is needed.
             nearest = float(x)
             return cls(down(nearest) if nearest > x else nearest, up(nearest) if nearest < x else nearest)

@@ -134,16 +134,17 @@ class _KL:
 
     def _with_radii(self, outcomes: Outcomes, layer: range) -> Rows:
         claim, sizes = self.claim, outcomes.sizes
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        kinds = np.bincount(owner, outcomes.times > 0, len(sizes)).astype(np.int64)
-        concerned = (sizes > 1) & (kinds > 0)
-        radius = np.full(len(sizes), np.inf)
-        if concerned.any():
-            tallies = Tallies(outcomes.times[(outcomes.times > 0) & concerned[owner]], kinds[concerned])
-            numbers = np.array(layer)[concerned]
-            mixture = mixture_radii(tallies, claim.possible[numbers], claim.most[numbers])
-            radius[concerned] = up(up(self.log_union + mixture) / down(tallies.visits.astype(float)))
-        return Rows(sizes, outcomes.successors, outcomes.times, radius)
+        if layer not in claim.radii:  # the same for every β
+            owner = np.repeat(np.arange(len(sizes)), sizes)
+            kinds = np.bincount(owner, outcomes.times > 0, len(sizes)).astype(np.int64)
+            concerned = (sizes > 1) & (kinds > 0)
+            radii = claim.radii[layer] = np.full(len(sizes), np.inf)
+            if concerned.any():
+                tallies = Tallies(outcomes.times[(outcomes.times > 0) & concerned[owner]], kinds[concerned])
+                numbers = np.array(layer)[concerned]
+                mixture = mixture_radii(tallies, claim.possible[numbers], claim.most[numbers])
+                radii[concerned] = up(up(self.log_union + mixture) / down(tallies.visits.astype(float)))
+        return Rows(sizes, outcomes.successors, outcomes.times, claim.radii[layer])
 
     def _strength(self, step: int) -> Interval:
         """β, or βγ^h."""
