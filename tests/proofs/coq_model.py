@@ -74,8 +74,8 @@ class Model:
         self.content, self.problem, self.beta, self.b = content, content["problem"], beta, beta > 0
         problem = self.problem
         self.n_states, self.horizon, self.stationary = (problem[k] for k in ("n_states", "horizon", "stationary"))
-        self.artificial = int(problem["start"] is None)
-        self.steps, self.s1 = self.horizon + self.artificial, problem["start"] or 0
+        self.artificial = int(not isinstance(problem["start"], int))
+        self.steps, self.s1 = self.horizon + self.artificial, 0 if self.artificial else problem["start"]
         self.random = problem["reward_law"] != "fixed"
         self.black_box = problem["rewards"] is None and self.n_states in problem["slots"]["successor"]
         self.seen = {}
@@ -108,8 +108,9 @@ class Model:
 
     def most(self, row):
         few = self.problem["max_successors"]
-        is_start = self.artificial and row == len(self.problem["slots"]["begin"]) - 1
-        return self.K(row) if few is None or is_start else min(few, self.K(row))
+        if self.artificial and row == len(self.problem["slots"]["begin"]) - 1:
+            return 1 if self.problem["start"] == "fixed" else self.K(row)
+        return self.K(row) if few is None else min(few, self.K(row))
 
     @cached_property
     def occ(self):
@@ -117,7 +118,8 @@ class Model:
         steps, to = [{self.s1}], self.problem["slots"]["successor"]
         for h in range(self.steps):
             found = {to[j] for s in steps[-1] for a in self.actions(h) for j in self.declared(self.row(h, s, a))}
-            anywhere = self.problem["successors"] == "unknown" or self.n_states in found
+            listed = h < self.artificial and isinstance(self.problem["start"], list)
+            anywhere = (self.problem["successors"] == "unknown" and not listed) or self.n_states in found
             steps.append(set(range(self.n_states)) if anywhere else found)
         return steps
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "proofs" / "README.md").read_text()
-THEORIES = {path.stem: path.read_text() for path in sorted((ROOT / "proofs" / "theories").glob("*.v"))}
+THEORIES = {path.stem: path.read_text() for path in sorted((ROOT / "proofs" / "theories").rglob("*.v"))}
 CHECKED = re.findall(r"^Print Assumptions (\w+)\.$", THEORIES["Assumptions"], re.MULTILINE)
 TABLE = README.partition("## From theorem to code")[2]
 
@@ -24,7 +24,7 @@ def test_every_checked_theorem_is_proved_once():
 
 
 def test_all_files_are_compiled_and_described():
-    project = re.findall(r"theories/(\w+)\.v", (ROOT / "proofs" / "_CoqProject").read_text())
+    project = re.findall(r"theories/\w+/(\w+)\.v", (ROOT / "proofs" / "_CoqProject").read_text())
     assert sorted([*project, "Assumptions"]) == sorted(THEORIES)
     described = README.partition("## Files")[2].partition("## From theorem to code")[0]
     names = [name for row in re.findall(r"^\| ([A-Z][\w, ]+) \|", described, re.MULTILINE) for name in row.split(", ")]

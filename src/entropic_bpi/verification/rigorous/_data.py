@@ -60,10 +60,10 @@ class Data:
         self.problem, self.policy, self.claim = problem, content["policy"], content["claim"]
         self.n_states, self.n_actions, self.horizon = (problem[name] for name in ("n_states", "n_actions", "horizon"))
         self.stationary, self.slots = problem["stationary"], problem["slots"]
+        # A state, a list of possible ones, "fixed" for one that is not known, or null; all but the first are learned.
         self.random_start = not isinstance(problem["start"], int)
         self.steps = self.horizon + self.random_start
         self.start = 0 if self.random_start else problem["start"]
-        self.declared_start = problem["start"]
         self.random_rewards = problem["reward_law"] != "fixed"
         self.black_box = problem["rewards"] is None and self.n_states in self.slots["successor"]
         self.n_rows = len(self.slots["begin"])
@@ -110,7 +110,7 @@ class Data:
         """Return how many different outcomes a row has at most."""
         possible, declared = self.slots["possible"][row], self.problem["max_successors"]
         if self.is_start(row):
-            return 1 if self.declared_start == "fixed" else possible
+            return 1 if self.problem["start"] == "fixed" else possible
         return possible if declared is None else min(declared, possible)
 
     @cached_property
@@ -128,7 +128,8 @@ class Data:
         for h in range(self.steps - 1):
             rows = {self.row_of(h, s, a) for s in steps[-1] for a in self.actions(h)}
             found = {self.slots["successor"][j] for row in rows for j in self.slots_of(row)}
-            everywhere = self.problem["successors"] == "unknown" or self.n_states in found
+            listed = h == 0 and isinstance(self.problem["start"], list)
+            everywhere = (self.problem["successors"] == "unknown" and not listed) or self.n_states in found
             steps.append(list(range(self.n_states)) if everywhere else sorted(found))
         return steps
 
