@@ -198,6 +198,19 @@ def test_a_saved_model_is_found_beside_the_file(written, tmp_path):
     assert result.certificate.successors == "model"
 
 
+def test_a_known_model_is_solved_from_its_file(written):
+    text = 'source = "risky-bridge"\n[params]\np_dash = 0.5\n[declare.horizon]\nvalue = 5\nconfirmed = CONFIRMED'
+    path = written(text.replace("CONFIRMED", "true"))
+    bridge = eb.instances.risky_bridge(horizon=5, p_dash=0.5)
+    best = eb.solve(path, -1.0)
+    assert best.value == eb.solve(bridge, -1.0).value
+    assert eb.evaluate(str(path), best.policy, -1.0).value == best.value
+    assert eb.return_law(path, best.policy).mean == eb.return_law(bridge, best.policy).mean
+    assert eb.Declarations.load(path).model(horizon=3).horizon == 3
+    with pytest.raises(eb.InvalidProblemError, match="not confirmed: horizon"):
+        eb.solve(written(text.replace("CONFIRMED", "false")), -1.0)
+
+
 def test_a_log_is_a_source_of_certify(written, tmp_path):
     written("id,t,s,a,r,over\n" + "".join(f"{i},0,here,go,{i % 2},true\n" for i in range(40)), "log.csv")
     path = written(

@@ -692,7 +692,8 @@ def return_law(
     >>> round(law.entropic_risk(2.5), 6)
     3.043056
     """
-    policy = check_policy(policy, check_model(mdp).horizon, mdp.n_states, mdp.n_actions)
+    mdp = check_model(mdp)
+    policy = check_policy(policy, mdp.horizon, mdp.n_states, mdp.n_actions)
     max_support = check_integer("max_support", max_support)
     low, high = mdp.reward_range
     if bins is None:
