@@ -184,7 +184,7 @@ def test_arguments_win_over_the_file_and_confirm_what_they_state(written):
 
 def test_goals_are_required_somewhere(written):
     path = written('source = "risky-bridge"')
-    with pytest.raises(eb.InvalidProblemError, match="eps= is missing"):
+    with pytest.raises(eb.InvalidProblemError, match="eps must be a finite real number, got None"):
         eb.identify(path, beta=-1.0, delta=0.1)
     with pytest.raises(eb.InvalidProblemError, match="names no source"):
         eb.identify(written("[risk]\nbeta = 1"), eps=0.1, delta=0.1)
