@@ -184,7 +184,7 @@ def test_arguments_win_over_the_file_and_confirm_what_they_state(written):
 
 def test_goals_are_required_somewhere(written):
     path = written('source = "risky-bridge"')
-    with pytest.raises(eb.InvalidProblemError, match="eps= is missing"):
+    with pytest.raises(eb.InvalidProblemError, match="eps must be a finite real number, got None"):
         eb.identify(path, beta=-1.0, delta=0.1)
     with pytest.raises(eb.InvalidProblemError, match="names no source"):
         eb.identify(written("[risk]\nbeta = 1"), eps=0.1, delta=0.1)
@@ -196,6 +196,19 @@ def test_a_saved_model_is_found_beside_the_file(written, tmp_path):
     result = eb.identify(path, beta=-1.0, eps=0.5, delta=0.1, seed=1)
     assert result.stopped
     assert result.certificate.successors == "model"
+
+
+def test_a_known_model_is_solved_from_its_file(written):
+    text = 'source = "risky-bridge"\n[params]\np_dash = 0.5\n[declare.horizon]\nvalue = 5\nconfirmed = CONFIRMED'
+    path = written(text.replace("CONFIRMED", "true"))
+    bridge = eb.instances.risky_bridge(horizon=5, p_dash=0.5)
+    best = eb.solve(path, -1.0)
+    assert best.value == eb.solve(bridge, -1.0).value
+    assert eb.evaluate(str(path), best.policy, -1.0).value == best.value
+    assert eb.return_law(path, best.policy).mean == eb.return_law(bridge, best.policy).mean
+    assert eb.Declarations.load(path).model(horizon=3).horizon == 3
+    with pytest.raises(eb.InvalidProblemError, match="not confirmed: horizon"):
+        eb.solve(written(text.replace("CONFIRMED", "false")), -1.0)
 
 
 def test_a_log_is_a_source_of_certify(written, tmp_path):

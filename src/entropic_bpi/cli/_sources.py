@@ -101,13 +101,13 @@ def open_source(source: str, arguments: dict[str, Any], param: Sequence[str] | N
 
 def open_model(source: str, horizon: int | None, param: Sequence[str] | None, discount: float | None = None) -> Any:
     """The model that SOURCE means, by itself or in its problem file."""
-    from entropic_bpi.sources.opening import as_problem_file, named_model
+    from entropic_bpi.model.instances.sources import named_model
+    from entropic_bpi.sources.opening import as_problem_file
 
     file, given = as_problem_file(source), {"horizon": horizon, "discount": discount}
     if file is None:
         return named_model(source, given, parse_params(param))
-    declared = file.confirmed | {name: value for name, value in given.items() if value is not None}
-    return named_model(file.named_source, declared, file.with_params(parse_params(param)).params, file.folder)
+    return file.with_params(parse_params(param)).model(**given)
 
 
 def defaults_of(words: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -116,7 +116,7 @@ def defaults_of(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     paths = [word for word in words[1:] if word.endswith(SUFFIX)] if command in _TAKE_A_FILE else []
     for path in paths:
         file = ProblemFile.read(path)
-        options = {name: file.confirmed.get(name) for name in ("horizon", "discount")}
+        options = {name: getattr(file, name) for name in ("horizon", "discount") if name not in file.unconfirmed}
         options |= {"eps": file.eps, "delta": file.delta}
         if file.risk is not None and not {"--beta", "--evar"} & {word.partition("=")[0] for word in words}:
             options |= {{"alpha": "evar"}.get(name, name): value for name, value in vars(file.risk).items()}

@@ -273,7 +273,8 @@ def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     >>> visits.sum(axis=(1, 2)).round(12).tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     """
-    policy = check_model(mdp).check_policy(policy)
+    mdp = check_model(mdp)
+    policy = mdp.check_policy(policy)
     visits = np.zeros((mdp.horizon, mdp.n_states, mdp.n_actions))
     for h, (states, masses, _) in enumerate(walk_model(mdp, policy)):
         visits[h, states, policy[h, states]] = masses

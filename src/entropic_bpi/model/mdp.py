@@ -552,7 +552,11 @@ class FiniteMDP:
 
 
 def check_model(value: Any, name: str = "mdp") -> FiniteMDP:
-    """Return ``value``, or raise if it is not a model."""
+    """Return ``value``, or the model of the problem file (``problem.toml``) that it is the path of."""
+    if isinstance(value, (str, Path)) and Path(value).suffix == ".toml":
+        import entropic_bpi
+
+        value = entropic_bpi.ProblemFile.read(value).model()
     if not isinstance(value, FiniteMDP):
         raise InvalidModelError(f"{name} must be a FiniteMDP, got {shown(value)}")
     return value

@@ -260,7 +260,8 @@ def return_law(
     >>> round(law.entropic_risk(2.5), 6)
     3.043056
     """
-    policy = check_model(mdp).check_policy(policy)
+    mdp = check_model(mdp)
+    policy = mdp.check_policy(policy)
     max_support = check_integer("max_support", max_support)
     low, high = mdp.reward_range
     if bins is None:

@@ -337,7 +337,7 @@ class Counts:
     def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
         """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
         problem, slots = self.problem, self.problem.slots
-        if problem.artificial and row == problem.n_rows - 1:
+        if problem.artificial and problem.start is not None and row == problem.n_rows - 1:
             self._refuse_start(problem.state_names[successor])
         went = f"{problem.describe(row)} went to state {problem.state_names[successor]!r}"
         listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]

@@ -307,7 +307,7 @@ class Problem(Declarations):
     def describe(self, row: int) -> str:
         """Where a row is, in the user's words."""
         if self.artificial and row == self.n_rows - 1:
-            return "the first state"
+            return "the random start"
         pair, action = divmod(row, self.n_actions)
         step, state = divmod(pair, self.n_states)
         where = f"state {self.state_names[state]!r}, action {self.action_names[action]!r}"

@@ -26,12 +26,14 @@ episode. A mask is written as one string for each state, with a group of 0 and 1
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.instances.sources import named_model
+from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import ENTRIES, Declarations
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk
 from entropic_bpi.problem.toml_values import key_as_toml, value_as_toml
@@ -129,10 +131,16 @@ class ProblemFile(Declarations):
         """The names of the declarations that are not confirmed."""
         return [name for name in self.given() if not self.remarks.get(name, Remark(True)).confirmed]
 
-    @property
-    def confirmed(self) -> dict[str, Any]:
-        """The declarations that are confirmed, by name."""
-        return {name: value for name, value in self.given().items() if name not in self.unconfirmed}
+    def model(self, **given: Any) -> FiniteMDP:
+        """Return the model that the source names, with the horizon and the discount that are ``given`` or declared.
+
+        Raises
+        ------
+        InvalidProblemError
+            If one of these is not confirmed, or if the source has no model.
+        """
+        own = self._completed(given, ("horizon", "discount"))
+        return named_model(self.named_source, own, self.params, self.folder)
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a run: those ``given`` and, where they are missing or None, those of the file.
@@ -142,17 +150,22 @@ class ProblemFile(Declarations):
         InvalidProblemError
             If a declaration of the file would be used and is not confirmed.
         """
-        own = {name: value for name, value in given.items() if value is not None}
-        names = [name for name in self.unconfirmed if name not in own]
-        if names:
-            raise InvalidProblemError(
-                f"{self.path or 'the problem file'}: not confirmed: {', '.join(names)}. Set confirmed = true in "
-                f"[declare.{names[0]}] if it is true of your problem, or give {names[0]}="
-            )
+        own = self._completed(given, ENTRIES)
         goal: dict[str, Any] = {"eps": self.eps, "delta": self.delta}
         if "beta" not in own and "risk" not in own:
             goal["risk"] = self.risk
-        return {**given, **{name: value for name, value in goal.items() if value is not None}, **self.given(), **own}
+        return {**given, **{name: value for name, value in goal.items() if value is not None}, **own}
+
+    def _completed(self, given: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """What is ``given`` and not None, and of these names the declarations that are not given; they must be confirmed."""
+        own = {name: value for name, value in given.items() if value is not None}
+        missing = [name for name in names if name in self.unconfirmed and name not in own]
+        if missing:
+            raise InvalidProblemError(
+                f"{self.path or 'the problem file'}: not confirmed: {', '.join(missing)}. Set confirmed = true in "
+                f"[declare.{missing[0]}] if it is true of your problem, or give {missing[0]}="
+            )
+        return {name: value for name, value in self.given().items() if name in names} | own
 
 
 # -- reading -----------------------------------------------------------------------------------------------------

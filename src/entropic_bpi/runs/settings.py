@@ -116,9 +116,6 @@ class Settings:
         cls, *, eps: Any = None, delta: Any = None, beta: Any = None, risk: Any = None, method: Any = "kl", **given: Any
     ) -> Settings:
         """Check the arguments of a run; None stands for the default."""
-        for name, value in (("eps", eps), ("delta", delta)):
-            if value is None:
-                raise InvalidProblemError(f"{name}= is missing; a problem file has it in [risk]")
         goal = Goal(check_risk(beta, risk), CHECKS["eps"]("eps", eps), CHECKS["delta"]("delta", delta))
         method = CHECKS["method"]("method", method)
         options = {name: given.pop(name, None) for name in ("constants", "sampling")}

@@ -348,15 +348,15 @@ def _of_environment(loop: Loop) -> Iterator[dict[str, Any]]:
     declared, state = loop.settings.declared, loop.state
     if declared.stationary is False:
         yield {"stationary": True}
-    starts = np.count_nonzero(state.counts.transitions().rows == state.problem.n_rows - 1)
-    if declared.start is None and starts == 1:
-        yield {"start": FIXED}
     if declared.reward_law not in (None, "fixed"):
         yield {"reward_law": "fixed"}
     if declared.max_states is not None and len(loop.source.states.found) < declared.max_states:
         yield {"max_states": len(loop.source.states.found)}
     if declared.successors is None and declared.max_successors is None:
         yield {"max_successors": _most_outcomes(loop)}
+    starts = np.count_nonzero(state.counts.transitions().rows == state.problem.n_rows - 1)
+    if declared.start is None and starts == 1:
+        yield {"start": FIXED}
     if declared.return_range is None and declared.discount is None and declared.reward_law in (None, "fixed"):
         low, high = _returns(loop)
         if low < high and high - low < _NARROW * loop.state.problem.return_spread:

@@ -8,12 +8,11 @@ from typing import Any
 
 from entropic_bpi._gymnasium_ids import env_factory
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.instances.sources import is_environment, model_of
-from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
 from entropic_bpi.sources.log import Log
 
-__all__ = ["as_problem_file", "named_model", "open_problem", "open_word"]
+__all__ = ["as_problem_file", "open_problem", "open_word"]
 
 _LOGS = (".csv", ".parquet")
 
@@ -60,16 +59,3 @@ def open_word(
     if played:
         return env_factory(word.removeprefix("gym:"), dict(params)) if params else word, completed
     return named_model(word, completed, params, folder), completed
-
-
-def named_model(
-    word: str, arguments: Mapping[str, Any], params: Mapping[str, Any], folder: str | Path = "."
-) -> FiniteMDP:
-    """Return the model that a word names.
-
-    Where rewards are discounted its horizon does not matter, but a saved model has its own.
-    """
-    horizon = arguments.get("horizon")
-    if arguments.get("discount") is not None:
-        horizon = 1 if is_environment(word) else None
-    return model_of(word, horizon, params, folder)

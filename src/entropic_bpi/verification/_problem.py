@@ -273,7 +273,7 @@ class Problem:
 
     def place(self, row: int) -> str:
         if self.is_start(row):
-            return "the first state"
+            return "the random start"
         step = self.step_of(row)
         where = f"state {self.state_of(row)}, action {row % self.n_actions}"
         return where if self.stationary else f"step {step}, {where}"

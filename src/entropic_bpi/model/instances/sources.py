@@ -11,7 +11,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model import instances
 from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["MODEL_FILES", "is_environment", "model_of"]
+__all__ = ["MODEL_FILES", "is_environment", "model_of", "named_model"]
 
 MODEL_FILES = (".npz", ".json")
 
@@ -42,6 +42,19 @@ def model_of(
             "a saved model (.npz or .json), gym:ENV_ID, gym:package:ENV_ID or file.py:Class"
         )
     return instances._build(source, given)
+
+
+def named_model(
+    word: str, arguments: Mapping[str, Any], params: Mapping[str, Any], folder: str | Path = "."
+) -> FiniteMDP:
+    """Return the model that a word names.
+
+    Where rewards are discounted its horizon does not matter, but a saved model has its own.
+    """
+    horizon = arguments.get("horizon")
+    if arguments.get("discount") is not None:
+        horizon = 1 if is_environment(word) else None
+    return model_of(word, horizon, params, folder)
 
 
 def is_environment(source: str) -> bool:
