@@ -94,6 +94,8 @@ class Provenance(NamedTuple):
         What the episodes of an environment said about what is assumed of it.
     log : Logged or None
         Where the counts come from a log, wholly or to begin with: what is known of it.
+    accepted : tuple of str
+        Declarations of a problem file that the user accepted all at once instead of confirming each.
     """
 
     batches: bool = True
@@ -102,6 +104,7 @@ class Provenance(NamedTuple):
     preregistration: str | None = None
     tests: Evidence | None = None
     log: LogSummary | None = None
+    accepted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +166,10 @@ class Certificate:
             notes += _not_machine_checked(self.problem, provenance)
         elif self.constants == "printed":
             notes.append(_PRINTED)
+        if provenance.accepted:
+            notes.append(
+                f"declarations accepted all at once, not confirmed one by one: {', '.join(provenance.accepted)}"
+            )
         return (*notes, *_lost_episodes(provenance), *_tested(provenance.tests))
 
     @property
@@ -375,6 +382,7 @@ class Certificate:
                 "ignored": list(self.provenance.ignored),
                 "tests": self.provenance.tests and self.provenance.tests._asdict(),
                 "log": self.provenance.log and self.provenance.log._asdict(),
+                "accepted": list(self.provenance.accepted),
             },
             "assumptions": list(self.assumptions),
             "policy": self.policy.tolist(),
@@ -425,7 +433,7 @@ def _read(path: Path) -> tuple[dict[str, Any], int]:
 def _from_version_3(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a certificate of version 3 in the terms of version 4, which tests one more assumption."""
     provenance = dict(content["circumstances"])
-    provenance["preregistration"] = provenance.pop("announcement")
+    provenance |= {"preregistration": provenance.pop("announcement"), "accepted": []}
     if provenance["tests"] is not None:
         provenance["tests"] = {**provenance["tests"], "unchanging": None}
     if provenance["log"] is not None:
@@ -582,7 +590,9 @@ def _read_cells(content: Any) -> tuple[Cell, ...]:
 
 def _read_provenance(content: Any) -> Provenance:
     given = _schema.object_with("provenance", content, *Provenance._fields)
-    ignored, preregistration = given["ignored"], given["preregistration"]
+    ignored, preregistration, accepted = given["ignored"], given["preregistration"], given["accepted"]
+    if not isinstance(accepted, list) or not all(isinstance(name, str) for name in accepted):
+        raise CertificateError(f"provenance.accepted must be a list of names, got {accepted!r:.80}")
     if ignored not in ([], ["stationary"], ["successors"], ["stationary", "successors"]):
         raise CertificateError(f"provenance.ignored must name 'stationary' and 'successors', got {ignored!r:.80}")
     if preregistration is not None and not re.fullmatch(
@@ -598,6 +608,7 @@ def _read_provenance(content: Any) -> Provenance:
         preregistration=preregistration,
         tests=None if given["tests"] is None else _read_tests(given["tests"]),
         log=None if given["log"] is None else _read_logged(given["log"]),
+        accepted=tuple(accepted),
     )
 
 

@@ -92,6 +92,10 @@ def identify(
     ties: Annotated[str, option("Between equally good actions: random or lowest index.")] = "random",
     device: Annotated[str, option("Where kl plans: cpu, or gpu for large models with known successors.")] = "cpu",
     param: ParamOption = None,
+    accept: Annotated[
+        str | None,
+        option("Use every declaration of a problem file, confirmed or not; the certificate says so.", metavar="all"),
+    ] = None,
     out: Annotated[Path | None, option("Folder for certificate, history, plot and checkpoint.", metavar="DIR")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     accept_errors: Annotated[
@@ -178,6 +182,7 @@ def question(
     beta: float | None,
     evar: float | None,
     param: list[str] | None,
+    accept: str | None,
     successors: str | None,
     replan: str | None,
     **others: Any,
@@ -189,7 +194,7 @@ def question(
         "replan": _read_replan(replan),
         **others,
     }
-    return open_source(source, arguments, param)
+    return open_source(source, arguments, param, accept)
 
 
 def _read_successors(text: str | None) -> Any:

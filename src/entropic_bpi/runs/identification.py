@@ -284,7 +284,7 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
 def start(source: Any, settings: Settings) -> Loop:
     """Return the loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
     seed = _fresh_seed() if settings.seed is None else settings.seed
-    provenance = Provenance(batches=settings.replan != EVERY)
+    provenance = Provenance(batches=settings.replan != EVERY, accepted=settings.accepted)
     if settings.declared.discount is not None:
         source, settings = _truncate_discounted(source, settings, settings.declared.discount)
     if isinstance(source, FiniteMDP):

@@ -35,7 +35,7 @@ _KEYS = {
         )
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log"),
+    "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted"),
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
     "provenance.log": ("longest", "unused", "excluded", "seen"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
@@ -76,7 +76,7 @@ def _renamed(content: dict[str, Any]) -> dict[str, Any]:
     """A certificate of version 3 with the keys of version 4; nothing tested then whether anything changes over time."""
     try:
         origin = content.pop("circumstances")
-        origin["preregistration"] = origin.pop("announcement")
+        origin["preregistration"], origin["accepted"] = origin.pop("announcement"), []
         if origin["tests"] is not None:
             origin["tests"]["unchanging"] = None
         if origin["log"] is not None:
