@@ -462,7 +462,7 @@ def test_a_chart_puts_values_where_its_ticks_say():
 def test_notebooks_show_the_short_form():
     for thing, words in [
         (made("gap certificate"), "With probability at least 90 %, the policy below is within 0.3"),
-        (certificate_of("budget spent"), "Goal not reached"),
+        (certificate_of("budget spent"), "Not certified: do not rely on this policy"),
         (eb.solve(bridge(), -1.0), "The best policy of a known model is worth"),
         (eb.front(bridge(), betas=(-2.0, 2.0)), "policies are best for some β from −2 to 2."),
         (bridge(), "from 0 to 1"),

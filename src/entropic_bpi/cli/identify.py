@@ -152,8 +152,11 @@ def identify(
     with _folder(out, resume):
         try:
             result = eb.identify(model, **asked, accept_errors=accept_errors, checkpoint=checkpoint, progress=not quiet)
-        except KeyboardInterrupt:
-            _say_how_to_go_on(checkpoint)
+        except KeyboardInterrupt as interrupt:
+            result = getattr(interrupt, "result", None)
+            if out is not None and result is not None:
+                _write(out, result)
+            _say_how_to_go_on(checkpoint, result)
             raise
         if out is not None:
             _write(out, result)
@@ -242,13 +245,16 @@ def _check_folder(out: Path, resume: bool) -> None:
         new_folder(out, (CERTIFICATE, CHECKPOINT, HISTORY, PLOT), "give another --out, or go on with --resume")
 
 
-def _say_how_to_go_on(checkpoint: Path | None) -> None:
+def _say_how_to_go_on(checkpoint: Path | None, result: Identification | None) -> None:
     if checkpoint is None:
         advice = "nothing was saved; a run with --out can be resumed"
     elif checkpoint.exists():
         advice = f"the run is kept in {checkpoint}; the same command with --resume goes on"
     else:
         advice = "nothing was saved yet; start again with the same command"
+    if result is not None:
+        kept = "" if checkpoint is None else f"; certificate in {checkpoint.parent / CERTIFICATE}"
+        advice += f". So far a gap of {result.certificate.gap:.3g} is certified{kept}"
     print(f"entropic-bpi: interrupted: {printable(advice)}", file=sys.stderr)
 
 
@@ -286,12 +292,15 @@ def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identifi
 
 
 def _facts(source: str, result: Identification) -> list[Fact]:
+    from entropic_bpi.certificate.policy import NOT_CERTIFIED
+
     claim, size = result.certificate, result.certificate.problem
     method = claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants"
     compiling = result.compile_seconds
     once = f", and {compiling:.3g} s once for compiling" if compiling >= SHORTEST_COMPILING else ""
     behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"
     return [
+        *([] if result.stopped else [Fact("warning", NOT_CERTIFIED, "warning", NOT_CERTIFIED)]),
         Fact(
             "source",
             source,

@@ -178,7 +178,8 @@ def identify(
         certificate carries the file's SHA-256. An existing file is refused, unless the run goes on from a checkpoint
         and began with it. See :mod:`entropic_bpi.runs.preregistration`.
     progress : bool
-        Show a progress line on stderr.
+        Show a progress line on stderr. Ctrl-C raises KeyboardInterrupt after the plan in progress; its attribute ``result``
+        is the Identification with what is certified so far.
     num_envs : int
         Copies of an environment, given by its id, class or factory, that are stepped together (``gymnasium.vector``) and
         share the episodes.
@@ -272,7 +273,11 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
             line.update(loop.counts.episodes, plan.bounds.gap, loop.forecast)
             if store is not None and store.age() >= CHECKPOINT_SECONDS:
                 store.save(loop.state())
-            check_interrupt()
+            try:
+                check_interrupt()
+            except KeyboardInterrupt as interrupt:
+                interrupt.result = loop.result_so_far(plan)  # type: ignore[attr-defined]
+                raise
 
         try:
             loop.go(observe)

@@ -14,6 +14,8 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi.certificate.certificate import Certificate, Provenance
+from entropic_bpi.certificate.estimate import best_by_estimates
+from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
@@ -85,6 +87,14 @@ class Identification:
     forecast: Forecast | None = None
     compile_seconds: float = 0.0
 
+    @property
+    def best_estimate(self) -> Policy:
+        """The policy that is best by the estimates alone, about which nothing is certified.
+
+        It maximises the value with the observed frequencies as probabilities, among the actions that were tried.
+        """
+        return Policy(self.certificate, actions=best_by_estimates(self.certificate))
+
     def policy_of(self, observation: Any, step: int = 0) -> Any:
         """What the certified policy does on an observation; see :meth:`Certificate.policy_of`."""
         return self.certificate.policy_of(observation, step)
@@ -109,9 +119,9 @@ class Identification:
         return entropic_bpi.report.short(self)
 
     def __repr__(self) -> str:
-        claim = self.certificate
+        claim, warning = self.certificate, "" if self.stopped else f"{NOT_CERTIFIED}; "
         return (
-            f"Identification(stopped={self.stopped}, episodes={self.episodes}, gap={claim.gap:.6g}, "
+            f"Identification({warning}stopped={self.stopped}, episodes={self.episodes}, gap={claim.gap:.6g}, "
             f"lower={claim.lower:.6g}, upper={claim.upper:.6g}, seconds={self.seconds:.2f})"
         )
 
@@ -354,6 +364,16 @@ class Loop:
 
     def elapsed(self) -> float:
         return self.seconds + run_clock() - self.started
+
+    def result_so_far(self, plan: Plan) -> Identification | None:
+        """The result if the run ended with this plan of all episodes so far; None if what was seen contradicts it."""
+        better = self.best is None or plan.bounds.certified.gap < self.best[0].bounds.certified.gap
+        if better:
+            self.best = plan, self.counts.episodes, self.counts.transitions()
+        try:
+            return self.result()
+        except InvalidProblemError:
+            return None
 
     def result(self) -> Identification:
         assert self.best is not None
