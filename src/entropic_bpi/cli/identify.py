@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from entropic_bpi.cli._advice import advice_facts
 from entropic_bpi.cli._answer import again, with_declarations
 from entropic_bpi.cli._app import CLAIM_FAILED, option
 from entropic_bpi.cli._show import (
@@ -58,6 +59,8 @@ OF_A_RUN = (
     "as_json",
     "quiet",
 )
+# Seconds of a trial run of the advice; all of them take about as long as this part of the run.
+_SHORTEST_TRIAL, _LONGEST_TRIAL, _TRIALS = 0.2, 3.0, 10
 # Arrows of the actions, in their order.
 _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 
@@ -162,7 +165,8 @@ def identify(
             _write(out, result)
             files = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT, *_draw_grid(out, source, param, result)]
     if as_json or not quiet:
-        facts = [*_facts(source, result), *([] if out is None else [written(out, files)])]
+        facts = [*_facts(source, result), *_advice(context, model, asked, result)]
+        facts += [] if out is None else [written(out, files)]
         present(facts, as_json, _next(context, result, out))
     return 0 if result.stopped else CLAIM_FAILED
 
@@ -174,6 +178,23 @@ def _next(context: typer.Context, result: Identification, out: Path | None) -> l
     longer = () if result.forecast is None else ("--max-episodes", result.episodes + result.forecast.rounded())
     way = ("--out", "run") if out is None else ("--resume",)
     return [*again(context, "identify", without=("max_episodes", "max_seconds", "resume")), *longer, *way]
+
+
+def _advice(context: typer.Context, model: Any, asked: dict[str, Any], result: Identification) -> list[Fact]:
+    """After a budget was spent in vain: declarations that agree with what was seen, measured by short trial runs."""
+    if not result.candidates.declarations:
+        return []
+    from entropic_bpi.runs.settings import Settings
+    from entropic_bpi.runs.trial import TrialRun, measured
+
+    seconds = min(_LONGEST_TRIAL, max(result.seconds / _TRIALS, _SHORTEST_TRIAL))
+    given = {name: value for name, value in asked.items() if name != "preregister"}
+    given |= {"max_seconds": seconds, "max_episodes": result.episodes}
+    source, settings = Settings.read(model, **given)
+    until = None if result.forecast is None else result.forecast.after(result.episodes, result.seconds)
+    without = TrialRun(result.episodes, result.seconds, result.certificate.gap, False, until)
+    found = measured(source, settings, result.candidates, without)
+    return advice_facts(found, without, again(context, "identify", without=("out", "resume")))
 
 
 # -- options and folder ------------------------------------------------------------------------------------------
@@ -343,10 +364,8 @@ def _what_would_help(result: Identification) -> Iterator[str]:
         yield f"by the last gaps, {result.forecast}; with --out a run can go on (--resume)"
     if claim.gap < math.inf:
         yield f"--eps {_rounded_up(claim.gap):g} is reached by these episodes"
-    if not claim.problem.stationary:
-        yield "--stationary, if transitions are the same at every step"
-    if claim.problem.successors == "unknown" and claim.problem.max_successors is None:
-        yield "--successors or --max-successors, if the possible next states, or their number, are known"
+    if claim.problem.successors == "unknown":
+        yield "--successors, if the possible next states are known"
 
 
 def _rounded_up(gap: float) -> float:

@@ -18,9 +18,11 @@ from entropic_bpi.certificate.estimate import best_by_estimates
 from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.facts import facts_of, problem_facts
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.runs.advice import Candidates, fitting, true_of
 from entropic_bpi.runs.checkpoint import HISTORY, State
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.timings import Forecast, Timings, forecast_of
@@ -75,6 +77,9 @@ class Identification:
         If the budget was spent: how many more episodes and seconds the goal would probably take, where that can be told.
     compile_seconds : float
         Time spent on compiling before the run could go on, which is done once per installation.
+    candidates : Candidates
+        If the budget was spent: ``candidates.declarations`` agree with everything that was seen and may help, if they are
+        true.
     """
 
     policy: np.ndarray
@@ -86,6 +91,7 @@ class Identification:
     seed: int
     forecast: Forecast | None = None
     compile_seconds: float = 0.0
+    candidates: Candidates = field(default_factory=Candidates)
 
     @property
     def best_estimate(self) -> Policy:
@@ -176,6 +182,11 @@ class Loop:
             return None
         history = np.concatenate(self.history[-_RECENT:])
         return forecast_of(history, self.problem.eps, self.clock, self._until_plan)
+
+    def candidates(self) -> Candidates:
+        """The declarations that were not made: true of the model, or in agreement with all that was seen."""
+        declared = self.settings.declared
+        return true_of(self.source, declared) if isinstance(self.source, FiniteMDP) else fitting(self.counts, declared)
 
     def _until_plan(self, played: int) -> int:
         return EVERY_CHUNK if self._compiled() else self._batch(played)
@@ -390,10 +401,12 @@ class Loop:
             transitions=transitions,
             provenance=self.provenance,
         )
+        stopped = plan.bounds.reached(self.problem.goal)
         return Identification(
             policy=certificate.policy,
             episodes=self.counts.episodes,
-            stopped=plan.bounds.reached(self.problem.goal),
+            stopped=stopped,
+            candidates=Candidates() if stopped else self.candidates(),
             certificate=certificate,
             history=np.concatenate(self.history),
             seconds=self.elapsed(),
