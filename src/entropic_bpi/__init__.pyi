@@ -50,6 +50,8 @@ from .runs.certification import certify as certify
 from .runs.data_needs import Missing as Missing
 from .runs.data_needs import missing as missing
 from .runs.identification import identify as identify
+from .runs.inspection import Inspection as Inspection
+from .runs.inspection import inspect as inspect
 from .runs.loop import Identification as Identification
 from .runs.trial import Declaration as Declaration
 from .runs.trial import RunForecast as RunForecast

@@ -175,10 +175,10 @@ def test_labels_that_python_cannot_tell_apart_are_refused():
 
 def test_what_was_never_observed_is_an_error_unless_an_action_is_given_for_it(on_lake):
     with pytest.raises(eb.InvalidProblemError, match="none of the observations"):
-        eb.Policy.load(on_lake)(99)
+        eb.Policy.load(on_lake)(99, 0)
     careful = eb.Policy.load(on_lake, unseen=3)
-    assert careful(99) == 3
-    assert careful(0) == on_lake.policy_of(0)
+    assert careful(99, 0) == 3
+    assert careful(0, 0) == on_lake.policy_of(0)
     with pytest.raises(eb.InvalidProblemError, match="step"):
         careful(0, 4)
 

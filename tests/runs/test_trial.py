@@ -10,6 +10,7 @@ import pytest
 
 import entropic_bpi as eb
 from entropic_bpi.runs import trial
+from entropic_bpi.runs.advice import returns_along
 from entropic_bpi.runs.settings import Settings
 
 BRIDGE = eb.instances.risky_bridge(horizon=5)
@@ -115,7 +116,7 @@ def test_the_range_of_returns_is_that_of_all_paths_that_were_seen():
         return {paid + rest for after, paid in steps[state] for rest in totals(after, left - 1)}
 
     every = set().union(*(totals(int(s), problem.horizon) for s in starts))
-    assert trial._returns(loop) == (min(every), max(every))
+    assert returns_along(problem, seen) == (min(every), max(every))
 
 
 @pytest.mark.parametrize(

@@ -477,7 +477,7 @@ def test_a_chart_puts_values_where_its_ticks_say():
 def test_notebooks_show_the_short_form():
     for thing, words in [
         (made("gap certificate"), "With probability at least 90 %, the policy is at most 0.3 worse"),
-        (certificate_of("budget spent"), "Target not reached"),
+        (certificate_of("budget spent"), "Not certified: do not rely on this policy"),
         (eb.solve(bridge(), -1.0), "The best policy of this known model has the value"),
         (eb.front(bridge(), betas=(-2.0, 2.0)), "policies are best for some β from −2 to 2."),
         (bridge(), "from 0 to 1"),

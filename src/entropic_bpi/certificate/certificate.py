@@ -196,8 +196,13 @@ class Certificate:
         >>> result.certificate.policy_of((21, 10, 1)) in (0, 1)
         True
         """
-        step = check_integer("step", step, at_least=0, at_most=self.problem.horizon - 1)
-        action = int(self.policy[step, self._state_of(observation)])
+        return self.action_of(
+            self.policy, observation, check_integer("step", step, at_least=0, at_most=self.problem.horizon - 1)
+        )
+
+    def action_of(self, policy: np.ndarray, observation: Any, step: int) -> Any:
+        """What any policy ``(H, S)`` of this problem does on an observation; see :meth:`policy_of`."""
+        action = int(policy[step, self._state_of(observation)])
         if not self.problem.black_box_rewards:
             return action
         if self._of_a_log:

@@ -28,15 +28,21 @@ from entropic_bpi.tools.text import shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Policy", "Rollout", "rollout", "rows_of"]
+__all__ = ["NOT_CERTIFIED", "Policy", "Rollout", "rollout", "rows_of"]
 
 CERTIFICATE = "certificate.json"
 _COLUMNS = "step", "state", "action"
 _NOTHING = object()
 
 
+NOT_CERTIFIED = "not certified: do not rely on this policy"
+
+
 class Policy:
-    """What a certificate's policy does, as a function of what is observed: ``action = policy(observation, step)``.
+    """What a policy does, as a function of what is observed.
+
+    ``policy.start()`` begins an episode, and each ``policy(observation)`` after it is one step; or give the step:
+    ``policy(observation, step=h)``.
 
     Parameters
     ----------
@@ -45,6 +51,15 @@ class Policy:
     unseen : action, optional
         The action on an observation that the certificate does not know. By default that is an error; the claim holds
         for any action there.
+    actions : int array ``(H, S)``, optional
+        Another policy for the same problem, about which the certificate says nothing.
+
+    Attributes
+    ----------
+    certificate : Certificate or None
+        None if the policy is another one than the certificate's.
+    certified : bool
+        Whether a certificate says that it is ε-optimal.
 
     Examples
     --------
@@ -52,14 +67,20 @@ class Policy:
     >>> goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1}
     >>> result = eb.identify("FrozenLake-v1", horizon=4, reward_range=(0, 1), **goal, seed=1, max_episodes=50)
     >>> policy = eb.Policy.load(result)
-    >>> policy(0) in range(4)
+    >>> policy(0, step=2) in range(4)
+    True
+    >>> policy.start()(0) in range(4)
     True
     >>> policy.table()[0]["state"]
     '0'
     """
 
-    def __init__(self, certificate: Certificate, unseen: Any = _NOTHING) -> None:
-        self.certificate, self._unseen = certificate, unseen
+    def __init__(self, certificate: Certificate, unseen: Any = _NOTHING, *, actions: np.ndarray | None = None) -> None:
+        self._labels, self._unseen = certificate, unseen
+        self.certificate: Certificate | None = certificate if actions is None else None
+        self.certified = actions is None and certificate.reached
+        self._actions = certificate.policy if actions is None else actions
+        self._step: int | None = None
 
     @classmethod
     def load(cls, source: Any, unseen: Any = _NOTHING) -> Policy:
@@ -98,17 +119,55 @@ class Policy:
 
     @property
     def horizon(self) -> int:
-        return self.certificate.problem.horizon
+        return self._labels.problem.horizon
 
-    def __call__(self, observation: Any, step: int = 0) -> Any:
-        """The action, as the environment's ``step`` takes it; of a model, by number."""
-        if self._unseen is _NOTHING:
-            return self.certificate.policy_of(observation, step)
-        step = check_integer("step", step, at_least=0, at_most=self.horizon - 1)
+    def start(self) -> Policy:
+        """Begin an episode: the next call is at step 0, and each call advances the step.
+
+        Returns
+        -------
+        Policy
+            This policy.
+        """
+        self._step = 0
+        return self
+
+    def __call__(self, observation: Any, step: int | None = None) -> Any:
+        """Return the action, as the environment's ``step`` takes it; of a model, by number.
+
+        Parameters
+        ----------
+        observation : observation, or state of a model
+        step : int, optional
+            Without it, the step of the episode that :meth:`start` began.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the step is not given, no episode was begun, and the policy differs between steps.
+        """
+        at = self._advance() if step is None else check_integer("step", step, at_least=0, at_most=self.horizon - 1)
         try:
-            return self.certificate.policy_of(observation, step)
+            return self._labels.action_of(self._actions, observation, at)
         except EntropicBPIError:
+            if self._unseen is _NOTHING:
+                raise
             return self._unseen
+
+    def _advance(self) -> int:
+        """The step of a call that does not name it."""
+        if self._step is None:
+            if (self._actions != self._actions[0]).any():
+                raise InvalidProblemError(
+                    "the policy differs between steps: call policy.start() when an episode begins, or give step="
+                )
+            return 0
+        if self._step >= self.horizon:
+            raise InvalidProblemError(
+                f"the policy says what to do for {self.horizon} steps: call policy.start() when the next episode begins"
+            )
+        self._step += 1
+        return self._step - 1
 
     def table(self) -> list[dict[str, Any]]:
         """Return the policy as a table.
@@ -126,7 +185,7 @@ class Policy:
         >>> eb.Policy.load(result).table()[0]
         {'step': 0, 'state': 's0', 'action': 'safe'}
         """
-        return list(rows_of(self.certificate))
+        return list(rows_of(self._labels, self._actions))
 
     def save(self, path: str | Path) -> None:
         """Write the table as ``.csv``, ``.json`` or ``.parquet``.
@@ -160,11 +219,11 @@ class Policy:
         kinds[path.suffix.lower()](path, self.table())
 
     def __repr__(self) -> str:
-        problem = self.certificate.problem
-        return f"Policy(horizon={self.horizon}, states={problem.n_states}, actions={problem.n_actions})"
+        problem, warning = self._labels.problem, "" if self.certified else f"; {NOT_CERTIFIED}"
+        return f"Policy(horizon={self.horizon}, states={problem.n_states}, actions={problem.n_actions}{warning})"
 
 
-def rows_of(certificate: Certificate) -> Iterator[dict[str, Any]]:
+def rows_of(certificate: Certificate, policy: np.ndarray) -> Iterator[dict[str, Any]]:
     problem = certificate.problem
     known = np.zeros(problem.n_states, dtype=bool)
     seen = certificate.transitions.successors
@@ -177,7 +236,7 @@ def rows_of(certificate: Certificate) -> Iterator[dict[str, Any]]:
     for h in range(problem.horizon):
         states = frame.states[frame.first_state[h + first] : frame.first_state[h + first + 1]]
         for s in states[known[states]]:
-            action = problem.action_names[certificate.policy[h, s]]
+            action = problem.action_names[policy[h, s]]
             yield {"step": h, "state": problem.state_names[s], "action": action}
 
 
@@ -349,7 +408,7 @@ def rollout(
     check_integer("episodes", episodes)
     first = None if seed is None else check_seed("seed", seed)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
-    weight = act.certificate.problem.factors if isinstance(act, Policy) else np.ones(steps)
+    weight = act._labels.problem.factors if isinstance(act, Policy) else np.ones(steps)
     given = hasattr(env, "step") and not isinstance(env, type)
     world = env if given else make_env(_playable(env))
     try:

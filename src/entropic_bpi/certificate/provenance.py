@@ -55,6 +55,8 @@ class Provenance(NamedTuple):
         What the episodes of an environment said about what is assumed of it.
     log : Logged or None
         Where the counts come from a log, wholly or to begin with: what is known of it.
+    accepted : tuple of str
+        Declarations of a problem file that the user accepted all at once instead of confirming each.
     """
 
     batches: bool = True
@@ -63,6 +65,7 @@ class Provenance(NamedTuple):
     preregistration: str | None = None
     tests: Evidence | None = None
     log: LogSummary | None = None
+    accepted: tuple[str, ...] = ()
 
 
 def assumptions_of(
@@ -77,6 +80,9 @@ def assumptions_of(
         notes += _not_machine_checked(problem, provenance)
     elif constants == "printed":
         notes.append(_PRINTED)
+    if provenance.accepted:
+        names = ", ".join(provenance.accepted)
+        notes.append(f"declarations accepted all at once, not confirmed one by one: {names}")
     return (*notes, *_lost_episodes(provenance), *_tested(provenance.tests))
 
 

@@ -89,14 +89,20 @@ def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:
     return {"beta": beta} if evar is None else {"risk": EVaR(evar)}
 
 
-def open_source(source: str, arguments: dict[str, Any], param: Sequence[str] | None) -> tuple[Any, dict[str, Any]]:
-    """The model or environment that SOURCE means, and the arguments of a run with what its problem file declares."""
-    from entropic_bpi.sources.opening import as_problem_file, open_problem, open_word
+def open_source(
+    source: str, arguments: dict[str, Any], param: Sequence[str] | None, accept: str | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """The model, the environment or the problem file that SOURCE means, and the arguments of a run."""
+    from entropic_bpi.sources.opening import as_problem_file, open_word
 
+    if accept not in (None, "all"):
+        raise InvalidProblemError(f"--accept must be all, got {accept!r}")
     file = as_problem_file(source)
     if file is None:
+        if accept is not None:
+            raise InvalidProblemError("--accept is for problem files (problem.toml), whose declarations it confirms")
         return open_word(source, arguments, parse_params(param))
-    return open_problem(file.with_params(parse_params(param)), arguments)
+    return (file.accept_all() if accept else file).with_params(parse_params(param)), arguments
 
 
 def open_model(source: str, horizon: int | None, param: Sequence[str] | None, discount: float | None = None) -> Any:

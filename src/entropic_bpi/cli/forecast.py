@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from entropic_bpi.cli._advice import advice_facts, advised_words, trial_content
 from entropic_bpi.cli._answer import again, with_options_of
 from entropic_bpi.cli._app import option
 from entropic_bpi.cli._show import Fact, data, line, present
@@ -15,15 +15,13 @@ from entropic_bpi.cli.identify import OF_A_RUN, identify, question
 from entropic_bpi.show.words import Rounding, number
 
 if TYPE_CHECKING:
-    from entropic_bpi.runs.trial import Declaration, RunForecast, TrialRun
+    from entropic_bpi.runs.trial import RunForecast, TrialRun
 
 _OF_A_TRIAL = ("trial_seconds", "trial_episodes", "as_json")
 # Less memory than this is not reported.
 _MUCH_MEMORY = 2**30
 
 _NOT_MEASURED = "Not measured: --successors, the possible next states. It usually helps most."
-_TRUE = "Declarations that would help, measured by trial runs; all of them are true of the model:"
-_ASSUMED = "Declarations that agree with all observations; estimated gain if the assumption holds (not checked):"
 
 
 @with_options_of(identify, without=("context", *OF_A_RUN))
@@ -56,32 +54,18 @@ def forecast(
     source = asked["source"]
     model, arguments = question(**asked)
     outlook = eb.forecast(model, trial_seconds=trial_seconds, trial_episodes=trial_episodes, **arguments)
-    then = [*again(context, "identify", without=_OF_A_TRIAL), *_true_options(outlook), "--out", "run"]
-
     facts = _facts(source, outlook)
+    words = again(context, "identify", without=_OF_A_TRIAL)
+    facts += advice_facts(outlook.declarations, outlook.pilot, words)
+    then = [*advised_words(outlook.declarations, outlook.pilot, words), "--out", "run"]
     if asked["reward_range"] is not None and asked["successors"] is None:
         facts.append(line(_NOT_MEASURED))
     present(facts, as_json, then)
 
 
-def _true_options(outlook: RunForecast) -> list[str]:
-    """The options of what helps most and is known to be true."""
-    unforeseen = outlook.trial.until is None
-    useful = (one for one in outlook.declarations if one.true and (one.helps or (unforeseen and one.trial.until)))
-    return next((list(_options(one)) for one in useful), [])
-
-
-def _options(one: Declaration) -> Iterator[str]:
-    """A declaration as it is typed."""
-    for name, value in one.declared.items():
-        yield f"--{name.replace('_', '-')}"
-        values = value if isinstance(value, tuple) else () if value is True else (value,)
-        yield from (f"{item:g}" if isinstance(item, float) else str(item) for item in values)
-
-
 def _facts(source: str, outlook: RunForecast) -> list[Fact]:
-    trial, declarations, memory = outlook.trial, outlook.declarations, outlook.memory
-    played = _trial_content(trial)
+    trial, memory = outlook.trial, outlook.memory
+    played = trial_content(trial)
     facts = [
         Fact("source", source, "model", source),
         Fact(
@@ -102,30 +86,7 @@ def _facts(source: str, outlook: RunForecast) -> list[Fact]:
         )
     if memory is not None and memory > _MUCH_MEMORY:
         facts.append(Fact(name="memory", shown=f"{memory / 2**30:.1f} GiB so far"))
-    content = [
-        {
-            "declared": one.declared,
-            "true": one.true,
-            "factor": one.factor,
-            "helps": one.helps,
-            **_trial_content(one.trial),
-        }
-        for one in declarations
-    ]
-    if not declarations:
-        return [*facts, Fact("declarations", content)]
-    rows = [
-        (" ".join(_options(one)), one.effect, "" if one.trial.until is None else one.trial.until.in_all())
-        for one in declarations
-    ]
-    title = _TRUE if declarations[0].true else _ASSUMED
-    return [*facts, Fact("declarations", content, title, [("declare", "effect", "then"), *rows])]
-
-
-def _trial_content(trial: TrialRun) -> dict[str, Any]:
-    played = {"episodes": trial.episodes, "seconds": trial.seconds, "gap": trial.gap, "reached": trial.reached}
-    until = {"episodes": None, "seconds": None} if trial.until is None else trial.until._asdict()
-    return {"trial": played, **until}
+    return facts
 
 
 def _in_words(trial: TrialRun) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from entropic_bpi.cli._advice import advice_facts
 from entropic_bpi.cli._answer import again, with_declarations
 from entropic_bpi.cli._app import CLAIM_FAILED, option
 from entropic_bpi.cli._show import (
@@ -48,6 +49,8 @@ CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "
 GRID = "grid.png"
 # Options that end, keep or show a run; the others say what is asked.
 OF_A_RUN = ("max_episodes", "max_seconds", "out", "resume", "accept_errors", "preregister", "as_json", "quiet")
+# Seconds of a trial run of the advice; all of them take about as long as this part of the run.
+_SHORTEST_TRIAL, _LONGEST_TRIAL, _TRIALS = 0.2, 3.0, 10
 # Arrows of the actions, in their order.
 _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 
@@ -84,6 +87,10 @@ def identify(
     ties: Annotated[str, option("How to choose between equally good actions: random or lowest (index).")] = "random",
     device: Annotated[str, option("Where kl plans: cpu, or gpu for large models with known successors.")] = "cpu",
     param: ParamOption = None,
+    accept: Annotated[
+        str | None,
+        option("Use every declaration of a problem file, confirmed or not; the certificate says so.", metavar="all"),
+    ] = None,
     out: Annotated[Path | None, option("Folder for certificate, history, plot and checkpoint.", metavar="DIR")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     accept_errors: Annotated[
@@ -141,14 +148,18 @@ def identify(
     with _folder(out, resume):
         try:
             result = eb.identify(model, **asked, accept_errors=accept_errors, checkpoint=checkpoint, progress=not quiet)
-        except KeyboardInterrupt:
-            _say_how_to_go_on(checkpoint)
+        except KeyboardInterrupt as interrupt:
+            so_far = getattr(interrupt, "result", None)
+            if out is not None and so_far is not None:
+                _write(out, so_far)
+            _say_how_to_go_on(checkpoint, so_far)
             raise
         if out is not None:
             _write(out, result)
             files = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT, *_draw_grid(out, source, param, result)]
     if as_json or not quiet:
-        facts = [*_facts(source, result), *([] if out is None else [written(out, files)])]
+        facts = [*_facts(source, result), *_advice(context, model, asked, result)]
+        facts += [] if out is None else [written(out, files)]
         present(facts, as_json, _next(context, result, out))
     return 0 if result.stopped else CLAIM_FAILED
 
@@ -162,6 +173,23 @@ def _next(context: typer.Context, result: Identification, out: Path | None) -> l
     return [*again(context, "identify", without=("max_episodes", "max_seconds", "resume")), *longer, *way]
 
 
+def _advice(context: typer.Context, model: Any, asked: dict[str, Any], result: Identification) -> list[Fact]:
+    """After a budget was spent in vain: declarations that agree with what was seen, measured by short trial runs."""
+    if not result.candidates.declarations:
+        return []
+    from entropic_bpi.runs.settings import Settings
+    from entropic_bpi.runs.trial import TrialRun, measured
+
+    seconds = min(_LONGEST_TRIAL, max(result.seconds / _TRIALS, _SHORTEST_TRIAL))
+    given = {name: value for name, value in asked.items() if name != "preregister"}
+    given |= {"max_seconds": seconds, "max_episodes": result.episodes}
+    source, settings = Settings.read(model, **given)
+    until = None if result.forecast is None else result.forecast.after(result.episodes, result.seconds)
+    without = TrialRun(result.episodes, result.seconds, result.certificate.gap, False, until)
+    found = measured(source, settings, result.candidates, without)
+    return advice_facts(found, without, again(context, "identify", without=("out", "resume")))
+
+
 # -- options and folder ------------------------------------------------------------------------------------------
 
 
@@ -171,6 +199,7 @@ def question(
     beta: float | None,
     evar: float | None,
     param: list[str] | None,
+    accept: str | None,
     successors: str | None,
     replan: str | None,
     **others: Any,
@@ -182,7 +211,7 @@ def question(
         "replan": _read_replan(replan),
         **others,
     }
-    return open_source(source, arguments, param)
+    return open_source(source, arguments, param, accept)
 
 
 def _read_successors(text: str | None) -> Any:
@@ -230,13 +259,16 @@ def _check_folder(out: Path, resume: bool) -> None:
         new_folder(out, (CERTIFICATE, CHECKPOINT, HISTORY, PLOT), "give another --out, or continue with --resume")
 
 
-def _say_how_to_go_on(checkpoint: Path | None) -> None:
+def _say_how_to_go_on(checkpoint: Path | None, result: Identification | None) -> None:
     if checkpoint is None:
         advice = "nothing was saved; a run with --out can be resumed"
     elif checkpoint.exists():
         advice = f"the run is saved in {checkpoint}; the same command with --resume continues it"
     else:
         advice = "nothing was saved yet; start again with the same command"
+    if result is not None:
+        kept = "" if checkpoint is None else f"; certificate in {checkpoint.parent / CERTIFICATE}"
+        advice += f". So far a gap of {result.certificate.gap:.3g} is certified{kept}"
     print(f"entropic-bpi: interrupted: {printable(advice)}", file=sys.stderr)
 
 
@@ -274,12 +306,15 @@ def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identifi
 
 
 def _facts(source: str, result: Identification) -> list[Fact]:
+    from entropic_bpi.certificate.policy import NOT_CERTIFIED
+
     claim, size = result.certificate, result.certificate.problem
     method = claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants"
     compiling = result.compile_seconds
     once = f", and {compiling:.3g} s once for compiling" if compiling >= SHORTEST_COMPILING else ""
     behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"
     return [
+        *([] if result.stopped else [Fact("warning", NOT_CERTIFIED, "warning", NOT_CERTIFIED)]),
         Fact(
             "source",
             source,
@@ -309,10 +344,8 @@ def _what_would_help(result: Identification) -> Iterator[str]:
         yield f"at the current rate {result.forecast}; with --out a run can be resumed (--resume)"
     if claim.gap < math.inf:
         yield f"--eps {_rounded_up(claim.gap):g}: so far only this gap is certified"
-    if not claim.problem.stationary:
-        yield "--stationary, if transitions are the same at every step"
-    if claim.problem.successors == "unknown" and claim.problem.max_successors is None:
-        yield "--successors or --max-successors, if the possible next states, or their number, are known"
+    if claim.problem.successors == "unknown":
+        yield "--successors, if the possible next states are known"
 
 
 def _rounded_up(gap: float) -> float:

@@ -81,6 +81,8 @@ class ProblemFile(Declarations):
         By the name of the declaration; one without a remark is confirmed.
     path : Path or None
         The file that it was read from; a source that is a file is found relative to it.
+    accepted : tuple of str
+        The declarations that :meth:`accept_all` confirmed; the certificate names them.
     """
 
     source: str | None = None
@@ -90,6 +92,7 @@ class ProblemFile(Declarations):
     delta: float | None = None
     remarks: Mapping[str, Remark] = field(default_factory=dict)
     path: Path | None = None
+    accepted: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: str | Path) -> ProblemFile:
@@ -142,6 +145,20 @@ class ProblemFile(Declarations):
         own = self._completed(given, ("horizon", "discount"))
         return named_model(self.named_source, own, self.params, self.folder)
 
+    def accept_all(self) -> ProblemFile:
+        """Return the problem with every declaration confirmed; the certificate says which were accepted in this way.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> problem = eb.ProblemFile(horizon=7, max_successors=2, remarks={"max_successors": eb.Remark(confirmed=False)})
+        >>> problem.unconfirmed, problem.accept_all().unconfirmed, problem.accept_all().accepted
+        (['max_successors'], [], ('max_successors',))
+        """
+        names = self.unconfirmed
+        confirmed = {name: self.remarks[name]._replace(confirmed=True) for name in names}
+        return replace(self, remarks={**self.remarks, **confirmed}, accepted=(*self.accepted, *names))
+
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a run: those ``given`` and, where they are missing or None, those of the file.
 
@@ -163,7 +180,7 @@ class ProblemFile(Declarations):
         if missing:
             raise InvalidProblemError(
                 f"{self.path or 'the problem file'}: not confirmed: {', '.join(missing)}. Set confirmed = true in "
-                f"[declare.{missing[0]}] if it is true of your problem, or give {missing[0]}="
+                f"[declare.{missing[0]}] if it is true of your problem, give {missing[0]}="
             )
         return {name: value for name, value in self.given().items() if name in names} | own
 

@@ -190,7 +190,8 @@ def identify(
         certificate carries the file's SHA-256. An existing file is refused, unless the run goes on from a checkpoint
         and began with it. See :mod:`entropic_bpi.runs.preregistration`.
     progress : bool
-        Show a progress line on stderr.
+        Show a progress line on stderr. Ctrl-C raises KeyboardInterrupt after the plan in progress; its attribute ``result``
+        is the Identification with what is certified so far.
     num_envs : int
         Copies of an environment, given by its id, class or factory, that are stepped together (``gymnasium.vector``) and
         share the episodes.
@@ -273,7 +274,11 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
             line.update_run(loop.state.counts.episodes, plan.bounds.gap, loop.forecast)
             if store is not None and store.age() >= CHECKPOINT_SECONDS:
                 store.save(loop.snapshot())
-            check_interrupt()
+            try:
+                check_interrupt()
+            except KeyboardInterrupt as interrupt:
+                interrupt.result = loop.result_so_far(plan)  # type: ignore[attr-defined]
+                raise
 
         try:
             loop.go(observe)
@@ -311,7 +316,7 @@ class _Setup:
 
     @cached_property
     def _problem(self) -> tuple[Problem, Provenance]:
-        provenance = Provenance(batches=self.settings.replan != EVERY)
+        provenance = Provenance(batches=self.settings.replan != EVERY, accepted=self.settings.accepted)
         if isinstance(self.source, Environment):
             return _black_box(self.source, self.settings), provenance
         problem, ignored = _problem_of(self.source, self.settings)

@@ -14,8 +14,12 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.estimate import best_by_estimates
+from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.runs.advice import Candidates, fitting, true_of
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import HISTORY, BestPlan, RunState
 from entropic_bpi.runs.timings import Forecast, Timings, forecast_of
@@ -44,6 +48,9 @@ LONGEST_MESSAGE = 300
 FULL_HISTORY = 10_000
 
 
+_NOTHING_TO_DECLARE = Candidates()
+
+
 @dataclass(frozen=True, eq=False)
 class Identification:
     """The outcome of :func:`identify`.
@@ -69,6 +76,9 @@ class Identification:
         If the budget was spent: how many more episodes and seconds the goal would probably take, where that can be told.
     compile_seconds : float
         Time spent on compiling before the run could go on, which is done once per installation.
+    candidates : Candidates
+        If the budget was spent: ``candidates.declarations`` agree with everything that was seen and may help, if they are
+        true.
 
     Examples
     --------
@@ -88,6 +98,15 @@ class Identification:
     seed: int
     forecast: Forecast | None = None
     compile_seconds: float = 0.0
+    candidates: Candidates = _NOTHING_TO_DECLARE
+
+    @property
+    def best_estimate(self) -> Policy:
+        """The policy that is best by the estimates alone, about which nothing is certified.
+
+        It maximises the value with the observed frequencies as probabilities, among the actions that were tried.
+        """
+        return Policy(self.certificate, actions=best_by_estimates(self.certificate))
 
     def policy_of(self, observation: Any, step: int = 0) -> Any:
         """Return the action of the certified policy on an observation, see :meth:`Certificate.policy_of`.
@@ -173,9 +192,9 @@ class Identification:
         return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
-        claim = self.certificate
+        claim, warning = self.certificate, "" if self.stopped else f"{NOT_CERTIFIED}; "
         return (
-            f"Identification(stopped={self.stopped}, episodes={self.episodes}, gap={claim.gap:.6g}, "
+            f"Identification({warning}stopped={self.stopped}, episodes={self.episodes}, gap={claim.gap:.6g}, "
             f"lower={claim.lower:.6g}, upper={claim.upper:.6g}, seconds={self.seconds:.2f})"
         )
 
@@ -218,6 +237,15 @@ class Loop:
             return None
         history = np.concatenate(self.state.history[-_RECENT:])
         return forecast_of(history, self.state.problem.eps, self.clock, self._until_plan)
+
+    def candidates(self) -> Candidates:
+        """The declarations that were not made: true of the model, or in agreement with all that was seen."""
+        declared = self.settings.declared
+        return (
+            true_of(self.source, declared)
+            if isinstance(self.source, FiniteMDP)
+            else fitting(self.state.counts, declared)
+        )
 
     def _until_plan(self, played: int) -> int:
         return EVERY_CHUNK if self._compiled() else self._batch(played)
@@ -367,6 +395,16 @@ class Loop:
     def elapsed(self) -> float:
         return self.state.seconds + run_clock() - self.started
 
+    def result_so_far(self, plan: Plan) -> Identification | None:
+        """The result if the run ended with this plan of all episodes so far; None if what was seen contradicts it."""
+        state = self.state
+        if state.best is None or plan.bounds.certified.gap < state.best.plan.bounds.certified.gap:
+            state.best = BestPlan(plan, state.counts.episodes, state.counts.transitions())
+        try:
+            return self.result()
+        except InvalidProblemError:
+            return None
+
     def result(self) -> Identification:
         state = self.state
         assert state.best is not None
@@ -383,10 +421,12 @@ class Loop:
             transitions=transitions,
             provenance=state.provenance,
         )
+        stopped = plan.bounds.reached(state.problem.goal)
         return Identification(
             policy=certificate.policy,
             episodes=state.counts.episodes,
-            stopped=plan.bounds.reached(state.problem.goal),
+            stopped=stopped,
+            candidates=_NOTHING_TO_DECLARE if stopped else self.candidates(),
             certificate=certificate,
             history=np.concatenate(state.history),
             seconds=self.elapsed(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from entropic_bpi import methods
@@ -11,7 +11,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import ENTRIES, Declarations
 from entropic_bpi.problem.risk import check_risk
 from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.opening import open_problem
+from entropic_bpi.sources.opening import as_problem_file, open_problem
 from entropic_bpi.tools.checks import (
     check_choice,
     check_device,
@@ -96,6 +96,8 @@ class Settings:
         None: a fresh one.
     device : str
         Where plans are made.
+    accepted : tuple of str
+        Declarations of a problem file that are used although the file does not confirm them.
     """
 
     goal: Goal
@@ -110,6 +112,7 @@ class Settings:
     max_seconds: float | None = None
     seed: int | None = None
     device: str = "cpu"
+    accepted: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -133,8 +136,10 @@ class Settings:
     @classmethod
     def read(cls, source: Any, **given: Any) -> tuple[Any, Settings]:
         """Return the source and the settings of a run; of a problem file, what it names and, unless given, declares."""
-        source, given = open_problem(source, given)
-        return source, cls.of(**given)
+        file = as_problem_file(source)
+        opened, arguments = open_problem(file or source, given)
+        accepted = () if file is None else tuple(name for name in file.accepted if given.get(name) is None)
+        return opened, replace(cls.of(**arguments), accepted=accepted)
 
     @property
     def limited(self) -> bool:
@@ -143,6 +148,6 @@ class Settings:
 
     def facts(self) -> dict[str, Any]:
         """What makes a run the one that it is: everything but its length, its seed, and the goal, which the problem has."""
-        apart = ("goal", "declared", "options", "max_episodes", "max_seconds", "seed")
+        apart = ("goal", "declared", "options", "max_episodes", "max_seconds", "seed", "accepted")
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
         return own | {name: getattr(self.declared, name) for name in ENTRIES} | self.options

@@ -17,21 +17,19 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn
 
-import numpy as np
-
 from entropic_bpi import theory
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.return_law import max_return
-from entropic_bpi.problem.declarations import FIXED
 from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.runs.advice import Candidates, Seen, all_together
 from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.timings import Forecast, between, count
 from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
 
-__all__ = ["Declaration", "RunForecast", "TrialRun", "forecast"]
+__all__ = ["Declaration", "RunForecast", "TrialRun", "advised", "forecast", "measured"]
 
 # Of the arguments of identify, those that do not change what a run takes.
 _NOT_ASKED = {
@@ -46,8 +44,6 @@ _NOT_ASKED = {
 }
 # Larger models than this many rows (h, s, a) are too much for the proved lower bound, which is looked for so long.
 _LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
-# A range of returns is worth declaring if it is narrower than this part of what the rewards allow.
-_NARROW = 0.9
 # A smaller factor than this is none.
 _ALIKE = 1.05
 _RENAMED = {"pilot": "trial"}
@@ -277,26 +273,15 @@ def forecast(
     )
     first, trial = _run_trial(source, settings)
     known = isinstance(source, FiniteMDP)
-    found = list(_of_model(source, settings) if known else _of_environment(first))
-    tried = [_declared(source, settings, one, known, trial) for one in (*found, *_together(found))]
-    declarations = sorted(filter(None, tried), key=lambda one: one.factor or (0.0, 0.0), reverse=True)
     # The theorems are about entropic risks of returns that end.
     proved = known and not isinstance(settings.goal.risk, EVaR) and settings.declared.discount is None
     return RunForecast(
         trial,
-        tuple(declarations),
+        measured(source, settings, first.candidates(), trial),
         lower=_lower(source, settings) if proved else None,
         upper=_upper(source, settings) if proved and settings.method == "bernstein" else None,
         memory=_memory(),
     )
-
-
-def _together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All declarations at once, where there are several; to name the successors says more than to count them."""
-    every = {name: value for one in found for name, value in one.items()}
-    if "successors" in every:
-        every.pop("max_successors", None)
-    return [every] if len(every) > 1 else []
 
 
 def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
@@ -311,83 +296,62 @@ def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
     return loop, TrialRun(played, seconds, float(bounds.certified.gap), reached, until)
 
 
-def _declared(
-    source: Any, settings: Settings, declared: dict[str, Any], true: bool, without: TrialRun
-) -> Declaration | None:
-    """The trial run with a declaration; None if the method makes no use of it, or if what is seen contradicts it."""
-    try:
-        loop, trial = _run_trial(source, replace(settings, declared=replace(settings.declared, **declared)))
-    except InvalidProblemError:
-        return None
-    if loop.state.provenance.ignored:
-        return None
+def measured(source: Any, settings: Settings, candidates: Candidates, without: TrialRun) -> tuple[Declaration, ...]:
+    """Make trial runs with each of the declarations and with all of them, and return those that agree with every run.
+
+    Parameters
+    ----------
+    source : FiniteMDP, environment, id, class or factory
+    settings : Settings
+        With the budget of a trial run.
+    candidates : Candidates
+        Declarations that agree with what was seen so far (:meth:`entropic_bpi.runs.loop.Loop.candidates`).
+    without : TrialRun
+        The run without them.
+
+    Returns
+    -------
+    tuple of Declaration
+        The most helpful first.
+    """
+    found, seen, tried = candidates.declarations, candidates.seen, []
+    for declared in (*found, *all_together(found)):
+        try:
+            loop, trial = _run_trial(source, replace(settings, declared=replace(settings.declared, **declared)))
+        except InvalidProblemError as error:
+            counts = getattr(error, "counts", None)
+        else:
+            counts = loop.state.counts
+            if not loop.state.provenance.ignored:
+                tried.append(Declaration(declared, seen is None, trial, _factor(trial, without)))
+        if seen is not None and counts is not None and counts.episodes:
+            seen |= Seen.of(counts)
+    agreed = [one for one in tried if seen is None or not seen.contradicts(one.declared)]
+    return tuple(sorted(agreed, key=_rank, reverse=True))
+
+
+def _rank(one: Declaration) -> tuple[Any, ...]:
+    """By the factor; without a forecast by the gap, and where the effect is the same what declares less."""
+    return one.factor or (0.0, 0.0), -one.trial.gap, -len(one.declared)
+
+
+def _factor(trial: TrialRun, without: TrialRun) -> tuple[float, float] | None:
+    """How many times fewer episodes one run takes than the other; None without a forecast."""
     if trial.until is None:
-        return Declaration(declared, true, trial, None)
+        return None
     fewest, most = trial.until.episodes
     # Without a forecast all that is known is that the goal was not reached by then.
     others = (without.episodes, math.inf) if without.until is None else without.until.episodes
     # What is certified before the first episode counts as one.
-    return Declaration(declared, true, trial, (max(others[0], 1) / max(most, 1), max(others[1], 1) / max(fewest, 1)))
+    return max(others[0], 1) / max(most, 1), max(others[1], 1) / max(fewest, 1)
 
 
-def _of_model(mdp: FiniteMDP, settings: Settings) -> Iterator[dict[str, Any]]:
-    """What is true of a model and was not declared."""
-    declared = settings.declared
-    if mdp.stationary and mdp.horizon > 1 and not declared.stationary and declared.discount is None:
-        yield {"stationary": True}
-    if declared.successors is None:
-        yield {"successors": "model"}
-        steps = range(1 if mdp.stationary else mdp.horizon)
-        most = max(int(np.diff(mdp.step_rows(h).indptr).max()) for h in steps)
-        if declared.max_successors is None and most < mdp.n_states:
-            yield {"max_successors": most}
-
-
-def _of_environment(loop: Loop) -> Iterator[dict[str, Any]]:
-    """What fits all that was seen of an environment and was not declared."""
-    declared, state = loop.settings.declared, loop.state
-    if declared.stationary is False:
-        yield {"stationary": True}
-    if declared.reward_law not in (None, "fixed"):
-        yield {"reward_law": "fixed"}
-    if declared.max_states is not None and len(loop.source.states.found) < declared.max_states:
-        yield {"max_states": len(loop.source.states.found)}
-    if declared.successors is None and declared.max_successors is None:
-        yield {"max_successors": _most_outcomes(loop)}
-    starts = np.count_nonzero(state.counts.transitions().rows == state.problem.n_rows - 1)
-    if declared.start is None and starts == 1:
-        yield {"start": FIXED}
-    if declared.return_range is None and declared.discount is None and declared.reward_law in (None, "fixed"):
-        low, high = _returns(loop)
-        if low < high and high - low < _NARROW * loop.state.problem.return_spread:
-            yield {"return_range": (low, high)}
-
-
-def _most_outcomes(loop: Loop) -> int:
-    """The largest number of different outcomes that a state and action was seen to have."""
-    problem, seen = loop.state.problem, loop.state.counts.transitions()
-    pairs = problem.n_states * problem.n_actions
-    played = seen.rows < problem.n_rows - int(problem.artificial)
-    paid = np.zeros(len(seen.rows)) if problem.random_rewards else seen.rewards
-    outcomes = np.unique(np.column_stack([seen.rows % pairs, seen.successors, paid])[played], axis=0)
-    return int(np.unique(outcomes[:, 0], return_counts=True)[1].max(initial=1))
-
-
-def _returns(loop: Loop) -> tuple[float, float]:
-    """The smallest and the largest return along transitions that were seen, whichever way they are put together."""
-    problem, seen = loop.state.problem, loop.state.counts.transitions()
-    ends = []
-    for extreme, none in ((np.minimum, math.inf), (np.maximum, -math.inf)):
-        values = np.zeros(problem.n_states)
-        for h in reversed(range(problem.artificial, problem.steps)):
-            at_step = np.isin(seen.rows, problem.rows_at(h, np.arange(problem.n_states)))
-            states = seen.rows[at_step] // problem.n_actions % problem.n_states
-            best = np.full(problem.n_states, none)
-            extreme.at(best, states, seen.rewards[at_step] + values[seen.successors[at_step]])
-            values = np.where(np.isfinite(best), best, 0.0)
-        # The start is random in every environment: an artificial first step, whose row is the last.
-        ends.append(float(extreme.reduce(values[seen.successors[seen.rows == problem.n_rows - 1]])))
-    return ends[0], ends[1]
+def advised(declarations: Sequence[Declaration], without: TrialRun) -> Declaration | None:
+    """Return the declaration to advise: the most helpful one, if there is a forecast with it or it narrows the gap."""
+    for one in declarations:
+        if one.helps or (without.until is None and (one.trial.until is not None or one.trial.gap < without.gap)):
+            return one
+    return None
 
 
 def _lower(mdp: FiniteMDP, settings: Settings) -> float | None:

@@ -43,6 +43,7 @@ __all__ = [
     "check_black_box",
     "make_env",
     "open_environment",
+    "transitions_of",
 ]
 
 _Tables = tuple[list[int], list[int], list[int]]  # of one step: the greedy actions, the lead and the turns
@@ -241,7 +242,7 @@ class Player:
             seed = None
         for earned in seen.returns:
             self._check_return(earned)
-        moves = _transitions(seen, self.problem)
+        moves = transitions_of(seen, self.problem)
         into.add(moves, episodes)
         self.tests.add(seen, moves)
 
@@ -398,7 +399,7 @@ class _Walker:
         self.earned += paid
 
 
-def _transitions(seen: Batch, problem: Problem) -> Transitions:
+def transitions_of(seen: Batch, problem: Problem) -> Transitions:
     """What the counts take of it: row by row, in the order of first sight."""
     nothing, n_actions = problem.possible_rewards[0], problem.n_actions
     stride = 0 if problem.stationary else problem.n_states * n_actions

@@ -12,7 +12,7 @@ from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
 from entropic_bpi.sources.log import Log
 
-__all__ = ["as_problem_file", "open_problem", "open_word"]
+__all__ = ["as_problem_file", "open_log", "open_problem", "open_word"]
 
 _LOGS = (".csv", ".parquet")
 
@@ -32,13 +32,18 @@ def open_problem(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, 
     file = as_problem_file(source)
     if file is None:
         return source, dict(given)
-    word, arguments = file.named_source, file.arguments(given)
-    if Path(word).suffix in _LOGS:
-        try:
-            return Log.read(str(file.folder / word), **file.params), arguments
-        except TypeError as error:
-            raise InvalidProblemError(f"{file.path}: [params] must be the keywords of Log.read: {error}") from None
-    return open_word(word, arguments, file.params, file.folder)
+    word, arguments, log = file.named_source, file.arguments(given), open_log(file)
+    return open_word(word, arguments, file.params, file.folder) if log is None else (log, arguments)
+
+
+def open_log(file: ProblemFile) -> Log | None:
+    """Return the log that a problem file names; None if it names anything else."""
+    if Path(file.named_source).suffix not in _LOGS:
+        return None
+    try:
+        return Log.read(str(file.folder / file.named_source), **file.params)
+    except TypeError as error:
+        raise InvalidProblemError(f"{file.path}: [params] must be the keywords of Log.read: {error}") from None
 
 
 def open_word(

@@ -48,6 +48,9 @@ def _assumptions(claim: Claim) -> list[str]:
             "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests "
             "on the proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
         )
+    if claim.accepted:
+        names = ", ".join(claim.accepted)
+        sentences.append(f"declarations accepted all at once, not confirmed one by one: {names}")
     if claim.errors:
         often = "once" if claim.errors == 1 else f"{claim.errors} times"
         sentences.append(

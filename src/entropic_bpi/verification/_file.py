@@ -40,7 +40,7 @@ _KEYS = {
         )
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log"),
+    "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted"),
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
     "provenance.log": ("longest", "unused", "excluded", "seen"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
@@ -101,7 +101,7 @@ def content_of(source: Any) -> dict[str, Any]:
 def _renamed(content: dict[str, Any]) -> dict[str, Any]:
     """A certificate of version 3 with the keys of version 4; nothing tested then whether anything changes over time."""
     origin = content.pop("circumstances")
-    origin["preregistration"] = origin.pop("announcement")
+    origin["preregistration"], origin["accepted"] = origin.pop("announcement"), []
     if origin["tests"] is not None:
         origin["tests"]["unchanging"] = None
     if origin["log"] is not None:
@@ -113,6 +113,7 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
     """The assumptions in today's words, which say the same."""
     if "assumptions" not in content:
         return content
+    content["provenance"] = {"accepted": [], **content["provenance"]}  # which the first files of version 4 lack
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]

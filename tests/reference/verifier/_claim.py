@@ -208,6 +208,7 @@ class Claim(Problem):
                 "provenance.ignored must be empty: only constants 'verified' and 'printed' ignore a declaration"
             )
         self.errors = an_integer("provenance.errors", given["errors"], 0)
+        self.accepted = [a_string("provenance.accepted", name) for name in given["accepted"]]
         digest = given["preregistration"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("provenance.preregistration", digest)):
             raise Rejected(f"provenance.preregistration must be a digest of 64 hexadecimal digits, got {digest!r:.80}")

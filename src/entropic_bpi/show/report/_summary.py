@@ -45,7 +45,7 @@ def _identification(result: Identification) -> str:
 def _claimed(certificate: Certificate, run: dict[str, str]) -> str:
     claim = claim_of(certificate)
     return _with_policy(
-        "Certified" if claim.reached else "Target not reached",
+        "Certified" if claim.reached else "Not certified: do not rely on this policy",
         claim.sentence,
         {"bounds": claim.bounds, "risk": risk_of(certificate).name, "episodes": f"{certificate.episodes:,}", **run},
         certified_choices(certificate),

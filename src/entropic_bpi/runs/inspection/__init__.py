@@ -1,0 +1,241 @@
+"""Inspect a source: play it for a few seconds and propose what could be declared about it.
+
+A proposal agrees with everything that was seen. Whether it is true is for the user to decide: nothing is used before it is
+confirmed. Where too little was seen for a proposal, the remark says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi._gymnasium_ids import env_factory
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.gymnasium.env import as_gymnasium
+from entropic_bpi.model.instances.sources import is_environment, named_model
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.declarations import ENTRIES, Declarations
+from entropic_bpi.problem.problem_file import ProblemFile, Remark
+from entropic_bpi.runs.inspection.proposals import Finding, Notes
+from entropic_bpi.sources.environment import Environment, open_environment
+from entropic_bpi.sources.log import Log
+from entropic_bpi.sources.observed import observe, observed_log
+from entropic_bpi.sources.opening import as_problem_file, open_log
+from entropic_bpi.sources.spaces import MOST_STATES, finite
+from entropic_bpi.tools.checks import check_integer, check_positive, check_seed
+from entropic_bpi.tools.text import shown
+
+__all__ = ["Inspection", "inspect"]
+
+_CONFIRM = "An assumption: confirm it if it is true of your problem"
+_WORTH = {
+    "stationary": "the visits of all steps are counted together",
+    "start": "the distribution of the first state need not be estimated",
+    "reward_range": "required; a narrow range needs fewer episodes",
+    "reward_law": "fixed rewards are known after one visit",
+    "max_successors": "outcomes beyond this number need not be ruled out; 1 makes a pair known after one visit",
+    "max_states": "states that were not seen need not be reckoned with",
+    "return_range": "bounds on the return are as narrow as this range",
+    "allowed": "forbidden actions need not be tried",
+}
+"""What a declaration is worth, in words."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What a few seconds of play show: the outcome of :func:`inspect`.
+
+    Attributes
+    ----------
+    source : str
+    declarations : Declarations
+        What agrees with everything that was seen. Nothing of it is confirmed.
+    remarks : dict of str
+        For each proposal what was seen; for declarations that are not proposed, why not.
+    findings : tuple of Finding
+        ``name``, ``text`` and ``seen``, one for each line of the summary.
+    problems : tuple of str
+        What makes a certificate impossible as it is, such as observations that are not a Markov state.
+    episodes, steps : int
+    seconds : float
+    """
+
+    source: str
+    declarations: Declarations
+    remarks: Mapping[str, str]
+    findings: tuple[Finding, ...]
+    problems: tuple[str, ...]
+    episodes: int
+    steps: int
+    seconds: float
+    origin: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def save(self, path: str | Path) -> None:
+        """Write the proposals as a problem file, each with ``confirmed = false`` and what was seen.
+
+        Parameters
+        ----------
+        path : path
+            Where to write it. The name of a problem file ends in ``.toml``.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib, entropic_bpi as eb
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "problem.toml"
+        >>> eb.inspect("FrozenLake-v1", episodes=50, seed=0).save(path)
+        >>> "reward_range" in eb.Declarations.load(path).unconfirmed
+        True
+        """
+        given = self.declarations.given()
+        worth = {name: f"; its use: {text}" for name, text in _WORTH.items()}
+        remarks = {name: Remark(False, f"{self.remarks[name]}. {_CONFIRM}{worth.get(name, '')}.") for name in given}
+        ProblemFile(**given, source=self.origin, params=self.params, remarks=remarks).save(path)
+
+    @property
+    def not_proposed(self) -> dict[str, str]:
+        """For each declaration that could not be proposed, the reason."""
+        given = self.declarations.given()
+        return {name: text for name, text in self.remarks.items() if name not in given}
+
+    def _lines(self) -> Iterator[tuple[str, str, str]]:
+        yield from (("PROBLEM", text, "") for text in self.problems)
+        yield from self.findings
+        for name, value in self.declarations.given().items():
+            yield f"{name} = {_written(value)}", "proposal, not confirmed", self.remarks[name]
+        for name, text in self.not_proposed.items():
+            yield name, "not proposed", text
+
+    def __str__(self) -> str:
+        width = max(len(name) for name, _, _ in self._lines())
+        rows = (f"{name:{width}}  {text}{f' ({seen})' if seen else ''}" for name, text, seen in self._lines())
+        return "\n".join((self.source, *rows))
+
+    def __repr__(self) -> str:
+        declared = ", ".join(f"{name}={_written(value)}" for name, value in self.declarations.given().items())
+        return f"Inspection({self.source}, {self.episodes} episodes, proposals: {declared or 'none'})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr>{''.join(f'<td>{escape(part)}</td>' for part in line)}</tr>" for line in self._lines())
+        return f"<table><caption>{escape(self.source)}</caption>{rows}</table>"
+
+
+def inspect(source: Any, *, seconds: float = 5.0, episodes: int | None = None, seed: int | None = None) -> Inspection:
+    """Play a source for a few seconds, report what was seen, and propose what could be declared.
+
+    A quarter of the episodes is played at random, the others towards what was tried least. Nothing has to be declared. The
+    proposals agree with everything that was seen, which does not make them true: confirm those that are true of your
+    problem.
+
+    Parameters
+    ----------
+    source : environment, FiniteMDP, Log or problem file
+        A Gymnasium environment, a vector environment, an environment id, a class, a factory, the path of a problem file, or
+        a word of the command line such as ``"gym:FrozenLake-v1"`` or ``"risky-bridge"``. A model is played, too, but its
+        declarations are read from it and are true.
+    seconds : float
+        How long to play.
+    episodes : int, optional
+        How many episodes to play at most.
+    seed : int, optional
+        With ``episodes``, repeats an inspection if the seconds suffice.
+
+    Returns
+    -------
+    Inspection
+        Print it for a summary; :meth:`Inspection.save` writes a problem file.
+
+    Raises
+    ------
+    InvalidProblemError
+        If the source cannot be opened, its actions are not finite, or a reward is not a finite number.
+
+    Examples
+    --------
+    >>> import gymnasium, entropic_bpi as eb
+    >>> lake = gymnasium.make("FrozenLake-v1", is_slippery=False)
+    >>> found = eb.inspect(lake, episodes=400, seed=0)
+    >>> found.declarations.reward_range, found.declarations.max_successors, found.declarations.horizon
+    ((0.0, 1.0), 1, 100)
+    """
+    check_positive("seconds", seconds)
+    limit = None if episodes is None else check_integer("episodes", episodes)
+    entropy = np.random.SeedSequence().entropy if seed is None else check_seed("seed", seed)
+    opened, origin, params = _open(source)
+    if isinstance(opened, Log):
+        notes = Notes(observed_log(opened), log=True)
+        return _inspection(f"log {opened.name}", notes, (), origin, params)
+    environment = open_environment(_playable(opened), 1, MOST_STATES)
+    with closing(environment):
+        seen = observe(environment, seconds=seconds, episodes=limit, seed=entropy)  # type: ignore[arg-type]
+        notes = Notes(seen, limit=environment.time_limit, listed=_listed_size(environment))
+        spaces = _spaces(environment, len(seen.states))
+    if isinstance(opened, FiniteMDP):
+        notes.read_from(opened)
+    name = origin or (environment.name if environment.env.spec is not None else type(environment.env).__name__)
+    return _inspection(name, notes, spaces, origin, params)
+
+
+def _open(source: Any) -> tuple[Any, str | None, Mapping[str, Any]]:
+    """Return the source itself, and for a problem file how it is named there."""
+    file = as_problem_file(source)
+    if file is not None:
+        source = file.named_source
+        if is_environment(source):
+            return env_factory(source.removeprefix("gym:"), dict(file.params)), source, file.params
+        return open_log(file) or named_model(source, file.given(), file.params, file.folder), source, file.params
+    if not isinstance(source, str):
+        return source, None, {}
+    try:
+        return (source, source, {}) if is_environment(source) else (named_model(source, {}, {}), source, {})
+    except InvalidProblemError:
+        return source, f"gym:{source}", {}  # the id of an environment
+
+
+def _playable(source: Any) -> Any:
+    return as_gymnasium(source) if isinstance(source, FiniteMDP) else source
+
+
+def _listed_size(environment: Environment) -> int | None:
+    env = environment.env
+    space = finite(env.single_observation_space if environment.vector else env.observation_space)
+    return space.size if space is not None and space.listable else None
+
+
+def _spaces(environment: Environment, states: int) -> tuple[Finding, ...]:
+    env, size = environment.env, _listed_size(environment)
+    space = env.single_observation_space if environment.vector else env.observation_space
+    listed = "not finite or too many to list" if size is None else f"{size:,} elements"
+    actions = Finding("actions", shown(environment.single_action_space), f"{environment.actions.size} actions")
+    return Finding("observations", shown(space), f"{listed}; {states:,} distinct ones seen before an end"), actions
+
+
+def _inspection(
+    name: str, notes: Notes, spaces: Iterable[Finding], origin: str | None, params: Mapping[str, Any]
+) -> Inspection:
+    seen, proposals = notes.seen, {}
+    for declared, (value, text) in notes.proposals().items():
+        if declared in ENTRIES:
+            proposals[declared] = value, text
+    return Inspection(
+        source=name,
+        declarations=Declarations(**{key: value for key, (value, _) in proposals.items()}),
+        remarks={key: text for key, (_, text) in proposals.items()},
+        findings=(*spaces, *notes.findings()),
+        problems=notes.problems,
+        episodes=seen.episodes,
+        steps=seen.steps,
+        seconds=seen.seconds,
+        origin=origin,
+        params=params,
+    )
+
+
+def _written(value: Any) -> str:
+    return f"({', '.join(f'{item:g}' for item in value)})" if isinstance(value, tuple) else str(value)

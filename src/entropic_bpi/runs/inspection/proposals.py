@@ -1,0 +1,373 @@
+"""What follows from what was seen of a source: the lines of an inspection, and the declarations that it proposes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.limits import SAME_REWARD
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.runs.verdicts import check_assumptions
+from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM, AssumptionTests
+from entropic_bpi.sources.environment import transitions_of
+from entropic_bpi.sources.observed import ENDED, LEFT, LONGEST_EPISODE, TRUNCATED, Observed
+
+__all__ = ["NARROW", "Finding", "Notes"]
+
+# First states that must be the same before a fixed start is proposed.
+_ENOUGH_STARTS = 20
+# Every pair must have been tried so often before anything is said about all of them; of so many, for a guess.
+_ENOUGH_TRIES, _MOST_PAIRS = 3, 0.9
+# In n visits an outcome of probability 3/n is missed with a probability of 5 %.
+_RARE = 3
+# A range of returns is worth declaring if it is narrower than this part of what the rewards allow.
+NARROW = 0.9
+# Steps after which a range of returns that has not changed for half of them is taken not to change any more.
+_LONG = 2 * LONGEST_EPISODE
+_CANNOT_TELL = "cannot tell"
+
+
+class Finding(NamedTuple):
+    """A line of an inspection: what was found, and how often it was seen."""
+
+    name: str
+    text: str
+    seen: str
+
+
+class Notes:
+    """What follows from what was seen."""
+
+    def __init__(
+        self, seen: Observed, *, limit: int | None = None, listed: int | None = None, log: bool = False
+    ) -> None:
+        self.seen, self.limit, self.listed, self.log = seen, limit, listed, log
+        self.known: dict[str, tuple[Any, str]] = {}
+        low, high = seen.reward_range
+        self.same = SAME_REWARD * max(high - low, abs(low), abs(high))
+
+    def read_from(self, mdp: FiniteMDP) -> None:
+        """Take what is true of a model instead of what was seen."""
+        steps = range(1 if mdp.stationary else mdp.horizon)
+        most = max(int(np.diff(mdp.step_rows(h).indptr).max()) for h in steps)
+        true = "true: read from the model"
+        self.known = {"horizon": (mdp.horizon, true), "successors": ("model", true), "max_successors": (most, true)}
+        if mdp.stationary and mdp.horizon > 1:
+            self.known["stationary"] = True, true
+
+    # -- rewards --------------------------------------------------------------------------------------------------
+
+    def _distinct(self, rewards: Iterable[float]) -> list[float]:
+        """Rewards that differ by more than rounding."""
+        kept: list[float] = []
+        for reward in sorted(rewards):
+            if not kept or reward - kept[-1] > self.same:
+                kept.append(reward)
+        return kept
+
+    def _paid(self, by_step: bool) -> dict[tuple[int, ...], dict[float, int]]:
+        """How often each reward was seen, for each (state, action, next state), or (step, state, action, next state)."""
+        paid: dict[tuple[int, ...], dict[float, int]] = {}
+        for batch in self.seen.batches:
+            for (h, s, a, y, reward, _), n in batch.visits.items():
+                rewards = paid.setdefault((h, s, a, y) if by_step else (s, a, y), {})
+                rewards[reward] = rewards.get(reward, 0) + n
+        return paid
+
+    def _varying(self, by_step: bool) -> list[float]:
+        """The rewards of transitions that have more different ones than fixed rewards may have."""
+        end, found = len(self.seen.states), set()
+        for key, rewards in self._paid(by_step).items():
+            *_, s, _, y = key
+            most = END_REWARDS if y == end else STAY_REWARDS if y == s else 1
+            distinct = self._distinct(rewards)
+            if len(distinct) > most:
+                found.update(distinct)
+        return sorted(found)
+
+    @cached_property
+    def varying(self) -> list[float]:
+        return self._varying(False)
+
+    @cached_property
+    def by_step(self) -> bool:
+        """Whether rewards vary, but not among visits at the same step."""
+        if not self.varying:
+            return False
+        repeated = sum(sum(rewards.values()) - 1 for rewards in self._paid(True).values())
+        return repeated >= _ENOUGH_STARTS and not self._varying(True)
+
+    @property
+    def fixed(self) -> bool:
+        return not self.varying or self.by_step
+
+    def _reward_text(self) -> str:
+        if self.by_step:
+            return "depends on the step (or on what happened before)"
+        if self.varying:
+            if len(self.varying) == 2:
+                return f"varies for the same state, action and next state: {self.varying[0]:g} or {self.varying[1]:g}"
+            low, high = self.varying[0], self.varying[-1]
+            return (
+                f"varies for the same state, action and next state: {len(self.varying):,} values in [{low:g}, {high:g}]"
+            )
+        pairs = self.seen.outcomes.values()
+        if all(len(self._distinct(reward for _, reward in outcomes)) == 1 for outcomes in pairs):
+            return "one reward for each state and action"
+        end = len(self.seen.states)
+        most = max((len(self._distinct(r)) for (*_, y), r in self._paid(False).items() if y == end), default=1)
+        ends = f"; up to {most} different ones at the end of an episode" if most > 1 else ""
+        return f"one reward for each state, action and next state{ends}"
+
+    # -- transitions ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def stationary(self) -> bool:
+        return not self.by_step and "stationary" not in self.tests[1]
+
+    @cached_property
+    def outcomes(self) -> int:
+        """The largest number of different outcomes of a state and action (at a step, if they depend on it)."""
+        most: dict[tuple[int, ...], int] = Counter()
+        for key, rewards in self._paid(not self.stationary).items():
+            most[key[:-1]] += len(self._distinct(rewards)) if self.fixed else 1
+        return max(most.values())
+
+    @cached_property
+    def unsettled(self) -> str:
+        """Why nothing can be said about all states and actions; empty if something can."""
+        seen = self.seen
+        least = seen.least_tried
+        if least < _ENOUGH_TRIES:
+            return f"{_CANNOT_TELL}: in some state an action was {_tried(least)}"
+        late = max(seen.last_new["outcome"], seen.last_new["state"])
+        if late > seen.steps / 2:
+            return f"{_CANNOT_TELL}: a new transition was still seen at step {late:,} of {seen.steps:,}"
+        return ""
+
+    @cached_property
+    def guessable(self) -> bool:
+        """Whether most states and actions were tried often enough for a guess about all of them."""
+        seen = self.seen
+        often = sum(outcomes.total() >= _ENOUGH_TRIES for outcomes in seen.outcomes.values())
+        return often >= _MOST_PAIRS * sum(len(seen.allowed(s)) for s in range(len(seen.states)))
+
+    @property
+    def _coverage(self) -> str:
+        """How much was seen, or why nothing can be said about all states and actions."""
+        if self.unsettled:
+            return self.unsettled
+        seen = self.seen
+        late = max(seen.last_new.values())
+        rare = max(seen.least_tried // _RARE, 1)
+        text = f"each action of {len(seen.states):,} states was {_tried(seen.least_tried)} or more"
+        text += f", so that outcomes rarer than 1 in {rare:,} may be missing"
+        return text if self.log else f"{text}; nothing new after step {late:,} of {seen.steps:,}"
+
+    @cached_property
+    def tests(self) -> tuple[str, str]:
+        """What the tests of the assumptions say so far, and what they reject: ``"stationary"``, ``"Markov"`` or nothing."""
+        text, rejected = self._test(stationary=True)
+        if rejected == "Markov" and not self._test(stationary=False)[1]:
+            return f"transitions are not the same at every step: {text}", "stationary"
+        return text, rejected
+
+    def _test(self, stationary: bool) -> tuple[str, str]:
+        seen = self.seen
+        try:
+            problem = Problem.black_box(
+                len(seen.states),
+                seen.n_actions,
+                eps=1.0,
+                delta=LEVEL,
+                beta=0.0,
+                state_names=(*seen.states, "end"),
+                source="inspection",
+                horizon=max(n for n, _ in seen.lengths),
+                reward_range=seen.reward_range,
+                reward_law="random" if self.varying else "fixed",
+                stationary=stationary,
+            )
+        except InvalidProblemError as error:
+            return f"{_CANNOT_TELL}: {error}", ""
+        witness = AssumptionTests(problem)
+        for batch in seen.batches:
+            witness.add(batch, transitions_of(batch, problem))
+        try:
+            evidence = check_assumptions(witness, math.inf)
+        except InvalidProblemError as error:
+            return str(error), "stationary" if str(error).startswith("transitions are not the same") else "Markov"
+        largest = max(e for e in (evidence.stationary, evidence.memoryless, evidence.unchanging) if e is not None)
+        return f"no sign of a violation: evidence {largest:.1f}, alarm at {REJECTED_FROM:.1f} (false alarms: 1 %)", ""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return () if self.tests[1] != "Markov" or self.by_step else (self.tests[0],)
+
+    # -- episodes -------------------------------------------------------------------------------------------------
+
+    def _lengths(self, how: str) -> list[int]:
+        return sorted(n for (n, what), times in self.seen.lengths.items() if what == how for _ in range(times))
+
+    def _lengths_text(self) -> str:
+        ended, cut, left = (self._lengths(how) for how in (ENDED, TRUNCATED, LEFT))
+        parts = []
+        if ended:
+            middle = ended[len(ended) // 2]
+            parts.append(
+                f"{len(ended):,} ended by themselves after {ended[0]:,} to {ended[-1]:,} steps (median {middle:,})"
+            )
+        if cut:
+            parts.append(f"{len(cut):,} were truncated after {cut[0]:,} to {cut[-1]:,} steps")
+        if left:
+            parts.append(f"{len(left):,} had not ended after {left[-1]:,} steps")
+        return ", ".join(parts)
+
+    def _horizon(self) -> tuple[int | None, str]:
+        ended, cut, left = (self._lengths(how) for how in (ENDED, TRUNCATED, LEFT))
+        limit = cut[0] if cut else self.limit
+        if limit is not None:
+            return (
+                limit,
+                f"episodes are truncated after {limit:,} steps; a smaller number is a different, easier problem",
+            )
+        if (left and left[-1] == LONGEST_EPISODE) or not ended:
+            return None, f"{_CANNOT_TELL}: {self._lengths_text()}; choose the number of steps that count"
+        return ended[-1], f"{len(ended):,} episodes ended by themselves, the longest after {ended[-1]:,} steps"
+
+    def _return_range(self, horizon: int | None) -> tuple[tuple[float, float] | None, str]:
+        """The range of the return along transitions that were seen, whichever way they are put together."""
+        if self.varying or not self.guessable:
+            return None, f"{_CANNOT_TELL}: rewards vary" if self.varying else self._coverage
+        steps = _LONG if horizon is None else horizon
+        ranges = _ranges_of_returns(self.seen, steps)
+        low, high = ranges[-1]
+        if horizon is None and ranges[steps // 2] != ranges[-1]:
+            return None, f"{_CANNOT_TELL}: it depends on the horizon"
+        least, most = self.seen.reward_range
+        if not high - low < NARROW * steps * (max(most, 0.0) - min(least, 0.0)):
+            return None, "not narrower than what the rewards allow"
+        return (low, high), f"returns along all transitions seen lie in it; {self._coverage}"
+
+    # -- the proposals --------------------------------------------------------------------------------------------
+
+    def proposals(self) -> dict[str, tuple[Any, str]]:
+        """For each declaration a value, or None, and what was seen."""
+        if self.known:
+            return self.known
+        seen = self.seen
+        horizon = self._horizon()
+        proposals: dict[str, tuple[Any, str]] = {
+            "horizon": horizon,
+            "stationary": self._stationary(),
+            "start": self._start(),
+            "reward_range": self._reward_range(),
+            "reward_law": self._reward_law(),
+            "max_states": self._max_states(),
+            "max_successors": (self.outcomes if self.guessable else None, self._coverage),
+            "return_range": self._return_range(horizon[0]),
+        }
+        if seen.masks:
+            proposals["allowed"] = self._allowed()
+        return proposals
+
+    def _stationary(self) -> tuple[bool | None, str]:
+        text, rejected = self.tests
+        if self.by_step:
+            return False, f"rewards depend on the step, in {self.seen.steps:,} steps"
+        if rejected == "Markov":
+            return None, f"{_CANNOT_TELL}: {text}"
+        return rejected != "stationary", text
+
+    def _start(self) -> tuple[Any, str]:
+        starts = self.seen.starts
+        if len(starts) > 1:
+            return None, f"{len(starts):,} different first states in {starts.total():,} episodes"
+        if starts.total() < _ENOUGH_STARTS:
+            return None, f"{_CANNOT_TELL}: only {starts.total()} episodes"
+        return "fixed", f"the same first state in all {starts.total():,} episodes, with different seeds"
+
+    def _reward_range(self) -> tuple[tuple[float, float], str]:
+        text, late = self._coverage, self.seen.last_new["reward"]
+        if self.varying:
+            text = f"{_CANNOT_TELL}: rewards vary, and others may lie outside"
+        elif late > self.seen.steps / 2:
+            text = f"{_CANNOT_TELL}: a larger or smaller reward was still seen at step {late:,} of {self.seen.steps:,}"
+        pairs = len(self.seen.outcomes)
+        return self.seen.reward_range, f"the smallest and the largest reward of {pairs:,} states and actions; {text}"
+
+    def _reward_law(self) -> tuple[str | None, str]:
+        if self.tests[1] == "Markov" and not self.by_step:
+            return None, f"{_CANNOT_TELL}: the observation is not a Markov state"
+        if not self.fixed:
+            return "random", f"{self._reward_text()}; {_CANNOT_TELL} whether visits are independent"
+        repeated = sum(n.total() > 1 for n in self.seen.outcomes.values())
+        return "fixed", f"{self._reward_text()}; {repeated:,} states and actions were tried more than once"
+
+    def _max_states(self) -> tuple[int | None, str]:
+        states = len(self.seen.states)
+        if not self.unsettled and states < (self.listed or math.inf):
+            return states, f"{states:,} distinct observations before an end; {self._coverage}"
+        if self.listed is not None or self.log:
+            return None, self.unsettled or f"all {states:,} elements of the space were seen"
+        return 2 * states, f"{self.unsettled}; {states:,} were seen, twice as many is a guess"
+
+    def _allowed(self) -> tuple[str | None, str]:
+        masks = self.seen.masks
+        if any(len(different) > 1 for different in masks.values()):
+            return None, f"info['action_mask'] differs between visits of a state, {len(masks):,} states have one"
+        must = "; a forbidden action raises an error" if self.seen.enforced else ""
+        return "info", f"info['action_mask'] is the same at every visit of each of {len(masks):,} states{must}"
+
+    # -- the summary ----------------------------------------------------------------------------------------------
+
+    def findings(self) -> Iterator[Finding]:
+        seen, tries = self.seen, f"{self.seen.steps:,} steps"
+        low, high = seen.reward_range
+        first = "always the same" if len(seen.starts) == 1 else f"{len(seen.starts):,} different ones"
+        yield Finding("first state", first, f"{seen.starts.total():,} episodes")
+        yield Finding("rewards", f"from {low:g} to {high:g}; {self._reward_text()}", tries)
+        pairs = f"{len(seen.outcomes):,} states and actions, the rarest {_tried(seen.least_tried)}"
+        yield Finding("outcomes", f"at most {self.outcomes:,} for a state and action", pairs)
+        yield Finding("episodes", self._lengths_text(), f"{seen.episodes:,} episodes")
+        if seen.masks:
+            yield Finding("action masks", self._allowed()[1], "")
+        yield Finding("assumptions", self.tests[0], tries)
+        if seen.seconds > 0:
+            horizon = self._horizon()[0] or LONGEST_EPISODE
+            rate = seen.steps / seen.seconds
+            plan = 64 * horizon * (len(seen.states) + 1) * seen.n_actions / 2**20
+            cost = f"1,000 episodes of {horizon:,} steps take {1000 * horizon / rate:.2g} s or less"
+            yield Finding("speed", f"{rate:,.0f} steps per second", cost)
+            yield Finding(
+                "memory", f"at least {plan:.2g} MiB for a plan", f"{horizon:,} steps, {len(seen.states):,} states"
+            )
+
+
+def _ranges_of_returns(seen: Observed, steps: int) -> list[tuple[float, float]]:
+    """For 1, 2, … steps, the range of the returns of all walks of at most so many steps along transitions that were seen."""
+    moves = [(s, y, r) for (s, _), outcomes in seen.outcomes.items() for y, r in outcomes]
+    states, following, rewards = (np.array(column) for column in zip(*moves, strict=True))
+    starts, n = np.array(list(seen.starts)), len(seen.states) + 1
+    low, high = np.zeros(n), np.zeros(n)
+    least, most, ranges = math.inf, -math.inf, []
+    for _ in range(steps):
+        lows, highs = np.full(n, math.inf), np.full(n, -math.inf)
+        np.minimum.at(lows, states, rewards + low[following])
+        np.maximum.at(highs, states, rewards + high[following])
+        low, high = np.where(np.isfinite(lows), lows, 0.0), np.where(np.isfinite(highs), highs, 0.0)
+        least, most = min(least, float(low[starts].min())), max(most, float(high[starts].max()))
+        ranges.append((least, most))
+    return ranges
+
+
+def _tried(n: int) -> str:
+    return "not tried" if n == 0 else "tried only once" if n == 1 else f"tried {n:,} times"

@@ -1,0 +1,338 @@
+"""Play an environment for a few seconds without any declaration, and record what was seen.
+
+A quarter of the episodes choose actions uniformly at random. The others go towards the state-action pairs that were tried
+least, along transitions that were seen.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
+from entropic_bpi.sources.environment import Environment, EnvironmentRaised
+from entropic_bpi.sources.log import Log
+from entropic_bpi.tools.text import shown
+
+__all__ = ["ENDED", "LEFT", "LONGEST_EPISODE", "TRUNCATED", "Observed", "observe", "observed_log"]
+
+LONGEST_EPISODE = 1000
+"""Episodes are left after this many steps."""
+ENDED, TRUNCATED, LEFT = "ended", "truncated", "left"
+_END = -1  # the next state of a step that terminates, until all states are numbered
+# A batch has this share of the episodes before it, and the least tried pairs are looked up again after this share of steps.
+_GROWTH, _SHORTEST_BATCH, _SOONEST = 0.1, 4, 200
+# The first episodes have a seed each, so that a start that depends on the seed is noticed; to seed takes time.
+_SEEDED = 100
+
+
+@dataclass
+class Observed:
+    """What was seen of an environment or a log.
+
+    Attributes
+    ----------
+    states : list of str
+        Labels of the states, in the order of first sight.
+    n_actions : int
+    outcomes : dict
+        For each pair (state, action), how often each (next state, reward) was seen; the next state ``len(states)`` is the
+        end of the episode.
+    starts : Counter
+        First states.
+    lengths : Counter
+        Episodes by their number of steps and how they stopped: ``"ended"``, ``"truncated"`` or ``"left"`` (before an end).
+    batches : list of Batch
+        All steps, in the order of time.
+    masks : dict
+        For each state, the different action masks that came with it.
+    enforced : bool
+        Whether the environment raises an error for actions that its mask forbids.
+    steps : int
+    seconds : float
+    last_new : dict
+        The number of the step at which a ``"state"``, an ``"outcome"`` or a ``"reward"`` beyond those before was last seen.
+    """
+
+    states: list[str]
+    n_actions: int
+    outcomes: dict[tuple[int, int], Counter[tuple[int, float]]] = field(default_factory=dict)
+    starts: Counter[int] = field(default_factory=Counter)
+    lengths: Counter[tuple[int, str]] = field(default_factory=Counter)
+    batches: list[Batch] = field(default_factory=list)
+    masks: dict[int, set[tuple[bool, ...]]] = field(default_factory=dict)
+    enforced: bool = False
+    steps: int = 0
+    seconds: float = 0.0
+    last_new: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("state", "outcome", "reward"), 0))
+    reward_range: tuple[float, float] = (math.inf, -math.inf)
+
+    @property
+    def episodes(self) -> int:
+        return self.lengths.total()
+
+    def allowed(self, state: int) -> Sequence[int]:
+        """The actions that can be tried: all, unless the environment raises an error for those that it forbids."""
+        masks = self.masks.get(state) if self.enforced else None
+        if masks is None:
+            return range(self.n_actions)
+        return [a for a in range(self.n_actions) if all(mask[a] for mask in masks)]
+
+    @cached_property
+    def least_tried(self) -> int:
+        """How often the least tried action of any state was tried."""
+        tries = {pair: outcomes.total() for pair, outcomes in self.outcomes.items()}
+        return min(tries.get((s, a), 0) for s in range(len(self.states)) for a in self.allowed(s))
+
+
+def observe(environment: Environment, *, seconds: float, episodes: int | None, seed: int) -> Observed:
+    """Play for so many seconds, or episodes if these are fewer.
+
+    Raises
+    ------
+    InvalidProblemError
+        If the environment raises an error, or if a reward is not a finite number.
+    """
+    tour = _Tour(environment, seed, time.perf_counter() + seconds)
+    began = time.perf_counter()
+    limit = math.inf if episodes is None else episodes
+    while tour.seen.episodes < limit and (time.perf_counter() < tour.deadline or not tour.seen.episodes):
+        batch = max(_SHORTEST_BATCH, math.ceil(_GROWTH * tour.seen.episodes))
+        tour.play(int(min(batch, limit - tour.seen.episodes)))
+    seen = tour.seen
+    seen.seconds = time.perf_counter() - began
+    _number_the_end(seen)
+    return seen
+
+
+def observed_log(log: Log) -> Observed:
+    """Return what a log has seen; its batches are those of the test for changes over time."""
+    part = "floor(16 * ln(1 + (row_number() OVER (ORDER BY min(line)) - 1) / 16))"
+    parts = f"WITH parts AS (SELECT episode, {part} AS part FROM log GROUP BY episode)"
+    key = f"part, step, state, action, successor, reward, coalesce(previous, {BEFORE_THE_FIRST})"
+    moves = (
+        f"{parts} SELECT {key}, count(*) FROM log JOIN parts USING (episode) WHERE successor IS NOT NULL GROUP BY ALL"
+    )
+    begun = f"{parts} SELECT part, state, count(*) FROM log JOIN parts USING (episode) WHERE step = 0 GROUP BY ALL"
+    ends = "SELECT count(*) AS steps, bool_or(terminated) AS ended FROM log GROUP BY episode"
+    lengths = log._arrays(f"SELECT steps, ended, count(*) FROM ({ends}) GROUP BY ALL")
+    seen = Observed([str(label) for label in log.states], len(log.actions), steps=log.lines)
+    seen.lengths.update({(n, ENDED if ended else TRUNCATED): k for n, ended, k in _rows(lengths)})
+    batches: dict[float, Batch] = {}
+    for which, state, times in _rows(log._arrays(f"{begun} ORDER BY part")):
+        batches.setdefault(which, Batch(Counter(), Counter(), Counter())).starts[state] += times
+        seen.starts[state] += times
+    for which, *visit, times in _rows(log._arrays(f"{moves} ORDER BY ALL")):
+        batches[which].visits[tuple(visit)] += times
+        _, state, action, following, reward, _ = visit
+        seen.outcomes.setdefault((state, action), Counter())[following, reward] += times
+    for batch in batches.values():
+        batch.returns[0.0] += batch.starts.total()
+    rewards = [reward for outcomes in seen.outcomes.values() for _, reward in outcomes]
+    seen.batches, seen.reward_range = list(batches.values()), (min(rewards), max(rewards))
+    return seen
+
+
+def _rows(columns: list[np.ndarray]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _number_the_end(seen: Observed) -> None:
+    """Give the end of an episode the number after the last state."""
+    end = len(seen.states)
+    for pair, outcomes in seen.outcomes.items():
+        seen.outcomes[pair] = Counter({(end if y == _END else y, r): n for (y, r), n in outcomes.items()})
+    for i, (starts, visits, returns) in enumerate(seen.batches):
+        numbered = Counter({(h, s, a, end if y == _END else y, r, p): n for (h, s, a, y, r, p), n in visits.items()})
+        seen.batches[i] = Batch(starts, numbered, returns)
+
+
+@dataclass
+class _Walk:
+    """One episode on its way."""
+
+    state: int
+    previous: int = BEFORE_THE_FIRST
+    steps: int = 0
+    earned: float = 0.0
+    how: str = ""
+
+
+class _Tour:
+    """Plays, counts, and knows the way to what was tried least."""
+
+    def __init__(self, environment: Environment, seed: int, deadline: float) -> None:
+        self.environment, self.deadline = environment, deadline
+        self.rng = np.random.default_rng(seed)
+        self.seen = Observed(environment.states.found, environment.actions.size)  # type: ignore[union-attr]
+        self.tries: list[list[int]] = []
+        self.ways: dict[int, int] = {}
+        self.last_mask: dict[int, bytes] = {}
+        self.rarely, self.look_again = 0, 0
+
+    def play(self, episodes: int) -> None:
+        """Play a batch, a quarter of it at random."""
+        seen, batch, done = self.seen, Batch(Counter(), Counter(), Counter()), 0
+        while done < episodes and (time.perf_counter() < self.deadline or not seen.episodes):
+            for walk in self._episode(batch, directed=done % 4 > 0):
+                seen.lengths[walk.steps, walk.how or LEFT] += 1
+                batch.returns[walk.earned] += 1
+                done += 1
+        seen.batches.append(batch)
+
+    def _episode(self, batch: Batch, directed: bool) -> list[_Walk]:
+        """One episode of each copy; the last step is left out if it was refused because a mask forbids the action."""
+        walks = [_Walk(state) for state in self._reset()]
+        for walk in walks:
+            self.seen.starts[walk.state] += 1
+            batch.starts[walk.state] += 1
+        for h in range(LONGEST_EPISODE):
+            actions = [self._choose(walk.state, directed) for walk in walks]
+            try:
+                answers = self._step(actions)
+            except EnvironmentRaised:
+                if self.seen.enforced or not self._forbidden(walks, actions):
+                    raise
+                self.seen.enforced = True
+                break
+            for walk, action, (state, reward, terminated, truncated) in zip(walks, actions, answers, strict=True):
+                if not walk.how:
+                    batch.visits[h, walk.state, action, state, reward, walk.previous] += 1
+                    self._count(walk.state, action, state, reward)
+                    walk.previous, walk.state = walk.state, state
+                    walk.steps, walk.earned = h + 1, walk.earned + reward
+                    walk.how = ENDED if terminated else TRUNCATED if truncated else ""
+            if all(walk.how for walk in walks) or time.perf_counter() >= self.deadline:
+                break
+        return walks
+
+    def _count(self, state: int, action: int, following: int, reward: float) -> None:
+        seen, found = self.seen, len(self.tries)
+        seen.steps += 1
+        if max(state, following) >= found:
+            self.tries += [[0] * seen.n_actions for _ in range(max(state, following) + 1 - found)]
+            seen.last_new["state"], seen.states = seen.steps, self.environment.states.found  # type: ignore[union-attr]
+        self.tries[state][action] += 1
+        outcomes = seen.outcomes.setdefault((state, action), Counter())
+        if (following, reward) not in outcomes and all(following != y for y, _ in outcomes):
+            seen.last_new["outcome"] = seen.steps
+        outcomes[following, reward] += 1
+        low, high = seen.reward_range
+        if not low <= reward <= high:
+            seen.last_new["reward"], seen.reward_range = seen.steps, (min(low, reward), max(high, reward))
+
+    def _forbidden(self, walks: list[_Walk], actions: list[int]) -> bool:
+        masks = [self.seen.masks.get(walk.state, set()) for walk in walks]
+        return any(not all(mask[a] for mask in known) for known, a in zip(masks, actions, strict=True))
+
+    def _choose(self, state: int, directed: bool) -> int:
+        """An action at random or, if directed, the least tried one or one that leads to what was tried less."""
+        if state < 0:  # the episode has ended, those of other copies have not
+            return 0
+        actions = self.seen.allowed(state)
+        if directed and state < len(self.tries):
+            if self.seen.steps >= self.look_again:
+                self._look()
+            least = min(actions, key=self.tries[state].__getitem__)
+            if self.tries[state][least] <= self.rarely or state not in self.ways:
+                return least
+            return self.ways[state]
+        return actions[int(self.rng.integers(len(actions)))]
+
+    def _look(self) -> None:
+        """Find, for each state, the action that leads towards the pairs that were tried least."""
+        seen = self.seen
+        self.look_again = seen.steps + max(_SOONEST, int(_GROWTH * seen.steps))
+        least = [min(self.tries[s][a] for a in seen.allowed(s)) for s in range(len(self.tries))]
+        self.rarely = 2 * min(least) + 1
+        distance = {s: 0 for s, tries in enumerate(least) if tries <= self.rarely}
+        arrivals: dict[int, set[int]] = {}
+        for (s, _), outcomes in seen.outcomes.items():
+            for y, _ in outcomes:
+                arrivals.setdefault(y, set()).add(s)
+        queue = deque(distance)
+        while queue:
+            y = queue.popleft()
+            for s in arrivals.get(y, set()) - distance.keys():
+                distance[s] = distance[y] + 1
+                queue.append(s)
+        self.ways = {
+            s: max(seen.allowed(s), key=lambda a: self._share_nearer(s, a, distance))
+            for s, steps in distance.items()
+            if steps
+        }
+
+    def _share_nearer(self, state: int, action: int, distance: dict[int, int]) -> float:
+        outcomes = self.seen.outcomes.get((state, action), Counter())
+        nearer = sum(n for (y, _), n in outcomes.items() if distance.get(y, math.inf) < distance[state])
+        return nearer / max(outcomes.total(), 1)
+
+    # -- the environment ------------------------------------------------------------------------------------------
+
+    def _reset(self) -> list[int]:
+        seeded = self.seen.episodes < _SEEDED
+        observation, info = self._guard("reset", seed=int(self.rng.integers(2**31)) if seeded else None)
+        states = [self.environment.states.index(single) for single in self._singles(observation)]
+        self._note_masks(states, info)
+        return states
+
+    def _step(self, actions: list[int]) -> list[tuple[int, float, bool, bool]]:
+        environment = self.environment
+        if environment.vector:
+            answer = self._guard("step", environment.batch(actions))
+            observation, rewards, terminated, truncated, info = answer
+        else:
+            observation, reward, ended, cut, info = self._guard("step", environment.actions.element(actions[0]))
+            rewards, terminated, truncated = [reward], [ended], [cut]
+        states = [
+            _END if ended else environment.states.index(single)
+            for single, ended in zip(self._singles(observation), terminated, strict=True)
+        ]
+        self._note_masks(states, info)
+        each = zip(states, map(self._number, rewards), map(bool, terminated), map(bool, truncated), strict=True)
+        return list(each)
+
+    def _guard(self, what: str, *args: Any, **options: Any) -> Any:
+        try:
+            return getattr(self.environment.env, what)(*args, **options)
+        except EntropicBPIError as error:
+            raise EnvironmentRaised(str(error)) from error
+        except Exception as error:
+            message = f"{self.environment.name}.{what} raised {type(error).__name__}: {error}"
+            raise EnvironmentRaised(message) from error
+
+    def _singles(self, observation: Any) -> list[Any]:
+        if not self.environment.vector:
+            return [observation]
+        from gymnasium.vector.utils import iterate
+
+        return list(iterate(self.environment.env.observation_space, observation))
+
+    def _number(self, reward: Any) -> float:
+        try:
+            value = float(reward)
+        except (TypeError, ValueError, OverflowError):
+            value = math.nan
+        if not math.isfinite(value):
+            advice = ": use one number, such as a weighted sum (gymnasium.RewardWrapper)" if np.ndim(reward) else ""
+            raise InvalidProblemError(f"{self.environment.name} paid {shown(reward)}, expected a finite number{advice}")
+        return value
+
+    def _note_masks(self, states: list[int], info: Any) -> None:
+        """Record the masks that a dict ``info`` has, one for each copy."""
+        given = info.get("action_mask") if isinstance(info, dict) else None
+        if given is None:
+            return
+        for state, mask in zip(states, given if self.environment.vector else [given], strict=False):
+            flags = bytes(mask) if state >= 0 and np.size(mask) == self.seen.n_actions else None
+            if flags is not None and self.last_mask.get(state) != flags:
+                self.last_mask[state] = flags
+                self.seen.masks.setdefault(state, set()).add(tuple(map(bool, mask)))

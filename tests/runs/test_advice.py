@@ -1,0 +1,125 @@
+"""Advice agrees with everything that was seen, in every run that was made for it."""
+
+import json
+import re
+import shlex
+
+import gymnasium
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import entropic_bpi as eb
+from entropic_bpi import cli
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.runs.advice import Seen, as_options
+from entropic_bpi.runs.trial import Declaration, TrialRun, advised
+
+ASKED = {"horizon": 4, "reward_range": (-3, 3), "beta": -1.0, "eps": 0.05, "delta": 0.1, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def spent():
+    return eb.identify("FrozenLake-v1", **ASKED, max_episodes=200)
+
+
+def test_a_spent_budget_leaves_declarations_that_agree_with_all_episodes(spent):
+    found = {name: value for one in spent.candidates.declarations for name, value in one.items()}
+    assert found["max_successors"] == 3
+    assert found["reward_range"][0] == 0.0
+    assert not spent.candidates.seen.contradicts(found)
+    # Repeated with each of them, the same episodes are not refused.
+    for declared in spent.candidates.declarations:
+        again = eb.identify("FrozenLake-v1", **(ASKED | declared), max_episodes=20)
+        assert again.episodes == 20 or again.stopped
+    assert eb.identify("FrozenLake-v1", **(ASKED | {"eps": 50.0})).candidates.declarations == ()
+
+
+def test_what_contradicts_one_of_two_runs_contradicts_both(spent):
+    claim = spent.certificate
+    seen = Seen.of(Counts.of(claim.problem, claim.transitions, claim.episodes))
+    few = Seen({"0"}, {"0"}, {("0", 0): {("0", 0.0)}}, True, (0.0, 0.0), (0.0, 0.0))
+    for declared in ({"max_successors": 2}, {"max_states": 3}):
+        assert seen.contradicts(declared)
+        assert not few.contradicts(declared)
+        assert (seen | few).contradicts(declared)
+        assert (few | seen).contradicts(declared)
+    other = Seen({"5"}, {"5"}, {("0", 0): {("5", 0.0)}}, False, (-1.0, 2.0), (-1.0, 4.0))
+    both = few | other
+    assert (len(both.starts), len(both.states), both.max_successors, both.one_reward) == (2, 2, 2, False)
+    assert (both.rewards, both.returns) == ((-1.0, 2.0), (-1.0, 4.0))
+    for declared in ({"start": "fixed"}, {"reward_law": "fixed"}, {"reward_range": (0, 2)}, {"return_range": (-1, 3)}):
+        assert both.contradicts(declared)
+    assert not both.contradicts({"reward_range": (-1, 2), "return_range": (-1, 4), "max_states": 2})
+
+
+def trial(gap=1.0, until=None):
+    return TrialRun(10, 1.0, gap, False, until)
+
+
+def test_what_helps_most_is_advised_and_nothing_if_nothing_helps():
+    narrower = Declaration({"max_successors": 3}, False, trial(0.5), None)
+    same = Declaration({"max_states": 3}, False, trial(1.0), None)
+    faster = Declaration({"return_range": (0.0, 1.0)}, False, trial(0.1), (2.0, 3.0))
+    assert advised([faster, narrower], trial()) is faster
+    assert advised([same, narrower], trial()) is narrower
+    assert advised([same], trial()) is None
+
+
+def test_declarations_are_typed_with_all_their_digits():
+    assert list(as_options({"return_range": (0.1 + 0.2, 1.0), "stationary": True, "max_states": 3})) == [
+        *("--return-range", "0.30000000000000004", "1.0", "--stationary", "--max-states", "3")
+    ]
+
+
+def typed(*words):
+    return CliRunner().invoke(cli.app, list(map(str, words)), prog_name="entropic-bpi")
+
+
+WORDS = ["gym:FrozenLake-v1", "--horizon", 4, "--reward-range", -3, 3, "--beta", -1, "--eps", 0.05, "--delta", 0.1]
+
+
+def test_forecast_names_the_complete_command_with_what_helps():
+    shown = typed("forecast", *WORDS, "--seed", 1, "--trial-episodes", 300)
+    assert shown.exit_code == 0, shown.output
+    (told,) = re.findall(r"is true of your problem: entropic-bpi (identify .*)", shown.output)
+    (following,) = re.findall(r"next: entropic-bpi (identify .*)", shown.output)
+    assert following == f"{told} --out run"
+    words = shlex.split(told)
+    assert {"--max-successors", "--return-range", "--max-states"} & set(words)
+    assert words.count("--reward-range") == 1
+    done = typed(*words, "--max-episodes", 300, "--json", "-q")
+    assert done.exit_code in (0, 1), done.output
+
+
+def test_identify_gives_the_same_advice_after_a_spent_budget():
+    spent = typed("identify", *WORDS, "--seed", 1, "--max-episodes", 300, "--json")
+    assert spent.exit_code == 1, spent.output
+    content = json.loads(spent.stdout)
+    assert next(iter(content)) == "warning"
+    assert any("max_successors" in one["declared"] for one in content["declarations"])
+    words = shlex.split(content["advice"])
+    assert words[:2] == ["entropic-bpi", "identify"]
+    better = json.loads(typed(*words[1:], "--json", "-q").stdout)
+    assert better["gap"] < content["gap"]
+
+
+class Drawn(gymnasium.Env):
+    """Outcomes that come one after another: what was seen in one run is not seen in the next."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(40), gymnasium.spaces.Discrete(2)
+    episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episodes += 1
+        return 0, {}
+
+    def step(self, action):
+        return 1 + min(self.episodes // 60, 30), float(action) / 2, False, False, {}
+
+
+def test_what_several_trial_runs_together_contradict_is_not_advised():
+    asked = {**ASKED, "horizon": 1, "reward_range": (0, 1), "eps": 1e-3}
+    outlook = eb.forecast(Drawn(), **asked, trial_episodes=50)
+    assert all("max_successors" not in one.declared for one in outlook.declarations)
+    assert np.isfinite(outlook.pilot.gap)
