@@ -3,6 +3,7 @@
 import io
 import json
 import tracemalloc
+import warnings
 import zipfile
 
 import numpy as np
@@ -262,7 +263,8 @@ def load_mutated(folder, count, seed):
             tracemalloc.reset_peak()
             mdp = None
             try:
-                mdp = FiniteMDP.load(path)
+                with warnings.catch_warnings(action="ignore"):
+                    mdp = FiniteMDP.load(path)
             except InvalidModelError:
                 refused += 1
             assert tracemalloc.get_traced_memory()[1] - before < 20 * len(content) + CONSTANT
@@ -307,10 +309,25 @@ def test_a_model_needs_no_more_than_the_documented_keys(tmp_path):
     assert FiniteMDP.load(path) == expected
 
 
-@pytest.mark.parametrize("missing", ["format", "horizon", "transitions", "rewards"])
+@pytest.mark.parametrize("missing", ["transitions", "rewards"])
 def test_what_a_file_lacks_is_named_with_all_keys(missing, tmp_path):
     path = tmp_path / "coin.json"
     path.write_text(json.dumps({key: value for key, value in COIN.items() if key != missing}))
-    reason = "not a model saved by entropic-bpi" if missing == "format" else f"lacks {missing}"
+    reason = f"lacks {missing}"
     with pytest.raises(InvalidModelError, match=rf"{reason}: a model file has the keys format .* horizon, transitions"):
         FiniteMDP.load(path)
+
+
+def test_a_file_without_our_format_or_horizon_is_read_with_a_note(tmp_path):
+    arrays = {key: COIN[key] for key in ("transitions", "rewards")}
+    (tmp_path / "coin.json").write_text(json.dumps(arrays))
+    np.savez(tmp_path / "coin.npz", **arrays)
+    expected = FiniteMDP(**arrays, horizon=2)
+    for path in (tmp_path / "coin.json", tmp_path / "coin.npz"):
+        with pytest.warns(UserWarning, match="has no key format"):
+            assert FiniteMDP.load(path, horizon=2) == expected
+        with (
+            pytest.warns(UserWarning, match="format"),
+            pytest.raises(InvalidModelError, match="no horizon: give horizon="),
+        ):
+            FiniteMDP.load(path)
