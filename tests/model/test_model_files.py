@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from reference.models import mutated_bytes
 
 import entropic_bpi as eb
 from entropic_bpi import FiniteMDP, InvalidModelError
@@ -170,23 +171,6 @@ JUNK = [
     [0.5] * 3,
     ["a"],
 ]
-
-
-def mutated_bytes(rng, content):
-    content = bytearray(content)
-    for _ in range(rng.integers(1, 4)):
-        at, length = int(rng.integers(len(content))), int(rng.integers(1, 40))
-        kind = rng.integers(4)
-        if kind == 0:
-            content[at] = rng.integers(256)
-        elif kind == 1:
-            del content[at : at + length]
-        elif kind == 2:
-            content[at:at] = content[at : at + length]
-        else:
-            content[at : at + length] = rng.bytes(length)
-        content = content or bytearray(b"0")
-    return bytes(content)
 
 
 def mutated_array(rng, array):

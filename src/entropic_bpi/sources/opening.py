@@ -8,6 +8,7 @@ from typing import Any
 
 from entropic_bpi._gymnasium_ids import env_factory
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.formats.registry import format_of
 from entropic_bpi.model.instances.sources import is_environment, model_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
@@ -34,7 +35,7 @@ def open_problem(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, 
     if file is None:
         return source, dict(given)
     word, arguments = file.named_source, file.arguments(given)
-    if Path(word).suffix in _LOGS:
+    if Path(word).suffix in _LOGS and file.params:  # without columns it is a model
         try:
             return Log.read(str(file.folder / word), **file.params), arguments
         except TypeError as error:
@@ -67,9 +68,10 @@ def named_model(
 ) -> FiniteMDP:
     """Return the model that a word names.
 
-    Where rewards are discounted its horizon does not matter, but a saved model has its own.
+    Where rewards are discounted its horizon does not matter, but a file of ours has its own.
     """
     horizon = arguments.get("horizon")
     if arguments.get("discount") is not None:
-        horizon = 1 if is_environment(word) else None
+        form = format_of(Path(word))
+        horizon = 1 if is_environment(word) or (form is not None and not form.has_horizon) else None
     return model_of(word, horizon, params, folder)

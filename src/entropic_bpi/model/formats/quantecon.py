@@ -70,7 +70,15 @@ def _rows_of_pairs(
 ) -> tuple[SparseTransitions, np.ndarray, np.ndarray]:
     """Compressed rows for all states and actions, rewards and masks from those of the pairs."""
     matrix = sparse.csr_array(transitions)
-    n_states, n_actions = matrix.shape[1], int(actions.max()) + 1
+    n_pairs, n_states = matrix.shape
+    fits = all(each.shape == (n_pairs,) and each.dtype.kind in "iu" for each in (states, actions))
+    if not (fits and rewards.shape == (n_pairs,) and n_pairs and 0 <= states.min() <= states.max() < n_states):
+        raise InvalidModelError(
+            "s_indices, a_indices and R of ddp must have an entry for each row of Q, and states below S"
+        )
+    n_actions = int(actions.max()) + 1
+    if actions.min() < 0 or n_actions > n_pairs:
+        raise InvalidModelError(f"a_indices of ddp must be numbers from 0 without gaps, got {shown(actions)}")
     order = np.lexsort((actions, states))
     order = order[rewards[order] > -np.inf]
     row = states[order] * n_actions + actions[order]

@@ -15,7 +15,7 @@ from entropic_bpi.errors import InvalidModelError
 if TYPE_CHECKING:
     from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["FORMATS", "SUFFIXES", "read_model", "write_model"]
+__all__ = ["FORMATS", "OBJECTS", "SUFFIXES", "format_of", "read_model", "write_model"]
 
 
 class Format(NamedTuple):
@@ -28,6 +28,7 @@ class Format(NamedTuple):
         By which its files are recognised.
     module : str
         In this folder; it has ``read(path)`` or ``read(path, reward)`` and, if the format is written, ``write(path, mdp)``.
+    has_horizon : bool
     has_rewards : bool
         Whether a file may have several rewards, of which one is chosen by name.
     writes : bool
@@ -36,23 +37,26 @@ class Format(NamedTuple):
     name: str
     suffixes: tuple[str, ...]
     module: str
+    has_horizon: bool = False
     has_rewards: bool = False
     writes: bool = True
 
 
 FORMATS = (
-    Format("entropic-bpi", (".npz", ".json"), "own"),
+    Format("entropic-bpi", (".npz", ".json"), "own", has_horizon=True),
     Format("MDPs.jl", (".csv",), "mdps_csv"),
     Format("PRISM explicit", (".tra",), "prism_explicit", has_rewards=True),
     Format("Storm", (".drn",), "drn", has_rewards=True),
     Format("PRISM language", (".prism", ".nm", ".pm"), "prism_source", has_rewards=True, writes=False),
 )
+# Objects of other libraries, and what takes them.
+OBJECTS = {"quantecon": "from_quantecon", "pymdptoolbox": "FiniteMDP", "gymnasium": "from_gymnasium"}
 SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
 
 
 def read_model(path: Path, horizon: Any = None, start: Any = None, reward: str | None = None) -> dict[str, Any]:
     """Return the fields of a model file, with the ``horizon`` and ``start`` that are given instead of its own."""
-    form = _format_of(path)
+    form = format_of(path)
     if form is None:
         raise InvalidModelError(f"cannot load {path}: expected a model file ({', '.join(SUFFIXES)})")
     if not path.exists():
@@ -78,7 +82,7 @@ def read_model(path: Path, horizon: Any = None, start: Any = None, reward: str |
 
 
 def write_model(path: Path, mdp: FiniteMDP) -> None:
-    form = _format_of(path)
+    form = format_of(path)
     if form is None or not form.writes:
         written = [suffix for each in FORMATS if each.writes for suffix in each.suffixes]
         raise InvalidModelError(f"cannot save to {path}: the name must end in one of {', '.join(written)}")
@@ -87,7 +91,8 @@ def write_model(path: Path, mdp: FiniteMDP) -> None:
     _module(form).write(path, mdp)
 
 
-def _format_of(path: Path) -> Format | None:
+def format_of(path: Path) -> Format | None:
+    """Return the format that the suffix of a file names, or None."""
     return next((each for each in FORMATS if path.suffix.lower() in each.suffixes), None)
 
 
