@@ -92,7 +92,7 @@ def _kl_plan(bench: Bench) -> Row:
     mdp, method = garnet_method("kl", states, actions, k, horizon)
     counts = some_counts(method, mdp, 6, 1000)
     seconds = race(bench.pick(5, 2), it=full_plan(method, counts)).median("it")
-    visited = counts.ledger.visits > 0
+    visited = counts.arrays.visits > 0
     known = visited[np.arange(states)[:, None] * actions + np.arange(actions)].mean()
     # Optimism needs a ball for every action; each of two candidates a pessimistic one and a top for the action it takes.
     places = len(method.frame.states)

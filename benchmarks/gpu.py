@@ -39,14 +39,14 @@ HEADER = "| states | CPU, s | GPU, s | ratio | actions that differ | relative di
 
 def random_counts(problem: Problem, most: int = 200) -> Counts:
     rng, counts = np.random.default_rng(0), Counts(problem)
-    ledger = counts.ledger
-    ledger.visits[:] = rng.integers(1, most, size=len(ledger.visits))
-    for size in np.unique(ledger.used):
-        rows = np.flatnonzero(ledger.used == size)
+    arrays = counts.arrays
+    arrays.visits[:] = rng.integers(1, most, size=len(arrays.visits))
+    for size in np.unique(arrays.used):
+        rows = np.flatnonzero(arrays.used == size)
         laws = rng.dirichlet(np.ones(size), size=len(rows))
-        slots = ledger.begin[rows, None] + np.arange(size)
-        ledger.tally[slots] = rng.multinomial(ledger.visits[rows], laws)
-    counts.episodes = int(ledger.visits.sum()) // problem.horizon
+        slots = arrays.begin[rows, None] + np.arange(size)
+        arrays.tally[slots] = rng.multinomial(arrays.visits[rows], laws)
+    counts.episodes = int(arrays.visits.sum()) // problem.horizon
     return counts
 
 

@@ -34,9 +34,9 @@ GOAL = {"beta": 1.0, "eps": 0.1, "delta": 0.1}
 
 
 @njit
-def play_episodes(kernel, frame, behaviour, ledger, rng, episodes):
+def play_episodes(kernel, frame, behaviour, arrays, rng, episodes):
     for _ in range(episodes):
-        play_episode(kernel, frame, behaviour, ledger, rng)
+        play_episode(kernel, frame, behaviour, arrays, rng)
 
 
 def always(policy: np.ndarray, steps: int) -> Behaviour:
@@ -58,11 +58,11 @@ class Simulated:
         self.episodes = 0
 
     def steps(self) -> int:
-        return int(self.counts.ledger.visits[self.real].sum())
+        return int(self.counts.arrays.visits[self.real].sum())
 
     def one_by_one(self, episodes: int) -> None:
         simulator = self.simulator
-        play_episodes(simulator.kernel, simulator.frame, self.behaviour, self.counts.ledger, simulator.rng, episodes)
+        play_episodes(simulator.kernel, simulator.frame, self.behaviour, self.counts.arrays, simulator.rng, episodes)
         self.episodes += episodes
 
     def at_once(self, episodes: int) -> None:
@@ -93,7 +93,7 @@ class Played:
         self.player.play(self.behaviour, self.episodes, counts, self.round)
         seconds = time.perf_counter() - began
         self.round += 1
-        return seconds / int(counts.ledger.visits[:-1].sum())
+        return seconds / int(counts.arrays.visits[:-1].sum())
 
 
 def simulating(bench: Bench) -> Iterator[Row]:

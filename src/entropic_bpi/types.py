@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -94,16 +94,20 @@ class EVaRClaim(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-    """What to play: arrays ``(steps, S)`` of actions; ``turn`` is -1 where the lead goes on.
+    """What to play: arrays ``(steps, S)`` of actions; ``switch_action`` is -1 where the lead goes on.
 
-    Follow ``lead`` until the first place where ``turn`` names an action, play it, and follow ``greedy`` from there on; or,
-    unless ``leading``, follow ``greedy`` from the start.
+    Follow ``lead`` until the first step and state for which ``switch_action`` names an action, play it, and follow
+    ``greedy`` from there on; or, unless ``leading``, follow ``greedy`` from the start.
     """
 
     greedy: np.ndarray
     lead: np.ndarray
-    turn: np.ndarray
+    switch_action: np.ndarray
     leading: bool
+
+    def __getattr__(self, name: str) -> NoReturn:
+        new = " is now Behaviour.switch_action" if name == "turn" else ": there is no such attribute"
+        raise AttributeError(f"Behaviour.{name}{new}")
 
 
 class Plan(NamedTuple):

@@ -198,7 +198,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path):
     before = contents(tmp_path / "run")
     result = invoke(*BRIDGE, *out)
     assert result.exit_code == 2
-    assert "nothing is overwritten: give another --out, or go on with --resume" in result.output
+    assert "nothing is overwritten: give another --out, or continue with --resume" in result.output
     other = invoke(*BRIDGE[:2], "-2", *BRIDGE[3:], *out, "--resume")
     assert other.exit_code == 2
     assert "belongs to another run" in other.output
@@ -206,7 +206,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path):
     (tmp_path / "run" / "checkpoint.bin").unlink()
     lost = invoke(*BRIDGE, *out, "--resume")
     assert lost.exit_code == 2
-    assert "without checkpoint.bin the run cannot go on" in lost.output
+    assert "without checkpoint.bin the run cannot be continued" in lost.output
 
 
 def test_of_two_runs_into_one_folder_the_second_fails_at_once(tmp_path):
@@ -280,7 +280,7 @@ def test_killed_and_resumed_is_bit_for_bit_the_uninterrupted_run(tmp_path):
 @pytest.mark.parametrize(
     ("saved", "out", "advice"),
     [
-        (True, True, "checkpoint.bin; the same command with --resume goes on"),
+        (True, True, "checkpoint.bin; the same command with --resume continues it"),
         (False, True, "nothing was saved yet; start again with the same command"),
         (False, False, "nothing was saved; a run with --out can be resumed"),
     ],

@@ -118,7 +118,7 @@ def test_a_run_that_has_not_finished_or_is_not_there(tmp_path):
     (tmp_path / "checkpoint.bin").touch()
     result = invoke("certify", tmp_path, *words)
     assert result.exit_code == 2
-    assert "has not finished: go on with identify" in result.output
+    assert "has not finished: continue it with identify" in result.output
 
 
 def test_options_of_a_log_are_refused_for_a_run(run, tmp_path):

@@ -91,7 +91,7 @@ def test_the_bernstein_event_is_its_formula(beta):
     counts, _ = played(GARNET, problem, 400, seed=2)
     excess = BernsteinEvent().excess(GARNET, counts)
     values, kernel = eb.solve(GARNET, beta).values, GARNET.step_kernel(0)
-    for row in np.flatnonzero(counts.ledger.visits):
+    for row in np.flatnonzero(counts.arrays.visits):
         step, pair = divmod(int(row), 10)
         z = values[step + 1] if beta == 0 else np.exp(beta * values[step + 1])
         p, empirical = kernel[pair], np.zeros(5)
@@ -129,7 +129,7 @@ def test_the_mixture_event_is_that_of_the_kl_method(mdp, options):
     assert len(at_risk) <= problem.rows_at_risk
     assert (problem.slots.possible[at_risk] > 1).all()
     for row in at_risk:
-        n, (_, times) = counts.ledger.visits[row], tallies(counts, row)
+        n, (_, times) = counts.arrays.visits[row], tallies(counts, row)
         # Both excesses add their bound to the same divergence.
         pairs = mdp.n_states * mdp.n_actions
         union = pairs + problem.artificial if problem.stationary else pairs * problem.steps
@@ -153,7 +153,7 @@ def test_the_betting_event_puts_the_optimal_value_into_the_ball(beta, seed):
     for row in np.flatnonzero(excess > -np.inf):
         step, pair = divmod(int(row), 10)
         possible = np.flatnonzero(kernel[pair])
-        tally, n = np.zeros(len(possible), dtype=np.int64), int(counts.ledger.visits[row])
+        tally, n = np.zeros(len(possible), dtype=np.int64), int(counts.arrays.visits[row])
         successors, times = tallies(counts, row)
         tally[np.searchsorted(possible, successors)] = times
         z = values[step + 1][possible] if beta == 0 else np.exp(beta * values[step + 1][possible])
@@ -176,7 +176,7 @@ def test_the_count_event_is_its_formula():
     counts, expected = played(GARNET, problem, 4000, seed=5)
     excess = CountEvent(expected.ravel()).excess(GARNET, counts)
     limit = math.log(3 * 40 / 0.1)
-    assert excess == pytest.approx(expected.ravel() / 2 - limit - counts.ledger.visits)
+    assert excess == pytest.approx(expected.ravel() / 2 - limit - counts.arrays.visits)
     assert CountEvent(expected.ravel()).holds(GARNET, counts)
     assert not CountEvent(3 * expected.ravel() + 1).holds(GARNET, counts)
     with pytest.raises(eb.InvalidProblemError, match="one entry per row, 40"):
@@ -195,7 +195,7 @@ def test_pooled_counts_have_no_count_event():
         short = False
         while counts.episodes < 50:
             simulator.play(Behaviour(policy, policy, policy, False), 1, counts)
-            short |= (counts.ledger.visits < counts.episodes * visits / 2 - math.log(3 * 180 / 0.1)).any()
+            short |= (counts.arrays.visits < counts.episodes * visits / 2 - math.log(3 * 180 / 0.1)).any()
         failed += short
     assert failed > 20  # of 40, where a third of δ = 0.1 would be promised
     with pytest.raises(eb.InvalidProblemError, match="not for pooled ones"):
@@ -226,7 +226,7 @@ def test_the_betting_event_claims_no_more_than_it_pays_for(stationary, successor
 def test_expected_visits_are_the_average_of_many_episodes():
     problem = problem_of(GARNET)
     counts, expected = played(GARNET, problem, 80_000, seed=6, policies=1)
-    assert counts.ledger.visits / 80_000 == pytest.approx(expected.ravel() / 80_000, abs=0.01)
+    assert counts.arrays.visits / 80_000 == pytest.approx(expected.ravel() / 80_000, abs=0.01)
 
 
 # -- when they fail ------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_an_event_holds_for_its_own_model_and_fails_for_a_different_one(event, b
     assert not event.holds(other, counts)
     risky = failed % 2 == 1
     assert risky.any()
-    assert all("state" in problem.place(row) for row in failed)
+    assert all("state" in problem.describe(row) for row in failed)
 
 
 def test_an_impossible_transition_violates_every_divergence():
@@ -266,7 +266,7 @@ def test_a_random_start_is_a_row_of_its_own():
     for event in (KLEvent(), MixtureEvent()):
         assert event.holds(mdp, counts)
         assert event.violations(elsewhere, counts).tolist() == [last]
-    assert problem.place(last) == "the random start"
+    assert problem.describe(last) == "the random start"
 
 
 def test_rewards_of_the_next_state():

@@ -61,7 +61,7 @@ def test_no_kernel_in_the_balls_escapes_with_few_successors(sign):
     for seed in range(150):
         case = draw(np.random.default_rng([seed, 47]), signed(FEW, sign))
         method = case.plan(seed=seed)
-        closed += int((case.counts.ledger.used < case.problem.slots.used).sum())
+        closed += int((case.counts.arrays.used < case.problem.slots.used).sum())
         for kind in (0, 1):
             assert attack_plan(case, method, kind, seed).min() >= -ROUNDING
     assert closed > 100

@@ -85,8 +85,8 @@ def test_the_better_of_two_candidates_is_claimed_with_its_own_bounds():
 
 
 @compiled
-def same_of_first_row(rules, ledger, box, scratch):
-    return same_ratio(rules, ledger, 0, 0, box, 1.0, np.inf, scratch)
+def same_of_first_row(rules, arrays, box, scratch):
+    return same_ratio(rules, arrays, 0, 0, box, 1.0, np.inf, scratch)
 
 
 def largest_share(seen: int, other: int, x: float) -> tuple[mpf, mpf]:
@@ -125,7 +125,7 @@ def test_same_is_not_too_small_where_weights_are_below_the_range_of_doubles():
         ends = [np.array([float(weight) for weight in end] + [0.0]) for end in (low, high)]
         box = Box(*ends, np.append(rho, 1.0), np.full(3, np.inf))
         scratch = Scratch(*(part[0] for part in new_scratch(rules, 1, 1)))
-        excess = float(mp.log(same_of_first_row(rules, counts.ledger, box, scratch)) - mp.log(exact))
+        excess = float(mp.log(same_of_first_row(rules, counts.arrays, box, scratch)) - mp.log(exact))
         assert excess >= -1e-12, seed
         vanished += ends[1][best] < 1e-308
         attained += excess < 1e-9
@@ -200,7 +200,7 @@ def test_an_action_without_data_blocks_the_certificate():
     counts.add(Transitions(np.array([0, 0]), np.array([0, 1]), np.array([5000, 5000])), 10_000)
     plan = KL(problem).plan(counts, 0)
     assert plan.bounds.gap > 0.35
-    assert plan.behaviour.turn[0, 0] == 1 - plan.policy[0, 0]
+    assert plan.behaviour.switch_action[0, 0] == 1 - plan.policy[0, 0]
 
 
 def test_equal_actions_that_both_lead_to_the_same_state_leave_no_gap():

@@ -27,10 +27,10 @@ for beta in (1.0, -1.0):
     here, there = KL(problem, seed=1), KL(problem, seed=1, device="gpu")
     for most in (3, 30):
         rng, counts = np.random.default_rng(most), Counts(problem)
-        ledger, counts.episodes = counts.ledger, 30
-        for row, (begin, used) in enumerate(zip(ledger.begin, ledger.used)):
-            ledger.visits[row] = rng.integers(0, most)
-            ledger.tally[begin : begin + used] = rng.multinomial(ledger.visits[row], rng.dirichlet(np.ones(used)))
+        arrays, counts.episodes = counts.arrays, 30
+        for row, (begin, used) in enumerate(zip(arrays.begin, arrays.used)):
+            arrays.visits[row] = rng.integers(0, most)
+            arrays.tally[begin : begin + used] = rng.multinomial(arrays.visits[row], rng.dirichlet(np.ones(used)))
         for round in range(2):
             plan, same = here.plan(counts, round), there.plan(counts, round)
             assert plan.bounds == same.bounds, (plan.bounds, same.bounds)

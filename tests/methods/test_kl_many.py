@@ -39,7 +39,7 @@ def run_here(model, problem, seed, number, replan, budget):
             stopped, claim = plan.bounds.reached(problem.goal), method.bounds_of(counts, plan.policy)
             return counts.episodes, stopped, held, claim, plan.policy
         for _ in range(min(max(1, math.ceil(replan * counts.episodes)), budget - counts.episodes)):
-            play_episode(kernel, problem.frame, plan.behaviour, counts.ledger, rng)
+            play_episode(kernel, problem.frame, plan.behaviour, counts.arrays, rng)
             counts.episodes += 1
         round += 1
 

@@ -10,7 +10,7 @@ from entropic_bpi import methods
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.experiments import grid, run
 from entropic_bpi.lab.experiments.oracle import Oracle
-from entropic_bpi.runs.identification import start
+from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
@@ -75,7 +75,7 @@ def test_it_runs_in_a_sweep(registered, tmp_path):
 
 
 def test_the_oracle_watches_it(registered):
-    loop = start(MDP, Settings.of(method=registered, seed=3, **GOAL))
+    loop = start_run(MDP, Settings.of(method=registered, seed=3, **GOAL))
     oracle = Oracle(MDP, loop)
     loop.go(oracle.watch)
     assert oracle.confirms(loop.result().certificate)

@@ -78,7 +78,7 @@ def test_the_limit_counts_pairs_of_successors_of_occupied_states(monkeypatch):
     problem = Problem.from_mdp(RIVER, beta=-1.0, eps=0.3, delta=0.1, stationary=True, successors="model")
     method, counts = KL(problem), Counts(problem)
     method.plan(counts, 0)
-    sheets = method.frame, method.rules, counts.ledger, method.optimism, method.plans[0]
+    sheets = method.frame, method.rules, counts.arrays, method.optimism, method.plans[0]
     occupied = pairs.occupied_states(*sheets)
     slots = np.where(method.plans[0].policy == 0, problem.slots.used[::2], problem.slots.used[1::2])
     needed = int(((slots * occupied).sum(axis=1) ** 2).sum())
@@ -174,14 +174,14 @@ def test_the_challenger_follows_the_pair_certificate_where_that_knows_better():
     plan = method.plan(counts, 1)
     assert method.asked.pairs < 0.9 * method.asked.ratio
     _, (occupied, turn) = method._pair_claim(method.rules, counts, method.plans[method.last])
-    np.testing.assert_array_equal(plan.behaviour.turn, turn)
+    np.testing.assert_array_equal(plan.behaviour.switch_action, turn)
     np.testing.assert_array_equal(plan.behaviour.lead, method.plans[method.last].policy)
     assert (turn[~occupied] == -1).all()
     assert (turn[occupied] != plan.behaviour.lead[occupied]).all()
     assert (turn >= 0).any()
     assert not np.array_equal(turn, method.plans[method.last].turn)  # the gap certificate says something else
     counts.episodes += 1  # the pair certificate is not due
-    np.testing.assert_array_equal(method.plan(counts, 2).behaviour.turn, turn)
+    np.testing.assert_array_equal(method.plan(counts, 2).behaviour.switch_action, turn)
     method.asked = method.asked._replace(pairs=method.asked.ratio)  # as if it had known no better
     again = method.plan(counts, 2).behaviour
     np.testing.assert_array_equal(again.turn, method.plans[method.last].turn)

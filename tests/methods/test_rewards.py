@@ -31,10 +31,10 @@ def paid(problem, payments):
 
 def bounds(counts, row, successor):
     """The interval of one transition; of one that was not seen, that of "elsewhere"."""
-    ledger = RewardBounds(counts.problem, counts.problem.beta).ledger(counts)
-    slots = range(ledger.begin[row], ledger.begin[row] + ledger.used[row])
-    slot = next((j for j in slots if ledger.successor[j] == successor), slots[0])
-    return ledger.low[0, slot], ledger.high[0, slot]
+    arrays = RewardBounds(counts.problem, counts.problem.beta).arrays(counts)
+    slots = range(arrays.begin[row], arrays.begin[row] + arrays.used[row])
+    slot = next((j for j in slots if arrays.successor[j] == successor), slots[0])
+    return arrays.low[0, slot], arrays.high[0, slot]
 
 
 def test_the_regret_of_betting_is_rounded_up_by_next_to_nothing():
@@ -138,11 +138,11 @@ def test_only_what_changed_is_computed_again_and_the_rest_is_as_if_all_were(most
         rows = rng.integers(0, 8, 3)
         successors = (rows + rng.integers(0, most or 5, 3)) % 5
         counts.add(Transitions(rows, successors, np.ones(3, dtype=np.int64), rng.uniform(LOW, HIGH, 3)), 1)
-        now, anew = kept.ledger(counts), RewardBounds(problem, problem.beta).ledger(counts)
+        now, anew = kept.arrays(counts), RewardBounds(problem, problem.beta).arrays(counts)
         _, slots = counts.occupied_slots()
         np.testing.assert_array_equal(now.low[0, slots], anew.low[0, slots])
         np.testing.assert_array_equal(now.high[0, slots], anew.high[0, slots])
-        assert now.low is not counts.ledger.low
+        assert now.low is not counts.arrays.low
 
 
 def test_no_bound_is_wrong_at_the_edge_of_doubles():

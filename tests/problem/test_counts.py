@@ -11,7 +11,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import EXPLICIT_STATES
 from entropic_bpi.runs.checkpoint import Checkpoint
-from entropic_bpi.runs.identification import start
+from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.sources.simulator import Simulator, play_episode
 from entropic_bpi.types import Behaviour, Transitions
@@ -57,7 +57,7 @@ def test_counts_are_a_dictionary(name, data):
     assert list(found) == sorted(found)
     assert counts.episodes == len(batches)
     for i in {i for i, _ in expected}:
-        assert counts.ledger.visits[i] == sum(times for (j, _), times in expected.items() if j == i)
+        assert counts.arrays.visits[i] == sum(times for (j, _), times in expected.items() if j == i)
 
 
 def test_relocation_keeps_every_count():
@@ -69,7 +69,7 @@ def test_relocation_keeps_every_count():
         np.add.at(expected, (i, y), 1)
         counts.add(Transitions(i, y, np.ones(50, dtype=np.int64)), 1)
     np.testing.assert_array_equal(dense(counts), expected)
-    assert (counts.ledger.used[:6] > EXPLICIT_STATES).all()  # they did outgrow several places
+    assert (counts.arrays.used[:6] > EXPLICIT_STATES).all()  # they did outgrow several places
 
 
 def test_memory_follows_what_was_visited():
@@ -79,10 +79,10 @@ def test_memory_follows_what_was_visited():
     simulator = Simulator(mdp, problem, np.random.default_rng(0))
     policy = np.zeros((10, 5000), dtype=np.int64)
     simulator.play(Behaviour(policy, policy, policy, False), 300, counts)
-    visited = np.count_nonzero(counts.ledger.visits)
+    visited = np.count_nonzero(counts.arrays.visits)
     assert 100 < visited < 3000
-    assert counts.ledger.end[0] <= 16 * visited
-    pool = sum(getattr(counts.ledger, name).nbytes for name in ("successor", "tally", "low", "high"))
+    assert counts.arrays.end[0] <= 16 * visited
+    pool = sum(getattr(counts.arrays, name).nbytes for name in ("successor", "tally", "low", "high"))
     whole_table = 8 * 10 * 5000 * 4 * 5000
     assert pool < whole_table / 1000
 
@@ -101,7 +101,7 @@ def test_single_episodes_grow_the_pool_as_batches_do():
     for _ in range(300):
         counts.reserve(6 * 1000)
         row = play_episode(
-            simulator.kernel, problem.frame, Behaviour(policy, policy, policy, False), counts.ledger, simulator.rng
+            simulator.kernel, problem.frame, Behaviour(policy, policy, policy, False), counts.arrays, simulator.rng
         )
         assert row == (-1, -1)
     assert dense(counts).sum() == 1800
@@ -168,7 +168,7 @@ def test_a_forbidden_successor_is_named_and_the_counts_are_kept():
 def test_a_wrong_start_is_named():
     problem = problem_of(eb.FiniteMDP(SMALL.transitions, SMALL.rewards, horizon=3, start=[0.5, 0.5, 0, 0, 0]),
                          successors="model")  # fmt: skip
-    with pytest.raises(eb.InvalidProblemError, match="the random start went to state '4'"):
+    with pytest.raises(eb.InvalidProblemError, match="an episode started in state '4'"):
         Counts(problem).add(transitions((problem.n_rows - 1, 4, 1)), 1)
 
 
@@ -183,13 +183,15 @@ def test_a_run_on_a_wrong_mask_keeps_whole_episodes_and_fails_again_when_resumed
     run = {"beta": 1.0, "eps": 1e-9, "delta": 0.1, "successors": mask, "seed": 1, "replan": replan, "checkpoint": path}
     with pytest.raises(eb.InvalidProblemError, match=r"state '0', action '\d' went to state '2'.*kept") as first:
         eb.identify(mdp, **run, **options)
-    loop = start(mdp, Settings.of(**{name: value for name, value in run.items() if name != "checkpoint"}, **options))
+    loop = start_run(
+        mdp, Settings.of(**{name: value for name, value in run.items() if name != "checkpoint"}, **options)
+    )
     state = loop.state
     counts = Checkpoint(path, {}, 1).read().state(state.problem, state.provenance).counts
     assert counts.episodes > 0
     assert f"after {counts.episodes} episodes" in str(first.value)
     assert (
-        counts.ledger.visits.sum() == counts.seen().times.sum() == 3 * counts.episodes
+        counts.arrays.visits.sum() == counts.seen().times.sum() == 3 * counts.episodes
     )  # no part of the one that failed
     # Going on would discard what contradicts the assumption: the run must fail again, at the same place.
     with pytest.raises(eb.InvalidProblemError, match="went to state '2'") as second:

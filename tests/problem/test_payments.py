@@ -66,7 +66,7 @@ def test_the_table_is_what_was_seen_whatever_the_order(size):
     for parts in (1, 7):
         counts = added_in_parts(reward_counts, rng.permutation(size), parts)
         assert table_of(counts.transitions()) == expected
-        assert counts.ledger.visits.sum() == reward_counts.times.sum()
+        assert counts.arrays.visits.sum() == reward_counts.times.sum()
     if size == 3000:
         coarse = {(row, y) for row, y, low, high, _ in expected if low < high}
         exact = {(row, y) for row, y, low, high, _ in expected if low == high}
@@ -84,8 +84,8 @@ def test_counts_of_what_counts_have_seen_are_the_same_counts():
             np.testing.assert_array_equal(mine, theirs)
     _, mine = counts.occupied_slots()
     _, theirs = again.occupied_slots()
-    np.testing.assert_array_equal(counts.ledger.successor[mine], again.ledger.successor[theirs])
-    np.testing.assert_array_equal(counts.ledger.tally[mine], again.ledger.tally[theirs])
+    np.testing.assert_array_equal(counts.arrays.successor[mine], again.arrays.successor[theirs])
+    np.testing.assert_array_equal(counts.arrays.tally[mine], again.arrays.tally[theirs])
 
 
 def test_restored_counts_go_on_as_if_nothing_had_happened():

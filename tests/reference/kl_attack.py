@@ -61,6 +61,8 @@ class Shape:
     """At most so many successors are declared, one of these numbers; empty: nothing is."""
     exponents: tuple[float, float] | None = None
     """Between what |β| times the range of the return is drawn; None: β is one of a few ordinary numbers."""
+    start: str | None = None
+    """Of a random start, what is declared: "list", some states, or "fixed", one that is not known; None: nothing is."""
 
 
 ANY = Shape()
@@ -91,7 +93,10 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     rewards = np.round(2 * rewards) if either(shape.integer_rewards) else 2 * rewards - 0.5
     start_share = rng.random(S) * (rng.random(S) < 0.7)
     start_share[-1] += 0.1
+    if shape.start == "fixed":
+        start_share = np.arange(S) == rng.integers(S)
     start = start_share / start_share.sum() if random_start else int(rng.integers(S))
+    first = declared_first(rng, shape.start, np.asarray(start) > 0) if random_start else None
     given = (
         rewards if per_step else rewards[0] if rewards.ndim == 3 or not S == A == H else np.repeat(rewards, H, axis=0)
     )
@@ -99,7 +104,9 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     declared = {"unknown": None, "model": "model", "mask": mask[0]}[successors]
     most = int(rng.choice(shape.max_successors)) if shape.max_successors else None
     goal = {"beta": beta, "eps": 1e-300, "delta": delta}
-    problem = Problem.from_mdp(mdp, **goal, stationary=stationary, successors=declared, max_successors=most)
+    problem = Problem.from_mdp(
+        mdp, **goal, stationary=stationary, successors=declared, max_successors=most, start=first
+    )
     low = high = np.broadcast_to(rewards if next_state else rewards[..., None], (H, *size))
     if intervals:
         width = rng.random((len(rewards), *size)) * (rng.random((len(rewards), *size)) < 0.6)
@@ -112,24 +119,40 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     start_allowed = None
     if random_start:
         start_allowed = np.asarray(start) > 0 if successors == "model" else np.ones(S, dtype=bool)
+        if isinstance(first, list):
+            start_allowed = np.isin(np.arange(S), first)
     n_rows = S * A * (1 if stationary else H) + random_start
     row_allowed = list(allowed.reshape(-1, S)[: n_rows - random_start])
     if random_start:
         row_allowed.append(start_allowed)
-    limits = [most] * (n_rows - random_start) + [None] * random_start
+    one = 1 if first == "fixed" else None
+    limits = [most] * (n_rows - random_start) + [one] * random_start
     tally = np.array([_tally(rng, *row, shape.visits) for row in zip(row_allowed, limits, strict=True)])
     counts = Counts(problem)
     rows, columns = np.nonzero(tally)
     order = rng.permutation(len(rows))
     counts.add(Transitions(rows[order], columns[order], tally[rows, columns][order]), int(tally.sum()))
-    tables = _tables(beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most)
+    declared = {"most": most, "most_first": one}
+    tables = _tables(
+        beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, **declared
+    )
     return Case(problem, counts, tables, 0 if random_start else int(start))
 
 
-def draw_paid(rng: np.random.Generator, law: str, exponents: tuple[float, float] | None = None) -> Case:
+def declared_first(rng: np.random.Generator, kind: str | None, support: np.ndarray) -> list[int] | str | None:
+    """What is declared about the first state, if anything: a list that has the support, or that it is always the same."""
+    if kind != "list":
+        return kind
+    return np.flatnonzero(support | (rng.random(len(support)) < 0.3)).tolist()
+
+
+def draw_paid(
+    rng: np.random.Generator, law: str, exponents: tuple[float, float] | None = None, start: str | None = None
+) -> Case:
     """A random case of an environment with random rewards, each known from the values that it was seen to take.
 
     ``exponents``: between what |β| times the range of the return is drawn; None: β is one of a few ordinary numbers.
+    ``start``: what is declared of the first state, "list" or "fixed".
     """
     n, A, H = int(rng.integers(1, 4)), 2, int(rng.integers(1, 4))
     S, stationary = n + 1, bool(rng.integers(2))
@@ -140,11 +163,14 @@ def draw_paid(rng: np.random.Generator, law: str, exponents: tuple[float, float]
     problem = Problem.black_box(
         n, A, horizon=H, reward_range=(low, high), beta=beta, eps=1e-300, delta=delta, stationary=stationary,
         state_names=(*map(str, range(n)), "end"), source="", reward_law=law,
+        start=(first := declared_first(rng, start, np.arange(n) == n - 1)),
     )  # fmt: skip
     allowed = np.ones((H, S, A, S), dtype=bool)
     allowed[:, n] = np.arange(S) == n
-    start_allowed = np.arange(S) < n
+    start_allowed = np.isin(np.arange(S), first) if isinstance(first, list) else np.arange(S) < n
     laws = n * A * (1 if stationary else H) * (1 if law == "random-pair" else S)
+    if isinstance(first, list) and (H == 1 or not stationary):  # at the first step nobody is elsewhere
+        laws -= (n - len(first)) * A * (1 if law == "random-pair" else S)
     log_union = math.log(4 * laws / delta)
     tally = np.zeros((problem.n_rows, S), dtype=np.int64)
     worth = np.zeros((2, problem.n_rows, S))  # the ends of what each reward is worth; 0 after the end
@@ -159,7 +185,8 @@ def draw_paid(rng: np.random.Generator, law: str, exponents: tuple[float, float]
             mine = (values, split) if law == "random-pair" else (values[y], split[y])
             worth[:, row, y] = certainty_interval(mine[0].ravel(), mine[1].ravel(), low, high, beta, log_union)
         seen += [(row, y, split[y, k], values[y, k]) for y, k in np.argwhere(split)]
-    tally[-1] = _tally(rng, start_allowed, None, VISITS)
+    one = 1 if start == "fixed" else None
+    tally[-1] = _tally(rng, start_allowed, one, VISITS)
     seen += [(problem.n_rows - 1, y, tally[-1, y], problem.possible_rewards[0]) for y in np.flatnonzero(tally[-1])]
     counts = Counts(problem)
     if seen:
@@ -168,7 +195,7 @@ def draw_paid(rng: np.random.Generator, law: str, exponents: tuple[float, float]
     steps = 1 if stationary else H
     ends = [np.broadcast_to(end[:-1].reshape(steps, S, A, S), (H, S, A, S)) for end in worth]
     shift = problem.possible_rewards[0]
-    tables = _tables(beta, delta / 2, H, stationary, allowed, start_allowed, tally, *ends, True, None, None, shift)
+    tables = _tables(beta, delta / 2, H, stationary, allowed, start_allowed, tally, *ends, True, None, None, shift, one)
     return Case(problem, counts, tables, 0)
 
 
@@ -199,7 +226,20 @@ def _with_intervals(problem: Problem, low: np.ndarray) -> Problem:
 
 
 def _tables(
-    beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, most, shift=None
+    beta,
+    delta,
+    H,
+    stationary,
+    allowed,
+    start_allowed,
+    tally,
+    low,
+    high,
+    next_state,
+    start,
+    most,
+    shift=None,
+    most_first=None,
 ) -> Tables:
     """Write the problem out, step by step, with the number of rows that need a ball counted by hand."""
     S, A = allowed.shape[1:3]
@@ -225,9 +265,9 @@ def _tables(
         rows = wide[h, reachable[h]] if not (first and h == 0) else wide[0, :1, :1]
         reachable[h + 1] = rows.any(axis=(0, 1))
     possible = np.maximum(wide.sum(axis=-1), 1)
-    k = possible if most is None else np.minimum(possible, most)
+    k = possible.copy() if most is None else np.minimum(possible, most)
     if first:
-        k[0] = possible[0]
+        k[0] = possible[0] if most_first is None else np.minimum(possible[0], most_first)
     at_risk = set()
     for h, s, a in np.ndindex(T, S, A):
         if not reachable[h, s] or k[h, s, a] < 2 or (h == T - 1 and not next_state):
@@ -489,7 +529,7 @@ def relations(case: Case, method: KL, kind: int) -> tuple[np.ndarray, np.ndarray
     """ρ (T, S), d and R (T, S, S) of a candidate, NaN where nobody can be."""
     t, S = case.tables, case.tables.n_states
     rho, d, r = np.full((t.steps, S), np.nan), *np.full((2, t.steps, S, S), np.nan)
-    sheets = method.frame, method.rules, case.counts.ledger, method.optimism, method.plans[kind]
+    sheets = method.frame, method.rules, case.counts.arrays, method.optimism, method.plans[kind]
     occupied = pairs.occupied_states(*sheets)
     buffers, scratch = pairs._memory(method.frame, method.rules, occupied)
     for h in reversed(range(t.steps)):

@@ -14,7 +14,7 @@ from scipy import optimize, stats
 
 import entropic_bpi as eb
 from entropic_bpi.certificate.certificate import _digest
-from entropic_bpi.runs.verdicts import LEVEL, REJECTED_FROM, check_assumptions, earned
+from entropic_bpi.runs.verdicts import LEVEL, REJECTED_FROM, check_assumptions, value_lower_bound
 from entropic_bpi.sources.assumption_tests import AssumptionTests, Batch
 from entropic_bpi.sources.environment import Environment
 from tests.reference.environments import (
@@ -123,11 +123,11 @@ def test_an_environment_that_is_not_the_one_of_the_log_is_found_out():
         eb.identify(ChangingInventory(lambda episode: 0.7), **STOCK, data=log, seed=1)
 
 
-def pooled_witness(visits):
+def pooled_tests(visits):
     """What was seen of a hidden gap with pooled counts: how often (step, state, action, next state, reward, previous)."""
-    witness = a_witness(0.0)
-    witness.add(Batch(Counter(), Counter(visits), Counter({0.0: 1})))
-    return witness
+    tests = new_tests(0.0)
+    tests.add(Batch(Counter(), Counter(visits), Counter({0.0: 1})))
+    return tests
 
 
 def test_only_the_places_that_carry_the_evidence_are_named_with_their_shares():
@@ -136,7 +136,7 @@ def test_only_the_places_that_carry_the_evidence_are_named_with_their_shares():
     visits |= {(h, 2, 0, y, 0.0, 1): 40 for h in range(4) for y in (1, 2)}  # a coin at every step
     visits = {(*visit[:5], 1): times for visit, times in visits.items()}
     with pytest.raises(eb.InvalidProblemError, match="not the same at every step") as caught:
-        check_assumptions(pooled_witness(visits), math.inf)
+        check_assumptions(pooled_tests(visits), math.inf)
     assert "look at state '1', action '0' (100% of the evidence, most of all at step " in str(caught.value)
     assert "state '0'" not in str(caught.value)
     assert "state '2'" not in str(caught.value)
@@ -145,10 +145,10 @@ def test_only_the_places_that_carry_the_evidence_are_named_with_their_shares():
 
 def test_where_the_previous_state_tells_as_much_as_the_step_there_is_a_hidden_state():
     visits = {(0, 1, 0, 0, 0.0, 0): 90, (2, 1, 0, 1, 0.0, 2): 90}
-    witness = pooled_witness(visits)
-    assert min(witness.by_step.log_e(), witness.by_previous.log_e()) > REJECTED_FROM
+    tests = pooled_tests(visits)
+    assert min(tests.by_step.log_e(), tests.by_previous.log_e()) > REJECTED_FROM
     with pytest.raises(eb.InvalidProblemError, match="hidden state") as caught:
-        check_assumptions(witness, math.inf)
+        check_assumptions(tests, math.inf)
     assert "100% of the evidence, most of all when reached from state" in str(caught.value)
     assert "add what is missing to the observation, which may be the step" in str(caught.value)
     assert "stationary=False" not in str(caught.value)
@@ -157,7 +157,7 @@ def test_where_the_previous_state_tells_as_much_as_the_step_there_is_a_hidden_st
 def test_evidence_is_shared_by_the_places_that_carry_it():
     visits = {(h, s, 0, y, 0.0, 1): 90 for s in (1, 2) for h, y in ((0, 0), (2, 1))}
     with pytest.raises(eb.InvalidProblemError) as caught:
-        check_assumptions(pooled_witness(visits), math.inf)
+        check_assumptions(pooled_tests(visits), math.inf)
     assert str(caught.value).count("(50% of the evidence") == 2
 
 
@@ -293,7 +293,7 @@ def test_the_command_line_names_the_steps_and_goes_on_step_by_step(tmp_path):
 # -- returns -----------------------------------------------------------------------------------------------------
 
 
-def a_witness(beta, horizon=4, reward_range=(-1.0, 2.0)):
+def new_tests(beta, horizon=4, reward_range=(-1.0, 2.0)):
     problem = Environment(HiddenGap()).problem(
         horizon=horizon, reward_range=reward_range, beta=beta, eps=0.1, delta=0.1, stationary=True
     )
@@ -321,13 +321,13 @@ def smallest_value(returns, times, beta, low):
 
 @pytest.mark.parametrize("beta", [-1.0, -1e-9, 0.0, 0.4, 1.0])
 def test_what_the_returns_show_is_the_smallest_mean_over_the_ball(beta):
-    witness = a_witness(beta)
+    tests = new_tests(beta)
     cells, times = np.array([100, 400, 401, 900]), np.array([3, 50, 7, 20])
-    witness.returns[cells] = times
-    expected = smallest_value(witness.edges[cells], times, beta if abs(beta) > 1e-6 else 0.0, witness.lowest)
-    assert earned(witness) == pytest.approx(expected, abs=1e-6)
-    assert earned(witness) <= expected + 1e-9
-    assert earned(a_witness(beta)) == -4.0
+    tests.returns[cells] = times
+    expected = smallest_value(tests.edges[cells], times, beta if abs(beta) > 1e-6 else 0.0, tests.lowest)
+    assert value_lower_bound(tests) == pytest.approx(expected, abs=1e-6)
+    assert value_lower_bound(tests) <= expected + 1e-9
+    assert value_lower_bound(new_tests(beta)) == -4.0
 
 
 @pytest.mark.parametrize("beta", [-2.0, 0.0, 1.5])
@@ -336,22 +336,22 @@ def test_what_the_returns_show_is_hardly_ever_more_than_the_truth(beta):
     truth = chances @ returns if beta == 0 else math.log(chances @ np.exp(beta * returns)) / beta
     wrong, runs = 0, 300
     for _ in range(runs):
-        witness = a_witness(beta)
+        tests = new_tests(beta)
         failed = False
         for size in (5, 10, 30, 100, 300):
             played = rng.multinomial(size, chances)
-            np.add.at(witness.returns, np.searchsorted(witness.edges, returns, side="right") - 1, played)
-            failed |= earned(witness) > truth
+            np.add.at(tests.returns, np.searchsorted(tests.edges, returns, side="right") - 1, played)
+            failed |= value_lower_bound(tests) > truth
         wrong += failed
     assert stats.binomtest(wrong, runs, LEVEL, alternative="greater").pvalue > 0.01
 
 
 def test_returns_above_the_upper_bound_are_a_contradiction_and_those_below_are_none():
-    witness = a_witness(0.0)
-    witness.returns[-1] = 100
-    assert check_assumptions(witness, math.inf).returns > 6.5
+    tests = new_tests(0.0)
+    tests.returns[-1] = 100
+    assert check_assumptions(tests, math.inf).returns > 6.5
     with pytest.raises(eb.InvalidProblemError, match="earned more"):
-        check_assumptions(witness, 5.0)
+        check_assumptions(tests, 5.0)
 
 
 # -- how often -----------------------------------------------------------------------------------------------------

@@ -100,7 +100,10 @@ def test_the_statement_says_what_is_proved(result):
     words = result.certificate.statement
     assert "With probability at least 90 %: " in words
     assert "In at most 20 % of its episodes, the return is below" in words
-    told = float(words.split("is below ")[1].split(". ")[0]), float(words.split("is at most ")[1].split(". ")[0])
+    told = (
+        float(words.split("is below ")[1].split(". ")[0]),
+        float(words.split("This policy is at most ")[1].split(" worse")[0]),
+    )
     assert told[0] <= result.certificate.lower
     assert told[1] >= result.certificate.gap
 

@@ -53,6 +53,8 @@ def test_a_run_and_a_resumed_run_construct_everything_once(name, made, tmp_path)
 def test_pooled_counts_that_are_counted_step_by_step_too(made, tmp_path):
     options = {**LAKE, "checkpoint": tmp_path / "run.ckpt"}
     pooled = eb.identify("FrozenLake-v1", **options, stationary=True, max_episodes=30)
+    with pytest.raises(eb.InvalidProblemError, match="belongs to another run: seed was 1, is 2"):
+        eb.identify("FrozenLake-v1", **{**options, "seed": 2}, stationary=False)
     made.clear()
     by_step = eb.identify("FrozenLake-v1", **options, stationary=False, max_episodes=60)
     assert made == ONCE
@@ -62,10 +64,10 @@ def test_pooled_counts_that_are_counted_step_by_step_too(made, tmp_path):
 
 def test_a_certificate_of_an_earlier_plan_leaves_the_counts_as_they_are(made):
     """When the budget is spent, the plan with the smallest gap need not be the last."""
-    from entropic_bpi.runs.identification import start
+    from entropic_bpi.runs.identification import start_run
     from entropic_bpi.runs.settings import Settings
 
-    loop = start(BRIDGE, Settings.of(**GOAL, max_episodes=50))
+    loop = start_run(BRIDGE, Settings.of(**GOAL, max_episodes=50))
     loop.go(lambda plan: None)
     state = loop.state
     earlier = state.best._replace(episodes=0, transitions=type(state.best.transitions)(*([np.empty(0, int)] * 3)))

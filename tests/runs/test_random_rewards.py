@@ -11,7 +11,7 @@ from scipy import stats
 import entropic_bpi as eb
 from entropic_bpi.lab.events import MixtureEvent, RewardEvent
 from entropic_bpi.lab.experiments.oracle import Oracle
-from entropic_bpi.runs.identification import start
+from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 
 DELTA = 0.1
@@ -210,7 +210,7 @@ def checked(name, beta, seed):
     """What failed in one run: events, and the claim."""
     env, horizon, law, eps = NOISY[name]
     given = {"horizon": horizon, "reward_range": env.reward_range, "reward_law": law, "replan": 0.2}
-    loop = start(env, Settings.of(beta=beta, eps=eps, delta=DELTA, seed=seed, **given))
+    loop = start_run(env, Settings.of(beta=beta, eps=eps, delta=DELTA, seed=seed, **given))
     model = env.equivalent(beta, horizon)
     oracle = Oracle(model, loop)
     loop.go(oracle.watch)
@@ -249,5 +249,5 @@ def test_the_event_sees_a_law_that_is_not_the_true_one():
     assert RewardEvent().holds(env.equivalent(-1.0, 1), counts)
     assert MixtureEvent().holds(env.equivalent(-1.0, 1), counts)
     other = noisy.bandit((0.9, 0.1)).equivalent(-1.0, 1)
-    places = [counts.problem.place(row) for row in RewardEvent().violations(other, counts)]
+    places = [counts.problem.describe(row) for row in RewardEvent().violations(other, counts)]
     assert places == ["state '0', action '0'", "state '0', action '1'"]

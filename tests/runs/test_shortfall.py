@@ -8,6 +8,7 @@ import pytest
 import entropic_bpi as eb
 from entropic_bpi import plots
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.runs.data_needs import Row
 from tests.reference.logs import ROLES, play, table
 
 KERNEL = np.array([[[0.9, 0.1, 0.0], [0.2, 0.5, 0.3]], [[0.5, 0.5, 0.0], [0.0, 0.6, 0.4]], [[0.0, 0.0, 1.0]] * 2])
@@ -55,7 +56,7 @@ def test_the_fall_is_that_of_a_log_with_twice_the_visits(skewed):
     own = counts.transitions().rows == 1
     more = type(skewed.transitions)(*(column[own] for column in counts.transitions()))
     counts.add(more, 0)
-    assert row.fall == pytest.approx(skewed.gap - gap_of(counts, skewed), abs=1e-9)
+    assert row.gap_reduction == pytest.approx(skewed.gap - gap_of(counts, skewed), abs=1e-9)
 
 
 def gap_of(counts, claim):
@@ -69,10 +70,10 @@ def test_carrying_out_the_plan_brings_about_what_it_promises(stationary):
     lacking = eb.missing(few)
     counts, rng = few.counts, np.random.default_rng(1)
     for row in lacking.rows:
-        if row.needed > row.visits and row.state is not None:
+        if row.visits_needed > row.visits and row.state is not None:
             s, a = int(row.state), int(row.action)
             number = ((row.step or 0) * 3 + s) * 2 + a
-            seen = rng.multinomial(row.needed - row.visits, KERNEL[s, a])
+            seen = rng.multinomial(row.visits_needed - row.visits, KERNEL[s, a])
             reached = np.flatnonzero(seen)
             paid = np.full(len(reached), REWARDS[s, a])
             counts.add(type(few.transitions)(np.full(len(reached), number), reached, seen[reached], paid), 0)
@@ -89,7 +90,7 @@ def test_an_action_that_was_never_tried_is_supposed_to_do_what_others_do():
 
 def test_what_is_asked_for_is_the_target(skewed):
     nearly = eb.missing(skewed, target=0.9 * skewed.gap)
-    assert sum(row.needed for row in nearly.rows) < sum(row.needed for row in eb.missing(skewed).rows)
+    assert sum(row.visits_needed for row in nearly.rows) < sum(row.visits_needed for row in eb.missing(skewed).rows)
     reached = eb.missing(skewed, target=2 * skewed.gap)
     assert reached.suggestions == []
     assert reached.expected == pytest.approx(skewed.gap)
@@ -137,3 +138,9 @@ def test_an_empty_log_of_visits_lacks_everything():
     log = eb.Log.read(table([(0, 0, "only", "go", 0.5, "", True, False)]), **ROLES, states="seen")
     lacking = eb.missing(eb.certify(log, beta=1.0, delta=0.1, horizon=1, reward_range=(0.5, 0.5)))
     assert lacking.suggestions == []
+
+
+@pytest.mark.parametrize(("old", "new"), [("fall", "gap_reduction"), ("needed", "visits_needed")])
+def test_old_names_say_the_new_ones(old, new):
+    with pytest.raises(AttributeError, match=f"Row.{old} is now Row.{new}"):
+        getattr(Row(0, "a", "b", 3, 0.5, 7), old)

@@ -234,11 +234,11 @@ def test_there_is_no_estimate_where_most_episodes_come_to_what_is_not_known():
 
 def test_what_limits_the_gap_is_what_missing_finds():
     certificate = certificate_of("budget spent")
-    falls = {(row.step, row.state, row.action): row.fall for row in eb.missing(certificate).rows}
+    falls = {(row.step, row.state, row.action): row.gap_reduction for row in eb.missing(certificate).rows}
     found = limits(certificate)
     assert found
     for row in found:
-        assert row.fall == pytest.approx(falls[row.step, row.state, row.action])
+        assert row.gap_reduction == pytest.approx(falls[row.step, row.state, row.action])
 
 
 # -- the policy --------------------------------------------------------------------------------------------------

@@ -67,9 +67,9 @@ def counted(problem, *seen):
 
 
 def slots_of(counts, row):
-    ledger = counts.ledger
-    own = slice(ledger.begin[row], ledger.begin[row] + ledger.used[row])
-    return ledger.successor[own].tolist(), ledger.tally[own].tolist()
+    arrays = counts.arrays
+    own = slice(arrays.begin[row], arrays.begin[row] + arrays.used[row])
+    return arrays.successor[own].tolist(), arrays.tally[own].tolist()
 
 
 # -- at most so many outcomes ------------------------------------------------------------------------------------
@@ -269,10 +269,10 @@ def test_what_is_listed_twice_may_come_with_two_rewards():
     listed = np.concatenate([[0, 1, 3, 3], *[np.arange(4)] * 5])
     problem = box(successors=(np.array([0, 4, 8, 12, 16, 20, 24]), listed))
     counts = counted(problem, (0, 1, 0.5), (0, 3, 0.0), (0, 1, 0.5))
-    begin = counts.ledger.begin[0]
+    begin = counts.arrays.begin[0]
     assert slots_of(counts, 0) == ([0, 1, 3, 3], [0, 2, 1, 0])
-    assert counts.ledger.low[0, begin : begin + 4].tolist() == [0, 0.5, 0, 0]
-    assert counts.ledger.high[0, begin : begin + 4].tolist() == [1, 0.5, 0, 1]
+    assert counts.arrays.low[0, begin : begin + 4].tolist() == [0, 0.5, 0, 0]
+    assert counts.arrays.high[0, begin : begin + 4].tolist() == [1, 0.5, 0, 1]
     counts.add(Transitions(np.array([0]), np.array([3]), np.array([1]), np.array([1.0])), 1)
     assert slots_of(counts, 0) == ([0, 1, 3, 3], [0, 2, 1, 1])
     for successor in (1, 3):

@@ -154,8 +154,8 @@ def stepped_by_hand(environment, problem, behaviour, episodes, round=4):
         seen[problem.n_rows - 1, state, problem.possible_rewards[0]] += 1
         while h < problem.horizon and not terminated:
             action = (behaviour.lead if leading else behaviour.greedy)[h + 1, state]
-            if leading and behaviour.turn[h + 1, state] >= 0:
-                action, leading = behaviour.turn[h + 1, state], False
+            if leading and behaviour.switch_action[h + 1, state] >= 0:
+                action, leading = behaviour.switch_action[h + 1, state], False
             observation, reward, terminated, _, _ = env.step(environment.actions.element(int(action)))
             following = problem.n_states - 1 if terminated else environment.states.index(observation)
             seen[int(rows[0 if problem.stationary else h, state, action]), following, float(reward)] += 1

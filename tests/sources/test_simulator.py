@@ -63,8 +63,8 @@ def trajectories(mdp, problem, behaviour):
             step = h - problem.artificial
             if not leading:
                 a, going = behaviour.greedy[h, s], False
-            elif behaviour.turn[h, s] >= 0:
-                a, going = behaviour.turn[h, s], False
+            elif behaviour.switch_action[h, s] >= 0:
+                a, going = behaviour.switch_action[h, s], False
             else:
                 a, going = behaviour.lead[h, s], True
             row = s * 2 + a if problem.stationary else (step * 3 + s) * 2 + a
@@ -142,7 +142,7 @@ def test_single_episodes_have_the_law_of_the_model(case, leading):
     observed = Counter()
     for _ in range(2000):
         counts = Counts(problem)
-        assert play_episode(simulator.kernel, problem.frame, behaviour, counts.ledger, simulator.rng) == (-1, -1)
+        assert play_episode(simulator.kernel, problem.frame, behaviour, counts.arrays, simulator.rng) == (-1, -1)
         observed[outcome(counts)] += 1
     assert p_value(observed, law) > 1e-4
 
@@ -177,7 +177,7 @@ def test_visitors_are_conserved(case):
         simulator.play(behaviour_of(problem, episodes % 2 == 0), episodes, counts)
     table, played = dense(counts), 10**9 + 12356
     assert counts.episodes == played
-    np.testing.assert_array_equal(table.sum(axis=1), counts.ledger.visits)
+    np.testing.assert_array_equal(table.sum(axis=1), counts.arrays.visits)
     starts = table[-1] if problem.artificial else played * np.eye(3, dtype=int)[0]
     assert starts.sum() == played
     rows = table[:-1] if problem.artificial else table
@@ -204,3 +204,8 @@ def test_the_start_row_learns_the_start():
     simulator.play(behaviour_of(problem, False), 10**6, counts)
     assert stats.chisquare(dense(counts)[-1][[0, 2]], 1e6 * START[[0, 2]]).pvalue > 1e-4
     assert dense(counts)[-1][1] == 0
+
+
+def test_the_old_name_of_where_to_switch_says_the_new_one():
+    with pytest.raises(AttributeError, match=r"Behaviour.turn is now Behaviour.switch_action"):
+        _ = Behaviour(None, None, None, False).turn

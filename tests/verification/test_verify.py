@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from reference import kl as reference
 from reference.models import BETAS, draws
+from reference.verifier._radius import mixture_radius as scalar_radius
 from typer.testing import CliRunner
 
 import entropic_bpi as eb
@@ -27,9 +28,8 @@ from entropic_bpi.certificate.certificate import Certificate, Provenance
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.verification import Verification, verify
-from entropic_bpi.verification._ball import Ball, extreme_mean
+from entropic_bpi.verification._ball import Rows, Tallies, betting_radii, mixture_radii, stirling_error
 from entropic_bpi.verification._intervals import Interval, power
-from entropic_bpi.verification._radius import mixture_radius, stirling_error
 
 # By how much, relative to the gap, a claim must be better than it should be to be certainly refused.
 UNDERSTATED = 1e-9
@@ -540,6 +540,7 @@ def test_junk_anywhere_never_raises(name, certified, tmp_path):
 FINITE = st.floats(-1e6, 1e6)
 
 
+@np.errstate(all="ignore")
 @given(FINITE, FINITE, FINITE, FINITE)
 @example(0.0, 51630.0, 2.8719980888579883e-304, 1.0)  # the quotient has no upper bound among the floats
 def test_intervals_contain_exact_results(a, b, c, d):
@@ -553,10 +554,18 @@ def test_intervals_contain_exact_results(a, b, c, d):
                 assert_inside(p / q, x / y)
 
 
+@given(st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=40))
+def test_sums_of_intervals_contain_exact_results(ends):
+    lows, highs = (np.array([pick(pair) for pair in ends]) for pick in (min, max))
+    total = Interval(lows[:, None], highs[:, None]).sum()
+    assert total.low[0] <= sum(map(Fraction, lows)) <= sum(map(Fraction, highs)) <= total.high[0]
+
+
 def assert_inside(exact, interval):
     assert interval.low <= exact <= interval.high
 
 
+@np.errstate(all="ignore")
 @given(st.floats(-600, 600), st.floats(1e-300, 1e300))
 def test_functions_of_intervals_contain_exact_results(x, y):
     with mp.workdps(60):
@@ -574,7 +583,7 @@ def test_weights_contain_the_exact_exponential_and_are_narrow(beta, reward, orig
     weight = power(beta, reward, origin)
     with mp.workdps(60):
         assert_inside(mp.exp(mpf(beta) * (mpf(reward) - mpf(origin))), weight)
-    assert weight.high - weight.low <= 4e-15 * weight.high
+    assert weight.high - weight.low <= (8e-15 + 2e-15 * abs(beta * (reward - origin))) * weight.high
 
 
 @given(st.fractions(min_value=Fraction(1, 10**6), max_value=10**12))
@@ -582,9 +591,14 @@ def test_stirling_s_error_is_enclosed(x):
     with mp.workdps(60):
         value = mpf(x.numerator) / x.denominator
         exact = mp.loggamma(value) - (value - 0.5) * mp.log(value) + value - mp.log(2 * mp.pi) / 2
-        enclosure = stirling_error(x)
+        enclosure = stirling_error(Interval.of(x))
         assert_inside(exact, enclosure)
-        assert enclosure.high - enclosure.low <= 1e-13 * max(1.0, abs(float(exact)))
+        assert enclosure.high - enclosure.low <= 2e-13 * max(1.0, abs(float(exact)))
+
+
+def radius_of(tallies, k, most):
+    (radius,) = mixture_radii(Tallies(np.array(tallies), np.array([len(tallies)])), np.array([k]), np.array([most]))
+    return radius
 
 
 @given(
@@ -595,10 +609,26 @@ def test_the_mixture_radius_is_rounded_up_and_loses_no_digits(tallies, unseen):
     k = max(len(tallies) + unseen, 2)
     with mp.workdps(60):
         exact = reference.mixture_radius_mpmath(tallies, k)
-        bound = mpf(mixture_radius(tallies, k, k))
+        bound = mpf(radius_of(tallies, k, k))
         assert exact <= bound <= exact + mpf(2e-12)
 
 
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=6), st.integers(0, 5), st.integers(1, 9))
+def test_the_mixture_radius_of_a_declared_number_of_outcomes_is_that_of_the_reference(tallies, unseen, more):
+    most = len(tallies) + unseen
+    exact = scalar_radius(tallies, most + more, most)
+    assert radius_of(tallies, most + more, most) == pytest.approx(exact, abs=2e-12)
+
+
+@given(st.one_of(st.integers(1, 100), st.integers(1, 10**15)), st.floats(0.1, 100))
+def test_the_radius_of_a_bet_is_rounded_up_and_loses_no_digits(n, log_union):
+    with mp.workdps(60):
+        exact = (mpf(log_union) + mp.log(mp.pi) / 2 + mp.loggamma(n + 1) - mp.loggamma(n + mpf(0.5))) / n
+        (bound,) = betting_radii(np.array([n]), log_union)
+        assert exact <= bound <= exact * (1 + mpf(1e-13))
+
+
+@np.errstate(all="ignore")
 @settings(max_examples=60)
 @given(
     st.lists(
@@ -612,7 +642,10 @@ def test_the_mixture_radius_is_rounded_up_and_loses_no_digits(tallies, unseen):
 def test_the_mean_over_a_ball_is_bounded_tightly_and_safely(outcomes, radius, side):
     tallies, f = map(list, zip(*outcomes, strict=True))
     visits = sum(tallies)
-    bound = extreme_mean(Ball(list(range(len(f))), tallies, radius, []), f, side)
+    # Beside another row of more outcomes, so that this one is filled up.
+    sizes, counts = np.array([len(f), len(f) + 1]), np.array([*tallies, *tallies, 1])
+    rows = Rows(sizes, np.arange(len(counts)), counts, np.array([radius, radius]))
+    bound = rows.extreme_means(np.array([*f, *f, 0.0]), side)[0]
     if not visits:
         assert bound == side * max(side * value for value in f)
         return
@@ -629,7 +662,7 @@ def test_the_verifier_imports_nothing_of_the_learner():
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     mine = {name.split(".")[1] for name in loaded if name.startswith("entropic_bpi.")}
     assert mine <= {"verification", "errors", "_version", "_gymnasium_ids"}
-    assert not {"numpy", "numba", "scipy"} & {name.split(".")[0] for name in loaded}
+    assert not {"numba", "scipy"} & {name.split(".")[0] for name in loaded}
 
 
 # -- the command -----------------------------------------------------------------------------------------------

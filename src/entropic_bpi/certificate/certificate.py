@@ -28,7 +28,7 @@ from entropic_bpi.certificate import schema as _schema
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.declarations import ENTRIES, REWARD_LAWS
+from entropic_bpi.problem.declarations import ENTRIES, FIXED, REWARD_LAWS
 from entropic_bpi.problem.problem import SAME_REWARD, Problem
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS, Slots
@@ -52,7 +52,7 @@ _PRINTED = (
     "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
 )
 # The declarations that a certificate states; the others follow from its slots.
-_DECLARED = tuple(name for name in ENTRIES if name not in ("horizon", "reward_range"))
+_DECLARED = tuple(name for name in ENTRIES if name not in ("horizon", "start", "reward_range"))
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
@@ -129,6 +129,15 @@ class Certificate:
         What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate, or ``"pairs"``, the pair certificate.
     cells : tuple of Cell or None
         Of the entropic value at risk: the λ at whose bounds the claim comes from, and how far each of them speaks.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> claim = result.certificate
+    >>> claim.lower <= claim.upper, claim.gap <= claim.eps == 0.5
+    (True, True)
     """
 
     policy: np.ndarray
@@ -224,10 +233,22 @@ class Certificate:
         return bool(self.gap <= self.eps)
 
     def policy_of(self, observation: Any, step: int = 0) -> Any:
-        """What the policy does on an observation: the action, as the environment's ``step`` takes it.
+        """Return the action of the policy on an observation.
 
         Arrays of integers are given as tuples. Of a model, ``observation`` is a state's number or name, and the action is
         a number. Of a log, both are labels; those of actions that are neither numbers nor made of them are given as text.
+
+        Parameters
+        ----------
+        observation : object
+            An observation of the environment, the number or name of a state of a model, or a label of a log.
+        step : int
+            The step, from 0.
+
+        Returns
+        -------
+        object
+            The action, as the environment's ``step`` takes it.
 
         Raises
         ------
@@ -256,10 +277,20 @@ class Certificate:
             raise CertificateError(f"{shown(name)} is not the name of an environment's action") from None
 
     def policy_for(self, mdp: FiniteMDP) -> np.ndarray:
-        """The policy as an array ``(H, S)`` for a model of the same environment, whose states go by the same names.
+        """Return the policy for a model of the same environment, whose states have the same names.
 
         :func:`~entropic_bpi.from_gymnasium` may add twins of a state (``36'``) and further ends (``end 2``): a twin does
         what its state does, and at an end nothing is chosen.
+
+        Parameters
+        ----------
+        mdp : FiniteMDP
+            The model.
+
+        Returns
+        -------
+        int array ``(H, S)``
+            The policy.
 
         Examples
         --------
@@ -313,7 +344,32 @@ class Certificate:
     def report(
         self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
     ) -> Verification:
-        """Write a page that shows this claim to whoever has to believe it; see :func:`entropic_bpi.show.report.write`."""
+        """Write a report, see :func:`entropic_bpi.show.report.write`.
+
+        Parameters
+        ----------
+        path : path
+            The HTML file to write.
+        grid : (int, int), optional
+            Rows and columns, if the first states are the cells of a map.
+        actions : sequence of str, optional
+            Names for the actions.
+
+        Returns
+        -------
+        Verification
+            The result of the check when the report was written.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.certificate.report(f"{folder}/report.html").ok
+        True
+        """
         import entropic_bpi
 
         return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
@@ -332,7 +388,24 @@ class Certificate:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the certificate as JSON; numbers survive the round trip exactly."""
+        """Write the certificate as JSON; reading it returns exactly the same numbers.
+
+        Parameters
+        ----------
+        path : path
+            The file to write.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.certificate.save(f"{folder}/certificate.json")
+        ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
+        True
+        """
         write_text_atomically(check_path("path", path), self._text())
 
     def _text(self) -> str:
@@ -341,10 +414,36 @@ class Certificate:
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:
-        """Read a certificate that :meth:`save` wrote; whatever else the file may be, it is refused with an error of ours.
+        """Read a certificate that :meth:`save` wrote.
 
         What is checked is that the certificate is whole and consistent; whether its counts imply its claim, ask
         :func:`~entropic_bpi.verify`.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+
+        Returns
+        -------
+        Certificate
+            The certificate.
+
+        Raises
+        ------
+        CertificateError
+            If the file contains anything else.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.certificate.save(f"{folder}/certificate.json")
+        ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
+        True
         """
         content, size = _read(check_path("path", path))
         try:
@@ -512,7 +611,7 @@ def _read_problem(content: Any) -> Problem:
     n_states, n_actions, horizon = (_schema.integer(name, given[name], 1) for name in sizes)
     slots = _schema.object_with("slots", given["slots"], *Slots._fields)
     successor = _schema.array("slots.successor", slots["successor"], (None,), int)
-    start, rewards, lams = given["start"], given["rewards"], given["lams"]
+    rewards, lams = given["rewards"], given["lams"]
     if rewards is not None:
         rewards = _schema.array("rewards", rewards, (None, n_states, n_actions), float)
         if len(rewards) not in (1, horizon):
@@ -521,7 +620,7 @@ def _read_problem(content: Any) -> Problem:
         n_states=n_states,
         n_actions=n_actions,
         horizon=horizon,
-        start=None if start is None else _schema.integer("start", start, 0, n_states - 1),
+        start=_read_start(given["start"], n_states),
         risk=_read_risk(given["beta"], given["alpha"]),
         eps=check_positive("eps", _schema.real("eps", given["eps"])),
         delta=check_probability("delta", _schema.real("delta", given["delta"])),
@@ -546,6 +645,12 @@ def _read_problem(content: Any) -> Problem:
     if problem.black_box_rewards and problem.slots.low.size:
         problem = replace(problem, reward_range=(problem.slots.low[0, 0], problem.slots.high[0, 0]))
     return problem
+
+
+def _read_start(start: Any, n_states: int) -> Any:
+    if isinstance(start, list):
+        return _schema.array("start", start, (None,), int).tolist()
+    return start if start in (None, FIXED) else _schema.integer("start", start, 0, n_states - 1)
 
 
 def _read_risk(beta: Any, alpha: Any) -> Risk:
@@ -637,10 +742,17 @@ def _assumptions_of(problem: Problem, transitions: Transitions, provenance: Prov
         *_declared_limits(problem),
         _reward_assumption(problem, transitions),
         *_discount_assumption(problem),
-        "the start is random; its distribution is learned as an artificial first step"
-        if problem.artificial
-        else f"every episode starts in state {problem.state_names[problem.start or 0]}",
+        _start_assumption(problem),
     )
+
+
+def _start_assumption(problem: Problem) -> str:
+    if problem.start is None:
+        return "the start is random; its distribution is learned as an artificial first step"
+    if isinstance(problem.start, str):
+        return "every episode starts in the same state"
+    names = [problem.state_names[s] for s in ([problem.start] if isinstance(problem.start, int) else problem.start)]
+    return f"every episode starts in {'state' if len(names) == 1 else 'one of the states'} {', '.join(names)}"
 
 
 def _state_assumption(problem: Problem) -> tuple[str, ...]:

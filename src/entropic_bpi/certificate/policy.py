@@ -19,7 +19,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.return_law import ReturnLaw
-from entropic_bpi.sources.environment import made
+from entropic_bpi.sources.environment import make_env
 from entropic_bpi.tools.checks import check_integer, check_path, check_seed
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.files import write_csv, write_text_atomically
@@ -41,9 +41,10 @@ class Policy:
     Parameters
     ----------
     certificate : Certificate
+        The certificate with the policy.
     unseen : action, optional
-        What to do on an observation that the certificate does not know. By default that is an error; the claim holds
-        whatever is done there.
+        The action on an observation that the certificate does not know. By default that is an error; the claim holds
+        for any action there.
 
     Examples
     --------
@@ -62,7 +63,28 @@ class Policy:
 
     @classmethod
     def load(cls, source: Any, unseen: Any = _NOTHING) -> Policy:
-        """The policy of a certificate, the result of a run, a certificate's file, or a folder that a command wrote."""
+        """Return the policy of a certificate.
+
+        Parameters
+        ----------
+        source : Certificate, Identification or path
+            A certificate, the result of a run, a certificate's file, or a folder that a command wrote.
+        unseen : action, optional
+            The action on an observation that the certificate does not know.
+
+        Returns
+        -------
+        Policy
+            The policy.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> eb.Policy.load(result)
+        Policy(horizon=5, states=8, actions=2)
+        """
         source = getattr(source, "certificate", source)
         if not isinstance(source, Certificate):
             if not isinstance(source, (str, os.PathLike)):
@@ -89,13 +111,43 @@ class Policy:
             return self._unseen
 
     def table(self) -> list[dict[str, Any]]:
-        """What is done, one row for each step and state that was seen, or that the declared successors allow."""
+        """Return the policy as a table.
+
+        Returns
+        -------
+        list of dict
+            One row ``step, state, action`` for each step and state that was seen, or that the declared successors allow.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> eb.Policy.load(result).table()[0]
+        {'step': 0, 'state': 's0', 'action': 'safe'}
+        """
         return list(rows_of(self.certificate))
 
     def save(self, path: str | Path) -> None:
-        """Write the table as ``.csv``, ``.json`` or ``.parquet``, by the ending of the name.
+        """Write the table as ``.csv``, ``.json`` or ``.parquet``.
 
         In a CSV file a name that a spreadsheet would run as a formula, such as ``=1+1``, has an apostrophe in front.
+
+        Parameters
+        ----------
+        path : path
+            The file; its suffix is the format.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     eb.Policy.load(result).save(f"{folder}/policy.csv")
+        ...     pathlib.Path(folder, "policy.csv").stat().st_size > 0
+        True
         """
         path = check_path("path", path)
         kinds: dict[str, Callable[[Path, list[dict[str, Any]]], None]] = {
@@ -149,13 +201,23 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """What some episodes of a policy earned: a look, and no certificate.
+    """Returns of episodes of a policy: an estimate, not a certificate.
 
     Attributes
     ----------
-    returns : array
-    lengths : array of int
+    returns : float array
+        The return of each episode.
+    lengths : int array
         Steps of each episode.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> seen = eb.rollout(bridge, result, episodes=100, seed=2)
+    >>> seen.returns.shape
+    (100,)
     """
 
     returns: np.ndarray
@@ -166,14 +228,70 @@ class Rollout:
         return float(self.returns.mean())
 
     def value(self, beta: float) -> float:
-        """The entropic value of the returns that were seen; an estimate."""
+        """Return the entropic value of the observed returns, an estimate.
+
+        Parameters
+        ----------
+        beta : float
+            Positive is risk-seeking, negative risk-averse.
+
+        Returns
+        -------
+        float
+            The estimate.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> seen = eb.rollout(bridge, result, episodes=100, seed=2)
+        >>> seen.value(-1.0) <= seen.value(1.0)
+        True
+        """
         return ReturnLaw.of_sample(self.returns).entropic_risk(beta)
 
     def quantile(self, share: float) -> float:
+        """Return a quantile of the observed returns.
+
+        Parameters
+        ----------
+        share : float
+            A probability, from 0 to 1.
+
+        Returns
+        -------
+        float
+            The quantile.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> seen = eb.rollout(bridge, result, episodes=100, seed=2)
+        >>> bool(seen.quantile(0.0) == seen.returns.min())
+        True
+        """
         return float(np.quantile(self.returns, share))
 
     def plot(self) -> Figure:
-        """The returns as a histogram."""
+        """Draw the returns as a histogram.
+
+        Returns
+        -------
+        Figure
+            The Matplotlib figure.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> seen = eb.rollout(bridge, result, episodes=100, seed=2)
+        >>> len(seen.plot().axes)
+        1
+        """
         import entropic_bpi
 
         return entropic_bpi.plots.returns(self.returns)
@@ -191,19 +309,26 @@ def rollout(
     horizon: int | None = None,
     seed: int | None = None,
 ) -> Rollout:
-    """Let a policy play some episodes, for a plain look at what it does.
+    """Play episodes with a policy.
 
     Parameters
     ----------
     env : FiniteMDP, Gymnasium environment, environment id, class or factory
+        What to play.
     policy : Policy, Identification, Certificate, path or function
         What :meth:`Policy.load` takes, or any function ``(observation, step)`` that returns an action.
     episodes : int
+        Number of episodes.
     horizon : int, optional
         Steps after which an episode is over, if the environment does not end it before; required for a function,
         otherwise the policy's own.
     seed : int, optional
-        Repeats it.
+        Seed, to repeat the episodes.
+
+    Returns
+    -------
+    Rollout
+        The returns and the lengths of the episodes.
 
     Examples
     --------
@@ -226,7 +351,7 @@ def rollout(
     returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
     weight = act.certificate.problem.factors if isinstance(act, Policy) else np.ones(steps)
     given = hasattr(env, "step") and not isinstance(env, type)
-    world = env if given else made(_playable(env))
+    world = env if given else make_env(_playable(env))
     try:
         for i in range(episodes):
             observation, _ = world.reset(seed=first if i == 0 else None)

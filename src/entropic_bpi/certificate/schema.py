@@ -155,6 +155,8 @@ def check_problem(problem: Problem) -> None:
             f"slots.low and slots.high must have {' or '.join(map(str, steps))} rows of {available} numbers, "
             f"got shapes {slots.low.shape} and {slots.high.shape}"
         )
+    if isinstance(problem.start, list) and not _ascend(problem.start, n - 1 - problem.black_box_rewards):
+        raise CertificateError(f"start must list different states in order, got {problem.start!r:.80}")
     problem.check()
     returns = problem.return_range
     if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
@@ -165,6 +167,10 @@ def check_problem(problem: Problem) -> None:
     sound = sound and (problem.black_box_rewards or not problem.random_rewards)
     if not sound:
         raise CertificateError("slots do not list the successors and rewards that are declared")
+
+
+def _ascend(states: list[int], last: int) -> bool:
+    return sorted(set(states)) == states and states[0] >= 0 and states[-1] <= last
 
 
 def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
@@ -263,7 +269,7 @@ def _is_black_box(problem: Problem) -> bool:
     """Whether the slots are those of a black box: they follow from sizes, one range of rewards, and declared successors."""
     slots = problem.slots
     low, high = float(slots.low[0, 0]), float(slots.high[0, 0])
-    if problem.start is not None or problem.n_states < 2 or not low <= high:
+    if isinstance(problem.start, int) or problem.n_states < 2 or not low <= high:
         return False
     declared = None
     if problem.successors != "unknown":
@@ -290,7 +296,7 @@ def _listed_successors(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None
     """What the slots declare to follow each pair (s, a), as compressed rows; None unless it is in order."""
     pairs = (problem.n_states - 1) * problem.n_actions
     indptr = np.concatenate([[0], np.cumsum(problem.slots.used[:pairs])])
-    listed = problem.slots.successor[3:]
+    listed = problem.slots.successor[2 + problem.slots.used[-1] :]
     if len(listed) != indptr[-1] or (listed == problem.n_states).any():
         return None
     ascends = np.diff(listed) >= (1 if problem.random_rewards else 0)
@@ -312,8 +318,12 @@ def _lists_successors(problem: Problem) -> bool:
     open_ended = elsewhere[slots.begin] & (slots.used == 1)
     behind = np.concatenate([[0], np.cumsum(elsewhere)])
     listed = different & (behind[last + 1] == behind[slots.begin])
+    whole = slots.used == n
+    if isinstance(problem.start, list):
+        whole[-1] = np.array_equal(slots.successor[slots.begin[-1] : last[-1] + 1], problem.start)
+        listed[-1] &= whole[-1]
     if problem.successors == "unknown":
-        listed &= slots.used == n
+        listed &= whole
         known = listed | (open_ended & (problem.rewards is not None))
     else:
         known = listed

@@ -89,7 +89,11 @@ def with_declarations(*, without: Container[str] = ()) -> Callable[..., Any]:
 
 def _option(entry: Entry) -> Any:
     option = typer.Option(
-        metavar=entry.metavar, help=entry.help, show_default=False, rich_help_panel="What you declare about the problem"
+        metavar=entry.metavar,
+        help=entry.help,
+        parser=entry.from_text,
+        show_default=False,
+        rich_help_panel="What you declare about the problem",
     )
     return Annotated[entry.kind | None, option]
 

@@ -63,7 +63,7 @@ class _Commands(TyperGroup):
 
 
 def fail(message: str, as_json: bool = False) -> NoReturn:
-    """One line on stderr; for programs also an object on stdout, where they expect one."""
+    """Print one line on stderr and, for programs, an object on stdout; then exit."""
     line = printable(" ".join(message.split()))
     if as_json:
         print(json.dumps({"error": line}, indent=2))
@@ -131,7 +131,7 @@ def _top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Risk-sensitive planning and learning in finite MDPs, under the entropic risk measure.
+    """Learn a policy from episodes or a log, with a certificate of its quality; plan in known models.
 
     The value of a policy is (1/beta) log E exp(beta * return): beta > 0 is risk-seeking, beta < 0 risk-averse, and
     beta = 0 the expectation.
@@ -154,7 +154,7 @@ def _top(
 
         entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --learners rsvi2,rovi --seeds 5 --out regret
 
-    Every command has --json, and --install-completion teaches your shell the commands and their options.
+    Every command has --json. --install-completion installs completion for your shell.
 
     Exit codes: 0 done; 1 a claim failed; 2 bad input.
     """

@@ -19,7 +19,7 @@ from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.table import Table
 
     from entropic_bpi.certificate.certificate import Certificate
 
@@ -68,35 +68,43 @@ def present(facts: Sequence[Fact], as_json: bool, then: Iterable[object]) -> Non
 
 
 def _print(facts: Sequence[Fact]) -> None:
-    from rich.table import Table
-
-    console, first = _terminal(), True
-    for kind, group in groupby((fact for fact in facts if fact.name or fact.shown), key=_kind):
-        grid = Table.grid("name", "value", padding=(0, 2))
-        if not first:
+    console, shown = _terminal(), [fact for fact in facts if fact.name or fact.shown]
+    for i, (kind, group) in enumerate(groupby(shown, key=_kind)):
+        if i:
             console.print()
-        first = False
+        if kind == "text":
+            console.print(_grid(group))
+            continue
         for fact in group:
-            if kind == "text":
-                grid.add_row(fact.name, str(fact.value if fact.shown is None else fact.shown))
-                continue
             if fact.name:
                 console.print(fact.name, soft_wrap=True)
-            if kind != "line":
-                titles, *rows = fact.shown or ((),)
-                table = Table(*titles, box=None, pad_edge=False)
-                for row in rows:
-                    table.add_row(*row)
-                console.print(table)
-        if kind == "text":
-            console.print(grid)
+            if fact.shown:
+                console.print(_table(fact.shown))
 
 
 def _kind(fact: Fact) -> str:
-    """Facts of one kind stand together; every table stands alone."""
-    return (
-        "text" if fact.shown is None or isinstance(fact.shown, str) else f"table {id(fact)}" if fact.shown else "line"
-    )
+    """Facts of one kind are printed together; every table is printed by itself."""
+    if fact.shown is None or isinstance(fact.shown, str):
+        return "text"
+    return f"table {id(fact)}" if fact.shown else "line"
+
+
+def _grid(facts: Iterable[Fact]) -> Table:
+    from rich.table import Table
+
+    grid = Table.grid("name", "value", padding=(0, 2))
+    for fact in facts:
+        grid.add_row(fact.name, str(fact.value if fact.shown is None else fact.shown))
+    return grid
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Table:
+    from rich.table import Table
+
+    table = Table(*rows[0], box=None, pad_edge=False)
+    for row in rows[1:]:
+        table.add_row(*row)
+    return table
 
 
 def _terminal() -> Console:
@@ -112,32 +120,6 @@ def _terminal() -> Console:
             return super().render_str(printable(text), **style)
 
     return Plain(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False, emoji=False)
-
-
-def progress_bar() -> Progress:
-    """A bar on stderr, shown on a terminal only."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    shown = sys.stderr.isatty()
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("remaining"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True, quiet=not shown),  # older versions of Rich end a disabled bar with an empty line
-        transient=True,
-        disable=not shown,
-    )
 
 
 def claim_facts(certificate: Certificate) -> list[Fact]:
@@ -162,15 +144,9 @@ def policy_facts(title: str, choices: Sequence[Choice]) -> list[Fact]:
     """Return what a policy does, on the states that it reaches."""
     rows = [(choice.steps, choice.state, choice.action) for choice in choices]
     more = len(rows) - _SHOWN_CHOICES
-    facts = [
-        Fact(
-            "policy",
-            [choice._asdict() for choice in choices],
-            title,
-            [("steps", "state", "action"), *rows[:_SHOWN_CHOICES]],
-        )
-    ]
-    return facts + [line(f"... and {more} more lines; --json prints them all")] * (more > 0)
+    table = [("steps", "state", "action"), *rows[:_SHOWN_CHOICES]]
+    fact = Fact("policy", [choice._asdict() for choice in choices], title, table)
+    return [fact] + [line(f"... and {more} more lines; --json prints them all")] * (more > 0)
 
 
 def new_folder(folder: Path, files: Iterable[str], advice: str = "give another --out") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
+from entropic_bpi.tools.text import parse_literal
 
 __all__ = [
     "EVAR_IS",
@@ -134,16 +134,5 @@ def parse_params(entries: Sequence[str] | None) -> dict[str, Any]:
             raise InvalidProblemError(f"--param must be NAME=VALUE, got {entry!r}")
         if name in params:
             raise InvalidProblemError(f"--param {name} is given twice")
-        params[name] = _parse_value(text.strip())
+        params[name] = parse_literal(text.strip())
     return params
-
-
-def _parse_value(text: str) -> Any:
-    """A number, true, false, none, a list or a tuple; anything else is a string."""
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return text

@@ -1,4 +1,4 @@
-"""The command ``entropic-bpi bounds``: how many episodes must it take, and how many may it take?"""
+"""``bounds``: lower and upper bounds on the number of episodes."""
 
 from __future__ import annotations
 

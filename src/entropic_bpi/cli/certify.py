@@ -255,8 +255,8 @@ def _missing_facts(needs: Missing) -> list[Fact]:
             row.state or "(first states)",
             row.action or "",
             f"{row.visits:,}",
-            number(row.fall),
-            f"{row.needed:,}",
+            number(row.gap_reduction),
+            f"{row.visits_needed:,}",
         )
         for row in needs.rows[:_SHOWN_ROWS]
     ]

@@ -42,7 +42,7 @@ CertificateArgument = Annotated[
 def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int:
     """Recompute the bounds of a certificate from its counts and compare them with its claim.
 
-    Exit code 1 if the file is not sound or its counts do not imply the claim.
+    Exit code 1 if the file is invalid or its counts do not imply the claim.
 
     Examples:
 
@@ -85,16 +85,16 @@ def report(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE.html")],
     grid: Annotated[
-        str | None, option("The first states are the cells of a map, row by row: draw it.", metavar="ROWSxCOLUMNS")
+        str | None, option("Draw a map: the first states are its cells, row by row.", metavar="ROWSxCOLUMNS")
     ] = None,
     actions: Annotated[str | None, option("Names for the actions, in their order.", metavar="A,B,...")] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Write a report: one HTML file that says what is claimed, what it rests on, and how to check it.
+    """Write a report: one HTML file with the claim, its assumptions, the policy, and how to check it.
 
-    It needs a browser and nothing else. The certificate is verified on the way; if that fails, the page says so at its top,
-    in red, and the exit code is 1. A folder also tells the seed, the settings and how the gap fell; a certificate alone does
-    not.
+    The page needs only a browser. The certificate is verified; if that fails, the page has a red header that says so, and
+    the exit code is 1. The folder of a run also contains the seed, the settings and the history of the gap; a certificate
+    alone does not. Needs the extra report: pip install 'entropic-bpi[report]'.
 
     Examples:
 
@@ -129,9 +129,9 @@ def _shape(text: str | None) -> tuple[int, int] | None:
 
 
 def doctor(as_json: JsonOption = False) -> int:
-    """Say what there is on this machine: versions, cores, the cache of compiled code, a GPU.
+    """Print versions, cores, the cache of compiled code, and whether there is a GPU.
 
-    Exit code 1 if something is missing without which the library does not work.
+    Exit code 1 if a required package is missing.
 
     Examples:
 
@@ -176,7 +176,7 @@ def _version(package: str) -> str:
 
 
 def _cache() -> str:
-    """Where compiled code is kept; if nowhere, every start compiles again."""
+    """Return where compiled code is stored; if nowhere, every start compiles again."""
     folder = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parents[1] / "__pycache__")
     place = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
     if os.access(place, os.W_OK):

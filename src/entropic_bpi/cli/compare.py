@@ -69,7 +69,7 @@ def compare(
     param: ParamOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run several learners over several seeds, and compare their regret or the episodes they need to be sure.
+    """Run several learners with several seeds, and compare their regret or the episodes until they certify a policy.
 
     Examples:
 
@@ -87,7 +87,7 @@ def compare(
     With --stop the learners that can certify a policy play until they do, beside identify with methods kl and bernstein;
     the table and stopping.csv show which runs were capped at --episodes.
 
-    With --sequential the number of runs is found on the way: after every batch all pairs of learners are tested, a learner
+    With --sequential the number of runs is not fixed: after every batch all pairs of learners are tested, a learner
     that differs significantly from all others stops, and verdicts.csv has the results. With probability at least 1 - LEVEL
     no difference is reported between two learners whose regret has the same distribution.
 

@@ -25,7 +25,7 @@ WorkersOption = Annotated[int | None, option("Processes. Default: one per core; 
 SchedulerOption = Annotated[
     str | None, option("A Dask scheduler, such as tcp://host:8786, to compute on.", metavar="ADDRESS")
 ]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Keep the runs that are there, and do the rest.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Keep stored runs, and compute the rest.")]
 
 
 def reproduce(
@@ -40,15 +40,15 @@ def reproduce(
     resume: ResumeOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw the figures of the paper, and some of ours, from runs that it carries out.
+    """Run the experiments of the paper and draw its figures and some others.
 
     Figures: fig3 fig4 (stopping time against beta and the horizon), fig5 fig6 fig7 fig8 (regret at beta = 1, 2, 3, 4), and
-    regret (these four at a glance), certify (the paper's rule beside ours), interval (the certified interval over time),
+    regret (these four together), certify (the paper's rule and the KL method), interval (the certified interval over time),
     chi2 (why the slope in beta changes), tuned (regret with the best scale of each learner), tight (stopping times beside
     lower and upper bounds), factors (what each factor of the bounds costs).
 
-    Each figure gets a folder with PNG, PDF, its data as CSV and a README that compares it with what the paper says. Runs are
-    kept in results.duckdb as they finish; after an interruption, --resume does only what is missing.
+    Each figure has a folder with PNG, PDF, its data as CSV and a README that compares it with the paper. Runs are stored in
+    results.duckdb as they finish; after an interruption, --resume computes only what is missing. Needs the extra logs.
 
     Examples:
 
@@ -82,7 +82,7 @@ def sweep(
     resume: ResumeOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Carry out the runs of a TOML file and keep their results in OUT/results.duckdb.
+    """Compute the runs of a TOML file and store their results in OUT/results.duckdb. Needs the extra logs.
 
     Example file:
 
@@ -98,7 +98,7 @@ def sweep(
 
         seeds = 5
 
-    Exit code 1 if some run failed; the others are kept, and --resume tries the failed ones again.
+    Exit code 1 if a run failed; the others are stored, and --resume tries the failed ones again.
     """
     from entropic_bpi.lab import experiments
 
@@ -163,7 +163,7 @@ def validate(
         ),
     ] = None,
     eps: Annotated[float | None, option("Accuracy. Default: a tenth of what the worst policy loses.")] = None,
-    delta: Annotated[float, option("The probability of failure that is promised.")] = 0.1,
+    delta: Annotated[float, option("The guaranteed probability of failure.")] = 0.1,
     horizon: HorizonOption = None,
     params: ParamOption = None,
     rules: Annotated[
@@ -183,13 +183,13 @@ def validate(
     """Measure how often the guarantee fails: run many times on known models, and compare each claim with the true values.
 
     A cell is a model at one beta, or one level of the entropic value at risk, under one rule (the paper's rule with each of
-    its constants, and the KL method with each assumption that fits the model). Of each cell's runs it counts: policies that
-    are not eps-optimal, certificates that are false in any part, and failures of each concentration event at any plan, with
-    exact binomial intervals.
+    its constants, and the KL method with each assumption that fits the model). For each cell it counts policies that are not
+    eps-optimal, certificates that are false in any part, and failures of each concentration event at any plan, with exact
+    binomial intervals.
 
-    Writes rates.csv, cells.csv, totals.csv, validate.png and .pdf, and README.md. The runs are kept in results.duckdb as
-    they finish (not on a GPU); after an interruption --resume does only what is missing. Exit code 1 if a rate is above its
-    promise beyond chance.
+    Writes rates.csv, cells.csv, totals.csv, validate.png and .pdf, and README.md. Runs are stored in results.duckdb as they
+    finish (not on a GPU); after an interruption --resume computes only what is missing. Exit code 1 if a rate is
+    significantly above the guaranteed one.
 
     Examples:
 

@@ -66,8 +66,8 @@ def forecast(
 
 def _true_options(outlook: RunForecast) -> list[str]:
     """The options of what helps most and is known to be true."""
-    unforeseen = outlook.pilot.until is None
-    useful = (one for one in outlook.declarations if one.true and (one.helps or (unforeseen and one.pilot.until)))
+    unforeseen = outlook.trial.until is None
+    useful = (one for one in outlook.declarations if one.true and (one.helps or (unforeseen and one.trial.until)))
     return next((list(_options(one)) for one in useful), [])
 
 
@@ -80,17 +80,17 @@ def _options(one: Declaration) -> Iterator[str]:
 
 
 def _facts(source: str, outlook: RunForecast) -> list[Fact]:
-    pilot, declarations, memory = outlook.pilot, outlook.declarations, outlook.memory
-    played = _trial_content(pilot)
+    trial, declarations, memory = outlook.trial, outlook.declarations, outlook.memory
+    played = _trial_content(trial)
     facts = [
         Fact("source", source, "model", source),
         Fact(
-            "pilot",
-            played["pilot"],
+            "trial",
+            played["trial"],
             "trial run",
-            f"{pilot.episodes:,} episodes in {pilot.seconds:.2g} s, to a gap of {number(pilot.gap)}",
+            f"{trial.episodes:,} episodes in {trial.seconds:.2g} s, to a gap of {number(trial.gap)}",
         ),
-        Fact("episodes", played["episodes"], "forecast", _in_words(pilot)),
+        Fact("episodes", played["episodes"], "forecast", _in_words(trial)),
         *data(seconds=played["seconds"], lower=outlook.lower, upper=outlook.upper, memory=memory),
     ]
     if outlook.lower is not None:
@@ -106,27 +106,27 @@ def _facts(source: str, outlook: RunForecast) -> list[Fact]:
             "true": one.true,
             "factor": one.factor,
             "helps": one.helps,
-            **_trial_content(one.pilot),
+            **_trial_content(one.trial),
         }
         for one in declarations
     ]
     if not declarations:
         return [*facts, Fact("declarations", content)]
     rows = [
-        (" ".join(_options(one)), one.effect, "" if one.pilot.until is None else one.pilot.until.in_all())
+        (" ".join(_options(one)), one.effect, "" if one.trial.until is None else one.trial.until.in_all())
         for one in declarations
     ]
     title = _TRUE if declarations[0].true else _ASSUMED
     return [*facts, Fact("declarations", content, title, [("declare", "effect", "then"), *rows])]
 
 
-def _trial_content(pilot: TrialRun) -> dict[str, Any]:
-    played = {"episodes": pilot.episodes, "seconds": pilot.seconds, "gap": pilot.gap, "reached": pilot.reached}
-    until = {"episodes": None, "seconds": None} if pilot.until is None else pilot.until._asdict()
-    return {"pilot": played, **until}
+def _trial_content(trial: TrialRun) -> dict[str, Any]:
+    played = {"episodes": trial.episodes, "seconds": trial.seconds, "gap": trial.gap, "reached": trial.reached}
+    until = {"episodes": None, "seconds": None} if trial.until is None else trial.until._asdict()
+    return {"trial": played, **until}
 
 
-def _in_words(pilot: TrialRun) -> str:
-    if pilot.until is None:
+def _in_words(trial: TrialRun) -> str:
+    if trial.until is None:
         return "none yet: the gap does not decrease, or not for long enough; try --trial-seconds 30"
-    return "the trial run was the whole run" if pilot.reached else f"probably {pilot.until.in_all()}"
+    return "the trial run was the whole run" if trial.reached else f"probably {trial.until.in_all()}"

@@ -42,21 +42,12 @@ from entropic_bpi.tools.text import printable
 if TYPE_CHECKING:
     from entropic_bpi.runs.loop import Identification
 
-# Seconds of compiling that are worth a word.
+# Shorter times for compiling are not reported.
 SHORTEST_COMPILING = 0.1
 CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "history.csv", "interval.png"
 GRID = "grid.png"
 # Options that end, keep or show a run; the others say what is asked.
-OF_A_RUN = (
-    "max_episodes",
-    "max_seconds",
-    "out",
-    "resume",
-    "accept_errors",
-    "preregister",
-    "as_json",
-    "quiet",
-)
+OF_A_RUN = ("max_episodes", "max_seconds", "out", "resume", "accept_errors", "preregister", "as_json", "quiet")
 # Arrows of the actions, in their order.
 _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 
@@ -65,9 +56,7 @@ _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 def identify(
     context: typer.Context,
     source: SourceArgument,
-    eps: Annotated[
-        float, option("Target: the policy may be this much worse than the best one, in the unit of the rewards.")
-    ],
+    eps: Annotated[float, option("Target: how much worse than the best policy, in the unit of the rewards.")],
     delta: Annotated[float, option("Probability with which the claim may fail.")],
     beta: EitherBetaOption = None,
     evar: EVaROption = None,
@@ -85,31 +74,34 @@ def identify(
     ] = None,
     sampling: Annotated[str | None, option("What kl plays: challenger (the default) or optimistic.")] = None,
     num_envs: Annotated[
-        int, option("Of a black box: copies that are stepped together; one alone is faster if steps are quick.")
+        int, option("Number of copies of an environment that are stepped together; 1 is faster if steps are fast.")
     ] = 1,
-    max_episodes: Annotated[int | None, option("Stop anyway after this many episodes.")] = None,
-    max_seconds: Annotated[float | None, option("Stop anyway within so much time, without that for compiling.")] = None,
-    seed: Annotated[int | None, option("Repeats a run exactly. Default: a fresh one.")] = None,
-    ties: Annotated[str, option("Between equally good actions: random or lowest index.")] = "random",
+    max_episodes: Annotated[int | None, option("Stop after this many episodes in any case.")] = None,
+    max_seconds: Annotated[
+        float | None, option("Stop after this time in any case, without the time for compiling.")
+    ] = None,
+    seed: Annotated[int | None, option("Seed, to repeat a run exactly. Default: a random one.")] = None,
+    ties: Annotated[str, option("How to choose between equally good actions: random or lowest (index).")] = "random",
     device: Annotated[str, option("Where kl plans: cpu, or gpu for large models with known successors.")] = "cpu",
     param: ParamOption = None,
     out: Annotated[Path | None, option("Folder for certificate, history, plot and checkpoint.", metavar="DIR")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     accept_errors: Annotated[
-        bool, typer.Option("--accept-errors", help="Go on after an error of the environment; the certificate says so.")
+        bool,
+        typer.Option("--accept-errors", help="Continue after an error of the environment; the certificate says so."),
     ] = False,
     preregister: Annotated[
-        Path | None, option("Commit to this run in a new file, before its first episode.", metavar="FILE")
+        Path | None, option("Write the settings of the run to a new file before its first episode.", metavar="FILE")
     ] = None,
     as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table; the exit code tells.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table; only the exit code.")] = False,
     **declared: Any,
 ) -> int:
     """Learn a policy by playing episodes, and stop with a certificate that it is near-optimal.
 
-    With probability at least 1 - delta the policy is within eps of the best, under the assumptions that are printed.
-    The model is only simulated: its probabilities stay hidden from the learner. A Gymnasium environment is simulated from
-    its transition table or, with --reward-range, played itself.
+    With probability at least 1 - delta the policy is at most eps worse than the best one, under the printed assumptions. A
+    model is simulated; the learner does not use its probabilities. A Gymnasium environment is simulated from its transition
+    table or, with --reward-range, played through reset and step.
 
     Examples:
 
@@ -129,16 +121,16 @@ def identify(
 
         entropic-bpi identify model.npz --beta 2 --eps 0.1 --delta 0.1 --max-episodes 100000 --seed 1 --json
 
-    With --out the run can be interrupted at any time: the same command with --resume goes on to the same result, on the same
-    kind of processor bit for bit. It also takes a larger --max-episodes. Without --resume a folder that holds a run is left
-    alone.
+    With --out the run can be interrupted at any time: the same command with --resume continues and gives the same result, on
+    the same kind of processor bit for bit. --max-episodes may be larger then. Without --resume a folder with a run is not
+    changed.
 
-    An error that the environment raises ends the run, and the episodes of that moment are lost: --accept-errors goes on, and
-    the certificate says so. --preregister writes what the run will be before it begins. Publish that file at once: the
-    certificate names it by its SHA-256, so that a reader knows that the run was not chosen among many.
+    If the environment raises an error, the run ends and the current episodes are lost. --accept-errors continues, and the
+    certificate says so. --preregister writes the settings of the run to a file before the first episode. Publish this file
+    at once: the certificate contains its SHA-256, so that a reader knows that the run was not selected among many.
 
-    Exit codes: 0 certified; 1 the episodes were spent before eps was reached (the certificate then states the gap that is
-    certified); 2 bad input.
+    Exit codes: 0 certified; 1 the budget was spent before the target was reached (the certificate then states the certified
+    gap); 2 bad input.
     """
     import entropic_bpi as eb
 
@@ -220,7 +212,7 @@ def _folder(out: Path | None, resume: bool) -> Iterator[None]:
     """Keep the folder to this run, after a check of what it holds."""
     if out is None:
         if resume:
-            raise InvalidProblemError("--resume needs --out: the folder of the run to go on with")
+            raise InvalidProblemError("--resume needs --out: the folder of the run to continue")
         yield
         return
     new_folder(out, ())
@@ -233,16 +225,16 @@ def _check_folder(out: Path, resume: bool) -> None:
     if resume and (out / CHECKPOINT).exists():
         return
     if resume:
-        new_folder(out, (CERTIFICATE, HISTORY, PLOT), f"without {CHECKPOINT} the run cannot go on")
+        new_folder(out, (CERTIFICATE, HISTORY, PLOT), f"without {CHECKPOINT} the run cannot be continued")
     else:
-        new_folder(out, (CERTIFICATE, CHECKPOINT, HISTORY, PLOT), "give another --out, or go on with --resume")
+        new_folder(out, (CERTIFICATE, CHECKPOINT, HISTORY, PLOT), "give another --out, or continue with --resume")
 
 
 def _say_how_to_go_on(checkpoint: Path | None) -> None:
     if checkpoint is None:
         advice = "nothing was saved; a run with --out can be resumed"
     elif checkpoint.exists():
-        advice = f"the run is kept in {checkpoint}; the same command with --resume goes on"
+        advice = f"the run is saved in {checkpoint}; the same command with --resume continues it"
     else:
         advice = "nothing was saved yet; start again with the same command"
     print(f"entropic-bpi: interrupted: {printable(advice)}", file=sys.stderr)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from entropic_bpi.cli._show import Fact, data, line, new_folder, present, progress_bar, written
+from entropic_bpi.cli._show import Fact, data, line, new_folder, present, written
 from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.show.choices import certified_choices
@@ -28,6 +28,7 @@ _COLUMNS = ("lower", "upper", "gap", "policy")
 def certify_levels(source: Path, beta: str | None, evar: str | None, out: Path | None, as_json: bool) -> None:
     """Certify all levels of ``beta`` and ``evar``, each LOW:HIGH:STEP, and print, write and draw the bands."""
     import entropic_bpi as eb
+    from entropic_bpi.runs.progress import counting
 
     asked = {name: _levels(name, text) for name, text in (("beta", beta), ("evar", evar)) if text is not None}
     if not asked:
@@ -39,11 +40,11 @@ def certify_levels(source: Path, beta: str | None, evar: str | None, out: Path |
         new_folder(out, [name for which in asked for name in _FILES[which]])
     facts = data(delta=run.delta, episodes=run.episodes)
     for which, levels in asked.items():
-        with progress_bar() as bar:
-            claims = [
-                eb.certify(run, beta=level) if which == "beta" else eb.certify(run, risk=eb.EVaR(level))
-                for level in bar.track(levels, description="certifying")
-            ]
+        risk, claims = eb.Entropic if which == "beta" else eb.EVaR, []
+        with counting("levels", len(levels)) as advance:
+            for level in levels:
+                claims.append(eb.certify(run, risk=risk(level)))
+                advance(False)
         policies = [_actions(claim) for claim in claims]
         band = _Band(which, levels, claims, policies, _number(policies))
         facts += _facts(run, band)
@@ -72,7 +73,7 @@ def _certificate_in(run: Path) -> Path:
     if not run.is_dir():
         return run
     if not (run / CERTIFICATE).exists() and (run / CHECKPOINT).exists():
-        raise InvalidProblemError(f"the run in {run} has not finished: go on with identify --out {run} --resume")
+        raise InvalidProblemError(f"the run in {run} has not finished: continue it with identify --out {run} --resume")
     return run / CERTIFICATE
 
 
@@ -127,7 +128,7 @@ def _facts(run: Certificate, band: _Band) -> list[Fact]:
     ]
     if run.method != "kl":
         facts.append(
-            line(f"They rest on the event of method kl; the {run.method} certificate of the run on one of its own.")
+            line(f"They use the event of method kl; the {run.method} certificate of the run has another event.")
         )
     rows = [(name, "policy", "lower", "upper", "largest gap", "what changes")]
     firsts = [0, *(i for i in range(1, len(claims)) if numbers[i] != numbers[i - 1]), len(claims)]
@@ -149,7 +150,7 @@ def _facts(run: Certificate, band: _Band) -> list[Fact]:
 
 
 def _difference(before: _Policy, after: _Policy) -> str:
-    """The first places that both policies reach and where they part."""
+    """Return the first steps and states that both policies reach and where their actions differ."""
     parts = [
         f"step {h}, {state}: {before[h, state]} -> {action}"
         for (h, state), action in sorted(after.items())

@@ -72,7 +72,7 @@ def solve(
     device: Annotated[str, option("Where to plan for a beta: cpu, or gpu for large sparse models.")] = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Find an optimal policy of a known model, and the law of its return.
+    """Compute an optimal policy of a known model, and the distribution of its return.
 
     Examples:
 
@@ -168,7 +168,7 @@ def _tail_facts(value: float, best: float, tail: tuple[float, float] | None, hor
 
 def _law_facts(law: ReturnLaw | None, evar: float | None) -> Iterator[Fact]:
     if law is None:
-        yield Fact("return", None, "return", "too many possible values to list its law")
+        yield Fact("return", None, "return", "too many possible values to list them")
         return
     found: dict[str, Any] = {"mean": law.mean, "std": law.variance**0.5}
     found["quantiles"] = {f"{q:g}": law.quantile(q) for q in _QUANTILES}
@@ -197,14 +197,14 @@ def front(
         ),
     ] = 0.05,
     tol: Annotated[
-        float, option("How much a policy that is left out may be better, in units of the range of the return.")
+        float, option("Tolerance: how much better an omitted policy may be, relative to the range of the return.")
     ] = 1e-6,
     horizon: HorizonOption = None,
     param: ParamOption = None,
     plot: Annotated[Path | None, option("Draw risk against reward.", metavar="FILE.png")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find all policies of a known model that are optimal for some β between two, and what their returns are like.
+    """Compute all policies of a known model that are optimal for some β in a range, and the properties of their returns.
 
     Examples:
 

@@ -61,7 +61,7 @@ class Event(ABC):
         return self.violations(mdp, counts).size == 0
 
     def violations(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
-        """Return the rows of ``counts`` where the event fails; ``counts.problem.place(row)`` says where that is."""
+        """Return the rows of ``counts`` where the event fails; ``counts.problem.describe(row)`` says where that is."""
         return np.flatnonzero(~(self.excess(mdp, counts) <= 0))  # what cannot be computed has not been shown to hold
 
     @abstractmethod
@@ -87,7 +87,7 @@ class KLEvent(Event):
     >>> row, heads, tails = np.array([0, 0]), 90, 10
     >>> counts.add(Transitions(row, np.array([0, 1]), np.array([heads, tails])), episodes=heads + tails)
     >>> event = KLEvent()
-    >>> event.holds(coin, counts), [counts.problem.place(row) for row in event.violations(coin, counts)]
+    >>> event.holds(coin, counts), [counts.problem.describe(row) for row in event.violations(coin, counts)]
     (False, ["step 0, state '0', action '0'"])
     """
 
@@ -95,7 +95,7 @@ class KLEvent(Event):
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem = counts.problem
-        n = counts.ledger.visits
+        n = counts.arrays.visits
         alpha = evidence.log_union(problem, pooled=problem.stationary) + problem.n_states * evidence.log_8e(n)
         return np.where(n > 0, evidence.divergences(evidence.collect(mdp, counts), n) - alpha, -np.inf)
 
@@ -114,7 +114,7 @@ class BernsteinEvent(Event):
         problem = counts.problem
         if problem.next_state_rewards:
             raise InvalidProblemError("the Bernstein event is for rewards that do not depend on the next state")
-        n = counts.ledger.visits
+        n = counts.arrays.visits
         rates = (evidence.log_union(problem, pooled=False) + evidence.log_8e(n)) / np.maximum(n, 1)
         result = np.full(problem.n_rows, -np.inf)
         values = evidence.optimal_values(mdp, problem.beta)
@@ -162,11 +162,11 @@ class CountEvent(Event):
         if counts.problem.stationary:
             raise InvalidProblemError("the count event is for counts of each step, not for pooled ones")
         expected = np.asarray(self.expected, dtype=float)
-        if expected.shape != counts.ledger.visits.shape:
+        if expected.shape != counts.arrays.visits.shape:
             raise InvalidProblemError(
-                f"expected must have one entry per row, {counts.ledger.visits.size}, got shape {expected.shape}"
+                f"expected must have one entry per row, {counts.arrays.visits.size}, got shape {expected.shape}"
             )
-        return expected / 2 - evidence.log_union(counts.problem, pooled=False) - counts.ledger.visits
+        return expected / 2 - evidence.log_union(counts.problem, pooled=False) - counts.arrays.visits
 
 
 class MixtureEvent(Event):
@@ -177,12 +177,14 @@ class MixtureEvent(Event):
     """
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
-        problem, ledger = counts.problem, counts.ledger
+        problem, arrays = counts.problem, counts.arrays
         concerned = evidence.rows_at_risk(problem)
         union = math.log(max(int(concerned.sum()), 1) / problem.delta_of_transitions)
-        radii = evidence.mixture_radii(ledger.begin, ledger.used, ledger.tally, problem.slots.possible, ledger.most)
-        divergences = evidence.divergences(evidence.collect(mdp, counts), ledger.visits)
-        return np.where(concerned & (ledger.visits > 0), divergences - union - radii, -np.inf)
+        radii = evidence.mixture_radii(
+            arrays.begin, arrays.used, arrays.tally, problem.slots.possible, arrays.max_outcomes
+        )
+        divergences = evidence.divergences(evidence.collect(mdp, counts), arrays.visits)
+        return np.where(concerned & (arrays.visits > 0), divergences - union - radii, -np.inf)
 
 
 class BettingEvent(Event):
@@ -201,7 +203,7 @@ class BettingEvent(Event):
     """
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
-        problem, n = counts.problem, counts.ledger.visits
+        problem, n = counts.problem, counts.arrays.visits
         union = math.log(max(sum(int(places.sum()) for _, places in evidence.claimed_rows(problem)), 1) / problem.delta)
         limit = 0.5 * math.log(math.pi) + special.gammaln(n + 1) - special.gammaln(n + 0.5)
         seen, result = evidence.collect(mdp, counts), np.full(problem.n_rows, -np.inf)
@@ -227,12 +229,12 @@ class RewardEvent(Event):
         result = np.full(problem.n_rows, -np.inf)
         if not problem.random_rewards:
             return result
-        ledger = RewardBounds(problem, planning_beta(problem)).ledger(counts)
+        arrays = RewardBounds(problem, planning_beta(problem)).arrays(counts)
         rows, slots = counts.occupied_slots()
-        learned = (ledger.tally[slots] > 0) & (rows < problem.n_rows - problem.artificial)
+        learned = (arrays.tally[slots] > 0) & (rows < problem.n_rows - problem.artificial)
         rows, slots = rows[learned], slots[learned]
-        truth = evidence.true_rewards(mdp, rows, ledger.successor[slots])
-        np.maximum.at(result, rows, np.maximum(ledger.low[0, slots] - truth, truth - ledger.high[0, slots]))
+        truth = evidence.true_rewards(mdp, rows, arrays.successor[slots])
+        np.maximum.at(result, rows, np.maximum(arrays.low[0, slots] - truth, truth - arrays.high[0, slots]))
         return result
 
 

@@ -106,9 +106,9 @@ def collect(mdp: FiniteMDP, counts: Counts) -> RowData:
     n_states = counts.problem.n_states
     keys, p = _true_rows(mdp, counts.problem)
     row, slot = counts.occupied_slots()
-    observed = counts.ledger.tally[slot] > 0
+    observed = counts.arrays.tally[slot] > 0
     row, slot = row[observed], slot[observed]
-    seen, times = row * n_states + counts.ledger.successor[slot], counts.ledger.tally[slot]
+    seen, times = row * n_states + counts.arrays.successor[slot], counts.arrays.tally[slot]
     position = np.searchsorted(keys, seen)
     if len(keys) == 0 or (keys[np.minimum(position, len(keys) - 1)] != seen).any():  # the impossible was seen
         known = len(keys)
@@ -116,7 +116,7 @@ def collect(mdp: FiniteMDP, counts: Counts) -> RowData:
         p, position = np.bincount(position[:known], p, len(keys)), position[known:]
     total = np.bincount(position, times, len(keys))
     row, state = np.divmod(keys, n_states)
-    visited = counts.ledger.visits[row] > 0
+    visited = counts.arrays.visits[row] > 0
     return RowData.of(row[visited], state[visited], p[visited], total[visited])
 
 

@@ -79,7 +79,7 @@ class RunResult(NamedTuple):
 class Records(NamedTuple):
     """The records of one run, or those of all runs, which have the run as their first axis."""
 
-    ledger: CountArrays
+    arrays: CountArrays
     optimism: Optimism
     plans: tuple[Candidate, Candidate]
     layers: Scratch
@@ -99,19 +99,19 @@ _plan = serial(kl._plan_all)
 
 @inner
 def _clear(
-    rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plans: tuple[Candidate, Candidate], orders: RunConfig
+    rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plans: tuple[Candidate, Candidate], orders: RunConfig
 ) -> None:
     """Records as they are before the first episode."""
     fresh = orders.fresh
-    for row in range(ledger.visits.size):
-        ledger.visits[row], ledger.capacity[row] = 0, 0
-        ledger.begin[row], ledger.used[row] = fresh.begin[row], fresh.used[row]
+    for row in range(arrays.visits.size):
+        arrays.visits[row], arrays.capacity[row] = 0, 0
+        arrays.begin[row], arrays.used[row] = fresh.begin[row], fresh.used[row]
         rules.planned[row], rules.radius[row] = -1, orders.radius[row]
-    for j in range(ledger.tally.size):
-        ledger.successor[j], ledger.tally[j] = fresh.successor[j], 0
-        for t in range(ledger.low.shape[0]):
-            ledger.low[t, j], ledger.high[t, j] = fresh.low[t, j], fresh.high[t, j]
-    ledger.end[0] = fresh.end[0]
+    for j in range(arrays.tally.size):
+        arrays.successor[j], arrays.tally[j] = fresh.successor[j], 0
+        for t in range(arrays.low.shape[0]):
+            arrays.low[t, j], arrays.high[t, j] = fresh.low[t, j], fresh.high[t, j]
+    arrays.end[0] = fresh.end[0]
     for h in range(optimism.policy.shape[0]):
         for s in range(optimism.policy.shape[1]):
             optimism.policy[h, s] = 0
@@ -125,32 +125,32 @@ def _clear(
 
 
 @inner
-def _play(kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: CountArrays, stream: np.ndarray) -> None:
+def _play(kernel: Kernel, frame: Frame, behaviour: Behaviour, arrays: CountArrays, stream: np.ndarray) -> None:
     s, leading = frame.start, behaviour.leading
     for h in range(frame.steps):
         a, leading = choose_action(behaviour, leading, h, s)
         successor = next_state(kernel, kernel_row(kernel, frame, h, s, a), uniform(stream))
         # There is always room, and what is declared was read from the model: nothing can be refused.
-        record(ledger, frame.n_states, row_of(frame, h, s, a), successor, 1)
+        record(arrays, frame.n_states, row_of(frame, h, s, a), successor, 1)
         s = successor
 
 
 @inner
-def _event_holds(rules: PlanConstants, ledger: CountArrays, kernel: Kernel, truth: TrueRows) -> bool:
+def _event_holds(rules: PlanConstants, arrays: CountArrays, kernel: Kernel, truth: TrueRows) -> bool:
     """Whether every row of the true kernel that matters lies in its ball; ``MixtureEvent`` on the CPU."""
-    for row in range(ledger.visits.size):
-        n, divergence = ledger.visits[row], 0.0
+    for row in range(arrays.visits.size):
+        n, divergence = arrays.visits[row], 0.0
         if n == 0 or not truth.concerned[row]:
             continue
-        for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
-            if ledger.tally[j] > 0:
+        for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+            if arrays.tally[j] > 0:
                 p = 0.0
                 for i in range(kernel.indptr[truth.source[row]], kernel.indptr[truth.source[row] + 1]):
-                    if kernel.indices[i] == ledger.successor[j]:
+                    if kernel.indices[i] == arrays.successor[j]:
                         p = kernel.probabilities[i]
                 if p == 0.0:
                     return False
-                divergence += ledger.tally[j] * (math.log(ledger.tally[j] / n) - math.log(p))
+                divergence += arrays.tally[j] * (math.log(arrays.tally[j] / n) - math.log(p))
         if not divergence <= n * rules.radius[row]:
             return False
     return True
@@ -184,7 +184,7 @@ def _with_tolerance(rows: PairRows, tolerance: float) -> PairRows:
 def _pair_ratio(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     scratch: Scratch,
@@ -195,7 +195,7 @@ def _pair_ratio(
     for h in range(frame.steps):
         for s in range(frame.n_states + 1):
             occupied[h, s] = False
-    if pairs._occupy(frame, rules, ledger, optimism, plan, occupied, pairs.MOST_PAIRS) > pairs.MOST_PAIRS:
+    if pairs._occupy(frame, rules, arrays, optimism, plan, occupied, pairs.MOST_PAIRS) > pairs.MOST_PAIRS:
         return np.inf
     next = own.next
     for x in range(frame.n_states + 1):
@@ -203,7 +203,7 @@ def _pair_ratio(
         for y in range(frame.n_states + 1):
             next.d[x, y], next.r[x, y] = 1.0, 1.0
     own = PairBuffers(own.now, next, own.crowd, _with_tolerance(own.rows, rules.tolerance), own.desk)
-    return pairs.relate(frame, rules, ledger, optimism, plan, occupied, own, scratch, sheets.turn)
+    return pairs.relate(frame, rules, arrays, optimism, plan, occupied, own, scratch, sheets.turn)
 
 
 @inner
@@ -238,7 +238,7 @@ def _ask_pairs(
         tried = kind % 2 if turn == 0 else 1 - kind
         if turn == 1 and (best <= rules.eps or not _differ(plans, sheets.occupied)):
             break
-        ratio = _pair_ratio(frame, rules, mine.ledger, mine.optimism, plans[tried], scratch, sheets)
+        ratio = _pair_ratio(frame, rules, mine.arrays, mine.optimism, plans[tried], scratch, sheets)
         apart = kl._claim(frame, rules, mine.optimism, plans[tried], ratio)[2] * (1.0 + room)
         if turn == 0 or tried == last:
             _copy(kept.policy, plans[tried].policy)
@@ -265,14 +265,14 @@ def one_run(
     At the end ``mine`` says, in its result's claim and the first of its plans, what is certified of which policy, with all
     solvers converged.
     """
-    ledger, optimism, plans, layers, kept = mine.ledger, mine.optimism, mine.plans, mine.layers, mine.kept
+    arrays, optimism, plans, layers, kept = mine.arrays, mine.optimism, mine.plans, mine.layers, mine.kept
     claim = mine.result.claim
     scratch = Scratch(layers.work[0], layers.pessimistic[0], layers.bounds[0], layers.shared[0], layers.scores[0])
-    _clear(rules, ledger, optimism, plans, orders)
+    _clear(rules, arrays, optimism, plans, orders)
     asked = NEVER_ASKED
     episodes, round, held, stopped, concluding = 0, 0, True, False, False
     while True:
-        lower, upper, gap, kind, last = _plan(frame, rules, ledger, optimism, plans, layers, round)
+        lower, upper, gap, kind, last = _plan(frame, rules, arrays, optimism, plans, layers, round)
         best = gap
         if concluding or kl._due(asked, episodes, gap, rules.eps):
             smallest, best, kind = _ask_pairs(frame, rules, mine, scratch, gap, kind, last, concluding)
@@ -280,7 +280,7 @@ def one_run(
         if concluding:
             claim[0], claim[1], claim[2], claim[3] = lower, upper, gap, asked.pairs
             return episodes, stopped, held
-        held = held and _event_holds(rules, ledger, kernel, truth)
+        held = held and _event_holds(rules, arrays, kernel, truth)
         stopped = best <= rules.eps
         if stopped or episodes >= orders.budget:
             # The last plan is about the policy that is claimed: one place in the code that plans compiles once.
@@ -292,6 +292,6 @@ def one_run(
         behaviour = Behaviour(optimism.policy, lead, turn, rules.challenge and round % 2 == 1)
         batch = min(max(1, math.ceil(orders.replan * episodes)), orders.budget - episodes)
         for _ in range(batch):
-            _play(kernel, frame, behaviour, ledger, mine.stream)
+            _play(kernel, frame, behaviour, arrays, mine.stream)
         episodes += batch
         round += 1

@@ -79,11 +79,11 @@ def _pair_sheets(all_sheets: PairSheets, i: int) -> PairSheets:
 @inner
 def _records_of(records: Records, orders: RunConfig, i: int) -> Records:
     """Return the records of run ``i``; its numbers in ``result`` are those of all runs."""
-    book, thoughts, layers, kept = records.ledger, records.optimism, records.layers, records.kept
+    book, thoughts, layers, kept = records.arrays, records.optimism, records.layers, records.kept
     result, rewards = records.result, orders.fresh.low.shape[0]
     return Records(
         CountArrays(
-            book.visits[i], book.begin[i], book.used[i], book.capacity[i], orders.fresh.most, book.successor[i],
+            book.visits[i], book.begin[i], book.used[i], book.capacity[i], orders.fresh.max_outcomes, book.successor[i],
             book.tally[i], book.low[i, :rewards], book.high[i, :rewards], book.end[i],
         ),
         Optimism(thoughts.z[i], thoughts.u[i], thoughts.policy[i]),
@@ -156,7 +156,7 @@ def launch(
     if reason:
         raise InvalidProblemError(reason)
     check_gpu()
-    method, fresh = kl.KL(problem), _fresh_ledger(problem)
+    method, fresh = kl.KL(problem), _fresh_arrays(problem)
     kernel = Simulator(mdp, problem, np.random.default_rng()).kernel
     orders = RunConfig(replan, budget, seed, fresh, method.rules.radius)
     known = [_map(part, cuda.to_device) for part in (kernel, method.frame, method.rules, _truth(mdp, problem), orders)]
@@ -187,13 +187,13 @@ def why_not(problem: Problem) -> str | None:
     return None
 
 
-def _records_of_all(problem: Problem, method: kl.KL, ledger: CountArrays, runs: int) -> Records:
+def _records_of_all(problem: Problem, method: kl.KL, arrays: CountArrays, runs: int) -> Records:
     """Memory for all runs, with the run as the fastest index."""
-    one = _one_of_each(problem, method, ledger)
+    one = _one_of_each(problem, method, arrays)
     _check_room(one, runs)
     # An array without entries has no order of its own, and would be another type to compile: one row more, which is cut.
-    rewards = np.empty((max(len(ledger.low), 1), ledger.low.shape[1]))
-    one = one._replace(ledger=ledger._replace(low=rewards, high=rewards))
+    rewards = np.empty((max(len(arrays.low), 1), arrays.low.shape[1]))
+    one = one._replace(arrays=arrays._replace(low=rewards, high=rewards))
     records: Records = _map(one, lambda part: cuda.device_array((runs, *part.shape), part.dtype, order="F"))
     return records
 
@@ -211,16 +211,16 @@ def _check_room(one: Records, runs: int) -> None:
     check_room(f"a study of {runs} runs", size, "ask for fewer runs")
 
 
-def _fresh_ledger(problem: Problem) -> CountArrays:
+def _fresh_arrays(problem: Problem) -> CountArrays:
     """The counts before the first episode, with room for slots of its own in every row."""
     counts, used = Counts(problem), int(problem.slots.used.sum())
     counts.reserve(used)
-    ledger, pool = counts.ledger, len(problem.slots.successor) + used
-    return ledger._replace(
-        successor=ledger.successor[:pool].copy(),
-        tally=ledger.tally[:pool].copy(),
-        low=ledger.low[:, :pool].copy(),
-        high=ledger.high[:, :pool].copy(),
+    arrays, pool = counts.arrays, len(problem.slots.successor) + used
+    return arrays._replace(
+        successor=arrays.successor[:pool].copy(),
+        tally=arrays.tally[:pool].copy(),
+        low=arrays.low[:, :pool].copy(),
+        high=arrays.high[:, :pool].copy(),
     )
 
 
@@ -257,7 +257,7 @@ def _map(record: Any, change: Callable[[Any], Any]) -> Any:
     return record if isinstance(record, (int, float, np.generic)) else change(record)
 
 
-def _one_of_each(problem: Problem, method: kl.KL, ledger: CountArrays) -> Records:
+def _one_of_each(problem: Problem, method: kl.KL, arrays: CountArrays) -> Records:
     """The records of one run."""
     rules, n_states, n_actions = method.rules, problem.n_states, problem.n_actions
     choices, number = np.zeros((problem.steps, n_states), dtype=np.int64), np.zeros((), dtype=np.int64)
@@ -267,7 +267,7 @@ def _one_of_each(problem: Problem, method: kl.KL, ledger: CountArrays) -> Record
         turn=choices,
     )
     return Records(
-        ledger=ledger,
+        arrays=arrays,
         optimism=method.optimism,
         plans=method.plans,
         layers=new_scratch(rules, n_actions, 1),

@@ -108,14 +108,14 @@ def check_device(name: str, device: str) -> None:
 def make(name: str, problem: Problem, options: Mapping[str, str], seed: int, device: str = "cpu") -> Method:
     """The method, ready for counts of ``problem``; ``seed`` breaks ties, 0 in favour of the lowest action."""
     kind: Any = find(name)
-    place = {} if device == "cpu" else {"device": device}
+    where = {} if device == "cpu" else {"device": device}
     if isinstance(problem.risk, EVaR):
         if name != "kl":
             raise InvalidProblemError(
                 f"risk=EVaR needs method='kl', whose event holds for every beta at once; got method={name!r}"
             )
-        if place:
+        if where:
             raise InvalidProblemError(f"risk=EVaR plans at many beta on the CPU; got device={device!r}")
         from entropic_bpi.methods.kl.evar import EVaRKL as kind
-    method: Method = kind(problem, seed=seed, **options, **place)
+    method: Method = kind(problem, seed=seed, **options, **where)
     return method

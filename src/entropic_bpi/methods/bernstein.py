@@ -76,6 +76,8 @@ class Bernstein:
                 "method='bernstein' needs rewards that depend on (s, a) only: no proof covers rewards that depend on the "
                 "next state. Use method='kl'"
             )
+        if problem.artificial and problem.start is not None:
+            raise InvalidProblemError("method='bernstein' makes no use of start: use method='kl', or leave it out")
         if problem.max_successors is not None:
             raise InvalidProblemError(
                 "method='bernstein' makes no use of max_successors: use method='kl', or leave it out"
@@ -122,7 +124,7 @@ class Bernstein:
         """Bounds and the next policy from the counts."""
         if counts.origin is not self.origin:  # nothing of other counts may be reused
             self.sheet.planned[:], self.origin = -1, counts.origin
-        claim = self._in_reward_units(*_plan(self.frame, self.tables, counts.ledger, self.sheet))
+        claim = self._in_reward_units(*_plan(self.frame, self.tables, counts.arrays, self.sheet))
         policy = self.sheet.policy.copy()
         return Plan(policy, claim, Behaviour(policy, policy, policy, False))
 
@@ -137,7 +139,7 @@ class Bernstein:
         counts.reserve(spare)
         self.sheet.policy[:] = plan.policy
         played, row, successor = _run_every(
-            simulator.kernel, simulator.rng, self.frame, self.tables, counts.ledger, self.sheet, spare, history
+            simulator.kernel, simulator.rng, self.frame, self.tables, counts.arrays, self.sheet, spare, history
         )
         counts.episodes += played
         if row >= 0:
@@ -213,7 +215,7 @@ class Bernstein:
         return one, extreme, np.ones_like(remaining) / unit, -np.expm1(self.beta * (remaining - 1)) / unit
 
     def _reward_aware_ranges(self, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest (Z_{h+1} - origin) / unit over the possible successors of each place."""
+        """Smallest and largest (Z_{h+1} - origin) / unit over the possible successors, ``(steps, S, A)``."""
         problem, shape = self.problem, rewards.shape
         least, most = np.zeros(problem.n_states), np.zeros(problem.n_states)
         bottom, top = np.empty(shape), np.empty(shape)

@@ -26,7 +26,7 @@ ROUNDING_PER_STEP, ROUNDING_PER_RATE, ROUNDING_PER_EXPONENT = 4e-14, 2e-14, 1.6e
 
 class Tables(NamedTuple):
     """What a plan needs besides the counts. Tables hold ``(Z - origin) / unit``, that is Z itself, or
-    ``(Z - 1) / |β|`` where exponents are ``small``. Arrays over places are ``(steps, S, A)``. ``seed`` breaks ties; a
+    ``(Z - 1) / |β|`` where exponents are ``small``. Arrays by action are ``(steps, S, A)``. ``seed`` breaks ties; a
     gap of ``eps`` is enough.
 
     ``gain`` is e^{βr} and ``lift`` the same for the origin, ``(e^{βr} - 1) origin / unit``; ``cap`` and ``floor`` bound U,
@@ -92,35 +92,35 @@ def _bit(state: int) -> np.uint64:
 
 
 @inlined
-def _refresh(tables: Tables, ledger: CountArrays, sheet: Sheet) -> None:
+def _refresh(tables: Tables, arrays: CountArrays, sheet: Sheet) -> None:
     """Recompute α(n)/n, α*(n)/n and the successors of the rows visited since the last plan."""
-    for row in range(ledger.visits.size):
-        n = ledger.visits[row]
+    for row in range(arrays.visits.size):
+        n = arrays.visits[row]
         if sheet.planned[row] != n:
             bits = np.uint64(0)
             if n > 0:
                 log_term = log_8e(n)
                 tables.rate[row] = (tables.log_kl + tables.dimension * log_term) / n
                 tables.rate_star[row] = (tables.log_bernstein + log_term) / n
-                for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
-                    if ledger.tally[j] > 0:
-                        bits |= _bit(ledger.successor[j])
+                for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+                    if arrays.tally[j] > 0:
+                        bits |= _bit(arrays.successor[j])
             sheet.reach[row] = bits
 
 
 @inlined
-def _moments(tables: Tables, ledger: CountArrays, sheet: Sheet, row: int, h: int) -> Moments:
+def _moments(tables: Tables, arrays: CountArrays, sheet: Sheet, row: int, h: int) -> Moments:
     """Of what follows a visited ``row``, at step ``h``.
 
     Underflow is safe: in units of the largest deviation, what vanishes is far below rounding.
     """
-    begin, end, n = ledger.begin[row], ledger.begin[row] + ledger.used[row], float(ledger.visits[row])
+    begin, end, n = arrays.begin[row], arrays.begin[row] + arrays.used[row], float(arrays.visits[row])
     optimistic = sheet.up if tables.sign > 0 else sheet.low
     up = low = width = 0.0
     highest, lowest = -np.inf, np.inf
     for j in range(begin, end):
-        if ledger.tally[j] > 0:
-            p, y = ledger.tally[j] / n, ledger.successor[j]
+        if arrays.tally[j] > 0:
+            p, y = arrays.tally[j] / n, arrays.successor[j]
             up += p * sheet.up[h, y]
             low += p * sheet.low[h, y]
             width += p * sheet.width[h, y]
@@ -132,9 +132,9 @@ def _moments(tables: Tables, ledger: CountArrays, sheet: Sheet, row: int, h: int
     total = 0.0
     if highest > lowest:
         for j in range(begin, end):
-            if ledger.tally[j] > 0:
-                deviation = (optimistic[h, ledger.successor[j]] - centre) / largest
-                total += ledger.tally[j] / n * deviation * deviation
+            if arrays.tally[j] > 0:
+                deviation = (optimistic[h, arrays.successor[j]] - centre) / largest
+                total += arrays.tally[j] / n * deviation * deviation
     return Moments(up, low, width, largest * math.sqrt(total))
 
 
@@ -179,12 +179,12 @@ def _choose(tables: Tables, sheet: Sheet, h: int, s: int, actions: int) -> tuple
 
 
 @helper
-def _plan(frame: Frame, tables: Tables, ledger: CountArrays, sheet: Sheet) -> tuple[float, float, float]:
+def _plan(frame: Frame, tables: Tables, arrays: CountArrays, sheet: Sheet) -> tuple[float, float, float]:
     """Backward induction over the reachable states, and the claim.
 
     Bounds whose inputs are what they were at the last plan are not computed again.
     """
-    _refresh(tables, ledger, sheet)
+    _refresh(tables, arrays, sheet)
     moved = np.uint64(0)  # the states, as bits, where something changed at the step after
     for h in range(frame.steps - 1, -1, -1):
         actions = actions_at(frame, h)
@@ -194,13 +194,13 @@ def _plan(frame: Frame, tables: Tables, ledger: CountArrays, sheet: Sheet) -> tu
             due = False
             for a in range(actions):
                 row = row_of(frame, h, s, a)
-                if sheet.planned[row] == ledger.visits[row] and sheet.reach[row] & moved == 0:
+                if sheet.planned[row] == arrays.visits[row] and sheet.reach[row] & moved == 0:
                     continue
                 due = True
-                if ledger.visits[row] == 0:
+                if arrays.visits[row] == 0:
                     up, low, width = tables.cap[h, s, a], tables.floor[h, s, a], tables.width_cap[h, s, a]
                 else:
-                    up, low, width = _bounds(tables, row, h, s, a, _moments(tables, ledger, sheet, row, h + 1))
+                    up, low, width = _bounds(tables, row, h, s, a, _moments(tables, arrays, sheet, row, h + 1))
                 sheet.u_up[h, s, a], sheet.u_low[h, s, a], sheet.u_width[h, s, a] = up, low, width
             if due:
                 up, low, chosen = _choose(tables, sheet, h, s, actions)
@@ -211,8 +211,8 @@ def _plan(frame: Frame, tables: Tables, ledger: CountArrays, sheet: Sheet) -> tu
                     sheet.up[h, s], sheet.low[h, s], sheet.width[h, s] = up, low, width
         moved = moved_here
     largest_rate = 0.0
-    for row in range(ledger.visits.size):
-        sheet.planned[row] = ledger.visits[row]
+    for row in range(arrays.visits.size):
+        sheet.planned[row] = arrays.visits[row]
         largest_rate = max(largest_rate, tables.rate[row])
     per_step = ROUNDING_PER_STEP + ROUNDING_PER_RATE * largest_rate + ROUNDING_PER_EXPONENT * abs(tables.beta)
     rounding = max(ROUNDING, frame.steps * per_step)
@@ -252,7 +252,7 @@ def _run_every(
     rng: np.random.Generator,
     frame: Frame,
     tables: Tables,
-    ledger: CountArrays,
+    arrays: CountArrays,
     sheet: Sheet,
     spare: int,
     history: np.ndarray,
@@ -263,12 +263,12 @@ def _run_every(
     """
     behaviour = Behaviour(sheet.policy, sheet.policy, sheet.policy, False)
     for i in range(len(history)):
-        if ledger.end[0] + spare > ledger.successor.size:
+        if arrays.end[0] + spare > arrays.successor.size:
             return i, -1, -1
-        row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
+        row, successor = play_episode(kernel, frame, behaviour, arrays, rng)
         if row >= 0:
             return i, row, successor
-        history[i, 0], history[i, 1], history[i, 2] = _plan(frame, tables, ledger, sheet)
+        history[i, 0], history[i, 1], history[i, 2] = _plan(frame, tables, arrays, sheet)
         if reached(history[i, 2], tables.eps):
             return i + 1, -1, -1
     return len(history), -1, -1

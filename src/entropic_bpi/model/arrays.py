@@ -27,8 +27,17 @@ class SparseTransitions:
     indices : int32 array, ``(entries,)``
         The next state of each entry, increasing within a row.
     probabilities : float64 array, ``(entries,)``
+        The probability of each entry.
     rewards : float64 array, ``(1, entries)`` or ``(H, entries)``, or None
         Rewards that depend on the next state, aligned with the entries; ``None`` when they do not.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> rows = bridge.rows
+    >>> len(rows.indptr) - 1 == bridge.n_states * bridge.n_actions
+    True
     """
 
     indptr: np.ndarray
@@ -37,7 +46,28 @@ class SparseTransitions:
     rewards: np.ndarray | None = None
 
     def entries_of(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions of all entries of the rows ``which``, row after row, and the length of each row."""
+        """Return the positions of all entries of the rows ``which``, row after row, and the length of each row.
+
+        Parameters
+        ----------
+        which : int array
+            Numbers of rows.
+
+        Returns
+        -------
+        entries : int array
+            Positions of the entries.
+        lengths : int array
+            Number of entries of each row.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> entries, lengths = bridge.rows.entries_of([0, 2])
+        >>> lengths.tolist(), len(entries)
+        ([1, 1], 2)
+        """
         return entries_of(self.indptr, which)
 
 

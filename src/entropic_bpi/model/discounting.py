@@ -86,6 +86,11 @@ def discounted(mdp: FiniteMDP, discount: float, horizon: int | None = None) -> F
     horizon : int, optional
         Default: as many steps as it takes until γ^h is a billionth.
 
+    Returns
+    -------
+    FiniteMDP
+        The model with a finite horizon whose rewards are discounted.
+
     Examples
     --------
     >>> import entropic_bpi as eb

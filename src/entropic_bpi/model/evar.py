@@ -60,6 +60,14 @@ class EVaRSolution:
         The largest EVaR of all policies lies between them; ``lower`` is ``value``.
     lam : float
         The λ at which it is attained: the policy is optimal for β = -λ.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.solve_evar(bridge, 0.1)
+    >>> found.lower == found.value <= found.upper
+    True
     """
 
     policy: np.ndarray
@@ -78,11 +86,17 @@ def solve_evar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> EVaRSoluti
     Parameters
     ----------
     mdp : FiniteMDP
+        The model.
     alpha : float
         The level, between 0 and 1. EVaR is a lower bound on the mean of this worst fraction of the returns (CVaR) and not
         that mean: a policy with the largest EVaR need not have the largest CVaR.
     tol : float
-        How far ``lower`` and ``upper`` may be apart, in units of the largest less the smallest possible return.
+        The largest difference of ``lower`` and ``upper``, relative to the range of the return.
+
+    Returns
+    -------
+    EVaRSolution
+        The policy, and bounds on the largest EVaR.
 
     Examples
     --------

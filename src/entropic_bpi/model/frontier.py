@@ -54,6 +54,24 @@ class FrontRow(NamedTuple):
 
     ``var``, ``cvar`` and ``evar`` are about the worst fraction ``alpha`` of the returns: the largest of them, their mean,
     and a lower bound on this mean (:meth:`entropic_bpi.ReturnLaw.evar`).
+
+    Attributes
+    ----------
+    low, high : float
+        The range of β for which the policy is optimal.
+    mean, std : float
+        Mean and standard deviation of its return.
+    var, cvar, evar : float
+        Of the worst fraction ``alpha`` of the returns: the largest, the mean, and the EVaR, a lower bound on the mean.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.front(bridge, betas=(-2, 2.5))
+    >>> row = found.table(alpha=0.05)[0]
+    >>> row.evar <= row.cvar <= row.var
+    True
     """
 
     low: float
@@ -79,6 +97,14 @@ class Front:
         The best entropic value at each of ``betas``.
     tol : float
         No policy is better anywhere in the range by more than this times the range of the return.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.front(bridge, betas=(-2, 2.5))
+    >>> len(found.policies), len(found.betas)
+    (5, 6)
     """
 
     mdp: FiniteMDP
@@ -99,7 +125,26 @@ class Front:
         return [law for law in laws if isinstance(law, ReturnLaw)]
 
     def table(self, alpha: float = 0.05) -> list[FrontRow]:
-        """What the return of each policy is like; ``alpha`` is the fraction of the worst returns that is looked at."""
+        """Compute properties of the return of each policy.
+
+        Parameters
+        ----------
+        alpha : float
+            The fraction of the worst returns for VaR, CVaR and EVaR.
+
+        Returns
+        -------
+        list of FrontRow
+            One row for each policy.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> found = eb.front(bridge, betas=(-2, 2.5))
+        >>> [round(row.mean, 3) for row in found.table()]
+        [1.0, 1.5, 0.75, 0.2, 0.038]
+        """
         alpha = check_probability("alpha", alpha)
         return [
             FrontRow(float(low), float(high), *(measured(law, name, alpha) for name in ("mean", "std", *MEASURES[1:])))
@@ -107,7 +152,28 @@ class Front:
         ]
 
     def plot(self, path: str | Path | None = None, *, alpha: float = 0.05) -> Figure:
-        """Risk against reward: :func:`entropic_bpi.show.plots.front`; also written to ``path`` as PNG, if there is one."""
+        """Draw risk against reward, see :func:`entropic_bpi.show.plots.front`.
+
+        Parameters
+        ----------
+        path : path, optional
+            A PNG file to write.
+        alpha : float
+            The fraction of the worst returns.
+
+        Returns
+        -------
+        Figure
+            The Matplotlib figure.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> found = eb.front(bridge, betas=(-2, 2.5))
+        >>> len(found.plot().axes)
+        1
+        """
         from entropic_bpi import plots
 
         figure = plots.front(self, alpha=alpha)
@@ -138,11 +204,17 @@ def front(mdp: FiniteMDP, betas: tuple[float, float], *, tol: float = 1e-6) -> F
     Parameters
     ----------
     mdp : FiniteMDP
+        The model.
     betas : (float, float)
         The smallest and the largest risk parameter; positive is risk-seeking.
     tol : float
-        How much a policy that is left out may be better, in units of the largest less the smallest possible return. The
-        breakpoints that are found are exact to rounding.
+        How much better an omitted policy may be, relative to the range of the return. The breakpoints that are found are
+        exact to rounding.
+
+    Returns
+    -------
+    Front
+        The policies and the β at which they change.
 
     Examples
     --------
@@ -250,14 +322,26 @@ class BestOnFront:
     Attributes
     ----------
     policy : int array ``(H, S)``
+        The policy.
     betas : (float, float)
-        From which to which β it is optimal.
+        The range of β for which it is optimal.
     measure : str
+        ``"mean"``, ``"var"``, ``"cvar"`` or another name of a measure.
     alpha : float
+        The level of the measure.
     value : float
         The measure of this policy's return, exactly.
     upper : float
         No policy has a larger one. Whether there are better ones between the two is not known.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.front(bridge, betas=(-2, 2.5))
+    >>> best = eb.best_on_front(found, "cvar", 0.5)
+    >>> best.value <= best.upper
+    True
     """
 
     policy: np.ndarray
@@ -285,6 +369,20 @@ def best_on_front(front: Front, measure: str, alpha: float = 0.05) -> BestOnFron
     the first because :math:`u^+\ge t(e^{\lambda u}-1)/(e^{\lambda t}-1)` for :math:`u\le t`; and if
     :math:`\mathrm{VaR}_\alpha\ge t` then :math:`1-\alpha\le e^{\lambda(V^\star_\lambda-t)}` (Markov) and
     :math:`e^{-\lambda V^\star_{-\lambda}}\le e^{-\lambda t}+\alpha`.
+
+    Parameters
+    ----------
+    front : Front
+        The policies.
+    measure : str
+        Name of the measure.
+    alpha : float
+        Its level.
+
+    Returns
+    -------
+    BestOnFront
+        The policy, its value, and an upper bound for all policies.
 
     Examples
     --------

@@ -37,22 +37,22 @@ class FiniteMDP:
 
     Parameters
     ----------
-    transitions
+    transitions : array, sequence of sparse matrices or SparseTransitions
         ``(S, A, S)`` (the same at every step) or ``(H, S, A, S)``; or, for large models, a sequence of ``A``
         SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or :class:`SparseTransitions`. Arrays
         ``(A, S, S)`` and object arrays of matrices, as pymdptoolbox has them, are recognised, with a warning; with as many
         actions as states an array is ``(S, A, S)`` unless ``order="ass"``.
-    rewards
+    rewards : array or sequence of sparse matrices
         ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals; ``(S,)`` if they are the same for
         every action. With sparse transitions,
         next-state rewards may also be a sequence of ``A`` sparse ``(S, S)`` matrices, or ``H`` such sequences (absent
-        entries are 0). With :class:`SparseTransitions` that carry the rewards, the pair ``(S, A)`` of sizes stands here.
-    horizon
+        entries are 0). With :class:`SparseTransitions` that contain the rewards, give the pair ``(S, A)`` of sizes here.
+    horizon : int
         Number of steps :math:`H \ge 1`.
-    start
+    start : int or float array
         The first state, or a distribution over states.
-    state_names, action_names
-        Optional names, one per state or action, all different.
+    state_names, action_names : sequence of str, optional
+        Names, one per state or action, all different.
     order : {"sas", "ass"}, optional
         Order of the axes of transitions, and of rewards that depend on the next state, given as arrays: ``(S, A, S)`` or
         ``(A, S, S)``, in both cases after the step if there is one. By default it follows from the shapes.
@@ -242,7 +242,25 @@ class FiniteMDP:
         return rows
 
     def step_rows(self, h: int) -> SparseTransitions:
-        """The ``S * A`` rows of step ``h`` (0-based); their ``rewards`` have one axis, aligned with the entries."""
+        """Return the ``S * A`` rows of a step.
+
+        Parameters
+        ----------
+        h : int
+            The step, from 0.
+
+        Returns
+        -------
+        SparseTransitions
+            Its ``rewards`` have one axis, aligned with the entries.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> len(bridge.step_rows(0).indptr)
+        17
+        """
         rows, pairs = self.rows, self._n_states * self._n_actions
         if self._stationary:
             rewards = None if rows.rewards is None else rows.rewards[h if len(rows.rewards) > 1 else 0]
@@ -255,13 +273,49 @@ class FiniteMDP:
         )
 
     def step_kernel(self, h: int) -> np.ndarray | None:
-        """The dense ``(S * A, S)`` matrix of step ``h``, or None for a sparse model."""
+        """Return the dense transition matrix of a step.
+
+        Parameters
+        ----------
+        h : int
+            The step, from 0.
+
+        Returns
+        -------
+        float array ``(S * A, S)`` or None
+            None for a sparse model.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> bridge.step_kernel(0).shape
+        (16, 8)
+        """
         if self._kernel is None:
             return None
         return self._kernel[0 if self._stationary else h].reshape(-1, self._n_states)
 
     def step_rewards(self, h: int) -> np.ndarray:
-        """The ``(S, A)`` rewards of step ``h``; only for models whose rewards do not depend on the next state."""
+        """Return the rewards of a step, for models whose rewards do not depend on the next state.
+
+        Parameters
+        ----------
+        h : int
+            The step, from 0.
+
+        Returns
+        -------
+        float array ``(S, A)``
+            The rewards.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> bridge.step_rewards(0).shape
+        (8, 2)
+        """
         assert self._rewards is not None
         assert self._rewards.ndim == 3
         return self._rewards[h if len(self._rewards) > 1 else 0]
@@ -425,7 +479,7 @@ class FiniteMDP:
 
         Parameters
         ----------
-        path : str or Path
+        path : path
             ``.npz``, or ``.json`` for small models, hold the whole model, and :meth:`load` returns it exactly. Formats of
             other programs hold models that are the same at every step, without the horizon: ``.csv`` (MDPs.jl),
             ``.tra`` (PRISM, with ``.lab``, ``.srew`` and ``.trew`` beside it), ``.drn`` (Storm).
@@ -434,6 +488,16 @@ class FiniteMDP:
         ------
         InvalidModelError
             If the format cannot hold the model.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     bridge.save(f"{folder}/bridge.npz")
+        ...     eb.FiniteMDP.load(f"{folder}/bridge.npz") == bridge
+        True
         """
         write_model(_as_path(path), self)
 
@@ -445,7 +509,7 @@ class FiniteMDP:
 
         Parameters
         ----------
-        path : str or Path
+        path : path
             ``.npz`` or ``.json``, as :meth:`save` writes them; ``.csv``, a transition in each line (MDPs.jl, RiskMDPs.jl,
             numbered from 0 or 1); ``.tra`` (PRISM; labels and rewards are read from the files beside it); ``.drn`` (Storm);
             ``.prism``, ``.nm`` or ``.pm`` (needs the extra ``prism``).
@@ -455,6 +519,11 @@ class FiniteMDP:
             First state, or distribution over states; by default that of the file, and state 0 of a ``.csv`` file.
         reward : str, optional
             The name of the reward to use, for files of PRISM and Storm that have several.
+
+        Returns
+        -------
+        FiniteMDP
+            The model.
 
         Raises
         ------

@@ -71,12 +71,24 @@ class Solution:
     values : float array ``(H + 1, S)``
         ``values[h, s]`` is the optimal entropic risk of the return from step ``h`` on.
     q_values : float array ``(H, S, A)``
-        The same after a given first action, -inf if it is forbidden; computed when first asked for.
+        The same after a given first action; computed when first asked for.
     value : float
         The optimal value at the start.
+    beta : float
+        The risk parameter.
+    mdp : FiniteMDP
+        The model.
     tail : (float, float)
         Of a discounted return that never ends, between what is left out by ``value``: the best value of all lies between
         ``value + tail[0]`` and ``value + tail[1]``.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> best = eb.solve(bridge, beta=-1.0)
+    >>> best.policy.shape, best.q_values.shape
+    ((7, 8), (7, 8, 2))
     """
 
     mdp: FiniteMDP
@@ -103,7 +115,25 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The values ``(H + 1, S)`` of a given policy, and its ``value`` at the start; ``tail`` as in :class:`Solution`."""
+    """The values of a given policy.
+
+    Attributes
+    ----------
+    values : float array ``(H + 1, S)``
+        ``values[h, s]`` is the entropic risk of the return from step ``h`` on.
+    value : float
+        The value at the start.
+    tail : (float, float)
+        As in :class:`Solution`.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> policy = eb.solve(bridge, beta=0.0).policy
+    >>> eb.evaluate(bridge, policy, beta=0.0).values.shape
+    (8, 8)
+    """
 
     values: np.ndarray
     value: float
@@ -134,19 +164,25 @@ def solve(
     Parameters
     ----------
     mdp : FiniteMDP
+        The model.
     beta : float or sequence of floats
         Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation. For several of
         them a list of solutions. A large dense model is read once a step for all of them, which takes a fraction of the time
         of separate calls; otherwise, on a CPU, it is the same as these.
     discount : float, optional
-        γ between 0 and 1: plan for the return discounted by γ a step that never ends, see
-        :mod:`entropic_bpi.model.discounting`. The model's own horizon is then ignored.
+        γ between 0 and 1: plan for the infinite return with discount factor γ, see :mod:`entropic_bpi.model.discounting`.
+        The model's own horizon is then ignored.
     horizon : int, optional
-        With ``discount``, how many steps to plan; what the others can add is the solution's ``tail``. Default: until γ^h is
-        a billionth.
+        With ``discount``, the number of steps to plan; what later steps can add is the solution's ``tail``. Default: until
+        γ^h is a billionth.
     device : {"cpu", "gpu"}
         Where to plan: ``"gpu"`` is for large sparse models, and reads them once for all β. It needs an NVIDIA GPU and the
-        extra ``gpu``. The values are the CPU's but for their last digits.
+        extra ``gpu``. The values are those of the CPU except for their last digits.
+
+    Returns
+    -------
+    Solution or list of Solution
+        The policy and its values; a list if ``beta`` is a sequence.
 
     Examples
     --------
@@ -268,6 +304,22 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
     A policy is an integer array ``(H, S)``, or ``(S,)`` that does the same at every step; or, to choose at random, an array
     ``(H, S, A)`` of probabilities. With a ``discount`` γ it is the return discounted by γ a step, and the number of steps
     is the policy's; what may follow is the ``tail``.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+    policy : int array ``(H, S)``
+        The action at each step and state.
+    beta : float
+        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+    discount : float, optional
+        Evaluate the infinite return with this discount factor. ``policy`` then has as many steps as are planned.
+
+    Returns
+    -------
+    Evaluation
+        The values of the policy.
 
     Examples
     --------

@@ -25,14 +25,48 @@ _EXPANDED_AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, eq=False)
 class ReturnLaw:
-    """The distribution of the return: increasing ``support`` and its ``probabilities``."""
+    """The distribution of the return.
+
+    Attributes
+    ----------
+    support : float array
+        The possible returns, increasing.
+    probabilities : float array
+        Their probabilities.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> law = eb.return_law(bridge, eb.solve(bridge, beta=2.5).policy)
+    >>> law.support.tolist(), round(law.mean, 4)
+    ([0.0, 5.0], 0.0375)
+    """
 
     support: np.ndarray
     probabilities: np.ndarray
 
     @classmethod
     def of_sample(cls, returns: np.ndarray) -> ReturnLaw:
-        """The law of one of these returns, each of which is equally likely."""
+        """Return the distribution of a sample: each return has the same probability.
+
+        Parameters
+        ----------
+        returns : sequence of float
+            The sample.
+
+        Returns
+        -------
+        ReturnLaw
+            Its support has each different return once.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> law = eb.ReturnLaw.of_sample([0.0, 1.0, 2.0, 3.0])
+        >>> law.mean
+        1.5
+        """
         support, times = np.unique(returns, return_counts=True)
         return cls(support, times / times.sum())
 
@@ -40,7 +74,25 @@ class ReturnLaw:
         return f"ReturnLaw({len(self.support)} atoms, mean={self.mean:.6g})"
 
     def entropic_risk(self, beta: float) -> float:
-        """(1/β) log E e^{βR}; risk-averse for negative ``beta``, the mean at 0."""
+        """Return (1/β) log E e^{βR}.
+
+        Parameters
+        ----------
+        beta : float
+            Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+
+        Returns
+        -------
+        float
+            The entropic risk; the mean for ``beta`` 0.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> law = eb.ReturnLaw.of_sample([0.0, 1.0, 2.0, 3.0])
+        >>> law.entropic_risk(0.0), law.entropic_risk(-1.0) < 1.5
+        (1.5, True)
+        """
         return float(lottery_risk(self.probabilities, self.support, check_finite("beta", beta)))
 
     @property
@@ -52,7 +104,25 @@ class ReturnLaw:
         return float(self.probabilities @ (self.support - self.mean) ** 2)
 
     def quantile(self, q: float) -> float:
-        """The smallest return that is not exceeded with probability at least ``q``, for ``0 <= q <= 1``."""
+        """Return the smallest return that is not exceeded with probability at least ``q``.
+
+        Parameters
+        ----------
+        q : float
+            A probability, from 0 to 1.
+
+        Returns
+        -------
+        float
+            The quantile.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> law = eb.ReturnLaw.of_sample([0.0, 1.0, 2.0, 3.0])
+        >>> law.quantile(0.5)
+        1.0
+        """
         q = check_finite("q", q)
         if not 0 <= q <= 1:
             raise InvalidProblemError(f"q must lie in [0, 1], got {q}")
@@ -62,7 +132,25 @@ class ReturnLaw:
         return float(self.support[min(index, len(self.support) - 1)])
 
     def cvar(self, alpha: float) -> float:
-        """Mean of the worst fraction ``alpha`` of the returns, ``0 < alpha <= 1``."""
+        """Return the mean of the worst fraction ``alpha`` of the returns.
+
+        Parameters
+        ----------
+        alpha : float
+            The fraction, above 0 and at most 1.
+
+        Returns
+        -------
+        float
+            The conditional value at risk (CVaR).
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> law = eb.ReturnLaw.of_sample([0.0, 1.0, 2.0, 3.0])
+        >>> law.cvar(0.5)
+        0.5
+        """
         alpha = _check_level(alpha)
         taken = np.diff(np.minimum(np.concatenate([[0.0], np.cumsum(self.probabilities)]), alpha))
         return float(taken @ self.support / taken.sum())
@@ -71,6 +159,23 @@ class ReturnLaw:
         r"""Entropic value at risk, :math:`\sup_{\beta<0}\{\rho_\beta + \log(\alpha)/|\beta|\}`, ``0 < alpha <= 1``.
 
         The tightest lower bound on :meth:`cvar` that Chernoff's inequality gives.
+
+        Parameters
+        ----------
+        alpha : float
+            The level, above 0 and at most 1.
+
+        Returns
+        -------
+        float
+            The entropic value at risk (EVaR).
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> law = eb.ReturnLaw.of_sample([0.0, 1.0, 2.0, 3.0])
+        >>> law.evar(0.5) <= law.cvar(0.5)
+        True
         """
         alpha = _check_level(alpha)
         if alpha == 1 or len(self.support) == 1:
@@ -96,6 +201,19 @@ class ReturnLawBracket:
     """Two laws on a grid that bracket the return's: ``lower`` is dominated by it, ``upper`` dominates it.
 
     Every quantity that grows with the return (entropic risk, mean, quantile, CVaR) lies between the two.
+
+    Attributes
+    ----------
+    lower, upper : ReturnLaw
+        The two laws.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> bracket = eb.return_law(bridge, eb.solve(bridge, beta=0.0).policy, bins=1000)
+    >>> bracket.lower.mean <= 1.5 <= bracket.upper.mean
+    True
     """
 
     lower: ReturnLaw
@@ -105,16 +223,32 @@ class ReturnLawBracket:
 def return_law(
     mdp: FiniteMDP, policy: Any, *, bins: int | None = None, max_support: int = MAX_SUPPORT
 ) -> ReturnLaw | ReturnLawBracket:
-    """The exact distribution of the return under a policy ``(H, S)``.
+    """Compute the exact distribution of the return under a policy.
 
     Equal returns are merged (returns that differ by rounding only count as equal). The number of pairs (state,
     return so far) that must be held is at most ``max_support``; past that the call fails and offers ``bins``.
 
     Parameters
     ----------
+    mdp : FiniteMDP
+        The model.
+    policy : int array ``(H, S)``
+        The action at each step and state.
     bins : int, optional
         Round the return so far to this many equal bins, once downwards and once upwards: the result is a
         :class:`ReturnLawBracket`, two laws between which the true one lies.
+    max_support : int
+        The largest number of pairs (state, return so far) to store.
+
+    Returns
+    -------
+    ReturnLaw or ReturnLawBracket
+        The distribution; with ``bins``, two of them.
+
+    Raises
+    ------
+    InvalidProblemError
+        If more than ``max_support`` pairs are needed.
 
     Examples
     --------
@@ -205,7 +339,17 @@ def _check_level(alpha: float) -> float:
 
 
 def max_return(mdp: FiniteMDP) -> float:
-    """The largest return that any policy can reach with positive probability (G_max).
+    """Return the largest return that any policy can reach with positive probability (G_max).
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+
+    Returns
+    -------
+    float
+        The largest return.
 
     Examples
     --------

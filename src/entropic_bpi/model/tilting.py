@@ -59,6 +59,20 @@ def entropic_variance(mdp: FiniteMDP, policy: Any, beta: float) -> np.ndarray:
     :math:`e^{2\beta R}`; where that exceeds the range of doubles the call fails and :func:`chi_square`, the same
     variance in units of :math:`Z^2`, is the quantity to use.
 
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+    policy : int array ``(H, S)``
+        The action at each step and state.
+    beta : float
+        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+
+    Returns
+    -------
+    float array ``(H + 1, S)``
+        The variance from each step and state on.
+
     Examples
     --------
     >>> import entropic_bpi as eb
@@ -87,6 +101,25 @@ def chi_square(mdp: FiniteMDP, policy: Any, beta: float) -> float:
     Equal to :math:`\operatorname{Var}(e^{\beta R}) / (\mathbb E e^{\beta R})^2`, the constant that governs how many
     episodes the paper's method needs; about :math:`\beta^2 \operatorname{Var}(R)` for small β.
 
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+    policy : int array ``(H, S)``
+        The action at each step and state.
+    beta : float
+        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+
+    Returns
+    -------
+    float
+        The divergence.
+
+    Raises
+    ------
+    InvalidProblemError
+        If the result exceeds double precision.
+
     Examples
     --------
     >>> import entropic_bpi as eb
@@ -111,6 +144,20 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
 
     The transitions are :math:`\tilde p_h(s'\mid s) \propto p_h(s'\mid s,\pi(s))\, e^{\beta(r + V_{h+1}(s'))}`, a start
     distribution is tilted alike. The policy is built in: every action of the result behaves as the policy's.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+    policy : int array ``(H, S)``
+        The action at each step and state.
+    beta : float
+        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
+
+    Returns
+    -------
+    FiniteMDP
+        The tilted model.
 
     Examples
     --------

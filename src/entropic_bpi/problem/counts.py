@@ -14,6 +14,7 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.declarations import FIXED
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import (
     RewardCounts,
@@ -37,15 +38,15 @@ _NO_ROOM_TO_PAY = -4
 class CountArrays(NamedTuple):
     """The arrays of :class:`Counts`, in the form the compiled kernels take.
 
-    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``most[i]`` is how many different outcomes the
-    row is declared to have at most, 0 if that is not declared. ``end[0]`` is the number of pool slots in use.
+    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``max_outcomes[i]`` is how many different
+    outcomes the row is declared to have at most, 0 if that is not declared. ``end[0]`` is the number of pool slots in use.
     """
 
     visits: np.ndarray
     begin: np.ndarray
     used: np.ndarray
     capacity: np.ndarray
-    most: np.ndarray
+    max_outcomes: np.ndarray
     successor: np.ndarray
     tally: np.ndarray
     low: np.ndarray
@@ -54,54 +55,54 @@ class CountArrays(NamedTuple):
 
 
 @compiled
-def _move(ledger: CountArrays, row: int, room: int) -> bool:
+def _move(arrays: CountArrays, row: int, room: int) -> bool:
     """Give ``row`` a place of its own with ``room`` slots at the end of the pool; False if the pool is full."""
-    old, new = ledger.begin[row], ledger.end[0]
-    if new + room > ledger.successor.size:
+    old, new = arrays.begin[row], arrays.end[0]
+    if new + room > arrays.successor.size:
         return False
-    for i in range(ledger.used[row]):
-        ledger.successor[new + i] = ledger.successor[old + i]
-        ledger.tally[new + i] = ledger.tally[old + i]
-        for t in range(ledger.low.shape[0]):
-            ledger.low[t, new + i] = ledger.low[t, old + i]
-            ledger.high[t, new + i] = ledger.high[t, old + i]
-    ledger.begin[row] = new
-    ledger.capacity[row] = room
-    ledger.end[0] = new + room
+    for i in range(arrays.used[row]):
+        arrays.successor[new + i] = arrays.successor[old + i]
+        arrays.tally[new + i] = arrays.tally[old + i]
+        for t in range(arrays.low.shape[0]):
+            arrays.low[t, new + i] = arrays.low[t, old + i]
+            arrays.high[t, new + i] = arrays.high[t, old + i]
+    arrays.begin[row] = new
+    arrays.capacity[row] = room
+    arrays.end[0] = new + room
     return True
 
 
 @compiled
-def record(ledger: CountArrays, n_states: int, row: int, successor: int, times: int) -> int:
+def record(arrays: CountArrays, n_states: int, row: int, successor: int, times: int) -> int:
     """Add ``times`` visits of ``row`` that went to ``successor``; 0, or a negative code and nothing changed."""
-    open_ended = ledger.successor[ledger.begin[row]] == n_states
-    if ledger.visits[row] == 0:
-        room = 4 if open_ended else ledger.used[row]
-        if not _move(ledger, row, room):
+    open_ended = arrays.successor[arrays.begin[row]] == n_states
+    if arrays.visits[row] == 0:
+        room = 4 if open_ended else arrays.used[row]
+        if not _move(arrays, row, room):
             return _FULL
     slot = -1
-    for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
-        if ledger.successor[j] == successor:
+    for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+        if arrays.successor[j] == successor:
             slot = j
             break
     if slot < 0:
         if not open_ended:
             return _FORBIDDEN
-        if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
+        if arrays.used[row] == arrays.capacity[row] and not _move(arrays, row, 2 * arrays.capacity[row]):
             return _FULL
-        slot = ledger.begin[row] + ledger.used[row]
-        ledger.successor[slot] = successor
-        ledger.tally[slot] = 0
-        for t in range(ledger.low.shape[0]):  # it may pay what anything not seen yet may
-            ledger.low[t, slot] = ledger.low[t, ledger.begin[row]]
-            ledger.high[t, slot] = ledger.high[t, ledger.begin[row]]
-        ledger.used[row] += 1
-    return _add(ledger, row, slot, times)
+        slot = arrays.begin[row] + arrays.used[row]
+        arrays.successor[slot] = successor
+        arrays.tally[slot] = 0
+        for t in range(arrays.low.shape[0]):  # it may pay what anything not seen yet may
+            arrays.low[t, slot] = arrays.low[t, arrays.begin[row]]
+            arrays.high[t, slot] = arrays.high[t, arrays.begin[row]]
+        arrays.used[row] += 1
+    return _add(arrays, row, slot, times)
 
 
 @compiled
 def _record_outcome(
-    ledger: CountArrays,
+    arrays: CountArrays,
     n_states: int,
     row: int,
     successor: int,
@@ -117,67 +118,67 @@ def _record_outcome(
     apart do not differ. A row that lists what may follow lists a state once for each of its rewards: a reward that is seen
     takes one of its slots.
     """
-    if ledger.visits[row] == 0 and not _move(ledger, row, max(4, ledger.used[row])):
+    if arrays.visits[row] == 0 and not _move(arrays, row, max(4, arrays.used[row])):
         return _FULL
     found, slot = 0, -1
-    for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
-        if ledger.successor[j] == successor:
-            least, most = min(ledger.low[0, j], low), max(ledger.high[0, j], high)
-            if ledger.tally[j] > 0 and most - least <= same:
-                ledger.low[0, j], ledger.high[0, j] = least, most
-                return _add(ledger, row, j, times)
-            if ledger.tally[j] > 0:
+    for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+        if arrays.successor[j] == successor:
+            least, most = min(arrays.low[0, j], low), max(arrays.high[0, j], high)
+            if arrays.tally[j] > 0 and most - least <= same:
+                arrays.low[0, j], arrays.high[0, j] = least, most
+                return _add(arrays, row, j, times)
+            if arrays.tally[j] > 0:
                 found += 1
             elif slot < 0:
                 slot = j
-    if ledger.successor[ledger.begin[row]] == n_states:
+    if arrays.successor[arrays.begin[row]] == n_states:
         if found == kinds:
             return _CONTRADICTED
-        if ledger.used[row] == ledger.capacity[row] and not _move(ledger, row, 2 * ledger.capacity[row]):
+        if arrays.used[row] == arrays.capacity[row] and not _move(arrays, row, 2 * arrays.capacity[row]):
             return _FULL
-        slot = ledger.begin[row] + ledger.used[row]
-        ledger.used[row] += 1
-        ledger.successor[slot] = successor
-        ledger.tally[slot] = 0
+        slot = arrays.begin[row] + arrays.used[row]
+        arrays.used[row] += 1
+        arrays.successor[slot] = successor
+        arrays.tally[slot] = 0
     elif slot < 0:
-        return _CONTRADICTED if found > 0 and ledger.used[row] != ledger.most[row] else _FORBIDDEN
-    ledger.low[0, slot], ledger.high[0, slot] = low, high
-    return _add(ledger, row, slot, times)
+        return _CONTRADICTED if found > 0 and arrays.used[row] != arrays.max_outcomes[row] else _FORBIDDEN
+    arrays.low[0, slot], arrays.high[0, slot] = low, high
+    return _add(arrays, row, slot, times)
 
 
 @compiled
-def _add(ledger: CountArrays, row: int, slot: int, times: int) -> int:
-    new = ledger.tally[slot] == 0
-    ledger.tally[slot] += times
-    ledger.visits[row] += times
-    if new and ledger.most[row] > 0:
-        _close_if_complete(ledger, row)
+def _add(arrays: CountArrays, row: int, slot: int, times: int) -> int:
+    new = arrays.tally[slot] == 0
+    arrays.tally[slot] += times
+    arrays.visits[row] += times
+    if new and arrays.max_outcomes[row] > 0:
+        _close_if_complete(arrays, row)
     return 0
 
 
 @compiled
-def _close_if_complete(ledger: CountArrays, row: int) -> None:
+def _close_if_complete(arrays: CountArrays, row: int) -> None:
     """Give up the slots that were not seen, if all others that can exist were."""
-    begin, used, seen = ledger.begin[row], ledger.used[row], 0
+    begin, used, seen = arrays.begin[row], arrays.used[row], 0
     for j in range(begin, begin + used):
-        seen += ledger.tally[j] > 0
-    if seen < ledger.most[row]:
+        seen += arrays.tally[j] > 0
+    if seen < arrays.max_outcomes[row]:
         return
     kept = begin
     for j in range(begin, begin + used):
-        if ledger.tally[j] > 0:
-            ledger.successor[kept] = ledger.successor[j]
-            ledger.tally[kept] = ledger.tally[j]
-            for t in range(ledger.low.shape[0]):
-                ledger.low[t, kept] = ledger.low[t, j]
-                ledger.high[t, kept] = ledger.high[t, j]
+        if arrays.tally[j] > 0:
+            arrays.successor[kept] = arrays.successor[j]
+            arrays.tally[kept] = arrays.tally[j]
+            for t in range(arrays.low.shape[0]):
+                arrays.low[t, kept] = arrays.low[t, j]
+                arrays.high[t, kept] = arrays.high[t, j]
             kept += 1
-    ledger.used[row] = kept - begin
+    arrays.used[row] = kept - begin
 
 
 @compiled
 def _record_outcomes(
-    ledger: CountArrays, n_states: int, n_actions: int, same: float, transitions: Transitions, first: int
+    arrays: CountArrays, n_states: int, n_actions: int, same: float, transitions: Transitions, first: int
 ) -> tuple[int, int]:
     """``_record_all`` where fixed rewards are learned."""
     for i in range(first, transitions.rows.size):
@@ -188,7 +189,7 @@ def _record_outcomes(
         elif row // n_actions % n_states == successor:
             kinds = STAY_REWARDS
         low, high = transitions.rewards[i], transitions.upper[i]
-        code = _record_outcome(ledger, n_states, row, successor, low, high, transitions.times[i], kinds, same)
+        code = _record_outcome(arrays, n_states, row, successor, low, high, transitions.times[i], kinds, same)
         if code < 0:
             return i, code
     return transitions.rows.size, 0
@@ -196,7 +197,7 @@ def _record_outcomes(
 
 @compiled
 def _record_paid(
-    ledger: CountArrays,
+    arrays: CountArrays,
     n_states: int,
     reward_counts: RewardCounts,
     edges: np.ndarray,
@@ -208,7 +209,7 @@ def _record_paid(
         row, successor, times = transitions.rows[i], transitions.successors[i], transitions.times[i]
         if not has_room(reward_counts, row):
             return i, _NO_ROOM_TO_PAY
-        slot = record(ledger, n_states, row, successor, times)
+        slot = record(arrays, n_states, row, successor, times)
         if slot < 0:
             return i, slot
         record_reward(reward_counts, edges, row, successor, transitions.rewards[i], transitions.upper[i], times)
@@ -216,10 +217,10 @@ def _record_paid(
 
 
 @compiled
-def _record_all(ledger: CountArrays, n_states: int, transitions: Transitions, first: int) -> tuple[int, int]:
+def _record_all(arrays: CountArrays, n_states: int, transitions: Transitions, first: int) -> tuple[int, int]:
     """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
     for i in range(first, transitions.rows.size):
-        code = record(ledger, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])
+        code = record(arrays, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])
         if code < 0:
             return i, code
     return transitions.rows.size, 0
@@ -251,12 +252,12 @@ class Counts:
         self.episodes = 0
         slots, n_slots = problem.slots, len(problem.slots.successor)
         pool = n_slots + max(spare_slots(problem), 1024)
-        self.ledger = CountArrays(
+        self.arrays = CountArrays(
             visits=np.zeros(problem.n_rows, dtype=np.int64),
             begin=slots.begin.copy(),
             used=slots.used.copy(),
             capacity=np.zeros(problem.n_rows, dtype=np.int64),
-            most=problem.most.copy(),
+            max_outcomes=problem.max_outcomes.copy(),
             successor=_padded(slots.successor, pool),
             tally=np.zeros(pool, dtype=np.int64),
             low=_padded(slots.low, pool),
@@ -274,12 +275,12 @@ class Counts:
 
     def reserve(self, slots: int) -> None:
         """Make sure that ``slots`` more pool slots are free."""
-        ledger = self.ledger
-        needed = int(ledger.end[0]) + slots
-        if needed > ledger.successor.size:
-            pool = max(needed, 2 * ledger.successor.size)
+        arrays = self.arrays
+        needed = int(arrays.end[0]) + slots
+        if needed > arrays.successor.size:
+            pool = max(needed, 2 * arrays.successor.size)
             names = ("successor", "tally", "low", "high")
-            self.ledger = ledger._replace(**{name: _padded(getattr(ledger, name), pool) for name in names})
+            self.arrays = arrays._replace(**{name: _padded(getattr(arrays, name), pool) for name in names})
 
     def add(self, transitions: Transitions, episodes: int) -> None:
         """Record the transitions of ``episodes`` whole episodes.
@@ -294,12 +295,12 @@ class Counts:
         assert transitions.rewards.size == learned * transitions.rows.size
         if learned and not transitions.upper.size:
             transitions = transitions._replace(upper=transitions.rewards)
-        declared = problem.successors != "unknown" or problem.max_successors is not None
+        declared = problem.successors != "unknown" or problem.max_successors is not None or problem.start is not None
         before = self.state() if learned or declared else None
         while True:
             first, code = self._record(transitions, first)
             if code == _FULL:
-                self.reserve(self.ledger.successor.size)
+                self.reserve(self.arrays.successor.size)
             elif code == _NO_ROOM_TO_PAY:
                 self.reward_counts = copied(self.reward_counts, max(1024, self.reward_counts.times.size))
             else:
@@ -312,7 +313,7 @@ class Counts:
                 fixed = problem.black_box_rewards and not problem.random_rewards
                 self.refuse(row, successor, float(transitions.rewards[first]) if fixed else None)
             raise InvalidProblemError(
-                f"the reward of {problem.place(row)} to state {problem.state_names[successor]!r} changed: "
+                f"the reward of {problem.describe(row)} to state {problem.state_names[successor]!r} changed: "
                 f"now {transitions.rewards[first]}, but with reward_law='fixed' it must be determined by state, action and "
                 f"next state{' (or declare the successor once for each reward)' * (problem.successors != 'unknown')}; "
                 "reward_law='random' (--reward-law random) learns the law of a random one "
@@ -322,47 +323,56 @@ class Counts:
 
     def _record(self, transitions: Transitions, first: int) -> tuple[int, int]:
         """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
-        problem, ledger = self.problem, self.ledger
+        problem, arrays = self.problem, self.arrays
         if problem.random_rewards:
             edges = cell_edges(*problem.declared_range)
-            return _record_paid(ledger, problem.n_states, self.reward_counts, edges, transitions, first)
+            return _record_paid(arrays, problem.n_states, self.reward_counts, edges, transitions, first)
         if problem.black_box_rewards:
             return _record_outcomes(
-                ledger, problem.n_states, problem.n_actions, problem.same_reward, transitions, first
+                arrays, problem.n_states, problem.n_actions, problem.same_reward, transitions, first
             )
-        return _record_all(ledger, problem.n_states, transitions, first)
+        return _record_all(arrays, problem.n_states, transitions, first)
 
     def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
         """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
         problem, slots = self.problem, self.problem.slots
-        went = f"{problem.place(row)} went to state {problem.state_names[successor]!r}"
+        if problem.artificial and row == problem.n_rows - 1:
+            self._refuse_start(problem.state_names[successor])
+        went = f"{problem.describe(row)} went to state {problem.state_names[successor]!r}"
         listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
         if successor in listed or problem.n_states in listed:
-            most, paid = int(problem.most[row]), "" if reward is None else f" with reward {reward}"
+            most, paid = int(problem.max_outcomes[row]), "" if reward is None else f" with reward {reward}"
             others = "another outcome" if most == 1 else f"{most} other outcomes"
             wrong = f"max_successors={most} is wrong: {went}{paid}, but had {others} before"
         else:
             wrong = f"the declared successors are wrong: {went}, which was declared impossible"
         raise InvalidProblemError(f"{wrong} (after {self.episodes} episodes, which are kept)")
 
+    def _refuse_start(self, state: str) -> NoReturn:
+        wrong = "the first one in another" if self.problem.start == FIXED else "which is not among the declared ones"
+        raise InvalidProblemError(
+            f"the declared start is wrong: an episode started in state {state!r}, {wrong} "
+            f"(after {self.episodes} episodes, which are kept)"
+        )
+
     def occupied_slots(self) -> tuple[np.ndarray, np.ndarray]:
         """The slots of every row that was visited, and their rows."""
-        ledger = self.ledger
-        rows = np.flatnonzero(ledger.visits)
-        used = ledger.used[rows]
+        arrays = self.arrays
+        rows = np.flatnonzero(arrays.visits)
+        used = arrays.used[rows]
         first = np.cumsum(used) - used
-        return np.repeat(rows, used), np.repeat(ledger.begin[rows] - first, used) + np.arange(used.sum())
+        return np.repeat(rows, used), np.repeat(arrays.begin[rows] - first, used) + np.arange(used.sum())
 
     def seen(self) -> Transitions:
         """Every transition seen, row by row in the order of the slots: added to new counts, they get the same slots."""
-        problem, ledger = self.problem, self.ledger
+        problem, arrays = self.problem, self.arrays
         rows, slots = self.occupied_slots()
-        times = ledger.tally[slots]
+        times = arrays.tally[slots]
         rows, slots, times = rows[times > 0], slots[times > 0], times[times > 0]
         if problem.random_rewards:
-            return self._paid(rows * problem.n_states + ledger.successor[slots])
-        rewards = (ledger.low[0, slots], ledger.high[0, slots]) if problem.black_box_rewards else ()
-        return Transitions(rows, ledger.successor[slots], times, *rewards)
+            return self._paid(rows * problem.n_states + arrays.successor[slots])
+        rewards = (arrays.low[0, slots], arrays.high[0, slots]) if problem.black_box_rewards else ()
+        return Transitions(rows, arrays.successor[slots], times, *rewards)
 
     def _paid(self, order: np.ndarray) -> Transitions:
         """Every payment seen, those of a transition together; ``order`` lists transitions as ``row * S + successor``."""
@@ -383,16 +393,16 @@ class Counts:
 
     def state(self) -> dict[str, Any]:
         """A copy of everything, from which :meth:`restore` goes on."""
-        end = int(self.ledger.end[0])
+        end = int(self.arrays.end[0])
         arrays = {
             name: array[..., :end].copy() if name in ("successor", "tally", "low", "high") else array.copy()
-            for name, array in self.ledger._asdict().items()
+            for name, array in self.arrays._asdict().items()
         }
         return {"episodes": self.episodes, "reward_counts": copied(self.reward_counts), **arrays}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.episodes = int(state["episodes"])
-        self.ledger = CountArrays(**{name: np.array(state[name]) for name in CountArrays._fields})
+        self.arrays = CountArrays(**{name: np.array(state[name]) for name in CountArrays._fields})
         self.reward_counts = copied(state["reward_counts"])
         self.origin = object()
         self.reserve(max(spare_slots(self.problem), 1024))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.toml_values import successors_from_toml
+from entropic_bpi.problem.toml_values import start_from_toml, successors_from_toml
 from entropic_bpi.tools.checks import (
     LARGEST_COUNT,
     check_choice,
@@ -24,12 +24,15 @@ from entropic_bpi.tools.checks import (
     check_probability,
     check_range,
 )
+from entropic_bpi.tools.text import parse_literal
 
 if TYPE_CHECKING:
     from entropic_bpi.problem.problem_file import ProblemFile
 
-__all__ = ["ENTRIES", "REWARD_LAWS", "Declarations", "Entry"]
+__all__ = ["ENTRIES", "FIXED", "REWARD_LAWS", "Declarations", "Entry"]
 
+FIXED = "fixed"
+"""Of ``start``: every episode starts where the first one does."""
 REWARD_LAWS = ("fixed", "random", "random-pair")
 """The reward given state, action and next state: a number, random, or random with a law that ignores the next state."""
 
@@ -62,6 +65,8 @@ class Entry(NamedTuple):
         The part of a problem file that it is in. What is in ``"names"`` is not part of the proof and needs no confirmation.
     from_toml : function ``(name, value)``
         Returns the value that ``check`` takes from the one in a problem file, or raises.
+    from_text : function or None
+        Returns the value from the text of its option, where ``kind`` does not.
     """
 
     check: Callable[[str, Any], Any]
@@ -73,10 +78,18 @@ class Entry(NamedTuple):
     excludes: Mapping[str, str] = {}
     section: str = "declare"
     from_toml: Callable[[str, Any], Any] = _as_given
+    from_text: Callable[[str], Any] | None = None
 
 
 def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest: Any) -> Any:
     return field(default=None, metadata={"entry": Entry(check, help, kind, **rest)})
+
+
+def _check_start(name: str, value: Any) -> Any:
+    """Return one state, a list of them, or "fixed"; one that is neither an integer nor text as a list of one."""
+    if isinstance(value, list) and not value:
+        raise InvalidProblemError(f"{name} must name at least one first state")
+    return value if isinstance(value, (int, str, list)) else [value]
 
 
 def _check_reward_law(name: str, value: Any) -> str:
@@ -91,6 +104,8 @@ class Declarations:
     ----------
     horizon : int
         Number of steps.
+    start : state, list of states or "fixed"
+        The possible first states; ``"fixed"``: that of the first episode is the only one.
     stationary : bool
         Transitions are the same at every step.
     successors : "model", mask, dict or function
@@ -116,6 +131,14 @@ class Declarations:
     """
 
     horizon: int | None = _entry(check_integer, "Number of steps that count.", int)
+    start: Any = _entry(  # noqa: RUF009
+        _check_start,
+        "The first state, a list of the possible ones, or fixed: every episode starts where the first one does.",
+        Any,
+        metavar="STATE|[STATE,...]|fixed",
+        from_toml=start_from_toml,
+        from_text=parse_literal,
+    )
     stationary: bool | None = _entry(check_flag, "Transitions are the same at every step.", bool)
     successors: Any = _entry(  # noqa: RUF009
         _as_given,
@@ -176,7 +199,20 @@ class Declarations:
                 object.__setattr__(self, name, entry.check(name, value))
 
     def given(self) -> dict[str, Any]:
-        """The declarations that were made, by name."""
+        """Return the declarations that were made.
+
+        Returns
+        -------
+        dict
+            Values by name.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> declared = eb.Declarations(horizon=10, reward_range=(0, 1))
+        >>> declared.given()
+        {'horizon': 10, 'reward_range': (0.0, 1.0)}
+        """
         return {name: getattr(self, name) for name in ENTRIES if getattr(self, name) is not None}
 
     @staticmethod
@@ -246,13 +282,42 @@ class Declarations:
         entropic_bpi.ProblemFile(**self.given()).save(path)
 
     def check_source(self, kind: str) -> None:
-        """Refuse what does not apply to a ``"model"``, an ``"environment"`` or a ``"log"``."""
+        """Refuse what does not apply to a ``"model"``, an ``"environment"`` or a ``"log"``.
+
+        Parameters
+        ----------
+        kind : str
+            ``"model"``, ``"environment"`` or ``"log"``.
+
+        Raises
+        ------
+        InvalidProblemError
+            If a declaration does not apply.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> declared = eb.Declarations(horizon=10, reward_range=(0, 1))
+        >>> declared.check_source("environment")
+        """
         for name, value in self.given().items():
             if kind in ENTRIES[name].not_for and value != ENTRIES[name].neutral:
                 raise InvalidProblemError(ENTRIES[name].not_for[kind])
 
     def check_combinations(self) -> None:
-        """Refuse declarations that exclude each other."""
+        """Refuse declarations that exclude each other.
+
+        Raises
+        ------
+        InvalidProblemError
+            If there are such declarations.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> declared = eb.Declarations(horizon=10, reward_range=(0, 1))
+        >>> declared.check_combinations()
+        """
         given = self.given()
         for name in given:
             for other, reason in ENTRIES[name].excludes.items():

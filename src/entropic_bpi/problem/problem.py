@@ -3,7 +3,7 @@ r"""The problem as a learner sees it: sizes, known rewards, what is declared, an
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,13 +13,14 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.declarations import FIXED, Declarations
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
 from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
+from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Goal
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "numbered_starts"]
 
 # Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
 SAME_REWARD = 1e-9
@@ -40,8 +41,9 @@ class Problem(Declarations):
     Attributes
     ----------
     n_states, n_actions, horizon : int
-    start : int or None
-        The known first state; None when it is random.
+    start : int, list of int, "fixed" or None
+        The first state of a model. Elsewhere the episode begins with an artificial step, which leads to one of the declared
+        first states, to one that is always the same, or to any.
     risk : Entropic or EVaR
     eps, delta : float
         In the reward's own units.
@@ -66,7 +68,7 @@ class Problem(Declarations):
     n_states: int
     n_actions: int
     horizon: int
-    start: int | None
+    start: int | list[int] | str | None
     risk: Risk
     eps: float
     delta: float
@@ -98,7 +100,12 @@ class Problem(Declarations):
     @property
     def artificial(self) -> bool:
         """Whether the planned problem has the artificial first step of a random start."""
-        return self.start is None
+        return not isinstance(self.start, int)
+
+    @property
+    def first_state(self) -> int:
+        """The state at the first planned step."""
+        return self.start if isinstance(self.start, int) else 0
 
     @property
     def next_state_rewards(self) -> bool:
@@ -193,14 +200,14 @@ class Problem(Declarations):
         return tuple(reversed(lams))
 
     @cached_property
-    def most(self) -> np.ndarray:
+    def max_outcomes(self) -> np.ndarray:
         """How many of its possible outcomes each row has at most, as declared; 0 where nothing less is declared."""
-        if self.max_successors is None:
-            return np.zeros(self.n_rows, dtype=np.int64)
-        fewer = self.slots.possible > self.max_successors
+        most = np.zeros(self.n_rows, dtype=np.int64)
+        if self.max_successors is not None:
+            most[self.slots.possible > self.max_successors] = self.max_successors
         if self.artificial:
-            fewer[-1] = False
-        return np.where(fewer, self.max_successors, 0)
+            most[-1] = int(self.start == FIXED and self.slots.possible[-1] > 1)
+        return most
 
     @cached_property
     def frame(self) -> Frame:
@@ -212,7 +219,7 @@ class Problem(Declarations):
             self.n_actions,
             int(self.artificial),
             int(self.stationary),
-            0 if self.start is None else self.start,
+            self.first_state,
             first.astype(np.int64),
             np.concatenate(reachable).astype(np.int64),
         )
@@ -220,9 +227,9 @@ class Problem(Declarations):
     def _reachable(self) -> list[np.ndarray]:
         """States that can be occupied at each planned step under the declared successors."""
         everywhere = np.arange(self.n_states)
-        steps = [np.array([0 if self.start is None else self.start])]
+        steps = [np.array([self.first_state])]
         for h in range(self.steps - 1):
-            if self.successors == "unknown":
+            if self.successors == "unknown" and not (h == 0 and isinstance(self.start, list)):
                 steps.append(everywhere)
                 continue
             rows = self.rows_at(h, steps[-1])
@@ -289,10 +296,10 @@ class Problem(Declarations):
                 "discount is for processes that never end: rewards must be the same at every step"
             )
 
-    def place(self, row: int) -> str:
+    def describe(self, row: int) -> str:
         """Where a row is, in the user's words."""
         if self.artificial and row == self.n_rows - 1:
-            return "the random start"
+            return "the first state"
         pair, action = divmod(row, self.n_actions)
         step, state = divmod(pair, self.n_states)
         where = f"state {self.state_names[state]!r}, action {self.action_names[action]!r}"
@@ -318,7 +325,7 @@ class Problem(Declarations):
     @property
     def uncertain(self) -> np.ndarray:
         """Which rows may have several outcomes: the others are known once they were visited."""
-        return (self.slots.possible > 1) & (self.most != 1)
+        return (self.slots.possible > 1) & (self.max_outcomes != 1)
 
     @property
     def rows_at_risk(self) -> int:
@@ -343,7 +350,11 @@ class Problem(Declarations):
             states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
             concerned[self.rows_at(h, states)] = True
         concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
-        laws = 1 if self.reward_law == "random-pair" else np.where(self.most > 0, self.most, slots.possible)
+        laws = (
+            1
+            if self.reward_law == "random-pair"
+            else np.where(self.max_outcomes > 0, self.max_outcomes, slots.possible)
+        )
         return int((concerned * laws).sum())
 
     @classmethod
@@ -363,9 +374,9 @@ class Problem(Declarations):
     ) -> Problem:
         """Return the problem of an environment that can only be played: its observations and the absorbing end.
 
-        Rewards are unknown in ``reward_range`` until seen, and the start is learned. Every state may follow any other
-        unless ``successors`` are declared: compressed rows ``(indptr, indices)`` over the pairs (s, a), in order, with each
-        state as often as it may come with different rewards.
+        Rewards are unknown in ``reward_range`` until seen. ``start`` names states by number. Every state may follow any
+        other unless ``successors`` are declared: compressed rows ``(indptr, indices)`` over the pairs (s, a), in order, with
+        each state as often as it may come with different rewards.
         """
         given = Declarations(**declared)
         if given.horizon is None or given.reward_range is None:
@@ -379,16 +390,17 @@ class Problem(Declarations):
             reward_range=given.reward_range,
             successors=given.successors,
             fixed=law == "fixed",
+            starts=given.start if isinstance(given.start, list) else None,
         )
         resolved = {
             "stationary": stationary,
             "reward_law": law,
+            "start": given.start,
             "successors": "unknown" if given.successors is None else "mask",
         }
         problem = cls(
             n_states=n_observations + 1,
             n_actions=n_actions,
-            start=None,
             risk=check_risk(beta, risk),
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
@@ -428,18 +440,18 @@ class Problem(Declarations):
         successors = given.successors
         resolved = {
             "horizon": mdp.horizon,
+            "start": _start_of(mdp, given.start),
             "stationary": bool(given.stationary),
             "successors": "unknown" if successors is None else "model" if isinstance(successors, str) else "mask",
         }
         problem = cls(
             n_states=mdp.n_states,
             n_actions=mdp.n_actions,
-            start=mdp.start if isinstance(mdp.start, int) else None,
             risk=check_risk(beta, risk),
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
             rewards=None if mdp.next_state_rewards else _step_table(mdp),
-            slots=slots_of_model(mdp, bool(given.stationary), successors),
+            slots=slots_of_model(mdp, bool(given.stationary), successors, _start_of(mdp, given.start)),
             state_names=mdp.state_names,
             action_names=mdp.action_names,
             source_hash=mdp.content_hash,
@@ -453,6 +465,36 @@ def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
     """A plan has at least 8 numbers for every step, state and action, whatever the method."""
     sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
+
+
+def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
+    """Return the numbers of the declared first states, in order, or what else is declared about them.
+
+    ``index`` returns the number of a state, and a negative one for what is none.
+    """
+    if declared is None or (isinstance(declared, str) and declared == FIXED):
+        return declared
+    numbers = set()
+    for state in declared if isinstance(declared, list) else [declared]:
+        if index(state) < 0:
+            raise InvalidProblemError(f"start names {shown(state)}, which is not a state of the source")
+        numbers.add(index(state))
+    return sorted(numbers)
+
+
+def _start_of(mdp: FiniteMDP, declared: Any) -> Any:
+    """Return what is known of a model's first state; what is declared about it must be true of the model."""
+    names = {name: number for number, name in enumerate(mdp.state_names)}
+    numbers = names | {number: number for number in range(mdp.n_states)}
+    starts, support = numbered_starts(declared, lambda state: numbers.get(state, -1)), mdp.start_distribution > 0
+    if starts == FIXED and support.sum() > 1:
+        raise InvalidProblemError(f"start='fixed' is wrong: the model starts in {support.sum()} different states")
+    outside = np.setdiff1d(np.flatnonzero(support), starts) if isinstance(starts, list) else np.empty(0)
+    if len(outside):
+        raise InvalidProblemError(
+            f"start={shown(declared)} is wrong: the model starts in {mdp.state_names[outside[0]]!r}"
+        )
+    return mdp.start if isinstance(mdp.start, int) else starts
 
 
 def _step_table(mdp: FiniteMDP) -> np.ndarray:

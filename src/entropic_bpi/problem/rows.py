@@ -105,24 +105,28 @@ def slots_of_black_box(
     reward_range: tuple[float, float],
     successors: Compressed | None,
     fixed: bool,
+    starts: list[int] | None = None,
 ) -> Slots:
     """Lay out the slots of an environment that can only be played, with ``times`` rows for each state-action pair.
 
-    Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; slot 2: a start not seen yet; then the
-    declared successors, row by row, each with a reward that was not seen yet. Where rewards are ``fixed``, another reward is
-    another outcome.
+    Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; from slot 2 on the declared first states
+    or, if there are none, a start not seen yet; then the declared successors, row by row, each with a reward that was not
+    seen yet. Where rewards are ``fixed``, another reward is another outcome.
     """
     n_states, (low, high) = n_observations + 1, reward_range
     listed = np.empty(0, dtype=np.int64) if successors is None else successors[1]
+    first = [n_states] if starts is None else starts
     begin, used, possible = _pairs_of_black_box(n_observations, n_actions, successors, fixed)
-    nothing = min(low, 0.0)
+    if successors is not None:
+        begin[: n_observations * n_actions] += 2 + len(first)
+    nothing = [min(low, 0.0)] * len(first)
     return Slots(
         begin=np.append(np.tile(begin, times), 2),
-        used=np.append(np.tile(used, times), 1),
-        successor=np.concatenate([[n_states, n_observations, n_states], listed]),
-        low=np.concatenate([[low, 0.0, nothing], np.full(len(listed), low)])[None],
-        high=np.concatenate([[high, 0.0, nothing], np.full(len(listed), high)])[None],
-        possible=np.append(np.tile(possible, times), n_observations),
+        used=np.append(np.tile(used, times), len(first)),
+        successor=np.concatenate([[n_states, n_observations, *first], listed]),
+        low=np.concatenate([[low, 0.0, *nothing], np.full(len(listed), low)])[None],
+        high=np.concatenate([[high, 0.0, *nothing], np.full(len(listed), high)])[None],
+        possible=np.append(np.tile(possible, times), n_observations if starts is None else len(starts)),
     )
 
 
@@ -131,7 +135,7 @@ def _pairs_of_black_box(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``begin``, ``used`` and ``possible`` of the pairs (s, a) of a black box; the last state is the end.
 
-    Where rewards are ``fixed``, another reward is another outcome.
+    ``begin`` counts from the first declared successor. Where rewards are ``fixed``, another reward is another outcome.
     """
     pairs = n_observations * n_actions
     ends, stays = (END_REWARDS, STAY_REWARDS) if fixed else (1, 1)
@@ -139,7 +143,7 @@ def _pairs_of_black_box(
         begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
         possible = np.full(pairs, n_observations - 1 + ends + stays)
     else:
-        begin, used = 3 + successors[0][:-1], np.diff(successors[0])
+        begin, used = successors[0][:-1], np.diff(successors[0])
         possible = used
     end = np.ones(n_actions, dtype=np.int64)
     return np.append(begin, end), np.append(used, end), np.append(possible, end)
@@ -172,14 +176,16 @@ def declared_rows(mdp: FiniteMDP, successors: Any) -> Compressed | None:
     return np.concatenate([[0], np.cumsum(flat.sum(axis=1))]), np.nonzero(flat)[1]
 
 
-def _start_support(mdp: FiniteMDP, known: bool) -> np.ndarray:
+def _start_support(mdp: FiniteMDP, starts: Any, known: bool) -> np.ndarray:
+    if isinstance(starts, list):
+        return np.array(starts)
     return np.flatnonzero(mdp.start_distribution > 0) if known else np.arange(mdp.n_states)
 
 
-def slots_of_model(mdp: FiniteMDP, stationary: bool, successors: Any) -> Slots:
+def slots_of_model(mdp: FiniteMDP, stationary: bool, successors: Any, starts: Any = None) -> Slots:
     """Lay out the slots of every row of a model; rows that look alike share them."""
     rows = declared_rows(mdp, successors)
-    start_support = None if isinstance(mdp.start, int) else _start_support(mdp, isinstance(successors, str))
+    start_support = None if isinstance(mdp.start, int) else _start_support(mdp, starts, isinstance(successors, str))
     pairs = mdp.n_states * mdp.n_actions
     n_rows = pairs if stationary else pairs * mdp.horizon
     if rows is not None:

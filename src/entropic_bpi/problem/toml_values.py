@@ -13,7 +13,7 @@ from typing import Any
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import shown
 
-__all__ = ["key_as_toml", "label_from_toml", "successors_from_toml", "value_as_toml"]
+__all__ = ["key_as_toml", "label_from_toml", "start_from_toml", "successors_from_toml", "value_as_toml"]
 
 _END = {"end": True}
 
@@ -73,6 +73,11 @@ def label_from_toml(value: Any) -> Any:
 
         return END
     return tuple(map(label_from_toml, value)) if isinstance(value, list) else value
+
+
+def start_from_toml(name: str, value: Any) -> Any:
+    """Return a state as it is, or a list of states."""
+    return [label_from_toml(state) for state in value] if isinstance(value, list) else label_from_toml(value)
 
 
 def successors_from_toml(name: str, value: Any) -> Any:

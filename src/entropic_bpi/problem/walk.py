@@ -68,7 +68,7 @@ def walk_observed(problem: Problem, seen: Transitions, policy: np.ndarray, *, re
     Masses are products of observed frequencies or, with ``reach``, booleans.
     """
     start = np.zeros(problem.n_states, dtype=bool if reach else float)
-    start[problem.start or 0] = 1
+    start[problem.first_state] = 1
     order = np.argsort(seen.rows, kind="stable")
     rows, times = seen.rows[order], seen.times[order]
     shares = times / np.bincount(rows, times, problem.n_rows)[rows]

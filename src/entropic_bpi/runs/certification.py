@@ -30,7 +30,7 @@ __all__ = ["Comparison", "certify"]
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What is certain about several policies at once: with probability at least 1 - δ, all of it.
+    """Certificates of several policies, which hold at once with probability at least 1 - δ.
 
     Attributes
     ----------
@@ -38,6 +38,15 @@ class Comparison:
         The certificate of each policy, by name.
     intervals : dict
         Lower and upper bound of each policy's own value.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> both = eb.certify(result, beta=-1.0, policies={"found": result.policy, "safe": 0 * result.policy})
+    >>> sorted(both.intervals)
+    ['found', 'safe']
     """
 
     certificates: dict[str, Certificate]
@@ -125,7 +134,8 @@ def certify(
 
     Returns
     -------
-    Certificate or, of several policies, Comparison
+    Certificate or Comparison
+        The claim; with ``policies``, a claim for each of them.
 
     Examples
     --------

@@ -113,11 +113,11 @@ class Checkpoint:
         except (OSError, _Damaged) as error:
             raise InvalidProblemError(f"{self.path} is not a checkpoint of entropic-bpi: {error}") from None
 
-    def check(self, saved: Saved) -> None:
-        """Raise unless it was saved by this run."""
+    def check(self, saved: Saved, facts: dict[str, str]) -> None:
+        """Raise unless it was saved by a run with these facts and this run's seed."""
         then, seed = saved.header["facts"], saved.header["seed"]
         given = seed if self.seed is None else self.seed
-        changed = differences({"seed": str(seed), **then}, {"seed": str(given), **self.facts})
+        changed = differences({"seed": str(seed), **then}, {"seed": str(given), **facts})
         if changed:
             raise InvalidProblemError(
                 f"{self.path} belongs to another run: {changed}. Remove it or give another checkpoint"

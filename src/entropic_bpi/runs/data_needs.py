@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.walk import walk_observed
 from entropic_bpi.runs.loop import Identification
-from entropic_bpi.tools.checks import check_integer, check_positive
+from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
 from entropic_bpi.types import Transitions
 
 __all__ = ["Missing", "Row", "limits", "missing", "planned_policy"]
@@ -40,21 +40,24 @@ _OTHERS = 0.1
 class Row(NamedTuple):
     """An action in a state, at one step or at all of them (None); without either, the first states of episodes.
 
-    ``fall`` is by how much the gap falls with twice the ``visits``, and ``needed`` how many visits the plan of experiments
-    gives it.
+    ``gap_reduction`` is by how much the gap falls with twice the ``visits``, and ``visits_needed`` how many visits the plan
+    of experiments gives it.
     """
 
     step: int | None
     state: str | None
     action: str | None
     visits: int
-    fall: float
-    needed: int
+    gap_reduction: float
+    visits_needed: int
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_attribute(self, name, {"fall": "gap_reduction", "needed": "visits_needed"})
 
 
 @dataclass(frozen=True)
 class Missing:
-    """What a certificate lacks.
+    """Which visits a certificate needs for a smaller gap.
 
     Attributes
     ----------
@@ -65,6 +68,15 @@ class Missing:
     expected : float
         The gap after the plan, if everything goes on as before. Above ``target`` there is no plan: more of the same is not
         enough, something was never seen.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> needs = eb.missing(result, target=0.2)
+    >>> needs.target, needs.gap == result.certificate.gap
+    (0.2, True)
     """
 
     gap: float
@@ -76,8 +88,8 @@ class Missing:
     def suggestions(self) -> list[str]:
         """The plan of experiments, in words."""
         words = []
-        for row in sorted(self.rows, key=lambda row: row.visits - row.needed):
-            more = _rounded(row.needed - row.visits)
+        for row in sorted(self.rows, key=lambda row: row.visits - row.visits_needed):
+            more = _rounded(row.visits_needed - row.visits)
             when = "" if row.step is None else f" at step {row.step}"
             if more and row.action is None:
                 words.append(f"play about {more} more episodes, for their first states")
@@ -99,13 +111,18 @@ def missing(certificate: Certificate | Identification, *, target: float | None =
     rows : int
         How many rows to try.
 
+    Returns
+    -------
+    Missing
+        The state-action pairs, with the visits that are needed.
+
     Examples
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=5)
     >>> run = eb.identify(bridge, beta=-1.0, eps=0.1, delta=0.1, successors="model", max_episodes=30, seed=0)
-    >>> lacking = eb.missing(run)
-    >>> lacking.expected < lacking.gap
+    >>> needs = eb.missing(run)
+    >>> needs.expected < needs.gap
     True
     """
     certificate = getattr(certificate, "certificate", certificate)
@@ -124,8 +141,8 @@ def missing(certificate: Certificate | Identification, *, target: float | None =
 def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
     """What limits the gap now: the rows of :func:`missing` whose visits matter, without its plan of experiments.
 
-    Of a method other than ``"kl"`` only how often rows were visited is known: ``fall`` is 0, and those that the policy plays
-    most often come first.
+    Of a method other than ``"kl"`` only how often rows were visited is known: ``gap_reduction`` is 0, and those that the
+    policy plays most often come first.
 
     Examples
     --------
@@ -133,8 +150,8 @@ def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
     >>> from entropic_bpi.runs.data_needs import limits
     >>> bridge = eb.instances.risky_bridge(horizon=5)
     >>> run = eb.identify(bridge, beta=-1.0, eps=0.1, delta=0.1, successors="model", max_episodes=30, seed=0)
-    >>> falls = [row.fall for row in limits(run.certificate)]
-    >>> falls[0] > 0 and falls == sorted(falls, reverse=True)
+    >>> reductions = [row.gap_reduction for row in limits(run.certificate)]
+    >>> reductions[0] > 0 and reductions == sorted(reductions, reverse=True)
     True
     """
     rows = check_integer("rows", rows)
@@ -225,11 +242,12 @@ class _Forecast:
             factor = {}
         most_added = sorted(factor, key=lambda row: -factor[row] * self.visits[row])[: self.rows]
         begin = self.gap({})
-        falls = {row: begin - self.gap({row: 2}) for row in {*self._promising(), *most_added}}
+        reductions = {row: begin - self.gap({row: 2}) for row in {*self._promising(), *most_added}}
         rows = [
-            self._row(row, max(falls.get(row, 0.0), 0.0), factor.get(row, 1)) for row in falls.keys() | factor.keys()
+            self._row(row, max(reductions.get(row, 0.0), 0.0), factor.get(row, 1))
+            for row in reductions.keys() | factor.keys()
         ]
-        rows.sort(key=lambda row: (-row.fall, row.visits - row.needed, str(row)))
+        rows.sort(key=lambda row: (-row.gap_reduction, row.visits - row.visits_needed, str(row)))
         return Missing(self.certificate.gap, target, tuple(rows), gap)
 
     def _repeatable(self) -> list[int]:
@@ -264,26 +282,26 @@ class _Forecast:
         self.trials += 1
         return self.trials <= _MOST_TRIALS and self.gap(factor) <= target
 
-    def _row(self, row: int, fall: float, factor: int) -> Row:
+    def _row(self, row: int, reduction: float, factor: int) -> Row:
         visits = int(self.visits[row])
         needed = visits + (int(self._repeated(row, factor).times.sum()) if factor > 1 else 0)
-        return _row(self.problem, row, visits, fall, needed)
+        return _row(self.problem, row, visits, reduction, needed)
 
     def limits(self) -> tuple[Row, ...]:
         """The rows worth a trial, by what twice their visits would change."""
         gap = self.gap({})
-        falls = {row: gap - self.gap({row: 2}) for row in self._promising()}
-        rows = [self._row(row, fall, 1) for row, fall in falls.items() if fall > 0]
-        return tuple(sorted(rows, key=lambda row: -row.fall))
+        reductions = {row: gap - self.gap({row: 2}) for row in self._promising()}
+        rows = [self._row(row, reduction, 1) for row, reduction in reductions.items() if reduction > 0]
+        return tuple(sorted(rows, key=lambda row: -row.gap_reduction))
 
 
-def _row(problem: Problem, row: int, visits: int, fall: float, needed: int) -> Row:
+def _row(problem: Problem, row: int, visits: int, reduction: float, needed: int) -> Row:
     if problem.artificial and row == problem.n_rows - 1:
-        return Row(None, None, None, visits, fall, needed)
+        return Row(None, None, None, visits, reduction, needed)
     pair, action = divmod(row, problem.n_actions)
     step, state = divmod(pair, problem.n_states)
     names = problem.state_names[state], problem.action_names[action]
-    return Row(None if problem.stationary else step, *names, visits, fall, needed)
+    return Row(None if problem.stationary else step, *names, visits, reduction, needed)
 
 
 def planned_policy(certificate: Certificate) -> np.ndarray:

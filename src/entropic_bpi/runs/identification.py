@@ -34,7 +34,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.facts import facts_of, problem_facts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
-from entropic_bpi.runs.checkpoint import Checkpoint, Saved
+from entropic_bpi.runs.checkpoint import Checkpoint
 from entropic_bpi.runs.loop import Identification, Loop
 from entropic_bpi.runs.preregistration import check_preregistered
 from entropic_bpi.runs.preregistration import preregister as preregister_run
@@ -48,7 +48,7 @@ from entropic_bpi.tools.interrupts import deferred_interrupt
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Plan
 
-__all__ = ["identify", "start"]
+__all__ = ["identify", "start_run"]
 
 CHECKPOINT_SECONDS = 2.0
 _RENAMED = {"rewards": "reward_law", "announce": "preregister"}
@@ -64,6 +64,7 @@ def identify(
     method: str = "kl",
     constants: str | None = None,
     horizon: int | None = None,
+    start: Any = None,
     stationary: bool | None = None,
     successors: Any = None,
     max_successors: int | None = None,
@@ -114,6 +115,12 @@ def identify(
         paper prints, which are refused where nobody has proved them (more than 12 steps and S > 16H/(H - 12) states).
     horizon : int, optional
         Number of steps, required for an environment. For a FiniteMDP, only a check: it must equal the model's.
+    start : state, list of states or "fixed", optional
+        Declare where episodes start: in one state, in one of a list, or always where the first episode does (``"fixed"``).
+        States are elements of the environment's observation space; one that is a list itself is given in a list. Without
+        it the distribution of the first state is learned, which may take most of the episodes. An episode that starts
+        elsewhere ends the run with an error. For a FiniteMDP, states are numbers or names, and the declaration must be
+        true of the model; it helps if the model's start is random.
     stationary : bool, optional
         Declare that transitions are the same at every step, so that counts are pooled. Default: False for a FiniteMDP,
         True for an environment. There it is tested while playing, and so is that transitions do not depend on the
@@ -167,7 +174,7 @@ def identify(
     seed : int, optional
         Repeats a run exactly.
     ties : {"random", "lowest"}
-        Between equally good actions: a preference drawn once per run and place, or the lowest index.
+        Between equally good actions: a preference drawn once per run, step and state, or the lowest index.
     checkpoint : path, optional
         Save the state there every few seconds; if the file exists the run goes on from it, to exactly the result that
         it would have had uninterrupted. The file of a run with other arguments, another model or environment is refused;
@@ -193,6 +200,13 @@ def identify(
     device : {"cpu", "gpu"}
         Where ``"kl"`` makes its plans: ``"gpu"`` is for models of thousands of states and more whose successors are
         declared, at most 32 of each state and action. It needs an NVIDIA GPU and the extra ``gpu``.
+    **renamed
+        Former names of arguments; the error names the new ones.
+
+    Returns
+    -------
+    Identification
+        The policy, its certificate and the history of the run.
 
     Examples
     --------
@@ -209,7 +223,7 @@ def identify(
 
     >>> result = eb.identify(bridge, risk=eb.EVaR(0.1), eps=0.2, delta=0.1, successors="model", seed=1)
     >>> print(result.certificate.statement)  # doctest: +ELLIPSIS
-    With probability at least 0.9 over the data, ... in at most 10% of its episodes, and no policy has an EVaR more than ...
+    With probability at least 90 %: The policy has an EVaR of at least ..., and no policy has an EVaR above ...
 
     An environment that is deterministic is known after one visit of each state and action, except for its first state,
     which may be random. All that is declared is printed with the assumptions:
@@ -227,7 +241,8 @@ def identify(
     refuse_renamed("identify", renamed)
     source, settings = Settings.read(
         source, beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
-        stationary=stationary, successors=successors, max_successors=max_successors, replan=replan, sampling=sampling,
+        start=start, stationary=stationary, successors=successors, max_successors=max_successors, replan=replan,
+        sampling=sampling,
         reward_range=reward_range, reward_law=reward_law, return_range=return_range, discount=discount, data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
         max_states=max_states, device=device,
@@ -266,7 +281,7 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
                 store.save(loop.snapshot())
 
 
-def start(source: Any, settings: Settings) -> Loop:
+def start_run(source: Any, settings: Settings) -> Loop:
     """Return the loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
     setup = _Setup(source, settings)
     try:
@@ -328,22 +343,24 @@ class _Setup:
         saved, (problem, provenance) = store.read(), self._problem
         if saved is None:
             return None
-        if self._pooled(saved):
+        pooled = self._pooled_facts()
+        if pooled is not None and saved.header["facts"] == pooled:
+            store.check(saved, pooled)
             state = saved.state_per_step(problem, provenance)
         else:
-            store.check(saved)
+            store.check(saved, store.facts)
             state = saved.state(problem, provenance)
         _check_end(state, accept_errors)
         if not self.settings.limited:
             state.best = None
         return state
 
-    def _pooled(self, saved: Saved) -> bool:
-        """Whether it was saved by the same run with pooled counts, which can be counted step by step."""
+    def _pooled_facts(self) -> dict[str, str] | None:
+        """Return the facts of the same run with pooled counts, which can be counted step by step; None if there is none."""
         if not isinstance(self.source, Environment) or self._problem[0].stationary:
-            return False
+            return None
         pooled = replace(self.settings, declared=replace(self.settings.declared, stationary=True))
-        return bool(saved.header["facts"] == self._facts(_black_box(self.source, pooled), pooled))
+        return self._facts(_black_box(self.source, pooled), pooled)
 
 
 def _check_end(state: RunState, accept_errors: bool) -> None:

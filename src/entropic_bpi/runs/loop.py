@@ -69,6 +69,14 @@ class Identification:
         If the budget was spent: how many more episodes and seconds the goal would probably take, where that can be told.
     compile_seconds : float
         Time spent on compiling before the run could go on, which is done once per installation.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> result.stopped, result.policy.shape, result.certificate.gap <= 0.5
+    (True, (5, 8), True)
     """
 
     policy: np.ndarray
@@ -82,11 +90,46 @@ class Identification:
     compile_seconds: float = 0.0
 
     def policy_of(self, observation: Any, step: int = 0) -> Any:
-        """What the certified policy does on an observation; see :meth:`Certificate.policy_of`."""
+        """Return the action of the certified policy on an observation, see :meth:`Certificate.policy_of`.
+
+        Parameters
+        ----------
+        observation : object
+            An observation of the environment, the number or name of a state of a model, or a label of a log.
+        step : int
+            The step, from 0.
+
+        Returns
+        -------
+        object
+            The action, as the environment's ``step`` takes it.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> bool(result.policy_of("s0") == result.policy[0, 0])
+        True
+        """
         return self.certificate.policy_of(observation, step)
 
     def policy_table(self) -> list[dict[str, Any]]:
-        """What the policy does, one row ``step, state, action`` by their names; see :meth:`entropic_bpi.Policy.table`."""
+        """Return the policy as a table, see :meth:`entropic_bpi.Policy.table`.
+
+        Returns
+        -------
+        list of dict
+            Rows ``step, state, action``.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> result.policy_table()[0]
+        {'step': 0, 'state': 's0', 'action': 'safe'}
+        """
         import entropic_bpi
 
         return entropic_bpi.Policy(self.certificate).table()
@@ -94,7 +137,32 @@ class Identification:
     def report(
         self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
     ) -> Verification:
-        """Write a page that shows this result to whoever has to believe it; see :func:`entropic_bpi.show.report.write`."""
+        """Write a report, see :func:`entropic_bpi.show.report.write`.
+
+        Parameters
+        ----------
+        path : path
+            The HTML file to write.
+        grid : (int, int), optional
+            Rows and columns, if the first states are the cells of a map.
+        actions : sequence of str, optional
+            Names for the actions.
+
+        Returns
+        -------
+        Verification
+            The result of the check when the report was written.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.report(f"{folder}/report.html").ok
+        True
+        """
         import entropic_bpi
 
         return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
@@ -247,11 +315,11 @@ class Loop:
     def episodes_per_plan(self) -> int:
         """How many episodes of an environment take about as long as a plan; simulated ones take no time.
 
-        A rule and no clock, so that a seed repeats a run.
+        A rule and no clock, so that a seed repeats a run. Where nothing is random, a second episode of a plan shows nothing.
         """
-        if isinstance(self.sampler, Simulator):
-            return 0
         problem = self.state.problem
+        if isinstance(self.sampler, Simulator) or not (problem.uncertain.any() or problem.random_rewards):
+            return 0
         return len(problem.frame.states) * problem.n_actions // (PAIRS_PER_STEP * problem.horizon)
 
     def _play_chunk(self, plan: Plan) -> None:

@@ -1,8 +1,8 @@
-"""Announcements: a run is committed to before its first episode, so that it cannot be thrown away without a trace.
+"""Preregistration: a run is committed to before its first episode, so that it cannot be thrown away without a trace.
 
-Whoever starts many runs and shows the best has no guarantee: the claim holds with probability 1 - δ for *one* run. An
+Whoever starts many runs and shows the best has no guarantee: the claim holds with probability 1 - δ for *one* run. A
 preregistration that was given away when the run began (mailed, committed, registered) shows a reader which run it was. The
-certificate carries the SHA-256 of its bytes; an preregistration without a certificate is a run whose end was not shown.
+certificate carries the SHA-256 of its bytes; a preregistration without a certificate is a run whose end was not shown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Before a run: what it would probably take, and which declarations would help, by short pilots of it.
+"""Before a run: what it would probably take, and which declarations would help, by short trial runs of it.
 
-A pilot is the run itself, ended early; its own last gaps say how much longer it would go on
+A trial run is the run itself, ended early; its own last gaps say how much longer it would go on
 (:mod:`entropic_bpi.runs.timings`).
 Then each declaration that could be true is made, alone and all of them together, and the trial run is repeated. What a
 model is known to have is read from the model. Of an environment nobody knows: a declaration that fits all that was seen is
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -23,12 +23,13 @@ from entropic_bpi import theory
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.return_law import max_return
+from entropic_bpi.problem.declarations import FIXED
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.runs.identification import identify, refuse_renamed, start
+from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.timings import Forecast, between, count
-from entropic_bpi.tools.checks import check_integer, check_positive
+from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
 
 __all__ = ["Declaration", "RunForecast", "TrialRun", "forecast"]
 
@@ -48,16 +49,38 @@ _LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
 # A range of returns is worth declaring if it is narrower than this part of what the rewards allow.
 _NARROW = 0.9
 # A smaller factor than this is none.
-_NO_DIFFERENCE = "no measurable difference; try a longer trial run"
 _ALIKE = 1.05
+_RENAMED = {"pilot": "trial"}
 _UPPER_FORMS = {"verified": "verified", "sharp": "implicit"}
 
 
 class TrialRun(NamedTuple):
-    """The beginning of a run.
+    """A short run, the beginning of the run that is forecast.
 
-    ``until`` is all that the run takes, from its first episode to the goal: known if the pilot ``reached`` it, otherwise
+    ``until`` is all that the run takes, from its first episode to the goal: known if the trial run ``reached`` it, otherwise
     a range by its last gaps, or None where there is no ground for a forecast yet. Time for compiling is left out.
+
+    Attributes
+    ----------
+    episodes : int
+        Episodes played.
+    seconds : float
+        Time, without compiling.
+    gap : float
+        The gap at the end.
+    reached : bool
+        Whether the target was reached.
+    until : Forecast or None
+        Episodes and seconds of the whole run: known if the target was reached, otherwise a range, or None if there is no
+        forecast yet.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200)
+    >>> found.pilot.episodes, found.pilot.reached
+    (200, False)
     """
 
     episodes: int
@@ -68,33 +91,57 @@ class TrialRun(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """What could be declared, and what that changes.
+    """A declaration that could be made, and its effect.
 
     ``true`` says that it was read from the model; otherwise it only fits what was seen. With it the run takes a ``factor``
     fewer episodes, from one end of the forecasts' ranges to the other: the upper end is infinite where the run without it
     has no forecast, and None where this one has none.
+
+    Attributes
+    ----------
+    declared : dict
+        The declaration, by the names of arguments of ``identify``.
+    true : bool
+        Whether it was read from the model; otherwise it only agrees with all observations.
+    pilot : TrialRun
+        The trial run with this declaration.
+    factor : (float, float) or None
+        How many times fewer episodes the run takes with it, from one end of the forecasts' ranges to the other. The upper
+        end is infinite if the run without it has no forecast; None if this one has none.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200)
+    >>> found.declarations[0].declared
+    {'successors': 'model'}
     """
 
     declared: dict[str, Any]
     true: bool
-    pilot: TrialRun
+    trial: TrialRun
     factor: tuple[float, float] | None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_attribute(self, name, _RENAMED)
 
     @property
     def helps(self) -> bool:
-        """Whether the pilots show that it does."""
+        """Whether the trial runs show that it does."""
         return self.factor is not None and self.factor[0] > 1
 
     @property
     def effect(self) -> str:
         """In words, what it does to the number of episodes."""
         if self.factor is None:
-            return f"no forecast yet: a gap of {self.pilot.gap:.3g} after {self.pilot.episodes:,} episodes"
+            return f"no forecast yet: a gap of {self.trial.gap:.3g} after {self.trial.episodes:,} episodes"
         low, high = self.factor
         if max(low, 1 / low, high, 1 / high) < _ALIKE:
             return "about as many episodes"
         if low <= 1 <= high:
-            return "a forecast, where there is none yet" if high == math.inf else _NO_DIFFERENCE
+            none = "no measurable difference; try a longer trial run"
+            return "a forecast, where there is none yet" if high == math.inf else none
         if high < 1:
             return "more episodes"
         if high == math.inf:
@@ -111,7 +158,7 @@ class RunForecast:
 
     Attributes
     ----------
-    pilot : Pilot
+    trial : TrialRun
         With the arguments as given.
     declarations : tuple of Declaration
         Those that were tried, the most helpful first.
@@ -122,33 +169,45 @@ class RunForecast:
         With ``method="bernstein"`` on a known model: how many episodes are proved to be enough.
     memory : int or None
         Bytes: the most that this process has had so far, where the system tells.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200)
+    >>> low, high = found.episodes
+    >>> 200 < low < high
+    True
     """
 
-    pilot: TrialRun
+    trial: TrialRun
     declarations: tuple[Declaration, ...]
     lower: float | None
     upper: float | None
     memory: int | None
 
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_attribute(self, name, _RENAMED)
+
     @property
     def episodes(self) -> tuple[float, float] | None:
         """The range of the episodes to the goal, or None if there is no forecast yet."""
-        return None if self.pilot.until is None else self.pilot.until.episodes
+        return None if self.trial.until is None else self.trial.until.episodes
 
     @property
     def seconds(self) -> tuple[float, float] | None:
         """The same of the seconds."""
-        return None if self.pilot.until is None else self.pilot.until.seconds
+        return None if self.trial.until is None else self.trial.until.seconds
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        pilot = self.pilot
-        if pilot.until is None:
-            yield f"no forecast yet: a gap of {pilot.gap:.3g} after {pilot.episodes:,} episodes"
+        trial = self.trial
+        if trial.until is None:
+            yield f"no forecast yet: a gap of {trial.gap:.3g} after {trial.episodes:,} episodes"
         else:
-            yield ("reached by the pilot: " if pilot.reached else "probably ") + pilot.until.in_all()
+            yield ("reached by the trial run: " if trial.reached else "probably ") + trial.until.in_all()
         for one in self.declarations:
             yield f"{one}: {one.effect}{'' if one.true else ', if it is true'}"
 
@@ -160,29 +219,34 @@ def _times(factor: float) -> str:
 def forecast(
     source: Any, *, trial_seconds: float = 3.0, trial_episodes: int | None = None, **arguments: Any
 ) -> RunForecast:
-    """What a run of :func:`identify` would probably take, by a short pilot of it, and which declarations would help.
+    """What a run of :func:`identify` would probably take, by a short trial run of it, and which declarations would help.
 
     Parameters
     ----------
     source : FiniteMDP, Gymnasium environment, vector environment, environment id, class, factory or problem file
-        As of :func:`identify`. An environment is played by the pilots, of which there are up to five.
+        As of :func:`identify`. An environment is played by the trial runs, of which there are up to five.
     trial_seconds : float
-        How long a pilot may take, besides compiling. A longer one has seen more of how the gap falls.
+        How long a trial run may take, besides compiling. A longer one has seen more of how the gap falls.
     trial_episodes : int, optional
-        How many episodes it may play, if episodes are expensive.
+        How many episodes it may play, for environments whose episodes are expensive.
     **arguments
         Those of :func:`identify`: ``beta`` or ``risk``, ``eps``, ``delta``, ``horizon`` and so on, except for what ends or
         saves a run.
 
+    Returns
+    -------
+    RunForecast
+        The forecast, and the declarations that were tried.
+
     Examples
     --------
-    A model this small is certified by the pilot itself. What is advised is true: it is read from the model.
+    A model this small is certified by the trial run itself. What is advised is true: it is read from the model.
 
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
     >>> outlook = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_seconds=60.0)
     >>> print(outlook)  # doctest: +ELLIPSIS
-    reached by the pilot: 1,400 episodes, ...
+    reached by the trial run: 1,400 episodes, ...
     successors='model': 31 times fewer episodes
     stationary=True, successors='model': 30 times fewer episodes
     stationary=True: 2.7 times fewer episodes
@@ -191,7 +255,7 @@ def forecast(
     A shorter one foresees a range, which is no bound:
 
     >>> low, high = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200).episodes
-    >>> low < outlook.pilot.episodes < high
+    >>> low < outlook.trial.episodes < high
     True
 
     The run, with what helps:
@@ -211,15 +275,15 @@ def forecast(
         max_seconds=check_positive("trial_seconds", trial_seconds),
         max_episodes=None if trial_episodes is None else check_integer("trial_episodes", trial_episodes),
     )
-    first, pilot = _run_trial(source, settings)
+    first, trial = _run_trial(source, settings)
     known = isinstance(source, FiniteMDP)
     found = list(_of_model(source, settings) if known else _of_environment(first))
-    tried = [_declared(source, settings, one, known, pilot) for one in (*found, *_together(found))]
+    tried = [_declared(source, settings, one, known, trial) for one in (*found, *_together(found))]
     declarations = sorted(filter(None, tried), key=lambda one: one.factor or (0.0, 0.0), reverse=True)
     # The theorems are about entropic risks of returns that end.
     proved = known and not isinstance(settings.goal.risk, EVaR) and settings.declared.discount is None
     return RunForecast(
-        pilot,
+        trial,
         tuple(declarations),
         lower=_lower(source, settings) if proved else None,
         upper=_upper(source, settings) if proved and settings.method == "bernstein" else None,
@@ -237,7 +301,7 @@ def _together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
     """The beginning of a run, and what it says about the rest."""
-    with closing(start(source, settings)) as loop:
+    with closing(start_run(source, settings)) as loop:
         loop.go(lambda plan: None)
     assert loop.state.best is not None
     bounds, played, seconds = loop.state.best.plan.bounds, loop.state.counts.episodes, loop.elapsed()
@@ -250,20 +314,20 @@ def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
 def _declared(
     source: Any, settings: Settings, declared: dict[str, Any], true: bool, without: TrialRun
 ) -> Declaration | None:
-    """The pilot with a declaration; None if the method makes no use of it, or if what is seen contradicts it."""
+    """The trial run with a declaration; None if the method makes no use of it, or if what is seen contradicts it."""
     try:
-        loop, pilot = _run_trial(source, replace(settings, declared=replace(settings.declared, **declared)))
+        loop, trial = _run_trial(source, replace(settings, declared=replace(settings.declared, **declared)))
     except InvalidProblemError:
         return None
     if loop.state.provenance.ignored:
         return None
-    if pilot.until is None:
-        return Declaration(declared, true, pilot, None)
-    fewest, most = pilot.until.episodes
+    if trial.until is None:
+        return Declaration(declared, true, trial, None)
+    fewest, most = trial.until.episodes
     # Without a forecast all that is known is that the goal was not reached by then.
     others = (without.episodes, math.inf) if without.until is None else without.until.episodes
     # What is certified before the first episode counts as one.
-    return Declaration(declared, true, pilot, (max(others[0], 1) / max(most, 1), max(others[1], 1) / max(fewest, 1)))
+    return Declaration(declared, true, trial, (max(others[0], 1) / max(most, 1), max(others[1], 1) / max(fewest, 1)))
 
 
 def _of_model(mdp: FiniteMDP, settings: Settings) -> Iterator[dict[str, Any]]:
@@ -281,9 +345,12 @@ def _of_model(mdp: FiniteMDP, settings: Settings) -> Iterator[dict[str, Any]]:
 
 def _of_environment(loop: Loop) -> Iterator[dict[str, Any]]:
     """What fits all that was seen of an environment and was not declared."""
-    declared = loop.settings.declared
+    declared, state = loop.settings.declared, loop.state
     if declared.stationary is False:
         yield {"stationary": True}
+    starts = np.count_nonzero(state.counts.transitions().rows == state.problem.n_rows - 1)
+    if declared.start is None and starts == 1:
+        yield {"start": FIXED}
     if declared.reward_law not in (None, "fixed"):
         yield {"reward_law": "fixed"}
     if declared.max_states is not None and len(loop.source.states.found) < declared.max_states:

@@ -29,7 +29,7 @@ _SOLVED = 1e-9
 _ROUNDING = 1e-9
 
 
-def check_assumptions(witness: AssumptionTests, upper: float) -> Evidence:
+def check_assumptions(tests: AssumptionTests, upper: float) -> Evidence:
     """The evidence so far, where ``upper`` is what the counts say that V* is at most.
 
     Raises
@@ -37,38 +37,38 @@ def check_assumptions(witness: AssumptionTests, upper: float) -> Evidence:
     InvalidProblemError
         If a test rejects, naming where to look.
     """
-    by_step, by_previous, over_time, value = witness.by_step, witness.by_previous, witness.over_time, earned(witness)
+    by_step, by_previous, over_time, value = tests.by_step, tests.by_previous, tests.over_time, value_lower_bound(tests)
     steps = None if by_step is None else by_step.log_e()
     evidence = Evidence(steps, by_previous.log_e(), over_time.log_e(), value)
     # The test of the steps is last, because it also rejects for the reasons of the others; its remedy is not theirs.
     of_steps = by_step is not None and not by_step.log_e() < REJECTED_FROM
     if not evidence.memoryless < REJECTED_FROM:
-        raise InvalidProblemError(_not_memoryless(witness.problem, by_previous, of_steps))
+        raise InvalidProblemError(_not_memoryless(tests.problem, by_previous, of_steps))
     if not (evidence.unchanging or 0.0) < REJECTED_FROM:
-        raise InvalidProblemError(_not_unchanging(witness.problem, over_time))
+        raise InvalidProblemError(_not_unchanging(tests.problem, over_time))
     if by_step is not None and of_steps:
-        raise InvalidProblemError(_not_stationary(witness.problem, by_step))
+        raise InvalidProblemError(_not_stationary(tests.problem, by_step))
     if value > upper:
         raise InvalidProblemError(_not_possible(value, upper))
     return evidence
 
 
-def earned(witness: AssumptionTests) -> float:
+def value_lower_bound(tests: AssumptionTests) -> float:
     """A lower bound of V* from the returns alone, true for all numbers of episodes at once with probability 1 - LEVEL.
 
     Of the entropic value at risk, the one that V* at a single λ gives, which is fixed before the first episode.
     """
-    problem, n = witness.problem, int(witness.returns.sum())
-    low, high = witness.lowest, witness.highest
+    problem, n = tests.problem, int(tests.returns.sum())
+    low, high = tests.lowest, tests.highest
     beta, cost = problem.beta, 0.0
     if isinstance(problem.risk, EVaR):
         beta, cost = _tail_beta(problem.risk.cost, problem.eps, high - low)
     if n == 0:
         return low + problem.tail[0]
     radius = (math.log(1 / LEVEL) + 0.5 * math.log(math.pi) + math.lgamma(n + 1) - math.lgamma(n + 0.5)) / n
-    kept = np.flatnonzero(witness.returns)
+    kept = np.flatnonzero(tests.returns)
     kept = kept if kept[0] == 0 else np.append(0, kept)  # what was not seen may have been the worst
-    returns, times, scratch = witness.edges[kept], witness.returns[kept], np.empty((2, len(kept)))
+    returns, times, scratch = tests.edges[kept], tests.returns[kept], np.empty((2, len(kept)))
     if abs(beta) * (high - low) < _SMALLEST_EXPONENT:
         mean = kl_extreme(times, returns, len(kept), n, radius, -1.0, _SOLVED, scratch)
         value = mean - abs(beta) * (high - low) ** 2 / 8
@@ -90,32 +90,34 @@ def _tail_beta(share: float, eps: float, spread: float) -> tuple[float, float]:
 
 
 def _not_stationary(problem: Problem, test: HomogeneityTest) -> str:
-    places = [
-        f"{problem.place(row)} ({share:.0%} of the evidence, most of all at step {step})"
+    suspects = [
+        f"{problem.describe(row)} ({share:.0%} of the evidence, most of all at step {step})"
         for row, share, step in test.suspects(_MOST_SUSPECTS)
     ]
     return (
-        f"transitions are not the same at every step: look at {'; '.join(places)}. {_odds(test)}. Give stationary=False "
+        f"transitions are not the same at every step: look at {'; '.join(suspects)}. {_odds(test)}. Give stationary=False "
         "(--no-stationary): the episodes of the checkpoint or the log are kept, and counted step by step"
     )
 
 
 def _not_memoryless(problem: Problem, test: HomogeneityTest, of_steps: bool) -> str:
-    places = [
-        f"{problem.place(row)} ({share:.0%} of the evidence, {_arrival(problem, previous)})"
+    suspects = [
+        f"{problem.describe(row)} ({share:.0%} of the evidence, {_arrival(problem, previous)})"
         for row, share, previous in test.suspects(_MOST_SUSPECTS)
     ]
     return (
-        f"what follows a state and action depends on what came before: look at {'; '.join(places)}. {_odds(test)}. "
+        f"what follows a state and action depends on what came before: look at {'; '.join(suspects)}. {_odds(test)}. "
         "There is a hidden state, and the observation is not a Markov state: add what is missing to the observation"
         + (", which may be the step" if of_steps else "")
     )
 
 
 def _not_unchanging(problem: Problem, test: DriftTest) -> str:
-    places = [f"{problem.place(change.row)} ({_course(problem, change)})" for change in test.suspects(_MOST_SUSPECTS)]
+    suspects = [
+        f"{problem.describe(change.row)} ({_course(problem, change)})" for change in test.suspects(_MOST_SUSPECTS)
+    ]
     return (
-        f"the environment changes over the episodes: look at {'; '.join(places)}. {_odds(test)}. A claim is about one law "
+        f"the environment changes over the episodes: look at {'; '.join(suspects)}. {_odds(test)}. A claim is about one law "
         "that stays the same: add what changes to the observation, or use episodes of a time in which nothing changes "
         "(those of a log are taken in the order of their first lines)"
     )
@@ -143,9 +145,9 @@ def _odds(test: HomogeneityTest | DriftTest) -> str:
     return f"By chance such a difference comes up in at most 1 run of {math.exp(min(test.log_e(), 300)):.3g}"
 
 
-def _not_possible(earned: float, upper: float) -> str:
+def _not_possible(value: float, upper: float) -> str:
     return (
-        f"the episodes earned more than is possible: their returns show a value of at least {earned:g}, the counts of at "
+        f"the episodes earned more than is possible: their returns show a value of at least {value:g}, the counts of at "
         f"most {upper:g}. What is assumed of the environment is not true of it: there may be a hidden state, which the "
         "observation does not show"
     )

@@ -43,7 +43,23 @@ _MOST_POLICIES = 14
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write the figure as PNG; a crash leaves either the old file or the new one."""
+    """Write a figure as PNG; a crash leaves either the old file or the new one.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure.
+    path : path
+        The file.
+
+    Examples
+    --------
+    >>> from entropic_bpi import plots
+    >>> figure = plots.new_figure(4, 3)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     plots.save(figure, f"{folder}/figure.png")
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas: Any = FigureCanvasAgg(figure)
@@ -51,11 +67,42 @@ def save(figure: Figure, path: str | Path) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure, which needs no display.
+
+    Parameters
+    ----------
+    width, height : float
+        Size in inches.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> from entropic_bpi import plots
+    >>> figure = plots.new_figure(4, 3)
+    >>> figure.get_size_inches().tolist()
+    [4.0, 3.0]
+    """
     return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
 def tidy(axes: Any) -> None:
-    """Less ink; and numbers on logarithmic axes that are too short for two powers of ten."""
+    """Remove frames, and choose readable numbers for short logarithmic axes.
+
+    Parameters
+    ----------
+    axes : Axes
+        The axes of a Matplotlib plot.
+
+    Examples
+    --------
+    >>> from entropic_bpi import plots
+    >>> figure = plots.new_figure(4, 3)
+    >>> plots.tidy(figure.subplots())
+    """
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)
     for axis in (axes.xaxis, axes.yaxis):
@@ -77,14 +124,28 @@ def _short_locator(axis: Any) -> Any:
 
 
 def plain_numbers(axis: Any) -> None:
-    """0.2 rather than 2 × 10⁻¹ on a short logarithmic axis."""
+    """Write 0.2 instead of 2 × 10⁻¹ on a short logarithmic axis.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis of a Matplotlib plot.
+
+    Examples
+    --------
+    >>> from entropic_bpi import plots
+    >>> figure = plots.new_figure(4, 3)
+    >>> axes = figure.subplots()
+    >>> lines = axes.loglog([1, 2], [1, 2])
+    >>> plots.plain_numbers(axes.xaxis)
+    """
     axis.set_major_locator(_short_locator(axis))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
 def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
-    """The certified interval and gap of each plan of a run against the episodes played.
+    """Draw the certified interval and the gap of each plan of a run against the episodes.
 
     Parameters
     ----------
@@ -92,6 +153,20 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
         As in :class:`~entropic_bpi.Identification`; plans before the first episode are left out of the logarithmic axis.
     eps, delta : float
         Goal of the run, and the probability with which its claim may fail.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> from entropic_bpi import plots
+    >>> len(plots.interval(result.history, eps=0.5, delta=0.1).axes)
+    2
     """
     rows = history[history["episodes"] > 0] if len(history) > 1 else history
     episodes = np.maximum(rows["episodes"], 1)
@@ -115,7 +190,7 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
 
 
 def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
-    """A policy of a grid world and the certified values of the cells seen, at the first step at which each can be occupied.
+    """Draw the policy of a grid world, with the certified values at the first step at which each cell can be occupied.
 
     Parameters
     ----------
@@ -125,6 +200,22 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
         A letter for each cell, shown in its corner.
     arrows : str
         One character per action.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> from entropic_bpi import plots
+    >>> import numpy as np
+    >>> figure = plots.grid(result.certificate, np.full((2, 4), ""), "→↑")
+    >>> len(figure.axes)
+    1
     """
     from entropic_bpi.methods.kl.method import KL
 
@@ -142,7 +233,10 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     figure = new_figure(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8)
     axes = figure.subplots()
     to = Rounding.of(certificate)
-    shown, seen = np.full(cells.shape, np.nan), {problem.start, *certificate.transitions.successors.tolist()}
+    shown, seen = (
+        np.full(cells.shape, np.nan),
+        {-1 if problem.artificial else problem.start, *certificate.transitions.successors.tolist()},
+    )
     for place, letter in np.ndenumerate(cells):
         s = int(np.ravel_multi_index(place, cells.shape))
         steps = np.flatnonzero(np.isfinite(lower[:, s]))[: s in seen]  # a cell where episodes end is never occupied
@@ -172,13 +266,28 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
 
 
 def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Figure:
-    """What a policy does in each state at each step, where episodes were seen to be able to come.
+    """Draw the action in each state at each step, where episodes can come along observed transitions.
 
     Parameters
     ----------
     certificate : Certificate
+        The certificate.
     actions : sequence of str, optional
         Names for the legend, for an environment whose actions are numbers.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> from entropic_bpi import plots
+    >>> len(plots.policy(result.certificate).axes)
+    1
     """
     problem = certificate.problem
     names, reached = problem.action_names if actions is None else actions, _reached(certificate)
@@ -200,7 +309,7 @@ def _reached(certificate: Certificate) -> np.ndarray:
     """Which states can be occupied at each step ``(H, S)`` by transitions that were seen, the end of episodes excepted."""
     problem, transitions = certificate.problem, certificate.transitions
     reached = np.zeros((problem.steps + 1, problem.n_states), dtype=bool)
-    reached[0, problem.start or 0] = True
+    reached[0, problem.first_state] = True
     for h in range(problem.steps):
         rows = np.isin(transitions.rows, problem.rows_at(h, np.flatnonzero(reached[h])))
         reached[h + 1, transitions.successors[rows]] = True
@@ -210,9 +319,28 @@ def _reached(certificate: Certificate) -> np.ndarray:
 
 
 def missing(lacking: Missing) -> Figure:
-    """What a certificate lacks, by state and action: how much the gap falls with twice the visits, and how many are needed.
+    """Draw what a certificate needs, by state and action: the decrease of the gap with twice the visits, and the visits.
 
     Several steps are added up; the most helpful states come first, no more than fit the page.
+
+    Parameters
+    ----------
+    lacking : Missing
+        The result of :func:`entropic_bpi.missing`.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> from entropic_bpi import plots
+    >>> plots.missing(eb.missing(result)) is not None
+    True
     """
     falls: dict[tuple[str, str], float] = {}
     visits: dict[tuple[str, str], list[int]] = {}
@@ -220,9 +348,9 @@ def missing(lacking: Missing) -> Figure:
         if row.state is None or row.action is None:
             continue
         place = row.state, row.action
-        falls[place] = falls.get(place, 0.0) + row.fall
+        falls[place] = falls.get(place, 0.0) + row.gap_reduction
         visits.setdefault(place, [0, 0])
-        visits[place] = [visits[place][0] + row.visits, visits[place][1] + row.needed]
+        visits[place] = [visits[place][0] + row.visits, visits[place][1] + row.visits_needed]
     states = list(dict.fromkeys(state for state, _ in sorted(falls, key=lambda place: -falls[place])))[:_MOST_STATES]
     actions = sorted({action for state, action in falls if state in states})
     table = np.array([[falls.get((state, action), np.nan) for action in actions] for state in states])
@@ -246,7 +374,7 @@ def missing(lacking: Missing) -> Figure:
 
 
 def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Figure:
-    """The certified band of the best value over β, or of the best EVaR over α, and where the certified policy changes.
+    """Draw the certified band of the best value over β, or of the best EVaR over α, and where the policy changes.
 
     Parameters
     ----------
@@ -254,6 +382,21 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Fig
         One for each β, or one for each level of the entropic value at risk, in order.
     policies : sequence of int, optional
         The number of the policy of each claim; without it changes are not shown.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> from entropic_bpi import plots
+    >>> claims = [eb.certify(result, beta=beta) for beta in (-1.0, 0.0)]
+    >>> len(plots.spectrum(claims).axes)
+    1
     """
     tail, value = claims[0].risk == "evar", "value" if claims[0].risk == "entropic" else "EVaR"
     levels = np.array([claim.alpha if tail else claim.beta for claim in claims])
@@ -277,10 +420,30 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Fig
 
 
 def front(found: Front, *, alpha: float = 0.05) -> Figure:
-    """Risk against reward of the policies that are optimal for some β: the mean of the return over its standard deviation.
+    """Draw the mean of the return against its standard deviation, for the policies that are optimal for some β.
 
     Below each policy is the mean of the worst fraction ``alpha`` of its returns. Policies are numbered in the order of β;
     the list says for which β each is optimal.
+
+    Parameters
+    ----------
+    found : Front
+        The policies.
+    alpha : float
+        The fraction of the worst returns.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> from entropic_bpi import plots
+    >>> len(plots.front(eb.front(bridge, betas=(-1, 1))).axes)
+    1
     """
     rows = found.table(alpha)
     spread, mean, worst = ([getattr(row, name) for row in rows] for name in ("std", "mean", "cvar"))

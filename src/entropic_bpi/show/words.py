@@ -99,8 +99,8 @@ def claim_of(certificate: Certificate) -> Claim:
         sentence = f"The target, a policy at most {eps} worse than the best one, is not reached. {sentence.format(gap)}"
     value = "an EVaR" if isinstance(risk, EVaR) else "a value"
     bounds = (
-        f"The policy has {value} of at least {lower}, and no policy has {value} above {upper}. The difference between the "
-        f"best policy and this one is at most {gap}."
+        f"The policy has {value} of at least {lower}, and no policy has {value} above {upper}. This policy is at "
+        f"most {gap} worse than the best one."
     )
     if isinstance(risk, EVaR):
         bounds += (

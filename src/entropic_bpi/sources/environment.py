@@ -23,7 +23,7 @@ from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.facts import qualified_name, source_digest
-from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.problem import Problem, numbered_starts
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
@@ -40,7 +40,7 @@ __all__ = [
     "EnvironmentRaised",
     "Player",
     "check_black_box",
-    "made",
+    "make_env",
     "open_environment",
 ]
 
@@ -68,7 +68,7 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
         )
     if given:
         return Environment(source, max_states=max_states)
-    env = made(source, num_envs)
+    env = make_env(source, num_envs)
     try:
         return Environment(env, ours=True, max_states=max_states)
     except BaseException:
@@ -76,7 +76,7 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
         raise
 
 
-def made(source: Any, num_envs: int = 1) -> Any:
+def make_env(source: Any, num_envs: int = 1) -> Any:
     """An environment made here, or a vector of copies."""
     import gymnasium
 
@@ -178,6 +178,8 @@ class Environment:
         if given.successors is not None:
             rows = self._declared(given.successors, given.reward_law in (None, "fixed"))
             given = replace(given, successors=rows)
+        if given.start is not None:
+            given = replace(given, start=numbered_starts(given.start, states.index))
         return Problem.black_box(
             states.size,
             self.actions.size,

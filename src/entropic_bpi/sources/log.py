@@ -37,7 +37,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
-from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.problem import Problem, numbered_starts
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
 from entropic_bpi.sources.environment import check_black_box
@@ -115,18 +115,29 @@ class Log:
     Attributes
     ----------
     states, actions : tuple
-        The labels that were seen or listed; their places are the numbers by which counts and policies know them.
+        The labels that were seen or listed; their positions are the numbers in counts and policies.
     declared : AllStates or None
-        Which states exist, if ``read`` was told.
+        Which states exist, if it was declared for ``read``.
     episodes, lines : int
+        Number of episodes and of lines.
     longest : int
         Steps of the longest episode.
     unused : int
-        Lines of the last step, if the state after it is not told of all of them: they are not used.
+        Lines of the last step, if the state after it is unknown for some of them: they are not used.
     excluded : str or None
-        What was left out on request.
+        The condition of ``exclude``.
     name : str
-        Of the file, or the type of the data.
+        Name of the file, or the type of the data.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> import numpy as np
+    >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+    >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+    >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+    >>> log.episodes, log.states, log.actions
+    (2, (0, 1), (0, 1))
     """
 
     def __init__(
@@ -247,9 +258,24 @@ class Log:
 
     @classmethod
     def from_minari(cls, dataset: Any) -> Log:
-        """The log of a Minari data set, given by its name or as a ``MinariDataset``; needs ``entropic-bpi[minari]``.
+        """Read a data set of Minari; needs ``entropic-bpi[minari]``.
 
         States and actions are those of the data set's spaces, which must be finite, in the numbering of the environment.
+
+        Parameters
+        ----------
+        dataset : str or MinariDataset
+            Its name, or the data set.
+
+        Returns
+        -------
+        Log
+            The log.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> log = eb.Log.from_minari("D4RL/door/human-v2")  # doctest: +SKIP
         """
         minari = module_of_extra("minari", "minari", "from_minari")
         try:
@@ -276,7 +302,35 @@ class Log:
         return [np.asarray(array) for array in self._connection.execute(query).fetchnumpy().values()]
 
     def all_states(self, states: Any = None, max_states: int | None = None) -> AllStates:
-        """Which states exist, as declared here or else for ``read``; an error where neither says."""
+        """Return which states exist, as declared here or for ``read``.
+
+        Parameters
+        ----------
+        states : sequence or "seen", optional
+            All states.
+        max_states : int, optional
+            Upper bound on the number of states.
+
+        Returns
+        -------
+        AllStates
+            The declaration.
+
+        Raises
+        ------
+        InvalidProblemError
+            If nothing is declared.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> log.all_states() is not None
+        True
+        """
         if states is not None and max_states is not None:
             raise InvalidProblemError(
                 "give states= or max_states=, not both: all states, or how many there are at most"
@@ -306,15 +360,59 @@ class Log:
                 raise InvalidProblemError(f"state {shown(label)} of {self.name} is not among the declared states")
         return labels
 
+    def first_states(self) -> list[np.ndarray]:
+        """The states in which episodes began, how often, and the first line of each; in order."""
+        return self._arrays("SELECT state, count(*), min(line) FROM log WHERE step = 0 GROUP BY state ORDER BY 1")
+
     def starts(self) -> np.ndarray:
-        """How often episodes began in each state."""
-        state, times = self._arrays("SELECT state, count(*) FROM log WHERE step = 0 GROUP BY state")
+        """Return how often episodes started in each state.
+
+        Returns
+        -------
+        int array ``(S,)``
+            The counts.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> log.starts().tolist()
+        [2, 0]
+        """
+        state, times, _ = self.first_states()
         return np.bincount(state, times, len(self.states)).astype(np.int64)
 
     def outcomes(self, *, pooled: bool, horizon: int | None = None, last_ends: bool = False) -> Outcomes:
-        """Every transition seen and how often, at each step or ``pooled`` over them; with a horizon, before it.
+        """Return every observed transition and how often it occurred.
 
         ``last_ends``: what follows the last step does not matter, and where it is not told the step counts as an end.
+
+        Parameters
+        ----------
+        pooled : bool
+            Whether to add up the steps.
+        horizon : int, optional
+            Use only steps before it.
+        last_ends : bool
+            What follows the last step does not matter; if it is unknown, the step counts as an end.
+
+        Returns
+        -------
+        Outcomes
+            The transitions.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> int(log.outcomes(pooled=True).times.sum())
+        2
         """
         where, successor = self._used(horizon, last_ends)
         key = f"{'0' if pooled else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
@@ -329,7 +427,35 @@ class Log:
         return f"{successor} IS NOT NULL AND step < {self.longest if horizon is None else horizon}", successor
 
     def problem(self, states: AllStates, *, eps: float, delta: float, risk: Risk, **declared: Any) -> Problem:
-        """Return the problem that the log is about, a black box: the states, and what is declared as for an environment."""
+        """Return the problem that the log is about, a black box: the states, and what is declared as for an environment.
+
+        Parameters
+        ----------
+        states : AllStates
+            Which states exist.
+        eps, delta : float
+            Accuracy, and the probability with which the claim may fail.
+        risk : Entropic or EVaR
+            The risk measure.
+        **declared
+            Declarations, as for an environment.
+
+        Returns
+        -------
+        Problem
+            The problem of a black box.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> goal = {"eps": 0.1, "delta": 0.1, "risk": eb.Entropic(0.0)}
+        >>> log.problem(log.all_states(), **goal, horizon=2, reward_range=(0, 1)).n_states
+        3
+        """
         given = replace(Declarations(**declared), max_states=states.most)
         given.check_source("log")
         check_black_box(given, "a log")
@@ -347,6 +473,8 @@ class Log:
             spaces = _numbered(states.labels), _numbered(self.actions)
             fixed = given.reward_law in (None, "fixed")
             given = replace(given, successors=declared_rows(*spaces, successors, repeated=fixed))
+        if given.start is not None:
+            given = replace(given, start=numbered_starts(given.start, _numbered(states.labels).index))
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them
             others = tuple(f"#{other}" for other in others)
@@ -364,10 +492,36 @@ class Log:
         )
 
     def project(self, problem: Problem, numbers: Numbers, *, playing: bool) -> Projection:
-        """What the log says about a black box, in which its states and actions have these numbers.
+        """Return the data of the log for a black box, in which its states and actions have these numbers.
 
         ``playing``: it is played on. Played episodes have ``horizon`` steps, whose next states are all seen; those of the
         log are then cut to that.
+
+        Parameters
+        ----------
+        problem : Problem
+            The problem.
+        numbers : Numbers
+            The numbers of states and actions.
+        playing : bool
+            Whether more episodes are played. These have ``horizon`` steps with known next states; the episodes of the log
+            are then cut to that.
+
+        Returns
+        -------
+        Projection
+            The counts, and what the tests of the assumptions use.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> goal = {"beta": 0.0, "delta": 0.1, "horizon": 1, "reward_range": (0, 1)}
+        >>> eb.certify(log, **goal).episodes  # which uses it
+        2
         """
         self._refuse_amounts(problem)
         states, actions = numbers
@@ -402,7 +556,28 @@ class Log:
             )
 
     def returns(self, horizon: int) -> np.ndarray:
-        """The returns of the episodes that are whole: that terminated, or have at least ``horizon`` steps."""
+        """Return the returns of the complete episodes: those that terminated, or have at least ``horizon`` steps.
+
+        Parameters
+        ----------
+        horizon : int
+            Number of steps.
+
+        Returns
+        -------
+        float array
+            The returns.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> log.returns(2).tolist()
+        [1.0, 0.0]
+        """
         horizon = check_integer("horizon", horizon)
         query = f"SELECT {_EARNED} FROM log GROUP BY episode HAVING {_WHOLE} ORDER BY min(line)"
         (returns,) = self._arrays(query.format(horizon=horizon))
@@ -413,6 +588,28 @@ class Log:
 
         An estimate without a guarantee, of episodes that are whole; NaN if there are none. Positive ``beta`` is
         risk-seeking, 0 the mean.
+
+        Parameters
+        ----------
+        beta : float
+            Positive is risk-seeking, negative risk-averse, 0 the mean.
+        horizon : int
+            Number of steps.
+
+        Returns
+        -------
+        float
+            The estimate; NaN if no episode is complete.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> log.value(0.0, 2)
+        0.5
         """
         from entropic_bpi.model.return_law import ReturnLaw
 
@@ -452,35 +649,36 @@ class Projection:
         columns = (pairs, self.state[seen.successor], seen.times, seen.reward)
         return Transitions(*(column[order] for column in columns)), seen.line[order]
 
+    @cached_property
+    def _starts(self) -> tuple[Transitions, np.ndarray]:
+        """The same of the first states, as transitions of the artificial first step."""
+        first, times, line = self.log.first_states()
+        row, nothing = self.problem.n_rows - 1, self.problem.possible_rewards[0]
+        moves = Transitions(np.full(len(first), row), self.state[first], times, np.full(len(first), nothing))
+        return moves, line
+
     def counts(self) -> Counts:
         """The counts of the log; a line that contradicts what is declared is refused."""
-        problem, starts = self.problem, self.log.starts()
-        first = np.flatnonzero(starts)
-        begun = Transitions(
-            np.full(len(first), problem.n_rows - 1),
-            self.state[first],
-            starts[first],
-            np.full(len(first), problem.possible_rewards[0]),
-        )
-        counts = Counts(problem)
-        self._add_moves(counts)
-        counts.add(begun, self.log.episodes)
+        counts = Counts(self.problem)
+        self._add(counts, *self._moves, 0)
+        self._add(counts, *self._starts, self.log.episodes)
         return counts
 
-    def _add_moves(self, counts: Counts) -> None:
-        """Add the transitions, or name the first line that contradicts what is declared: by halves, whatever it is."""
-        moves, line = self._moves
+    def _add(self, counts: Counts, moves: Transitions, line: np.ndarray, episodes: int) -> None:
+        """Add transitions, or name the first line that contradicts what is declared: by halves, whatever it is."""
         try:
-            return counts.add(moves, 0)
+            return counts.add(moves, episodes)
         except InvalidProblemError as error:
             contradiction = error
+        order = np.argsort(line)
+        moves, line = Transitions(*(column[order] for column in moves[:4])), line[order]
         fine, wrong = 0, len(line)
         while wrong - fine > 1:
             middle = (fine + wrong) // 2
+            counts.clear()
             try:
                 counts.add(Transitions(*(column[:middle] for column in moves)), 0)
                 fine = middle
-                counts.clear()
             except InvalidProblemError as error:
                 wrong, contradiction = middle, error
         reason = str(contradiction).partition(" (after ")[0]

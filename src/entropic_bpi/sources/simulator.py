@@ -42,8 +42,8 @@ def choose_action(behaviour: Behaviour, leading: bool, h: int, s: int) -> tuple[
     """The action at step ``h`` in state ``s``, and whether the lead still goes on."""
     if not leading:
         return behaviour.greedy[h, s], False
-    if behaviour.turn[h, s] >= 0:
-        return behaviour.turn[h, s], False
+    if behaviour.switch_action[h, s] >= 0:
+        return behaviour.switch_action[h, s], False
     return behaviour.lead[h, s], True
 
 
@@ -69,9 +69,9 @@ def next_state(kernel: Kernel, source: int, left: float) -> int:
 
 @helper
 def play_episode(
-    kernel: Kernel, frame: Frame, behaviour: Behaviour, ledger: CountArrays, rng: np.random.Generator
+    kernel: Kernel, frame: Frame, behaviour: Behaviour, arrays: CountArrays, rng: np.random.Generator
 ) -> tuple[int, int]:
-    """Play one episode into the ledger; (-1, -1), or the row and successor that were declared impossible.
+    """Play one episode into the arrays; (-1, -1), or the row and successor that were declared impossible.
 
     The pool must have room for one episode.
     """
@@ -80,7 +80,7 @@ def play_episode(
         a, leading = choose_action(behaviour, leading, h, s)
         row, source = row_of(frame, h, s, a), kernel_row(kernel, frame, h, s, a)
         s = next_state(kernel, source, rng.random())
-        if record(ledger, frame.n_states, row, s, 1) < 0:
+        if record(arrays, frame.n_states, row, s, 1) < 0:
             return row, s
     return -1, -1
 

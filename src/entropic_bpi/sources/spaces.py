@@ -225,7 +225,8 @@ class DiscoveredStates:
     def restore(self, labels: Iterable[str]) -> None:
         """Number these first, as in the run that found them."""
         for text in labels:
-            self._enter(text)
+            if text not in self._number:  # a declared first state is numbered already
+                self._enter(text)
 
     def index(self, observation: Any) -> int:
         text = label(observation, self._foreign)

@@ -53,7 +53,7 @@ def condition_a(
     max_return: float | None = None,
     form: str = "verified",
 ) -> bool:
-    r"""Whether :math:`\varepsilon` is small enough for the hard instances to exist (condition A).
+    r"""Return whether :math:`\varepsilon` is small enough for the hard instances to exist (condition A).
 
     With :math:`c=e^{bG}-1`, where :math:`G` is the largest return of the instance (:math:`H'` of
     :func:`~entropic_bpi.model.instances.hard_instance`), and :math:`q=e^{b\varepsilon}`:
@@ -80,9 +80,16 @@ def condition_a(
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse; 0 gives the common limit of both signs.
     eps : float
+        Accuracy.
     max_return : float, optional
         The largest return of the instance, at most :math:`H'` (the default): see :func:`lower_bound`.
     form : {"verified", "corrected", "printed"}
+        Which condition; see the table.
+
+    Returns
+    -------
+    bool
+        Whether the condition holds.
 
     Examples
     --------
@@ -112,7 +119,7 @@ def lower_bound(
     form: str = "verified",
     log: bool = False,
 ) -> float:
-    r"""Episodes that every (ε, δ)-PAC algorithm needs, on average, on the hard instance of these sizes.
+    r"""Compute a lower bound on the episodes that every (ε, δ)-PAC algorithm needs, on average, on the hard instance.
 
     For every algorithm that returns an ε-optimal deterministic policy with probability at least :math:`1-\delta` on all
     models with the instance's rewards, :math:`\mathbb E[\tau]` on :math:`M_0` is at least
@@ -139,17 +146,25 @@ def lower_bound(
     Parameters
     ----------
     n_states, n_actions, horizon : int
+        Sizes of the instance.
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse. 0 gives the limit,
         :math:`\frac{1}{5000}\frac{G^2SAH}{\varepsilon^2}\log\frac1\delta` for ``verified``.
     eps, delta : float
+        Accuracy, and the probability of error.
     max_return : float, optional
         The largest return of the instance, between 0 and :math:`H'`, the default. A smaller one means that the good state
         pays ``max_return`` / :math:`H'` a step; the construction depends on the product alone, so the proof is the same,
         but only the default is machine-checked.
     form : {"verified", "exact", "printed"}
+        Which bound; see above.
     log : bool
         Return the natural logarithm of the bound.
+
+    Returns
+    -------
+    float
+        The bound, or its logarithm.
 
     Examples
     --------
@@ -203,12 +218,32 @@ def small_eps_limit(
     form: str = "verified",
     log: bool = False,
 ) -> float:
-    r"""The limit of :math:`\varepsilon^2` times :func:`lower_bound` as :math:`\varepsilon\to0`.
+    r"""Return the limit of :math:`\varepsilon^2` times :func:`lower_bound` as :math:`\varepsilon\to0`.
 
     It is :math:`\frac{1}{5000}\frac{V_G}{\beta^2}\,SAH\log\frac1\delta` for ``verified``, the same with 1/1650 for
     ``printed``, and :math:`|U|\,\mathrm{kl}(1/|U|,1-\delta)\,\frac{(2-x)(1-x)^2}{2\beta^2x(3-x)^2}` with
     :math:`x=e^{-bG}` for ``exact``. At :math:`\beta=0`, :math:`V_G/\beta^2` is :math:`G^2` and the last fraction
     :math:`G^2/8`: the order :math:`\Omega(G^2SAH\log(1/\delta)/\varepsilon^2)` of the risk-neutral problem.
+
+    Parameters
+    ----------
+    n_states, n_actions, horizon : int
+        Sizes of the instance.
+    beta : float
+        Risk parameter: positive is risk-seeking, negative risk-averse.
+    delta : float
+        Probability of error.
+    max_return : float, optional
+        As of :func:`lower_bound`.
+    form : {"verified", "exact", "printed"}
+        As of :func:`lower_bound`.
+    log : bool
+        Return the natural logarithm.
+
+    Returns
+    -------
+    float
+        The limit, or its logarithm.
 
     Examples
     --------
@@ -311,7 +346,7 @@ def upper_bound(
     form: str = "verified",
     log: bool = False,
 ) -> float:
-    r"""Episodes within which the paper's algorithm stops, with probability at least :math:`1-\delta`, on every model.
+    r"""Compute a number of episodes within which the paper's algorithm stops on every model.
 
     - ``"verified"`` (machine-checked, for ``method="bernstein", constants="verified", replan="every"``):
       :math:`\tau\le C^2(L+1)C_1^2+(D+2\sqrt D\,C)(L+S)C_1^2+1`, where :math:`\kappa=(q-1)q^{-2}/2`,
@@ -341,12 +376,18 @@ def upper_bound(
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse. 0 only with ``implicit`` and ``closed``.
     eps, delta : float
-        In units in which rewards lie in [0, 1].
+        Accuracy, for rewards in [0, 1], and the probability of error.
     max_return : float
         :math:`G_{\max}`, the largest return of the model (:func:`~entropic_bpi.max_return`), at most the horizon.
     form : {"verified", "implicit", "closed", "printed"}
+        Which bound; see above.
     log : bool
         Return the natural logarithm of the bound.
+
+    Returns
+    -------
+    float
+        The bound, or its logarithm; it holds with probability at least 1 - ``delta``.
 
     Examples
     --------

@@ -21,7 +21,7 @@ in :math:`D_k(h,s)`, the actions whose best completion loses at most ε in :math
 :math:`A(M_k)` is a flow of mass :math:`x_k` through the rows of :math:`D_k`, below the flow of the whole law. (c)
 :math:`\varphi` is convex and is replaced by tangents. What remains is a linear program.
 
-**What is heuristic.** How alternatives are found: for each place and action, rows are moved along the gradient of the
+**What is heuristic.** How alternatives are found: for each step, state and action, rows are moved along the gradient of the
 difference of two values, weighted by the visits of the current program, just as far as needed. Where no straight way
 leads to one, rows are moved together little by little, with a new gradient at every step. This affects how large the bound
 is, never that it is one; alternatives in which no single decision changes are not looked for.
@@ -72,6 +72,15 @@ class CharacteristicTime:
         Expected visits that attain the bound of the program.
     alternatives : tuple of FiniteMDP
         The models that the data must rule out for it to hold; those that bind.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> from entropic_bpi import theory
+    >>> kernel = [[[0, 0.8, 0.2], [0, 0.5, 0.5]], [[0, 1, 0]] * 2, [[0, 0, 1]] * 2]
+    >>> lotteries = eb.FiniteMDP(kernel, [[0, 0], [1, 1], [0, 0]], horizon=2)
+    >>> theory.characteristic_time(lotteries, 0.0, 0.1).visits.shape
+    (2, 3, 2)
     """
 
     episodes: float
@@ -98,7 +107,7 @@ def characteristic_time(
     rounds: int = 6,
     seconds: float | None = None,
 ) -> CharacteristicTime:
-    r"""Episodes that every (ε, δ)-PAC algorithm needs, on average, on this very model.
+    r"""Compute a lower bound on the episodes that every (ε, δ)-PAC algorithm needs on this model, on average.
 
     The number is a proved lower bound on :math:`\mathbb E[\tau]`, up to floating-point rounding, for every algorithm that
     knows rewards and start, returns a deterministic policy and is (ε, δ)-PAC on all models of the class below. It is not
@@ -108,19 +117,26 @@ def characteristic_time(
     Parameters
     ----------
     mdp : FiniteMDP
+        The model.
     beta : float
         Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.
     eps, delta : float
+        Accuracy, and the probability of error.
     successors : "model" or None
-        The class: kernels with the model's own possible successors, so that the bound holds even for an algorithm that is
-        told them, or kernels with any successors.
+        The class: kernels with the model's own possible successors, so that the bound holds even for an algorithm that
+        knows them, or kernels with any successors.
     stationary : bool
         The class: kernels that may change from step to step (False), or only those that do not.
     rounds : int
-        At most this often alternatives are improved; more rounds, a better bound.
+        Alternatives are improved at most this often; more rounds give a better bound.
     seconds : float, optional
-        No more alternatives are looked for after this time, and the bound is what those found so far give. The last linear
+        No more alternatives are searched after this time, and the bound is that of the ones found so far. The last linear
         program is still solved. Without it there is no limit, and the result can be repeated.
+
+    Returns
+    -------
+    CharacteristicTime
+        The bound, and the alternatives that imply it.
 
     Examples
     --------
@@ -239,7 +255,7 @@ class _Search:
         return np.asarray(visits[self.reachable])
 
     def _targets(self) -> list[Target]:
-        """What may be changed. If time is short what counts are places with one right action, the rarest first."""
+        """What may be changed. If time is short, what counts are states with one right action, the rarest first."""
         visits = np.zeros(self.model.shape)
         visits[self.reachable] = self._spread_visits()
         often, open_ended = visits.sum(axis=2), self.decisions.sum(axis=2) > 1

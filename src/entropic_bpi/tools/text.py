@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from typing import Any
 
-__all__ = ["drawable", "duration", "printable", "shown"]
+__all__ = ["drawable", "duration", "parse_literal", "printable", "shown"]
 
 _LONGEST_SHOWN = 200
 
@@ -50,3 +51,18 @@ def duration(seconds: float) -> str:
     if seconds < 6000:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.0f} h"
+
+
+def parse_literal(text: str) -> Any:
+    """Return the number, true, false, none, list or tuple that is written; anything else is a string.
+
+    >>> parse_literal("36"), parse_literal("[1, (2, 3)]"), parse_literal("true"), parse_literal("here")
+    (36, [1, (2, 3)], True, 'here')
+    """
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return text

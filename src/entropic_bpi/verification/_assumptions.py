@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from entropic_bpi.verification._claim import REJECTED_FROM, TEST_LEVEL, Claim
+from entropic_bpi.verification._claim import REJECTED_FROM, SAME_REWARD, TEST_LEVEL, Claim
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._payments import SAME_REWARD
 from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS
 
 
@@ -29,16 +28,14 @@ def _assumptions(claim: Claim) -> list[str]:
         *_limits(claim),
         _of_rewards(claim),
         *_of_discount(claim),
-        "the start is random; its distribution is learned as an artificial first step"
-        if claim.start is None
-        else f"every episode starts in state {claim.state_names[claim.start]}",
+        _of_start(claim),
     ]
     if claim.ignored:
         sentences.append(f"constants='{claim.constants}' ignores {' and '.join(claim.ignored)}")
     on_paper = {
         "plans and tests in batches": claim.batches,
         "rewards are rescaled to [0, 1]": low < 0 or high > 1,
-        "the start is random": claim.start is None,
+        "the start is random": claim.random_start,
     }
     if claim.constants == "verified" and any(on_paper.values()):
         parts = ", ".join(part for part, holds in on_paper.items() if holds)
@@ -60,6 +57,17 @@ def _assumptions(claim: Claim) -> list[str]:
     if claim.tests is not None:
         sentences.append(_tested(claim.tests))
     return sentences
+
+
+def _of_start(claim: Claim) -> str:
+    if claim.start is None:
+        return "the start is random; its distribution is learned as an artificial first step"
+    if isinstance(claim.start, str):
+        return "every episode starts in the same state"
+    if isinstance(claim.start, int):
+        return f"every episode starts in state {claim.state_names[claim.start]}"
+    names = ", ".join(claim.state_names[s] for s in claim.start)
+    return f"every episode starts in {'state' if len(claim.start) == 1 else 'one of the states'} {names}"
 
 
 def _of_states(claim: Claim) -> list[str]:
@@ -126,7 +134,7 @@ def _of_rewards(claim: Claim) -> str:
         sentence += f"an ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"
     else:
         sentence += "a next state which is declared several times may have as many"
-    if any(least < most for outcomes in claim.seen.values() for _, (least, most) in outcomes):
+    if claim.has_rounded_rewards:
         sentence += f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
     return sentence
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
 
 from entropic_bpi.verification._claim import Claim
 
-Moves = dict[tuple[int, int], int]  # how often each state was followed by each
+_EXACT = 2**62  # integers below this, and their differences, are exact in 64 bits
+
+
+class Moves(NamedTuple):
+    """How often (``times``) each state ``s`` was followed by each ``y``."""
+
+    s: np.ndarray
+    y: np.ndarray
+    times: np.ndarray
 
 
 def unbalanced(claim: Claim) -> list[str]:
@@ -20,50 +30,42 @@ def unbalanced(claim: Claim) -> list[str]:
     The episodes of a log may stop anywhere, and pooled ones may be longer than the horizon: then a state may be entered
     more often than it is left, and time is that of the longest episode.
     """
-    n, starts, moves = claim.n_states, _starts(claim), _moves(claim)
-    problems, into, begun = [], starts, sum(starts)
-    for h, layer in enumerate(moves):
-        arrivals, departures = [0] * n, [0] * n
-        for (s, y), count in layer.items():
-            departures[s] += count
-            arrivals[y] += count
+    n, starts = claim.n_states, _starts(claim)
+    problems, into, begun = [], starts, int(starts.sum())
+    may_stop = claim.stationary or claim.log is not None
+    for h, layer in enumerate(claim.layers[:-1] if claim.random_start else claim.layers):
+        seen = claim.seen.between(layer.start, layer.stop)
+        moves = Moves(claim.state_of(seen.rows), seen.successors, seen.times)
+        departures, arrivals = _sums(n, moves.s, moves.times), _sums(n, moves.y, moves.times)
         if claim.stationary:
-            into = [a + b for a, b in zip(starts, arrivals, strict=True)]
-        elif h == 0 and claim.start is not None:
-            begun = sum(departures)
-        for s in range(n - claim.black_box):  # the end is never left
-            may_stop = claim.stationary or claim.log is not None
-            if departures[s] > into[s] or (departures[s] < into[s] and not may_stop):
-                where = f"state {s}" if claim.stationary else f"state {s} at step {h}"
-                problems.append(f"counts do not balance: {into[s]} visits into {where}, {departures[s]} out of it")
+            into = starts + arrivals
+        elif h == 0 and not claim.random_start:
+            begun = int(departures.sum())
+        wrong = (departures > into) | ((departures < into) & (not may_stop))
+        for s in np.flatnonzero(wrong[: n - claim.black_box]).tolist():  # the end is never left
+            where = f"state {s}" if claim.stationary else f"state {s} at step {h}"
+            problems.append(f"counts do not balance: {into[s]} visits into {where}, {departures[s]} out of it")
         into = arrivals
     if begun != claim.episodes:
         problems.insert(0, f"counts do not balance: {begun} episodes began, but {claim.episodes} are claimed")
-    if claim.stationary and not problems:
-        problems = _Pooled(claim, starts, moves[0]).problems()
-    return problems
+    return _Pooled(claim, starts, moves).problems() if claim.stationary and not problems else problems
 
 
-def _starts(claim: Claim) -> list[int]:
+def _starts(claim: Claim) -> np.ndarray:
     """How often episodes began in each state."""
-    starts = [0] * claim.n_states
-    if claim.start is None:
-        for (y, _), count in claim.seen.get(claim.n_rows - 1, {}).items():
-            starts[y] += count
-    else:
-        starts[claim.start] = claim.episodes
+    if claim.random_start:
+        seen = claim.seen.between(claim.n_rows - 1, claim.n_rows)
+        return _sums(claim.n_states, seen.successors, seen.times)
+    starts = np.zeros(claim.n_states, dtype=np.int64)
+    starts[claim.first_state] = claim.episodes
     return starts
 
 
-def _moves(claim: Claim) -> list[Moves]:
-    """The moves of each step, or of all steps together where counts are pooled."""
-    moves: list[Moves] = [{} for _ in range(1 if claim.stationary else claim.horizon)]
-    for row, outcomes in claim.seen.items():
-        if not claim.is_start(row):
-            layer, s = moves[row // (claim.n_states * claim.n_actions)], claim.state_of(row)
-            for (y, _), count in outcomes.items():
-                layer[s, y] = layer.get((s, y), 0) + count
-    return moves
+def _sums(size: int, place: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """The exact sum of the integers ``terms`` of each place."""
+    sums = np.zeros(size, dtype=terms.dtype)
+    np.add.at(sums, place, terms)
+    return sums
 
 
 class _Pooled:
@@ -77,86 +79,116 @@ class _Pooled:
       episodes that were cut short show. Asked of every group.
     """
 
-    def __init__(self, claim: Claim, starts: list[int], moves: Moves) -> None:
-        end = claim.n_states - 1 if claim.black_box else claim.n_states
-        self.starts, self.horizon = starts[:end], claim.horizon if claim.log is None else claim.log.longest
+    def __init__(self, claim: Claim, starts: np.ndarray, moves: Moves) -> None:
+        self.n = claim.n_states - 1 if claim.black_box else claim.n_states
+        self.horizon = claim.horizon if claim.log is None else claim.log.longest
         self.may_stop = claim.log is not None
-        self.moves = {move: count for move, count in moves.items() if move[1] != end}
-        self.endings = {move[0]: count for move, count in moves.items() if move[1] == end}
-        self.departures = [self.endings.get(s, 0) for s in range(end)]
-        for (s, _), count in self.moves.items():
-            self.departures[s] += count
+        # Python's integers, which have no end, where products with the horizon might not fit.
+        total = int(moves.times.sum()) + claim.episodes
+        exact = np.int64 if total * (self.horizon + 1) < _EXACT else object
+        times, inside = moves.times.astype(exact), moves.y < self.n
+        self.starts = starts[: self.n].astype(exact)
+        self.moves = Moves(moves.s[inside], moves.y[inside], times[inside])
+        self.endings = _sums(self.n, moves.s[~inside], times[~inside])
+        self.departures = _sums(self.n, moves.s, times)
 
     def problems(self) -> list[str]:
-        farther = ([d >= least for d in self.distances] for least in sorted(set(self.distances)))
-        families = [range(len(self.starts)), self.groups, *farther]
-        crowded = [problem for family in families for problem in self._crowded(family)]
+        everywhere = np.arange(self.n)
+        crowded = self._crowded(everywhere) + self._crowded(self.groups) + self._crowded_far()
         return crowded if self.may_stop else crowded + self._cut_short()
 
     @cached_property
-    def distances(self) -> list[int]:
+    def distances(self) -> np.ndarray:
         """The fewest moves from a start to each state; the horizon where there are not so few."""
-        after: dict[int, list[int]] = {}
-        for s, y in self.moves:
-            after.setdefault(s, []).append(y)
-        distances = [0 if count else self.horizon for count in self.starts]
-        reached = [s for s, count in enumerate(self.starts) if count]
-        for s in reached:
-            for y in after.get(s, ()):
-                if distances[s] + 1 < distances[y]:
-                    distances[y] = distances[s] + 1
-                    reached.append(y)
+        order = np.argsort(self.moves.s, kind="stable")
+        after = self.moves.y[order]
+        begin = np.searchsorted(self.moves.s[order], np.arange(self.n + 1))
+        distances = np.where(self.starts > 0, 0, self.horizon)
+        reached, distance = np.flatnonzero(self.starts > 0), 0
+        while reached.size and distance + 1 < self.horizon:
+            distance += 1
+            sizes = begin[reached + 1] - begin[reached]
+            edges = np.repeat(begin[reached] - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+            reached = np.unique(after[edges])
+            reached = reached[distances[reached] > distance]
+            distances[reached] = distance
         return distances
 
     @cached_property
-    def groups(self) -> list[int]:
-        """A number for each state, the same for states that moves connect."""
-        above = list(range(len(self.starts)))
+    def groups(self) -> np.ndarray:
+        """A number for each state, the same for states that moves connect: the smallest state among them."""
+        group = np.arange(self.n)
+        while True:
+            one, other = group[self.moves.s], group[self.moves.y]
+            if np.array_equal(one, other):
+                return group
+            # Each group joins the smallest that it is connected to; then everybody follows to the end of such a chain.
+            np.minimum.at(group, np.maximum(one, other), np.minimum(one, other))
+            while not np.array_equal(group, following := group[group]):
+                group = following
 
-        def top(s: int) -> int:
-            while above[s] != s:
-                above[s] = s = above[above[s]]
-            return s
-
-        for s, y in self.moves:
-            above[top(s)] = top(y)
-        return [top(s) for s in above]
-
-    def _crowded(self, family: Sequence[int]) -> list[str]:
+    def _crowded(self, family: np.ndarray) -> list[str]:
         """The sets (states with the same number in ``family``) that were left too often for those who came."""
-        members: dict[int, list[int]] = {}
-        for s, name in enumerate(family):
-            members.setdefault(name, []).append(s)
-        entries = {name: sum(self.starts[s] for s in states) for name, states in members.items()}
-        most = {name: count * self.horizon for name, count in entries.items()}
-        for (s, y), count in self.moves.items():
-            if family[s] != family[y]:
-                entries[family[y]] += count
-                most[family[y]] += count * max(0, self.horizon - self.distances[s] - 1)
+        s, y, times = self.moves
+        across = family[s] != family[y]
+        time_left = np.maximum(0, self.horizon - self.distances[s[across]] - 1)
+        entries = _sums(self.n, family, self.starts)
+        most = entries * self.horizon + _sums(self.n, family[y[across]], times[across] * time_left)
+        entries = entries + _sums(self.n, family[y[across]], times[across])
+        departures = _sums(self.n, family, self.departures)
+        crowded = np.flatnonzero(departures > most).tolist()
+        return [
+            self._too_many(np.flatnonzero(family == name), departures[name], entries[name], most[name])
+            for name in crowded
+        ]
+
+    def _crowded_far(self) -> list[str]:
+        """The same of all states at least d away, and of those nearer, for each d."""
+        s, y, times = self.moves
+        ds, dy = self.distances[s], self.distances[y]
+        time_left = times * np.maximum(0, self.horizon - ds - 1)
+        levels = np.unique(self.distances)
         problems = []
-        for name, states in members.items():
-            departures = sum(self.departures[s] for s in states)
-            if departures > most[name]:
-                problems.append(
-                    f"counts do not balance: {departures} moves in {_some(states)}, but {entries[name]} visits from the "
-                    f"start or from elsewhere leave time for {most[name]} within {self.horizon} steps"
-                )
+        # One number for each level: what concerns all d up to it (the states far away) or beyond it (those nearer).
+        at_s, at_y, level = (
+            np.searchsorted(levels, ds),
+            np.searchsorted(levels, dy),
+            np.searchsorted(levels, self.distances),
+        )
+        starts, departures = (_sums(len(levels), level, part) for part in (self.starts, self.departures))
+        for far in (True, False):
+            # A move enters the far set of levels from s + 1 to y, or the near one of levels from y + 1 to s.
+            into = at_s < at_y if far else at_y < at_s
+            first, last = (at_s, at_y) if far else (at_y, at_s)
+            ends = np.concatenate([first[into] + 1, last[into] + 1])
+            entries, most = (
+                np.cumsum(_sums(len(levels) + 1, ends, np.concatenate([part[into], -part[into]])))[:-1]
+                for part in (times, time_left)
+            )
+            began, left = (
+                (np.cumsum(part[::-1])[::-1] if far else np.cumsum(part) - part) for part in (starts, departures)
+            )
+            entries, most = entries + began, most + began * self.horizon
+            for i in np.flatnonzero(left > most).tolist():
+                states = np.flatnonzero((level >= i) == far)
+                problems.append(self._too_many(states, left[i], entries[i], most[i]))
         return problems
+
+    def _too_many(self, states: np.ndarray, departures: int, entries: int, most: int) -> str:
+        some = f"state {states[0]}"
+        if len(states) > 1:
+            some = f"the {len(states)} states from {states[0]} to {states[-1]}"
+        return (
+            f"counts do not balance: {departures} moves in {some}, but {entries} visits from the start or from elsewhere "
+            f"leave time for {most} within {self.horizon} steps"
+        )
 
     def _cut_short(self) -> list[str]:
         """The groups whose episodes moved too seldom."""
-        least: dict[int, int] = {}
-        for s, count in enumerate(self.starts):
-            ended = self.endings.get(s, 0)
-            moves = (count - ended) * self.horizon + ended * (self.distances[s] + 1) - self.departures[s]
-            least[self.groups[s]] = least.get(self.groups[s], 0) + moves
+        moves = (self.starts - self.endings) * self.horizon + self.endings * (self.distances + 1) - self.departures
+        least = _sums(self.n, self.groups, moves)
         return [
-            f"counts do not balance: {missing} moves are missing among the states connected to state {group}, for "
+            f"counts do not balance: {least[group]} moves are missing among the states connected to state {group}, for "
             f"episodes of {self.horizon} steps"
-            for group, missing in least.items()
-            if missing > 0
+            for group in np.flatnonzero(least > 0).tolist()
         ]
-
-
-def _some(states: list[int]) -> str:
-    return f"state {states[0]}" if len(states) == 1 else f"the {len(states)} states from {states[0]} to {states[-1]}"

@@ -1,141 +1,352 @@
-"""KL method: the largest and the smallest mean over a ball."""
+"""KL method: the balls of many rows at once, their radii, and the largest and smallest means over them."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 
-from entropic_bpi.verification._intervals import Interval, below, down, up
+import numpy as np
+
+from entropic_bpi.verification._intervals import Interval, below, down, error_of_mean, up, where
 
 # The best w can be as small as the values are far apart; below this it changes nothing that doubles can tell.
-_SMALLEST_W = 1e-150
+_SMALLEST_W, _LARGEST_W = 1e-150, 1e30
+_CLOSE = 1e-6  # relative distance from the root at which one more step of Newton's method is the last
+_MOST_STEPS = 200
+_AT_ONCE = 2**15  # outcomes that are worked on together: few enough for the caches of a processor
+_EXACT = 2**53
+
+# -- radii ------------------------------------------------------------------------------------------------------------
+
+
+def stirling_error(x: Interval) -> Interval:
+    """c(x) = lnΓ(x) - (x - ½) ln x + x - ½ ln 2π, by its asymptotic series, which envelops it.
+
+    Small x are first moved up by c(x) = c(x+1) + (x + ½) log1p(1/x) - 1.
+    """
+    moved = Interval.of(np.zeros_like(x.low))
+    while np.any(small := x.low < 16.0):
+        moved = where(small, moved + (x + 0.5) * (Interval.of(1.0) / x).log1p() - 1.0, moved)
+        x = where(small, x + 1.0, x)
+    inverse = Interval.of(1.0) / x
+    square = inverse * inverse
+    total = Interval(0.0, 1.0) * Interval.of(Fraction(-691, 360360))
+    for term in (Fraction(1, 1188), Fraction(-1, 1680), Fraction(1, 1260), Fraction(-1, 360), Fraction(1, 12)):
+        total = total * square + Interval.of(term)
+    return moved + total * inverse
+
+
+def _float_of(n: np.ndarray) -> Interval:
+    """Integers as floats."""
+    nearest, rounded = n.astype(float), n > _EXACT
+    return Interval(np.where(rounded, down(nearest), nearest), np.where(rounded, up(nearest), nearest))
+
+
+def _ascent(n: Interval, a: Interval) -> Interval:
+    """log of a(a+1)···(a+n-1), less n log n - n; no term is of the size of n, so nothing cancels."""
+    shifted = (n + a - 0.5) * (a / n).log1p()
+    scaled = (a - 0.5) * (n / a).log()
+    return shifted + scaled + stirling_error(n + a) - stirling_error(a)
 
 
 @dataclass(frozen=True)
-class Ball:
-    """A row of the kernel: its possible outcomes, how often each was seen, and the radius of its ball, rounded up.
+class Tallies:
+    """How often each outcome of each row was seen; none of the numbers is 0, and no row is without any."""
 
-    ``weights`` are bounds on what each outcome pays, as e^{βr}, for each step; empty where all are 1.
+    counts: np.ndarray
+    sizes: np.ndarray
+
+    @cached_property
+    def begin(self) -> np.ndarray:
+        return np.cumsum(self.sizes) - self.sizes
+
+    @cached_property
+    def visits(self) -> np.ndarray:
+        return np.add.reduceat(self.counts, self.begin)
+
+    def sum(self, terms: Interval) -> Interval:
+        """Over the outcomes of each row."""
+        room = self.sizes * 2.0**-51
+        low, high, lows, highs = (
+            np.add.reduceat(part, self.begin) for part in (terms.low, terms.high, abs(terms.low), abs(terms.high))
+        )
+        return Interval(down(low - lows * room), up(high + highs * room))
+
+
+def mixture_radii(tallies: Tallies, k: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """R_mix of each row: minus the log of the average of e^{-R_a} over four Dirichlet priors a on k outcomes, rounded up.
+
+    R_a = Σ N log(N/n) - log of the Dirichlet-multinomial likelihood; the n log n of both cancel exactly. If only ``most`` of
+    the k outcomes are declared to exist, half of the weight goes to the prior ½ on each set of so many outcomes, all sets
+    alike: a share Π (most - i)/(k - i) of them, i from 0 to the number of outcomes seen less 1, contains those.
+    """
+    # Most files have few different counts, so each is worked on once.
+    (counts, *outcome_sizes), back = _distinct(
+        tallies.counts, np.repeat(k, tallies.sizes), np.repeat(most, tallies.sizes)
+    )
+    (visits, *row_sizes), row_back = _distinct(tallies.visits, k, most)
+    fewer, radii = most < k, []
+    for (_, a), (cells, row_a) in zip(_priors(*outcome_sizes), _priors(*row_sizes), strict=True):
+        parts = _ascent(_float_of(counts), a)[back]
+        radii.append(_ascent(_float_of(visits), cells * row_a)[row_back] - tallies.sum(parts))
+    weight = Interval.of(np.where(fewer, 0.125, 0.25)).log()
+    radii[:4] = [radius - weight for radius in radii[:4]]
+    radii[4] = where(fewer, radii[4] - _share_of_sets(tallies, k, most), Interval.of(np.full(len(k), np.inf)))
+    least = Interval.of(np.minimum.reduce([radius.low for radius in radii]))
+    total = Interval.of(np.zeros(len(k)))
+    for radius in radii:
+        total = total + (least - radius).exp()
+    return (least - total.log()).high
+
+
+def _priors(k: np.ndarray, most: np.ndarray) -> list[tuple[Interval, Interval]]:
+    """The number of outcomes and the a of each prior, that on sets of outcomes last."""
+    cells, one = _float_of(k), Interval.of(np.ones(len(k)))
+    usual = [(cells, a) for a in (one / (cells * cells), one / cells, one * 0.5, one)]
+    return [*usual, (_float_of(most), one * 0.5)]
+
+
+def _share_of_sets(tallies: Tallies, k: np.ndarray, most: np.ndarray) -> Interval:
+    """log of half of the share of the sets of ``most`` outcomes that contain those that were seen."""
+    rank = np.arange(len(tallies.counts)) - np.repeat(tallies.begin, tallies.sizes)
+    inside, outside = (_float_of(np.repeat(size, tallies.sizes) - rank) for size in (np.minimum(most, k), k))
+    return tallies.sum((inside / outside).log()) + Interval.of(0.5).log()
+
+
+def _distinct(*columns: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """The different rows of a table of integers, and which of them each row is."""
+    code = np.zeros(len(columns[0]), dtype=np.intp)
+    for column in columns:
+        values, index = np.unique(column, return_inverse=True)
+        code = np.unique(code * len(values) + index, return_inverse=True)[1]
+    _, first = np.unique(code, return_index=True)
+    return [column[first] for column in columns], code
+
+
+def betting_radii(n: np.ndarray, log_union: float) -> np.ndarray:
+    """x = (log(2/δ') + c₂(n)) / n, rounded up, with c₂(n) = log(√π Γ(n+1) / Γ(n+½)), whose large terms cancel exactly."""
+    visits = _float_of(n)
+    ratio = visits * (Interval.of(1.0) / (visits * 2.0 + 1.0)).log1p() + (visits + 1.0).log() * 0.5
+    ratio = ratio - 0.5 + stirling_error(visits + 1.0) - stirling_error(visits + 0.5)
+    regret = ratio + Interval(np.pi, up(np.pi)).log() * 0.5
+    return up(up(log_union + regret.high) / visits.low)
+
+
+# -- rows with equally many outcomes ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Balls:
+    """Rows of the kernel with K outcomes each, one in each column.
+
+    Rows with fewer outcomes are filled up: their first outcome is there again, with no visits, which changes nothing.
+
+    Attributes
+    ----------
+    successors, tallies : array (K, N)
+        Where each outcome leads, and how often it was seen.
+    sizes, radius : array (N,)
+        Outcomes that a row has of its own, and the radius of its ball, rounded up.
+    low, high : array (K, N)
+        Bounds on what each outcome pays, as e^{βr}.
     """
 
-    successors: list[int]
-    tallies: list[int]
-    radius: float
-    weights: list[list[Interval]]
+    successors: np.ndarray
+    tallies: np.ndarray
+    sizes: np.ndarray
+    radius: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
     @cached_property
-    def visits(self) -> int:
-        return sum(self.tallies)
+    def visits(self) -> np.ndarray:
+        return self.tallies.sum(axis=0)
 
     @cached_property
-    def seen(self) -> list[int]:
-        return [i for i, count in enumerate(self.tallies) if count]
+    def shares(self) -> np.ndarray:
+        return self.tallies / np.maximum(self.visits, 1.0)
 
-    @cached_property
-    def shares(self) -> list[float]:
-        return [self.tallies[i] / self.visits for i in self.seen]
-
-    def weight(self, h: int, side: int) -> list[float]:
-        """e^{βr} of each outcome at (real) step ``h``, its largest (``side`` 1) or smallest value."""
-        if not self.weights:
-            return [1.0] * len(self.successors)
-        table = self.weights[h if len(self.weights) > 1 else 0]
-        return [e.high if side > 0 else e.low for e in table]
-
-    def tally_of(self, y: int) -> int:
-        return sum(count for z, count in zip(self.successors, self.tallies, strict=True) if z == y)
+    def take(self, columns: np.ndarray) -> Balls:
+        parts = (self.successors, self.tallies, self.low, self.high)
+        successors, tallies, low, high = (part.take(columns, axis=1) for part in parts)
+        return Balls(successors, tallies, self.sizes.take(columns), self.radius.take(columns), low, high)
 
 
-def _good_w(shares: list[float], depths: list[float], x: float) -> float:
+class Rows:
+    """Rows with any numbers of outcomes, sorted into :class:`Balls` by rounded-up sizes.
+
+    Parameters
+    ----------
+    sizes : int array
+        Outcomes of each row.
+    successors, tallies : array
+        Where each outcome leads and how often it was seen, row after row.
+    radius : array
+        Of each row.
+    """
+
+    def __init__(self, sizes: np.ndarray, successors: np.ndarray, tallies: np.ndarray, radius: np.ndarray) -> None:
+        steps = np.unique([size for power in range(63) for size in (2**power, 3 * 2**power // 2)])
+        kind = np.searchsorted(steps, sizes)
+        begin = np.cumsum(sizes) - sizes
+        self.positions, self.balls = [], []
+        self.kind, self.column = np.empty(len(sizes), dtype=np.intp), np.empty(len(sizes), dtype=np.intp)
+        for number, size in enumerate(np.unique(kind)):
+            mine = np.flatnonzero(kind == size)
+            self.kind[mine], self.column[mine] = number, np.arange(len(mine))
+            place = np.arange(min(steps[size], sizes[mine].max()))[:, None]
+            filled = place < sizes[mine]
+            where_it_is = begin[mine] + np.where(filled, place, 0)
+            seen = np.where(filled, tallies[where_it_is], 0).astype(float)
+            ones = np.ones(filled.shape)
+            self.positions.append(where_it_is)
+            self.balls.append(Balls(successors[where_it_is], seen, sizes[mine], radius[mine], ones, ones))
+
+    def weigh(self, weights: Interval) -> None:
+        """State what each outcome pays."""
+        self.balls = [
+            replace(ball, low=weights.low[at], high=weights.high[at])
+            for at, ball in zip(self.positions, self.balls, strict=True)
+        ]
+
+    def batches(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
+        """Some rows, a few at a time: where they are in ``rows``, and what they are."""
+        for at, (ball,) in self.joint(rows):
+            yield at, ball
+
+    def joint(self, *rows: np.ndarray) -> Iterator[tuple[np.ndarray, list[Balls]]]:
+        """The same of several lists of rows, of equal lengths, each row beside those of the other lists."""
+        kinds = np.zeros(len(rows[0]), dtype=np.intp)
+        for some in rows:
+            kinds = kinds * len(self.balls) + self.kind[some]
+        for kind in np.unique(kinds):
+            mine = np.flatnonzero(kinds == kind)
+            size = int(np.prod([len(self.balls[self.kind[some[mine[0]]]].tallies) for some in rows]))
+            at_once = max(1, _AT_ONCE // size)
+            for first in range(0, len(mine), at_once):
+                at = mine[first : first + at_once]
+                yield at, [self.balls[self.kind[some[at[0]]]].take(self.column[some[at]]) for some in rows]
+
+    def extreme_means(self, values: np.ndarray, side: int) -> np.ndarray:
+        """Bounds on the means of ``values``, one of each outcome, over the balls of all rows."""
+        means = np.empty(len(self.kind))
+        rows = np.arange(len(means))
+        for at, ball in self.batches(rows):
+            positions = self.positions[self.kind[at[0]]][:, self.column[at]]
+            means[at] = extreme_mean(ball, values[positions], side)
+        return means
+
+
+# -- means ------------------------------------------------------------------------------------------------------------
+
+
+def good_w(shares: np.ndarray, depths: np.ndarray, x: np.ndarray, guess: np.ndarray | None = None) -> np.ndarray:
     """Roughly the best w ≥ 0 for depths in [0, 1]: the root of F(w) = x by Newton's method on logarithms.
 
-    F(w) = Σ p log1p(d/w) + log Σ p / (1 + d/w) decreases; 0 if it never exceeds x. Any answer is safe.
+    F(w) = Σ p log1p(d/w) + log Σ p / (1 + d/w) decreases; 0 if it never exceeds x. Any answer is safe. A ``guess`` that is
+    not positive is none.
     """
-    mean = sum(p * d for p, d in zip(shares, depths, strict=True))
-    variance = sum(p * (d - mean) ** 2 for p, d in zip(shares, depths, strict=True))
-    if not variance > 0.0:
-        variance = mean * mean
-    w = max(math.sqrt(variance / (2.0 * x)), 1e-3)
-    low, high = _SMALLEST_W, 1e30
-    if all(depths):
-        logs = sum(p * math.log(d) for p, d in zip(shares, depths, strict=True))
-        if logs + math.log(sum(p / d for p, d in zip(shares, depths, strict=True))) <= x:
-            return 0.0
-    for _ in range(200):
-        logs = loss = rest = square = 0.0
-        for p, d in zip(shares, depths, strict=True):
-            ratio = d / w
-            remainder = 1.0 / (1.0 + ratio)
-            part = ratio * remainder
-            logs += p * math.log1p(ratio)
-            loss, rest, square = loss + p * part, rest + p * remainder, square + p * part * part
-        value = logs + (math.log1p(-loss) if loss < 0.5 else math.log(rest))
-        if value > x:
-            low = w
-        else:
-            high = w
-        if abs(value - x) <= 1e-13 * x:
+    mean = (shares * depths).sum(axis=0)
+    variance = (shares * (depths - mean) ** 2).sum(axis=0)
+    spread = np.sqrt(np.where(variance > 0.0, variance, mean * mean) / (2.0 * x))
+    w = np.maximum(np.maximum(spread - mean, 0.1 * spread), 1e-3)
+    if guess is not None:
+        w = np.where(guess > 0.0, guess, w)
+    active = np.flatnonzero((mean > 0.0) & ~_never_exceeds(shares, depths, x))
+    result = np.zeros(len(x))
+    if len(active) < len(x):
+        shares, depths, x, w = shares[:, active], depths[:, active], x[active], w[active]
+    low, high = np.full(len(x), _SMALLEST_W), np.full(len(x), _LARGEST_W)
+    for _ in range(_MOST_STEPS):
+        value, slope = _growth(shares, depths, w)
+        large = value > x
+        low, high = np.where(large, w, low), np.where(large, high, w)
+        step = w * np.exp(np.clip(-np.log(value / x) * value / slope, -20.0, 20.0))
+        close = np.abs(value - x) <= _CLOSE * x
+        inside = (low < step) & (step < high)
+        w = np.where(inside, step, np.where(close, w, np.sqrt(low * high)))
+        going = ~close & (high > low * (1.0 + 1e-12))
+        result[active] = w
+        if not going.any():
             break
-        slope = (loss * loss - square) / rest
-        if value > 0.0 and slope < 0.0:
-            shift = -math.log(value / x) * value / slope
-            step = w * math.exp(max(min(shift, 20.0), -20.0))
-        else:
-            step = 0.0
-        if not low < step < high:
-            step = math.sqrt(low * high)
-        if abs(step - w) <= 1e-12 * w:
-            break
-        w = step
-    return w
+        if not going.all():
+            active, shares, depths = active[going], shares[:, going], depths[:, going]
+            x, w, low, high = x[going], w[going], low[going], high[going]
+    return result
 
 
-def highest_mean(ball: Ball, f: list[float]) -> tuple[float, float | None]:
-    """No mean of ``f`` over the ball exceeds the first number. The second is the w behind it, in units of the largest depth.
+def _never_exceeds(shares: np.ndarray, depths: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Whether F is at most x for all w > 0; only if nothing was seen at the top."""
+    never = np.zeros(len(x), dtype=bool)
+    some = np.flatnonzero(((depths > 0.0) | (shares == 0.0)).all(axis=0))
+    if some.size:
+        p = shares[:, some]
+        d = np.where(p > 0.0, depths[:, some], 1.0)
+        never[some] = (p * np.log(d)).sum(axis=0) + np.log((p / d).sum(axis=0)) <= x[some]
+    return never
 
-    None: the bound is max f.
+
+def _growth(shares: np.ndarray, depths: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """F(w) and w F'(w)."""
+    ratio = depths / w
+    remainder = 1.0 / (1.0 + ratio)
+    part = ratio * remainder
+    loss, rest = (shares * part).sum(axis=0), (shares * remainder).sum(axis=0)
+    square = (shares * part * part).sum(axis=0)
+    logs = (shares * np.log1p(ratio)).sum(axis=0)
+    value = logs + np.where(loss < 0.5, np.log1p(-loss), np.log(rest))
+    return value, (loss * loss - square) / rest
+
+
+def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """No mean of ``f`` over a ball exceeds the first number. The second is the w behind it, in units of the largest depth.
+
+    Where nothing was seen below the largest value, that is the bound, whatever w is.
     """
-    top = max(f)
-    if not ball.visits or len(f) == 1:
-        return top, None
-    depths = [max(0.0, down(top - f[i])) for i in ball.seen]
-    depth = max(depths)
-    if not depth > 0.0:
-        return top, None
-    # In units of the largest depth; each rounded down, which only lowers the gain.
-    depths = [max(0.0, down(d / depth)) if d < depth else 1.0 for d in depths]
-    w = _good_w(ball.shares, depths, ball.radius)
-    counts = [ball.tallies[i] for i in ball.seen]
-    # Nonnegative terms, added exactly: division 1, logarithm 8, product 1 half unit of error, and a few.
-    error = 14 * 2.0**-53
-    if w > 0.0:
-        mean = (
-            math.fsum(c * math.log1p(d / w) for c, d in zip(counts, depths, strict=True)) / ball.visits * (1.0 - error)
-        )
-        gain = down(w * below(math.expm1(down(mean - ball.radius))))
-    else:
-        mean = math.fsum(c * -math.log(d) for c, d in zip(counts, depths, strict=True)) / ball.visits * (1.0 + error)
-        gain = down(below(math.exp(-up(mean + ball.radius))))
+    top, depth, depths = _depths(ball, f)
+    w = good_w(ball.shares, depths, ball.radius, guess)
+    # Terms of one sign, with room for their rounding and that of the sum.
+    error = error_of_mean(len(f))
+    mean = (ball.shares * np.log1p(depths / np.where(w > 0.0, w, 1.0))).sum(axis=0) * (1.0 - error)
+    gain = down(w * below(np.expm1(down(mean - ball.radius))))
+    if (limit := np.flatnonzero(w == 0.0)).size:
+        p = ball.shares[:, limit]
+        logs = np.log(np.where(p > 0.0, depths[:, limit], 1.0))
+        mean = -(p * logs).sum(axis=0) * (1.0 + error)
+        gain[limit] = down(below(np.exp(-up(mean + ball.radius[limit]))))
     gain = down(depth * gain)
-    return (min(top, up(top - gain)) if gain > 0.0 else top), w
+    # Written so that a gain that is not a number is none.
+    return np.where(gain > 0.0, np.minimum(top, up(top - gain)), top), w
 
 
-def extreme_mean(ball: Ball, f: list[float], side: int) -> float:
-    """A number above (``side`` 1) or below (``side`` -1) every mean of ``f`` over the ball."""
-    return side * highest_mean(ball, [side * value for value in f])[0]
+def _depths(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The largest value, the largest depth below it that was seen, and all that were in units of that one.
+
+    Each rounded down, which only lowers the gain.
+    """
+    top = f.max(axis=0)
+    depths = np.where(ball.tallies > 0.0, np.maximum(0.0, down(top - f)), 0.0)
+    depth = depths.max(axis=0)
+    unit = np.where(depth > 0.0, depth, 1.0)
+    return top, depth, np.where(depths < depth, np.maximum(0.0, down(depths / unit)), depth > 0.0)
 
 
-def tilted_mean(ball: Ball, g: list[float], rho: list[float], weights: list[float]) -> float:
-    """Σ q w ρ / Σ q w at the q of the ball with the largest mean of ``g``; approximate."""
-    (_, w), top = highest_mean(ball, g), max(g)
-    q = [0.0] * len(g)
-    if w is not None:
-        depths = [top - g[i] for i in ball.seen]
-        depths = [d / max(depths) for d in depths]
-        logs = sum(p * math.log(d + w) for p, d in zip(ball.shares, depths, strict=True)) - ball.radius
-        for i, p, d in zip(ball.seen, ball.shares, depths, strict=True):
-            q[i] = p / (d + w) * math.exp(logs)
-    q[g.index(top)] += max(0.0, 1.0 - sum(q))
-    tilted = [a * b for a, b in zip(q, weights, strict=True)]
-    return sum(t * r for t, r in zip(tilted, rho, strict=True)) / sum(tilted)
+def extreme_mean(ball: Balls, f: np.ndarray, side: int) -> np.ndarray:
+    """Numbers above (``side`` 1) or below (``side`` -1) every mean of ``f`` over the balls."""
+    return side * highest_mean(ball, side * f)[0]
+
+
+def tilted_mean(
+    ball: Balls, g: np.ndarray, rho: np.ndarray, weights: np.ndarray, guess: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Σ q v ρ / Σ q v for weights v at the q of the ball with the largest mean of ``g``, and the w behind it; approximate."""
+    top, _, depths = _depths(ball, g)
+    w = good_w(ball.shares, depths, ball.radius, guess)
+    logs = (ball.shares * np.log(np.where(ball.shares > 0.0, depths + w, 1.0))).sum(axis=0) - ball.radius
+    q = np.where(ball.shares > 0.0, ball.shares / (depths + w), 0.0) * np.exp(logs)
+    first = np.argmax(g, axis=0)
+    q[first, np.arange(len(first))] += np.maximum(0.0, 1.0 - q.sum(axis=0))
+    tilted = q * weights
+    return (tilted * rho).sum(axis=0) / tilted.sum(axis=0), w

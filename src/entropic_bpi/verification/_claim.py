@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
-from entropic_bpi.verification._payments import check_fixed, check_random
+import numpy as np
+
+from entropic_bpi.verification._file import (
+    Rejected,
+    a_list,
+    a_number,
+    a_string,
+    an_integer,
+    an_object,
+    integers,
+    numbers,
+    one_of,
+)
 from entropic_bpi.verification._problem import Problem
 from entropic_bpi.verification._slots import check_names, check_slots
 
-Paid = tuple[float, float]  # the ends of what a reward is known to lie between
-
+SAME_REWARD = 1e-9  # of the range: fixed rewards that differ by no more are one, up to rounding
+_MOST_VALUES, _CELLS = 64, 1024  # of a random reward: values kept as they are, cells of the range for more
+_MOST_VISITS = 2**62  # of all rows together, so that sums stay exact
 
 # Each test of an assumption rejects what is true with this probability: from this logarithm of an e-value on.
 TEST_LEVEL = 0.01
@@ -31,13 +44,34 @@ class Cell(NamedTuple):
     test: str | None
 
 
-class Outcome(NamedTuple):
-    """What a row may do, and how often it was seen. ``paid`` is what was seen, where no slot declares the outcome."""
+class Seen(NamedTuple):
+    """What was seen, sorted: rows, where they led, how often, and between which numbers the reward was."""
 
-    successor: int
-    slot: int | None
-    paid: dict[Paid, int]
-    times: int
+    rows: np.ndarray
+    successors: np.ndarray
+    times: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def between(self, first: int, last: int) -> Seen:
+        """That of the rows from ``first`` to before ``last``."""
+        begin, end = np.searchsorted(self.rows, (first, last))
+        return Seen(*(part[begin:end] for part in self))
+
+
+class Outcomes(NamedTuple):
+    """What some rows may do, row after row, and how often it was seen.
+
+    ``sizes`` has a number for each row, the others one for each outcome. ``low`` and ``high`` are what was paid where no
+    slot declares the outcome, which is ``slot`` -1.
+    """
+
+    sizes: np.ndarray
+    successors: np.ndarray
+    slots: np.ndarray
+    times: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
 
 class Log:
@@ -52,7 +86,7 @@ class Log:
 
 
 class Claim(Problem):
-    """A problem and what is claimed about it, checked for shape and kept as plain lists."""
+    """A problem and what is claimed about it, checked for shape and kept as arrays."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         content = an_object("the certificate", content)
@@ -63,10 +97,7 @@ class Claim(Problem):
         self.method = one_of("method", content["method"], ("kl", "bernstein"))
         wanted = (None,) if self.method == "kl" else ("verified", "sharp", "printed")
         self.constants = one_of(f"constants of method {self.method!r}", content["constants"], wanted)
-        self.policy = [
-            [an_integer("policy", a, 0, self.n_actions - 1) for a in a_list("policy", step, self.n_states)]
-            for step in a_list("policy", content["policy"], self.horizon)
-        ]
+        self.policy = integers("policy", content["policy"], (self.horizon, self.n_states), 0, self.n_actions - 1)
         self._read_counts(an_object("counts", content["counts"]))
         self._read_provenance(an_object("provenance", content["provenance"]))
         if self.return_range is not None and self.episodes:
@@ -106,25 +137,42 @@ class Claim(Problem):
         return cells
 
     def _read_counts(self, given: dict[str, Any]) -> None:
-        """``seen[row]`` maps each outcome (successor, what it paid) of a row to how often it was seen."""
         self.episodes = an_integer("counts.episodes", given["episodes"], 0)
-        rows = a_list("counts.rows", given["rows"])
-        successors, times = (a_list(f"counts.{name}", given[name], len(rows)) for name in ("successors", "times"))
-        paid = [
-            a_list(f"counts.{name}", given[name], len(rows) if self.black_box else 0) or [0.0] * len(rows)
+        rows = integers("counts.rows", given["rows"], (None,), 0, self.n_rows - 1)
+        successors = integers("counts.successors", given["successors"], (len(rows),), 0, self.n_states - 1)
+        times = integers("counts.times", given["times"], (len(rows),), 1)
+        if times.sum(dtype=float) > _MOST_VISITS:
+            raise Rejected(f"counts.times add up to more than {_MOST_VISITS}")
+        low, high = (
+            numbers(f"counts.{name}", given[name], (len(rows) if self.black_box else 0,))
             for name in ("rewards", "upper")
-        ]
-        self.seen: dict[int, dict[tuple[int, Paid], int]] = {}
-        for row, y, count, *ends in zip(rows, successors, times, *paid, strict=True):
-            an_integer("counts.rows", row, 0, self.n_rows - 1)
-            an_integer("counts.successors", y, 0, self.n_states - 1)
-            an_integer("counts.times", count, 1)
-            outcome = y, self._paid(row, *ends)
-            if outcome in self.seen.setdefault(row, {}):
-                raise Rejected(f"counts list {self.place(row)} to state {y} twice")
-            self.seen[row][outcome] = count
-        for row in self.seen:
-            self._check_seen(row)
+        )
+        if not self.black_box:
+            low = high = np.zeros(len(rows))
+        order = np.lexsort((high, low, successors, rows))
+        self.seen = Seen(*(part[order] for part in (rows, successors, times, low, high)))
+        self._check_rewards_seen()
+        for layer in self.layers:
+            self._check_seen(layer)
+
+    def _check_rewards_seen(self) -> None:
+        """Whether nothing is listed twice, and what was paid lies in its range."""
+        rows, successors, _, low, high = self.seen
+        parts = (rows, successors, low, high)
+        twice = np.logical_and.reduce([part[1:] == part[:-1] for part in parts])
+        if twice.any():
+            i = int(np.argmax(twice))
+            raise Rejected(f"counts list {self.place(int(rows[i]))} to state {successors[i]} twice")
+        if not self.black_box:
+            return
+        slots = self.begin[rows]
+        least, most = self.slot_low[0, slots], self.slot_high[0, slots]
+        inside = (least <= low) & (low <= high) & (high <= most)
+        if not inside.all():
+            i = int(np.argmin(inside))
+            seen = f"reward {low[i]}" if low[i] == high[i] else f"a reward from {low[i]} to {high[i]}"
+            where = self.place(int(rows[i]))
+            raise Rejected(f"{seen} was seen in {where}, outside its range from {least[i]} to {most[i]}")
 
     def _check_returns(self, least: float, most: float) -> None:
         """Whether the rewards seen can be those of episodes whose returns lie in the declared range.
@@ -135,59 +183,81 @@ class Claim(Problem):
         (low, high), others = self.reward_range, self.horizon - 1
         after = 0 if self.log is None else max(0, self.log.longest - self.horizon)
         least_earned = most_earned = Fraction(0)
-        not_ended = 0 if self.log is None else self.episodes
-        for row, outcomes in self.seen.items():
-            if self.is_start(row):
+        seen = self.seen.between(0, self.n_rows - self.random_start)
+        ended = int(seen.times[seen.successors == self.n_states - 1].sum())
+        not_ended = 0 if self.log is None else self.episodes - ended
+        rewards, back = np.unique(np.stack([seen.low, seen.high]), axis=1, return_inverse=True)
+        times = np.zeros(rewards.shape[1], dtype=np.int64)
+        np.add.at(times, back.ravel(), seen.times)
+        for worst, best, often in zip(*rewards.tolist(), times.tolist(), strict=True):
+            least_earned += Fraction(worst) * often
+            most_earned += Fraction(best) * often
+            if after:
                 continue
-            for (y, (worst, best)), times in outcomes.items():
-                least_earned += Fraction(worst) * times
-                most_earned += Fraction(best) * times
-                not_ended -= times if y == self.n_states - 1 else 0
-                if after:
-                    continue
-                if worst + others * low > most + self.return_room or best + others * high < least - self.return_room:
-                    raise Rejected(f"reward {worst} was seen: no episode with it has a return from {least} to {most}")
+            if worst + others * low > most + self.return_room or best + others * high < least - self.return_room:
+                raise Rejected(f"reward {worst} was seen: no episode with it has a return from {least} to {most}")
         lacking = max(0, not_ended) * self.horizon
         if least_earned > self.episodes * (most + self.return_room + after * high) - lacking * low:
             raise Rejected(f"the mean return of the episodes is above the declared range from {least} to {most}")
         if most_earned < self.episodes * (least - self.return_room + after * low) - lacking * high:
             raise Rejected(f"the mean return of the episodes is below the declared range from {least} to {most}")
 
-    def _paid(self, row: int, low: Any, high: Any) -> Paid:
-        """What a seen outcome paid where rewards are learned; nothing where they are known."""
-        if not self.black_box:
-            return 0.0, 0.0
-        slot = self.row_slots[row][0]
-        least, most = self.slot_low[0][slot], self.slot_high[0][slot]
-        low, high = a_number("counts.rewards", low), a_number("counts.upper", high)
-        if not least <= low <= high <= most:
-            seen = f"reward {low}" if low == high else f"a reward from {low} to {high}"
-            raise Rejected(f"{seen} was seen in {self.place(row)}, outside its range from {least} to {most}")
-        return low, high
+    def _check_seen(self, layer: range) -> None:
+        """Whether what was seen of the rows of one step can have happened."""
+        rows, n = np.array(layer), self.n_states
+        seen, is_start = self.seen.between(layer.start, layer.stop), self.is_start(layer[-1])
+        at_end = self.state_of(seen.rows) == n - 1
+        if self.black_box and not is_start and at_end.any():
+            where = self.place(int(seen.rows[np.argmax(at_end)]))
+            raise Rejected(f"counts after the end: nothing is played in {where}")
+        owner, slots = self.slots_of(rows)
+        declared, keys = owner * (n + 1) + self.slot_successor[slots], (seen.rows - layer.start) * (n + 1)
+        outside = ~np.isin(keys + seen.successors, declared) & ~np.isin(keys + n, declared)
+        if self.black_box and is_start:
+            outside |= seen.successors == n - 1
+        if outside.any():
+            where, y = self.place(int(seen.rows[np.argmax(outside)])), seen.successors[np.argmax(outside)]
+            raise Rejected(f"counts outside the declared successors: {where} went to state {y}")
+        if self.black_box:
+            self._check_paid(seen)
+        different = seen if self._rewards_tell_outcomes else _together(seen)
+        happened = np.bincount(different.rows - layer.start, minlength=len(layer))
+        if np.any(more := happened > self.most[rows]):
+            row = int(rows[np.argmax(more)])
+            many = happened[np.argmax(more)]
+            raise Rejected(f"{self.place(row)} has {many} outcomes, more than the declared {self.most[row]}")
 
-    def _check_seen(self, row: int) -> None:
-        if self.black_box and self.state_of(row) == self.n_states - 1 and not self.is_start(row):
-            raise Rejected(f"counts after the end: nothing is played in {self.place(row)}")
-        declared = {self.slot_successor[j] for j in self.row_slots[row]}
-        for y, paid in self._paid_by(row).items():
-            starts_at_end = self.black_box and self.is_start(row) and y == self.n_states - 1
-            if starts_at_end or (y not in declared and self.n_states not in declared):
-                raise Rejected(f"counts outside the declared successors: {self.place(row)} went to state {y}")
-            place = f"{self.place(row)} to state {y}"
+    def _check_paid(self, seen: Seen) -> None:
+        """Whether rewards that were seen can be those of the declared law."""
+        low, high = self.declared_range
+        _, begin, sizes = np.unique(
+            seen.rows * (self.n_states + 1) + seen.successors, return_index=True, return_counts=True
+        )
+        # A single reward that is known up to rounding, or a few exact ones, can be of every law.
+        if self.random_rewards:
+            doubtful = (sizes > _MOST_VALUES) | (
+                np.maximum.reduceat(seen.high > seen.low, begin) if len(begin) else False
+            )
+        else:
+            doubtful = (sizes > 1) | (seen.high - seen.low > SAME_REWARD * (high - low))[begin]
+        for first, size in zip(begin[doubtful].tolist(), sizes[doubtful].tolist(), strict=True):
+            row, y = int(seen.rows[first]), int(seen.successors[first])
+            paid = list(zip(*(part[first : first + size].tolist() for part in (seen.low, seen.high)), strict=True))
+            where = f"{self.place(row)} to state {y}"
             if self.random_rewards:
-                check_random(place, list(paid), *self.declared_range)
-            elif self.black_box:
-                check_fixed(place, list(paid), *self.declared_range, self.reward_kinds(row, y))
-        happened = sum(outcome.times > 0 for outcome in self._listed(row))
-        if happened > self.most(row):
-            raise Rejected(f"{self.place(row)} has {happened} outcomes, more than the declared {self.most(row)}")
+                _check_random(where, paid, low, high)
+            else:
+                _check_fixed(where, paid, low, high, self.reward_kinds(row, y))
 
-    def _paid_by(self, row: int) -> dict[int, dict[Paid, int]]:
-        """For each successor that was seen, what it paid, and how often."""
-        reward_counts: dict[int, dict[Paid, int]] = {}
-        for (y, paid), count in self.seen.get(row, {}).items():
-            reward_counts.setdefault(y, {})[paid] = count
-        return reward_counts
+    @property
+    def _rewards_tell_outcomes(self) -> bool:
+        """Whether another reward is another outcome: where rewards are learned and fixed."""
+        return self.black_box and not self.random_rewards
+
+    @property
+    def has_rounded_rewards(self) -> bool:
+        """Whether some reward is known only up to rounding, or as a cell of the range."""
+        return bool((self.seen.low < self.seen.high).any())
 
     def _read_provenance(self, given: dict[str, Any]) -> None:
         self.batches = one_of("provenance.batches", given["batches"], (True, False))
@@ -197,6 +267,8 @@ class Claim(Problem):
             raise Rejected(f"provenance.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
+        if self.method != "kl" and self.random_start and self.start is not None:
+            raise Rejected(f"method {self.method!r} makes no use of a declared start")
         ignoring = self.constants in ("verified", "printed")
         if ignoring and (self.stationary or self.successors != "unknown"):
             raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")
@@ -223,35 +295,113 @@ class Claim(Problem):
             raise Rejected(f"the tests have rejected what is assumed: {given!r:.80}")
         return tests
 
-    def action(self, h: int, s: int) -> int:
-        """What the policy does at planned step ``h``."""
-        return 0 if self.random_start and h == 0 else self.policy[h - self.random_start][s]
+    def actions(self, h: int, states: np.ndarray) -> np.ndarray:
+        """What the policy does in some states at planned step ``h``."""
+        if self.random_start and h == 0:
+            return np.zeros(len(states), dtype=np.int64)
+        return self.policy[h - self.random_start][states]
 
-    def outcomes(self, row: int) -> list[Outcome]:
-        """What a row may do, all that it was seen to do included; only that, once as much was seen as can happen."""
-        listed = self._listed(row)
-        happened = [outcome for outcome in listed if outcome.times]
-        return happened if len(happened) == self.most(row) else listed
-
-    def _listed(self, row: int) -> list[Outcome]:
-        """What is declared and what was seen of a row.
+    def outcomes(self, layer: range) -> Outcomes:
+        """What the rows of one step may do, all that they were seen to do included.
 
         One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
-        and takes one of the places where its state is listed.
+        and takes one of the places where its state is listed. Where as much was seen as can happen, only that.
         """
-        reward_counts = self._paid_by(row)
-        states = [y for y, _ in self.seen.get(row, {})]
-        listed = []
-        for slot in self.row_slots[row]:
-            y = self.slot_successor[slot]
-            if not self.black_box or self.random_rewards:
-                paid = reward_counts.pop(y, {})
-                listed.append(Outcome(y, slot, paid, sum(paid.values())))
-            elif y in states:
-                states.remove(y)
-            else:
-                listed.append(Outcome(y, slot, {}, 0))
-        for y, paid in reward_counts.items():
-            kinds = [paid] if self.random_rewards else [{reward: count} for reward, count in paid.items()]
-            listed += [Outcome(y, None, kind, sum(kind.values())) for kind in kinds]
-        return listed
+        seen, n, count = self.seen.between(layer.start, layer.stop), self.n_states, len(layer)
+        owner, slots = self.slots_of(np.array(layer))
+        key = owner * (n + 1) + self.slot_successor[slots]
+        if self._rewards_tell_outcomes:
+            mine = (seen.rows - layer.start) * (n + 1) + seen.successors
+            kept = _rank(key) >= np.searchsorted(mine, key, "right") - np.searchsorted(mine, key)
+            owner, slots, key = owner[kept], slots[kept], key[kept]
+            times, extra = np.zeros(len(key), dtype=np.int64), np.ones(len(mine), dtype=bool)
+        else:
+            seen = _together(seen)
+            mine = (seen.rows - layer.start) * (n + 1) + seen.successors
+            at = np.searchsorted(mine, key)
+            found = np.append(mine, -1)[at] == key
+            times, extra = np.where(found, np.append(seen.times, 0)[at], 0), np.ones(len(mine), dtype=bool)
+            extra[at[found]] = False
+        owner = np.concatenate([owner, seen.rows[extra] - layer.start])
+        nothing = np.zeros(len(key))
+        columns = (
+            np.concatenate([key % (n + 1), seen.successors[extra]]),
+            np.concatenate([slots, np.full(extra.sum(), -1)]),
+            np.concatenate([times, seen.times[extra]]),
+            np.concatenate([nothing, seen.low[extra]]),
+            np.concatenate([nothing, seen.high[extra]]),
+        )
+        happened = columns[2] > 0
+        complete = np.bincount(owner, happened, count) == self.most[layer.start : layer.stop]
+        kept = np.flatnonzero(happened | ~complete[owner])
+        kept = kept[np.argsort(owner[kept], kind="stable")]
+        return Outcomes(np.bincount(owner[kept], minlength=count), *(column[kept] for column in columns))
+
+
+def _together(seen: Seen) -> Seen:
+    """The same with one entry for each row and successor, whatever was paid."""
+    new = np.ones(len(seen.rows), dtype=bool)
+    new[1:] = (seen.rows[1:] != seen.rows[:-1]) | (seen.successors[1:] != seen.successors[:-1])
+    first = np.flatnonzero(new)
+    times = np.add.reduceat(seen.times, first) if first.size else seen.times
+    return Seen(seen.rows[first], seen.successors[first], times, seen.low[first], seen.high[first])
+
+
+def _rank(keys: np.ndarray) -> np.ndarray:
+    """How many equal ones come before each."""
+    order = np.argsort(keys, kind="stable")
+    rank = np.empty(len(keys), dtype=np.int64)
+    rank[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])
+    return rank
+
+
+def _check_fixed(where: str, paid: list[tuple[float, float]], low: float, high: float, allowed: int) -> None:
+    """Whether fixed rewards are known up to rounding, differ by more than that, and are not too many."""
+    same = SAME_REWARD * (high - low)
+    if len(paid) > allowed:
+        raise Rejected(f"{where} has more different rewards than are allowed")
+    for i, (least, most) in enumerate(paid):
+        if most - least > same:
+            raise Rejected(f"{where} paid from {least} to {most}, which is more than rounding")
+        for other in paid[:i]:
+            if max(most, other[1]) - min(least, other[0]) <= same:
+                raise Rejected(f"{where} lists {least} and {other[0]}, which are one reward, up to rounding")
+
+
+def _check_random(where: str, paid: list[tuple[float, float]], low: float, high: float) -> None:
+    """Whether random rewards are different values, or all of them different cells of the range."""
+    if len(paid) <= _MOST_VALUES and all(least == most for least, most in paid):
+        return
+    for least, most in paid:
+        cell = round((least - low) / (high - low) * _CELLS)
+        if (least, most) != (_edge(low, high, cell), _edge(low, high, cell + 1)):
+            raise Rejected(f"{where} paid from {least} to {most}, which is not one of the {_CELLS} cells of the range")
+
+
+def _edge(low: float, high: float, cell: int) -> float:
+    return high if cell == _CELLS else min(high, low + (high - low) * (cell / _CELLS))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the counts imply. ``slack`` (lower, upper, gap) is by how much a claim may differ and be called rounded."""
+
+    lower: float
+    upper: float
+    gap: float
+    slack: tuple[float, ...] = (0.0, 0.0, 0.0)
+    problems: list[str] = field(default_factory=list)
+
+    def not_implied(self, claim: Claim) -> list[str]:
+        """The parts of the claim that go beyond the bounds."""
+        lower, upper, gap = (claim.claimed[name] for name in ("lower", "upper", "gap"))
+        problems = []
+        if not lower <= self.lower + self.slack[0]:
+            problems.append(f"lower: {lower!r} is claimed, but the counts imply only {self.lower!r}")
+        if not upper >= self.upper - self.slack[1]:
+            problems.append(f"upper: {upper!r} is claimed, but the counts imply only {self.upper!r}")
+        if not gap >= self.gap - self.slack[2]:
+            problems.append(f"gap: {gap!r} is claimed, but the counts imply only {self.gap!r}")
+        if claim.reached != (gap <= claim.eps):
+            problems.append(f"reached: {claim.reached} is claimed, but the gap is {gap!r} and eps is {claim.eps!r}")
+        return problems

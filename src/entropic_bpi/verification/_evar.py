@@ -17,11 +17,10 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
-from entropic_bpi.verification._bounds import Bounds
-from entropic_bpi.verification._claim import Cell, Claim
+from entropic_bpi.verification._claim import Bounds, Cell, Claim
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import Interval, down, up
-from entropic_bpi.verification._kl import bounds_at
+from entropic_bpi.verification._kl import Report, bounds_at
 
 
 class _Known(NamedTuple):
@@ -34,13 +33,13 @@ class _Known(NamedTuple):
     share: Interval
 
 
-def evar_bounds(claim: Claim) -> Bounds:
+def evar_bounds(claim: Claim, report: Report) -> Bounds:
     assert claim.alpha is not None
     assert claim.cells is not None
     c = -Interval.of(claim.alpha).log()
     least, most = _return_range(claim)
     spread = Interval.of(max(most - least, Fraction(0)))
-    known = [_at(claim, cell, c, least, spread.high) for cell in claim.cells]
+    known = [_at(claim, cell, c, (least, spread.high), report) for cell in claim.cells]
     lower = max(0.0, *(down(k.lower - k.share.high) for k in known))
     begin = known[0].cell.lam
     if spread.low > 0.0:
@@ -53,13 +52,13 @@ def evar_bounds(claim: Claim) -> Bounds:
         begin = k.cell.until
     if not all(map(math.isfinite, [lower, *attained, *gaps])):
         raise Rejected("the bounds of the entropic value at risk are not finite")
-    return Bounds(
-        Interval.of(least + Fraction(lower)).low, Interval.of(least + Fraction(max(attained))).high, max(gaps)
-    )
+    lowest, highest = Interval.of(least + Fraction(float(lower))), Interval.of(least + Fraction(float(max(attained))))
+    return Bounds(float(lowest.low), float(highest.high), float(max(gaps)))
 
 
-def _at(claim: Claim, cell: Cell, c: Interval, least: Fraction, spread: float) -> _Known:
-    lower, upper, gap = bounds_at(claim, -cell.lam, cell.test)
+def _at(claim: Claim, cell: Cell, c: Interval, returns: tuple[Fraction, float], report: Report) -> _Known:
+    least, spread = returns
+    lower, upper, gap = bounds_at(claim, -cell.lam, cell.test, report)
     from_least = [Interval.of(Fraction(bound) - least) for bound in (lower, upper)]
     return _Known(cell, max(0.0, from_least[0].low), min(from_least[1].high, spread), gap, c / cell.lam)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
+
+import numpy as np
 
 _FORMAT, _VERSION = "entropic-bpi certificate", 4
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
@@ -138,6 +141,37 @@ def a_list(name: str, value: Any, length: int | None = None) -> list[Any]:
         size = "" if length is None else f" of length {length}"
         raise Rejected(f"{name} must be a list{size}, got {value!r:.80}")
     return value
+
+
+def integers(
+    name: str, value: Any, shape: tuple[int | None, ...], least: int, most: int = _LARGEST_INTEGER
+) -> np.ndarray:
+    """An array from nested lists of integers in a range; None in ``shape`` is any length."""
+    parts = _flat(name, value, shape)
+    if not set(map(type, parts)) <= {int} or (parts and not least <= min(parts) <= max(parts) <= most):
+        for part in parts:
+            an_integer(name, part, least, most)  # says which one is wrong
+    return np.array(parts, dtype=np.int64).reshape(len(value), *shape[1:])
+
+
+def numbers(name: str, value: Any, shape: tuple[int | None, ...]) -> np.ndarray:
+    """An array from nested lists of finite numbers; None in ``shape`` is any length."""
+    parts = _flat(name, value, shape)
+    if not set(map(type, parts)) <= {float}:
+        parts = [a_number(name, part) for part in parts]
+    array = np.array(parts, dtype=float).reshape(len(value), *shape[1:])
+    if not np.all(np.abs(array) <= _LARGEST_NUMBER):
+        raise Rejected(f"{name} must be a finite number, got {array[~(np.abs(array) <= _LARGEST_NUMBER)][0]!r:.80}")
+    return array
+
+
+def _flat(name: str, value: Any, shape: tuple[int | None, ...]) -> list[Any]:
+    parts = a_list(name, value, shape[0])
+    for length in shape[1:]:
+        for part in parts:
+            a_list(name, part, length)
+        parts = list(chain.from_iterable(parts))
+    return parts
 
 
 def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> Any:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
-from entropic_bpi.verification._ball import Ball, extreme_mean
-from entropic_bpi.verification._bounds import Bounds
-from entropic_bpi.verification._claim import Claim, Outcome, Paid
+import numpy as np
+
+from entropic_bpi.verification._ball import Rows, Tallies, betting_radii, extreme_mean, mixture_radii
+from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, power, toward, up
+from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up
 from entropic_bpi.verification._pairs import PairCertificate, Step
-from entropic_bpi.verification._payments import between, worth
-from entropic_bpi.verification._radius import mixture_radius
 from entropic_bpi.verification._ratio import Sheet, other_action, same_action
 
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
 
-
-def kl_bounds(claim: Claim) -> Bounds:
-    return Bounds(*bounds_at(claim, claim.beta, claim.test))
+Report = Callable[[], None]  # called after each step
 
 
-def bounds_at(claim: Claim, stated: float, test: str | None) -> tuple[float, float, float]:
+def kl_bounds(claim: Claim, report: Report) -> Bounds:
+    return Bounds(*bounds_at(claim, claim.beta, claim.test, report))
+
+
+def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:
     """Bounds on the policy's value, the optimum and the gap at risk parameter ``stated``, the gap by ``test`` if any."""
     low, high = claim.reward_range
     (shortest, longest), beta = claim.duration, stated
@@ -32,15 +34,21 @@ def bounds_at(claim: Claim, stated: float, test: str | None) -> tuple[float, flo
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
     if exponent < _SMALLEST_EXPONENT:
         beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
-    lower, upper, gap = _KL(claim, beta, test).bounds()
+    lower, upper, gap = map(float, _KL(claim, beta, test).bounds(report))
+    if not all(map(math.isfinite, (lower, upper, gap))):
+        raise Rejected("the bounds cannot be computed: they are not finite")
     # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
     bias = abs(Fraction(beta) - Fraction(stated)) * (Fraction(high) - Fraction(low)) ** 2 * longest**2 / 8
     offsets = Fraction(low) * shortest, Fraction(low) * longest
     least, most = (Fraction(0), Fraction(0)) if claim.discount is None else claim.discount.tail(low, high)
-    lower = Interval.of(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least).low
-    upper = Interval.of(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most).high
-    width = up(upper - lower)
-    return lower, upper, width if test is None else min(Interval.of(Fraction(gap) + bias + most - least).high, width)
+    lower = float(Interval.of(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least).low)
+    upper = float(Interval.of(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most).high)
+    width = float(up(upper - lower))
+    return (
+        lower,
+        upper,
+        width if test is None else min(float(Interval.of(Fraction(gap) + bias + most - least).high), width),
+    )
 
 
 class _KL:
@@ -49,8 +57,10 @@ class _KL:
     def __init__(self, claim: Claim, beta: float, test: str | None) -> None:
         self.claim, self.beta, self.sign, self.test = claim, beta, 1 if beta > 0 else -1, test
         self.origin = claim.reward_range[0]
-        self.balls: dict[int, Ball] = {}
-        self.limits = [self._limit(step) for step in range(claim.horizon)]
+        self.outcomes: dict[range, tuple[Outcomes, Rows]] = {}
+        self.weighed = -1  # the step of which the rows know what they pay
+        self.known_gains: Interval | None = None
+        self.limits = [self._limit(step) for step in range(claim.horizon)] if claim.return_range else []
         # Where rewards are random, half of δ is for the transitions and half for the rewards, two sides of each.
         shares = 2.0 if claim.random_rewards else 1.0
         self.log_union = (Interval.of(shares * max(self._rows_at_risk(), 1)) / claim.delta).log().high
@@ -58,12 +68,29 @@ class _KL:
         laws = max(self._laws_at_risk(), 1) * (1 if claim.lams is None else len(claim.lams))
         self.log_rewards = (Interval.of(4.0 * laws) / claim.delta).log().high
 
+    def _rows_until(self, steps: int) -> np.ndarray:
+        """The rows that somebody can play in the first steps."""
+        claim = self.claim
+        concerned = np.zeros(claim.n_rows, dtype=bool)
+        for h in range(steps):
+            concerned[claim.rows(h, claim.reachable[h]).ravel()] = True
+        return np.flatnonzero(concerned)
+
     def _rows_at_risk(self) -> int:
         """P: rows with several possible outcomes that matter, fixed before any data."""
         claim = self.claim
-        steps = claim.steps if claim.rewards is None else claim.steps - 1
-        rows = {claim.row(h, s, a) for h in range(steps) for s in claim.reachable[h] for a in claim.actions(h)}
-        return sum(claim.most(row) > 1 for row in rows)
+        rows = self._rows_until(claim.steps if claim.rewards is None else claim.steps - 1)
+        return int((claim.most[rows] > 1).sum())
+
+    def _laws_at_risk(self) -> int:
+        """How many laws of rewards may have to be learned, at any step; one for each outcome, or one for all of a row."""
+        claim = self.claim
+        if not claim.random_rewards:
+            return 0
+        rows = self._rows_until(claim.steps)
+        slots = claim.begin[rows]
+        rows = rows[claim.slot_low[0, slots] < claim.slot_high[0, slots]]
+        return len(rows) if claim.reward_law == "random-pair" else int(claim.most[rows].sum())
 
     def _limit(self, step: int) -> Interval:
         """Between what e^{β·return} from a (real) step on lies, rewards counted from the smallest, wherever anybody can be.
@@ -72,8 +99,7 @@ class _KL:
         not depend on it.
         """
         claim = self.claim
-        if claim.return_range is None:
-            return Interval(0.0, math.inf)
+        assert claim.return_range is not None
         (low, high), (least, most) = claim.reward_range, claim.return_range
         paid, room = Fraction(low) * claim.horizon, Fraction(claim.return_room)
         lowest = Fraction(least) - room - paid - step * (Fraction(high) - Fraction(low))
@@ -87,151 +113,205 @@ class _KL:
 
     def limit(self, h: int) -> Interval:
         """The same at planned step ``h``: the artificial one is like the first."""
-        return self.limits[max(0, h - self.claim.random_start)]
+        return self.limits[max(0, h - self.claim.random_start)] if self.limits else Interval(0.0, math.inf)
 
-    def _laws_at_risk(self) -> int:
-        """How many laws of rewards may have to be learned, at any step; one for each outcome, or one for all of a row."""
+    # -- what is known of the rows of a step ---------------------------------------------------------------------------
+
+    def rows(self, h: int) -> Rows:
+        """The rows of planned step ``h``, with what their outcomes pay there."""
+        claim, layer = self.claim, self.claim.layer(h)
+        if layer not in self.outcomes:
+            if not claim.stationary:
+                self.outcomes.clear()  # no other step has these rows
+            outcomes = claim.outcomes(layer)
+            self.outcomes[layer], self.weighed = (outcomes, self._with_radii(outcomes, layer)), -1
+        outcomes, rows = self.outcomes[layer]
+        step = h - claim.random_start if claim.discount is not None or len(claim.slot_low) > 1 else 0
+        if claim.rewards is None and not claim.is_start(layer[-1]) and step != self.weighed:
+            rows.weigh(self._weights(outcomes, layer, step))
+            self.weighed = step
+        return rows
+
+    def _with_radii(self, outcomes: Outcomes, layer: range) -> Rows:
+        claim, sizes = self.claim, outcomes.sizes
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        kinds = np.bincount(owner, outcomes.times > 0, len(sizes)).astype(np.int64)
+        concerned = (sizes > 1) & (kinds > 0)
+        radius = np.full(len(sizes), np.inf)
+        if concerned.any():
+            tallies = Tallies(outcomes.times[(outcomes.times > 0) & concerned[owner]], kinds[concerned])
+            numbers = np.array(layer)[concerned]
+            mixture = mixture_radii(tallies, claim.possible[numbers], claim.most[numbers])
+            radius[concerned] = up(up(self.log_union + mixture) / down(tallies.visits.astype(float)))
+        return Rows(sizes, outcomes.successors, outcomes.times, radius)
+
+    def _strength(self, step: int) -> Interval:
+        """β, or βγ^h."""
+        discount = self.claim.discount
+        return Interval.of(self.beta) if discount is None else discount.power(step) * self.beta
+
+    def _weights(self, outcomes: Outcomes, layer: range, step: int) -> Interval:
+        """Bounds on e^{βr} of each outcome."""
         claim = self.claim
-        rows = {claim.row(h, s, a) for h in range(claim.steps) for s in claim.reachable[h] for a in claim.actions(h)}
-        laws = 0
-        for row in rows:
-            slot = claim.row_slots[row][0]
-            if claim.random_rewards and claim.slot_low[0][slot] < claim.slot_high[0][slot]:
-                laws += 1 if claim.reward_law == "random-pair" else claim.most(row)
-        return laws
+        if claim.random_rewards:
+            return self._random_weights(outcomes, layer)
+        lows, highs = (table[step if len(table) > 1 else 0] for table in (claim.slot_low, claim.slot_high))
+        known = outcomes.slots < 0
+        low = np.where(known, outcomes.low, lows[outcomes.slots])
+        high = np.where(known, outcomes.high, highs[outcomes.slots])
+        return between(self._strength(step), low, high, self.origin)
 
-    def ball(self, h: int, s: int, a: int) -> Ball:
-        row = self.claim.row(h, s, a)
-        if row not in self.balls:
-            self.balls[row] = self._ball(row)
-        return self.balls[row]
-
-    def _ball(self, row: int) -> Ball:
-        claim = self.claim
-        outcomes = claim.outcomes(row)
-        tallies = [outcome.times for outcome in outcomes]
-        radius = math.inf
-        if len(outcomes) > 1 and any(tallies):
-            mixture = mixture_radius([count for count in tallies if count], claim.possible[row], claim.most(row))
-            radius = up(up(self.log_union + mixture) / sum(tallies))
-        weights: list[list[Interval]] = []
-        if claim.rewards is None and not claim.is_start(row):
-            for step, (lows, highs) in enumerate(self._tables(row)):
-                if claim.random_rewards:
-                    weights.append(self._random_weights(row, outcomes))
-                    continue
-                ends = [next(iter(paid)) if j is None else (lows[j], highs[j]) for _, j, paid, _ in outcomes]
-                if claim.discount is not None:
-                    step = step if claim.stationary else claim.step_of(row)
-                    weights.append([self._discounted(step, low, high) for low, high in ends])
-                    continue
-                weights.append([between(self.beta, low, high, self.origin) for low, high in ends])
-        return Ball([outcome.successor for outcome in outcomes], tallies, radius, weights)
-
-    def _tables(self, row: int) -> list[tuple[list[float], list[float]]]:
-        """The rewards of the slots, once or, where they count less from step to step, for every step of the row."""
-        claim = self.claim
-        tables = list(zip(claim.slot_low, claim.slot_high, strict=True))
-        return tables * claim.horizon if claim.discount is not None and claim.stationary else tables
-
-    def _discounted(self, step: int, low: float, high: float) -> Interval:
-        """e^{βγ^h(r - origin)} for a reward between two numbers."""
-        assert self.claim.discount is not None
-        one, other = (self.claim.discount.power(self.beta, step, end, self.origin) for end in (low, high))
-        return Interval(min(one.low, other.low), max(one.high, other.high))
-
-    def _random_weights(self, row: int, outcomes: list[Outcome]) -> list[Interval]:
+    def _random_weights(self, outcomes: Outcomes, layer: range) -> Interval:
         """E e^{βR} of each outcome: from what it paid, or from what the whole row paid."""
-        slot, pair = self.claim.row_slots[row][0], self.claim.reward_law == "random-pair"
-        low, high = self.claim.slot_low[0][slot], self.claim.slot_high[0][slot]
-        together: dict[Paid, int] = {}
-        for outcome in outcomes:
-            for paid, times in outcome.paid.items():
-                together[paid] = together.get(paid, 0) + times
-        tables = [together] if pair else [outcome.paid for outcome in outcomes]
-        weights = [worth(table, low, high, self.beta, self.origin, self.log_rewards) for table in tables]
-        return weights * len(outcomes) if pair else weights
+        claim, pair = self.claim, self.claim.reward_law == "random-pair"
+        seen = claim.seen.between(layer.start, layer.stop)
+        owner = np.repeat(np.arange(len(layer)), outcomes.sizes)
+        keys = (seen.rows - layer.start) * (1 if pair else claim.n_states + 1) + (0 if pair else seen.successors)
+        laws, sizes = np.unique(keys, return_counts=True)
+        first = claim.begin[laws // (1 if pair else claim.n_states + 1) + layer.start]
+        learned = self._worth(seen.times, seen.low, seen.high, sizes, first)
+        slots = claim.begin[np.array(layer)][owner]
+        anything = between(self.beta, claim.slot_low[0, slots], claim.slot_high[0, slots], self.origin)
+        mine = owner if pair else owner * (claim.n_states + 1) + outcomes.successors
+        at = np.searchsorted(laws, mine)
+        found = np.append(laws, -1)[at] == mine
+        at = np.where(found, at, 0)
+        if not len(laws):
+            return anything
+        return Interval(
+            np.where(found, learned.low[at], anything.low), np.where(found, learned.high[at], anything.high)
+        )
 
-    def gain(self, h: int, s: int, a: int) -> Interval:
-        """e^{βr(s,a)}; 1 where the next state decides, or at the artificial step."""
-        reward = self.claim.reward(h, s, a)
-        if reward is not None and self.claim.discount is not None:
-            return self._discounted(h - self.claim.random_start, reward, reward)
-        return Interval(1.0, 1.0) if reward is None else power(self.beta, reward, self.origin)
+    def _worth(
+        self, times: np.ndarray, low: np.ndarray, high: np.ndarray, sizes: np.ndarray, slots: np.ndarray
+    ) -> Interval:
+        """E e^{β(R - origin)} of random rewards R: bounds on their means, by bets that no law lets win much.
 
-    def backup(self, h: int, s: int, a: int, values: list[float], side: int) -> float:
-        """A bound from above (``side`` 1) or below (``side`` -1) on the mean of e^{βr} ``values`` after (h, s, a)."""
-        ball, gain = self.ball(h, s, a), self.gain(h, s, a)
-        weights = ball.weight(h - self.claim.random_start, side)
-        f = [toward(e * values[y], side) for e, y in zip(weights, ball.successors, strict=True)]
-        if self.claim.return_range is not None:
-            limit = self.limit(h)
-            f = [min(v, limit.high) if side > 0 else max(v, limit.low) for v in f]
-        return toward((gain.high if side > 0 else gain.low) * extreme_mean(ball, f, side), side)
+        They are the extreme means over the laws on what was seen, ``sizes`` values of each law one after another, and both
+        ends of the range of its slot that lie in a ball.
+        """
+        claim = self.claim
+        if not len(sizes):
+            return Interval.of(np.empty(0))
+        behind = np.cumsum(sizes)
+        at = np.repeat(behind, 2)
+        ends = np.stack([claim.slot_low[0, slots], claim.slot_high[0, slots]], axis=1).ravel()
+        values = between(self.beta, np.insert(low, at, ends), np.insert(high, at, ends), self.origin)
+        visits = np.add.reduceat(times, behind - sizes)
+        radius = betting_radii(visits, self.log_rewards)
+        laws = Rows(sizes + 2, np.zeros(len(values.low), dtype=np.intp), np.insert(times, at, 0), radius)
+        learned = Interval(laws.extreme_means(values.low, -1), laws.extreme_means(values.high, 1))
+        fixed = claim.slot_low[0, slots] == claim.slot_high[0, slots]
+        first = between(self.beta, claim.slot_low[0, slots], claim.slot_high[0, slots], self.origin)
+        return Interval(np.where(fixed, first.low, learned.low), np.where(fixed, first.high, learned.high))
 
-    def bounds(self) -> tuple[float, float, float]:
+    def gains(self, h: int, states: np.ndarray) -> Interval:
+        """e^{βr(s,a)}, an array (states, actions); 1 where the next state decides, or at the artificial step."""
+        claim, step = self.claim, h - self.claim.random_start
+        if claim.rewards is None or step < 0:
+            return Interval.of(np.ones((len(states), claim.n_actions_at(h))))
+        if len(claim.rewards) > 1 or claim.discount is not None:
+            rewards = claim.rewards_at(h, states)
+            return between(self._strength(step), rewards, rewards, self.origin)
+        if self.known_gains is None:
+            self.known_gains = between(self.beta, claim.rewards[0], claim.rewards[0], self.origin)
+        return self.known_gains[states]
+
+    # -- the recursion -------------------------------------------------------------------------------------------------
+
+    def backup(self, h: int, rows: np.ndarray, gain: np.ndarray, values: np.ndarray, side: int) -> np.ndarray:
+        """Bounds from above (``side`` 1) or below (``side`` -1) on the mean of e^{βr} ``values`` after each row."""
+        table, first = self.rows(h), self.claim.layer(h).start
+        limit, means = self.limit(h), np.empty(len(rows))
+        for at, ball in table.batches(rows - first):
+            f = values[ball.successors]
+            if self.claim.rewards is None:
+                f = toward((ball.high if side > 0 else ball.low) * f, side)
+            f = np.minimum(f, limit.high) if side > 0 else np.maximum(f, limit.low)
+            means[at] = extreme_mean(ball, f, side)
+        return toward(gain * means, side)
+
+    def bounds(self, report: Report) -> tuple[float, float, float]:
         """Bounds on the policy's value and the optimum less H times the smallest reward, and on the gap."""
         claim, later = self.claim, Sheet(self.claim.n_states, self.sign)
-        steps = [Step(later, {})]
+        steps = [Step(later, np.empty(0))]
         for h in reversed(range(claim.steps)):
             now = Sheet(claim.n_states, self.sign)
-            backups = {s: self._fill(now, later, h, s) for s in claim.reachable[h]}
+            optimistic = self._fill(now, later, h)
             now.close(claim.reachable[h])
             later = now
             if self.test == "pairs":
-                steps.insert(0, Step(now, backups))
-            self._forget_rows()
-        s, beta = claim.start or 0, Interval.of(self.beta)
+                steps.insert(0, Step(now, optimistic))
+            report()
+        s, beta = claim.first_state, Interval.of(self.beta)
         optimum = Interval.of(later.optimum[s]).log() / beta
         policy = Interval.of(later.policy[s]).log() / beta
-        ratio = self._pairs(steps) if self.test == "pairs" else later.ratio[s]
+        ratio = self._pairs(steps, report) if self.test == "pairs" else later.ratio[s]
         return policy.low, optimum.high, (Interval.of(ratio).log() / abs(self.beta)).high
 
-    def _forget_rows(self) -> None:
-        """Rows of a step that no other step has."""
-        if not self.claim.stationary:
-            self.balls.clear()
-
-    def _pairs(self, steps: list[Step]) -> float:
+    def _pairs(self, steps: list[Step], report: Report) -> float:
         """The ratio in the first state, by the pair certificate."""
         if self.claim.return_range is not None:
             raise Rejected("the pair certificate does not hold together with a range of returns")
-        pairs = PairCertificate(self.claim, self.sign, steps)
+        pairs = PairCertificate(self.claim, self.sign, steps, self.rows, self.gains)
         for h in reversed(range(self.claim.steps)):
-            pairs.go_back(h, self.ball, self.gain)
-            self._forget_rows()
+            pairs.go_back(h)
+            report()
         return pairs.ratio
 
-    def _fill(self, now: Sheet, later: Sheet, h: int, s: int) -> list[float]:
-        """The bounds of one state at planned step ``h``, and the optimistic ones of its actions."""
-        sign, actions, chosen = self.sign, self.claim.actions(h), self.claim.action(h, s)
-        best = max if sign > 0 else min
-        optimistic = [self.backup(h, s, a, later.optimum, sign) for a in actions]
-        optimum = best(optimistic)
-        policy = self.backup(h, s, chosen, later.policy, -sign)
+    def _fill(self, now: Sheet, later: Sheet, h: int) -> np.ndarray:
+        """The bounds of the states at planned step ``h``; returns the optimistic ones of their actions."""
+        claim, sign, states = self.claim, self.sign, self.claim.reachable[h]
+        rows, gains, chosen = claim.rows(h, states), self.gains(h, states), claim.actions(h, states)
+        own = np.arange(len(states)), chosen
+        high, low = (gains.high, gains.low) if sign > 0 else (gains.low, gains.high)
+        optimistic = self.backup(h, rows.ravel(), high.ravel(), later.optimum, sign).reshape(rows.shape)
+        optimum = optimistic.max(axis=1) if sign > 0 else optimistic.min(axis=1)
+        policy = self.backup(h, rows[own], low[own], later.policy, -sign)
+        now.optimum[states], now.policy[states] = optimum, policy
         if self.test is None:  # the values alone
-            now.optimum[s], now.policy[s] = optimum, policy
             return optimistic
+        top = self.backup(h, rows[own], gains.high[own], later.top, 1)
         if sign > 0:
-            top = min(self.backup(h, s, chosen, later.top, 1), optimum)
+            now.top[states] = np.minimum(top, optimum)
         else:
-            top = max(min([policy] + [self.backup(h, s, a, later.top, 1) for a in actions]), optimum)
-        now.optimum[s], now.policy[s], now.top[s] = optimum, policy, top
-        plain = self._ratio(optimum, policy)
-        step = h - self.claim.random_start
-        worst = max(1.0, same_action(self.ball(h, s, chosen), step, later, self.limit(h)))
-        for a in sorted(actions, key=lambda a: -sign * optimistic[a]):
-            if a != chosen and (first := self._ratio(optimistic[a], policy)) > worst:
-                worst = max(worst, self._deviation(later, h, s, a, chosen, first))
-        now.ratio[s] = max(1.0, min(plain, worst))
+            top = np.minimum(top, policy)
+            # An action whose value is above that even from below cannot lower it.
+            s, a = np.nonzero((optimistic < top[:, None]) & (np.arange(rows.shape[1]) != chosen[:, None]))
+            np.minimum.at(top, s, self.backup(h, rows[s, a], gains.high[s, a], later.top, 1))
+            now.top[states] = np.maximum(top, optimum)
+        plain, worst = self._ratio(optimum, policy), self._same(h, rows[own], later)
+        first = self._ratio(optimistic, policy[:, None])
+        first[own] = 0.0
+        # The best of the other actions comes first: it often rules out the rest.
+        best = np.zeros(first.shape, dtype=bool)
+        best[np.arange(len(states)), first.argmax(axis=1)] = True
+        for some in (best, ~best):
+            s, a = np.nonzero(some & (first > worst[:, None]) & (worst < plain)[:, None])
+            if len(s):
+                np.maximum.at(worst, s, self._deviations(later, h, rows, gains, (s, a, chosen[s]), first[s, a]))
+        now.ratio[states] = np.maximum(1.0, np.minimum(plain, worst))
         return optimistic
 
-    def _deviation(self, later: Sheet, h: int, s: int, a: int, chosen: int, limit: float) -> float:
-        """The ratio where ``a`` is optimal, or ``limit`` if that is smaller."""
-        over, under = (a, chosen) if self.sign > 0 else (chosen, a)
-        gains = up(self.gain(h, s, over).high / self.gain(h, s, under).low)
-        above, below = self.ball(h, s, over), self.ball(h, s, under)
-        return other_action(above, below, gains, h - self.claim.random_start, later, self.limit(h), limit)
+    def _same(self, h: int, rows: np.ndarray, later: Sheet) -> np.ndarray:
+        """The ratios where the policy's action is optimal."""
+        (bottom, top, _), ratios, limit = later.box(), np.empty(len(rows)), self.limit(h)
+        for at, ball in self.rows(h).batches(rows - self.claim.layer(h).start):
+            to = ball.successors
+            ratios[at] = same_action(ball, later.ratio[to], bottom[to], top[to], limit)
+        return np.maximum(1.0, ratios)
 
-    def _ratio(self, optimistic: float, pessimistic: float) -> float:
+    def _deviations(
+        self, later: Sheet, h: int, rows: np.ndarray, gains: Interval, places: tuple[np.ndarray, ...], known: np.ndarray
+    ) -> np.ndarray:
+        """The ratios where another action is optimal, or ``known`` where that is smaller; ``places`` are (s, a, chosen)."""
+        s, a, chosen = places
+        over, under = ((s, a), (s, chosen)) if self.sign > 0 else ((s, chosen), (s, a))
+        apart, ratios = up(gains.high[over] / gains.low[under]), np.empty(len(s))
+        first, limit = self.claim.layer(h).start, self.limit(h)
+        for at, (above, below) in self.rows(h).joint(rows[over] - first, rows[under] - first):
+            ratios[at] = other_action(above, below, apart[at], later, limit, known[at])
+        return ratios
+
+    def _ratio(self, optimistic: np.ndarray, pessimistic: np.ndarray) -> np.ndarray:
         return up(optimistic / pessimistic) if self.sign > 0 else up(pessimistic / optimistic)

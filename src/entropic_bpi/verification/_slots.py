@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from itertools import product
 
+import numpy as np
+
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._problem import Problem
+from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS, Problem
 
 
 def check_slots(problem: Problem) -> None:
@@ -18,55 +20,66 @@ def check_slots(problem: Problem) -> None:
         raise Rejected("max_states must be null: all states of a model are known")
     if problem.random_rewards:
         raise Rejected("only an environment has random rewards")
-    if problem.slot_low != problem.slot_high:
+    if not np.array_equal(problem.slot_low, problem.slot_high):
         raise Rejected("slots are inconsistent: low differs from high, but rewards are known")
-    for row in range(problem.n_rows):
-        _check_row(problem, row)
+    for layer in problem.layers:
+        _check_rows(problem, np.array(layer))
 
 
-def _check_row(problem: Problem, row: int) -> None:
-    """Whether what a row may do is as declared."""
-    slots, n = problem.row_slots[row], problem.n_states
-    declared = [problem.slot_successor[j] for j in slots]
-    if n in declared:
-        needed, sound = n, declared == [n] and problem.successors == "unknown"
-    else:
-        needed = len(declared)
-        sound = len(set(declared)) == needed and (problem.successors != "unknown" or needed == n)
-    if problem.is_start(row):
+def _check_rows(problem: Problem, rows: np.ndarray) -> None:
+    """Whether what these rows may do is as declared."""
+    n, used, unknown = problem.n_states, problem.used[rows], problem.successors == "unknown"
+    owner, slots = problem.slots_of(rows)
+    declared = problem.slot_successor[slots]
+    anything = np.bincount(owner, declared == n, len(rows)) > 0
+    # Of two equal successors of a row, the second is beside the first in this order.
+    ordered = np.sort(owner * (n + 1) + declared)
+    twice = np.zeros(len(rows), dtype=bool)
+    twice[ordered[1:][ordered[1:] == ordered[:-1]] // (n + 1)] = True
+    sound = np.where(anything, (used == 1) & unknown, ~twice & ((used == n) | (not unknown)))
+    sound &= problem.possible[rows] == np.where(anything, n, used)
+    if problem.is_start(rows[-1]) and isinstance(problem.start, list):
+        sound = np.array([declared.tolist() == problem.start and problem.possible[-1] == len(problem.start)])
+    if problem.is_start(rows[-1]):
         # It pays nothing, which is written as the smallest reward.
-        sound = sound and all(table[j] == problem.reward_range[0] for table in problem.slot_low for j in slots)
-    if not sound or problem.possible[row] != needed:
-        raise Rejected(f"slots are inconsistent: {problem.place(row)} does not list the declared successors")
+        sound &= bool(np.all(problem.slot_low[:, slots] == problem.reward_range[0]))
+    if not sound.all():
+        wrong = problem.place(int(rows[np.argmin(sound)]))
+        raise Rejected(f"slots are inconsistent: {wrong} does not list the declared successors")
 
 
 def _check_black_box(problem: Problem) -> None:
     """Whether nothing is declared but sizes, one range of rewards and successors: everything else follows from these.
 
-    Three slots serve all rows: anything not seen yet, the end that stays the end and pays nothing, and a start not
-    seen yet, which pays nothing either, written as the smallest reward. Behind them are the declared successors, row by row
-    in order, each with the whole range of rewards, and as often as several are possible; where counts are not pooled, all
-    steps share them.
+    Two slots serve all rows: anything not seen yet, and the end that stays the end and pays nothing. Then come the declared
+    first states or, if there are none, one not seen yet; they pay nothing either, written as the smallest reward. Behind
+    them are the declared successors, row by row in order, each with the whole range of rewards, and as often as several are
+    possible; where counts are not pooled, all steps share them.
     """
     end, (low, high) = problem.n_states - 1, problem.declared_range
     if not low <= high:
         raise Rejected(f"rewards must lie in a range, got {low} to {high}")
     if problem.max_states not in (None, end):
         raise Rejected(f"max_states is {problem.max_states}, but the claim is about {end} states")
-    nothing, declared = min(low, 0.0), problem.successors != "unknown"
-    rows, behind = [], 3
-    for row in range(end * problem.n_actions):
-        size = len(problem.row_slots[row]) if declared else 0
-        rows.append(range(behind, behind + size) if declared else range(1))
-        behind += size
-    rows += [range(1, 2)] * problem.n_actions
+    first = problem.start if isinstance(problem.start, list) else [end + 1]
+    nothing, pairs = [min(low, 0.0)] * len(first), end * problem.n_actions
+    head = 2 + len(first)
+    used = problem.used[:pairs] if problem.successors != "unknown" else np.ones(pairs, dtype=np.int64)
+    begin, behind = np.zeros(pairs, dtype=np.int64), head
+    if problem.successors != "unknown":
+        begin, behind = head + np.cumsum(used) - used, head + int(used.sum())
+    ends, times = np.ones(problem.n_actions, dtype=np.int64), 1 if problem.stationary else problem.horizon
+    possible = len(first) if isinstance(problem.start, list) else end
+    columns = [
+        np.append(np.tile(np.append(part, ends), times), last)
+        for part, last in ((begin, 2), (used, len(first)), (_possible(problem), possible))
+    ]
     sound = (
         problem.random_start
-        and problem.slot_successor[:3] == [end + 1, end, end + 1]
-        and problem.slot_low == [[low, 0.0, nothing] + [low] * (behind - 3)]
-        and problem.slot_high == [[high, 0.0, nothing] + [high] * (behind - 3)]
-        and problem.row_slots == rows * (1 if problem.stationary else problem.horizon) + [range(2, 3)]
-        and problem.possible == [_possible(problem, row) for row in range(problem.n_rows)]
+        and problem.slot_successor[:head].tolist() == [end + 1, end, *first]
+        and problem.slot_low.tolist() == [[low, 0.0, *nothing] + [low] * (behind - head)]
+        and problem.slot_high.tolist() == [[high, 0.0, *nothing] + [high] * (behind - head)]
+        and all(map(np.array_equal, columns, (problem.begin, problem.used, problem.possible)))
     )
     if not sound:
         raise Rejected(
@@ -82,19 +95,20 @@ def check_names(problem: Problem) -> None:
         raise Rejected("state_names and action_names of an environment must be its observations and actions in order")
 
 
-def _possible(problem: Problem, row: int) -> int:
-    """How many different outcomes a row of an environment may have; 0 if its successors are not listed in order."""
+def _possible(problem: Problem) -> np.ndarray:
+    """How many different outcomes each state and action of an environment may have; 0 if successors are not in order."""
     end = problem.n_states - 1
-    if problem.is_start(row):
-        return end
-    if problem.state_of(row) == end:
-        return 1
+    rows = np.arange(end * problem.n_actions)
     if problem.successors == "unknown":
-        return sum(problem.reward_kinds(row, y) for y in range(problem.n_states))
-    following = [problem.slot_successor[j] for j in problem.row_slots[row]]
-    if problem.random_rewards:  # a state has one place, whatever its rewards
-        following = following if len(set(following)) == len(following) else [end + 1]
-    return len(following) if following == sorted(following) and following[-1] <= end else 0
+        more = 0 if problem.random_rewards else END_REWARDS + STAY_REWARDS - 2
+        return np.full(len(rows), problem.n_states + more)
+    owner, slots = problem.slots_of(rows)
+    following = problem.slot_successor[slots]
+    wrong = following > end
+    # A state that follows with random rewards has one place, whatever these are.
+    least = following[:-1] + problem.random_rewards
+    wrong[1:] |= (owner[1:] == owner[:-1]) & (following[1:] < least)
+    return np.where(np.bincount(owner, wrong, len(rows)) > 0, 0, problem.used[rows])
 
 
 def _found_in_order(names: list[str]) -> bool:

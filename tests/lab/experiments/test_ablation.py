@@ -11,7 +11,7 @@ from entropic_bpi.lab.experiments.ablation import FACTORS, without_factor
 from entropic_bpi.lab.experiments.runner import execute
 from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.runs.identification import start
+from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 
 BRIDGE = eb.instances.risky_bridge(horizon=5)
@@ -19,7 +19,7 @@ RANDOM_START = eb.FiniteMDP(BRIDGE.transitions, BRIDGE.rewards, horizon=5, start
 
 
 def loop_of(mdp, **options):
-    return start(mdp, Settings.of(**{"beta": 1.0, "eps": 0.1, "delta": 0.1, "seed": 3} | options))
+    return start_run(mdp, Settings.of(**{"beta": 1.0, "eps": 0.1, "delta": 0.1, "seed": 3} | options))
 
 
 def ablated(method, without, **options):
@@ -75,7 +75,7 @@ def test_the_balls_have_the_radius_that_is_left(without):
         loop._play(loop.method.plan(loop.state.counts, loop.state.round))
     loop.method.plan(loop.state.counts, loop.state.round)
     plain.method.plan(Counts.of(plain.state.problem, loop.state.counts.transitions(), loop.state.counts.episodes), 0)
-    n = loop.state.counts.ledger.visits
+    n = loop.state.counts.arrays.visits
     seen, full = n > 0, plain.method.rules.log_union
     mixture = plain.method.rules.radius[seen] * n[seen] - full
     union = math.log(10) if without in ("union", "all") else full

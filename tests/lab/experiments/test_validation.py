@@ -19,7 +19,7 @@ from entropic_bpi.lab.experiments.oracle import Oracle
 from entropic_bpi.lab.experiments.rules import RULES
 from entropic_bpi.lab.experiments.statistics import proportion
 from entropic_bpi.model import planning
-from entropic_bpi.runs.identification import start
+from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 
 BRIDGE = eb.instances.risky_bridge(horizon=4)
@@ -29,7 +29,7 @@ KNOWN = "KL, successors known"
 
 def watched(mdp, truth=None, **options):
     """A finished run and the oracle that watched it, with the true model that it has."""
-    loop = start(mdp, Settings.of(**{"beta": 1.0, "eps": 0.1, "delta": 0.1, "replan": 0.2, "seed": 1} | options))
+    loop = start_run(mdp, Settings.of(**{"beta": 1.0, "eps": 0.1, "delta": 0.1, "replan": 0.2, "seed": 1} | options))
     watcher = Oracle(truth or mdp, loop)
     loop.go(watcher.watch)
     return loop, watcher
@@ -68,7 +68,7 @@ def test_expected_visits_are_those_of_the_policies_that_were_played(start_at):
     rng = np.random.default_rng(0)
     mdp = eb.FiniteMDP(rng.dirichlet(np.ones(3), (3, 2)), rng.random((3, 2)), horizon=3, start=start_at)
     loop, watcher = watched(mdp, eps=0.02, max_episodes=200_000, method="bernstein", constants="sharp")
-    visits = loop.state.counts.ledger.visits
+    visits = loop.state.counts.arrays.visits
     # After the last plan nothing is played, so every episode is accounted for.
     assert watcher._expected.sum() == pytest.approx(visits.sum())
     assert np.abs(visits - watcher._expected).max() < 6 * np.sqrt(visits.max())
@@ -81,7 +81,7 @@ def test_pooled_counts_have_no_count_event():
 
 def test_the_oracle_refuses_loops_whose_plans_it_cannot_see():
     with pytest.raises(AssertionError, match="every episode"):
-        Oracle(BRIDGE, start(BRIDGE, Settings.of(beta=1.0, eps=0.1, delta=0.1, replan="every")))
+        Oracle(BRIDGE, start_run(BRIDGE, Settings.of(beta=1.0, eps=0.1, delta=0.1, replan="every")))
 
 
 # -- the numbers -----------------------------------------------------------------------------------------------------

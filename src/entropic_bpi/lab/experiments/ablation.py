@@ -100,13 +100,13 @@ class _WeakKL(KL):
         self.factors = factors
 
     def plan(self, counts: Counts, round: int) -> Plan:
-        rules, ledger = self.rules, counts.ledger
+        rules, arrays = self.rules, counts.arrays
         self.counts = counts  # so that the radii are not computed again in the plan
         rules.planned[:] = -1
-        refresh_radii(rules, ledger)
-        n = np.maximum(ledger.visits, 1)
+        refresh_radii(rules, arrays)
+        n = np.maximum(arrays.visits, 1)
         union = -math.log(self.problem.delta) if "union" in self.factors else rules.log_union
         mixture = 0.0 if "mixture" in self.factors else rules.radius * n - rules.log_union
-        drawn = self.problem.uncertain & (ledger.visits > 0)
+        drawn = self.problem.uncertain & (arrays.visits > 0)
         rules.radius[drawn] = ((union + mixture) / n)[drawn]
         return super().plan(counts, round)

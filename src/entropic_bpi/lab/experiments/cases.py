@@ -20,7 +20,7 @@ from entropic_bpi.lab.experiments.rules import RULES
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic, EVaR
-from entropic_bpi.runs.identification import start
+from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.tools.checks import check_finite, check_list, check_positive, check_probability
 from entropic_bpi.tools.text import shown
@@ -101,7 +101,7 @@ class Case:
     def _fits(self, beta: float, **settings: Any) -> bool:
         """Return whether the method accepts the model with what the rule declares about it."""
         try:
-            start(self.mdp, Settings.of(beta=beta, eps=1.0, delta=DELTA, **settings))
+            start_run(self.mdp, Settings.of(beta=beta, eps=1.0, delta=DELTA, **settings))
         except InvalidProblemError:
             return False
         return True

@@ -76,13 +76,13 @@ def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
 
 def _loop(spec: RunSpec, options: dict[str, Any]) -> Loop:
     from entropic_bpi.problem.risk import EVaR
-    from entropic_bpi.runs.identification import start
+    from entropic_bpi.runs.identification import start_run
     from entropic_bpi.runs.settings import Settings
 
     alpha = options.get("evar")
     risk = {"beta": spec.beta} if alpha is None else {"risk": EVaR(alpha)}
     options = {name: value for name, value in options.items() if name != "evar"}
-    return start(spec.mdp, Settings.of(**risk, method=spec.algorithm, seed=spec.seed, **options))
+    return start_run(spec.mdp, Settings.of(**risk, method=spec.algorithm, seed=spec.seed, **options))
 
 
 KINDS: Mapping[str, Callable[[RunSpec], tuple[Columns, Curve]]] = {

@@ -50,18 +50,28 @@ class Run:
     Attributes
     ----------
     learner : str
+        Name of the learner.
     grid : int array
         Numbers of episodes, evenly spaced in logarithm, at most 2000 of them; the last is the length of the run.
     regret : float array
         ``regret[i]`` is the sum of V* - V^π over the policies of the first ``grid[i]`` episodes, each value exact, in
-        the reward's own units.
+        the unit of the rewards.
     policy_changes : int
         Episodes whose policy differs from the one before at a state it can reach.
     policy : int array ``(H, S)``
         The policy that the next episode would play.
     seconds : float
+        Time of the run.
     settings : dict
         ``beta``, ``episodes``, ``delta``, ``seed``, ``scale``, ``ties`` and the learner's own parameters.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> result = eb.run("rovi", bridge, beta=1.0, episodes=100, seed=0)
+    >>> int(result.grid[-1]), len(result.regret) == len(result.grid)
+    (100, True)
     """
 
     learner: str
@@ -165,32 +175,33 @@ def run(
 
     Parameters
     ----------
-    learner
+    learner : str
         One of :func:`entropic_bpi.lab.learners.names`.
-    mdp
+    mdp : FiniteMDP
         The true model, which the learner samples. Rewards must be functions of (h, s, a), known to the learner; rewards
         outside [0, 1] are rescaled to it (and β with them), the regret is given in their own units. A start
         distribution becomes an artificial first step, so that the learner's horizon is H + 1.
-    beta
+    beta : float
         Positive is risk-seeking, negative risk-averse.
-    episodes
+    episodes : int
         Length K of the run; most learners use it in their bonus.
-    delta
+    delta : float
         Failure probability of the learner's bonus.
-    seed
+    seed : object
         Anything that ``numpy.random.default_rng`` takes. The same seed gives the same run,
         on another kind of processor up to the last digits and to ties between actions that these decide.
-    scale
+    scale : float
         Multiplies the bonus or the radius of every learner alike; 1 is the published constant.
-    ties
+    ties : {"random", "lowest"}
         ``"random"``: uniform among the maximisers, one draw per step, state and episode; ``"lowest"``: lowest index.
         While bonuses are clipped all actions tie, so this decides short runs.
-    params
+    **params
         The learner's own parameters, for example ``c`` of ``rsvi2``.
 
     Returns
     -------
     Run
+        The regret and the last policy.
 
     Examples
     --------

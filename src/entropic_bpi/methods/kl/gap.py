@@ -76,50 +76,50 @@ def ratio_of(sign: float, optimistic: float, pessimistic: float) -> float:
 
 
 @inlined
-def slot_weight(rules: PlanConstants, ledger: CountArrays, step: int, slot: int, upper: bool) -> float:
+def slot_weight(rules: PlanConstants, arrays: CountArrays, step: int, slot: int, upper: bool) -> float:
     """e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of what the reward may be.
 
     It does not underflow: |β| times the range of the return is at most 600.
     """
-    if ledger.low.shape[0] == 0:
+    if arrays.low.shape[0] == 0:
         return 1.0
-    t = step if ledger.low.shape[0] > 1 else 0
-    reward = ledger.high[t, slot] if upper == (rules.beta > 0.0) else ledger.low[t, slot]
+    t = step if arrays.low.shape[0] > 1 else 0
+    reward = arrays.high[t, slot] if upper == (rules.beta > 0.0) else arrays.low[t, slot]
     return math.exp(rules.beta * rules.factor[step] * (reward - rules.shift))
 
 
 @inlined
-def slot_value(rules: PlanConstants, ledger: CountArrays, step: int, slot: int, after: float, upper: bool) -> float:
+def slot_value(rules: PlanConstants, arrays: CountArrays, step: int, slot: int, after: float, upper: bool) -> float:
     """e^{βr} of a slot times ``after``, the larger (``upper``) or smaller end, within what returns are declared to be."""
-    value = slot_weight(rules, ledger, step, slot, upper) * after
+    value = slot_weight(rules, arrays, step, slot, upper) * after
     return min(value, rules.top[step]) if upper else max(value, rules.bottom[step])
 
 
 @inlined
 def row_extreme(
-    rules: PlanConstants, ledger: CountArrays, row: int, f: np.ndarray, sign: float, scratch: Scratch
+    rules: PlanConstants, arrays: CountArrays, row: int, f: np.ndarray, sign: float, scratch: Scratch
 ) -> float:
     """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
-    begin, size = ledger.begin[row], ledger.used[row]
-    tally = ledger.tally[begin : begin + size]
-    return kl_extreme(tally, f, size, ledger.visits[row], rules.radius[row], sign, rules.tolerance, scratch.work)
+    begin, size = arrays.begin[row], arrays.used[row]
+    tally = arrays.tally[begin : begin + size]
+    return kl_extreme(tally, f, size, arrays.visits[row], rules.radius[row], sign, rules.tolerance, scratch.work)
 
 
 @inner
 def _tilted_excess(
-    rules: PlanConstants, ledger: CountArrays, row: int, lam: float, guess: float, scratch: Scratch
+    rules: PlanConstants, arrays: CountArrays, row: int, lam: float, guess: float, scratch: Scratch
 ) -> tuple[float, float, float]:
     """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere.
 
     With it how steeply it falls with λ, which is the mean of w under the q that attains it; and the solver's own w.
     Underflow is safe: w at its larger end is so large that no product underflows, and a smaller end of 0 raises the excess.
     """
-    begin, size, n = ledger.begin[row], ledger.used[row], ledger.visits[row]
+    begin, size, n = arrays.begin[row], arrays.used[row], arrays.visits[row]
     rho, high, low, f = scratch.work[2], scratch.work[3], scratch.work[4], scratch.work[5]
     for j in range(size):
         excess = rho[j] - lam
         f[j] = excess * (high[j] if excess > 0.0 else low[j])
-    tally = ledger.tally[begin : begin + size]
+    tally = arrays.tally[begin : begin + size]
     value, nu, solved = kl_extremum(tally, f, size, n, rules.radius[row], 1.0, rules.tolerance, scratch.work, guess)
     steep, rest, top, heaviest = 0.0, 1.0, -np.inf, 0.0
     for j in range(size):
@@ -136,7 +136,7 @@ def _tilted_excess(
 @inner
 def same_ratio(
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     row: int,
     step: int,
     box: Box,
@@ -149,21 +149,21 @@ def same_ratio(
     Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned. Underflow is
     safe: of a weight that is too small for doubles, the larger end is rounded up and the smaller end is 0.
     """
-    begin, size = ledger.begin[row], ledger.used[row]
+    begin, size = arrays.begin[row], arrays.used[row]
     largest = 1.0
     for j in range(size):
-        largest = max(largest, box.rho[ledger.successor[begin + j]])
+        largest = max(largest, box.rho[arrays.successor[begin + j]])
     if largest <= floor or ceiling <= floor:
         return floor
-    if largest < 1.0 + NEGLIGIBLE or size == 1 or ledger.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX:
+    if largest < 1.0 + NEGLIGIBLE or size == 1 or arrays.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX:
         return min(largest, ceiling)
     rho, high, low = scratch.work[2], scratch.work[3], scratch.work[4]
     heaviest = 0.0
     for j in range(size):
-        y = ledger.successor[begin + j]
+        y = arrays.successor[begin + j]
         rho[j] = box.rho[y]
-        high[j] = slot_value(rules, ledger, step, begin + j, box.high[y], True)
-        low[j] = slot_value(rules, ledger, step, begin + j, box.low[y], False)
+        high[j] = slot_value(rules, arrays, step, begin + j, box.high[y], True)
+        low[j] = slot_value(rules, arrays, step, begin + j, box.low[y], False)
         heaviest = max(heaviest, high[j])
     # Only quotients of weights matter: near 1 their products with ρ cannot overflow. A power of two rounds nothing.
     unit = math.ldexp(1.0, -math.frexp(heaviest)[1])
@@ -174,7 +174,7 @@ def same_ratio(
     # The excess is convex and decreasing in λ: from the left its tangent's root is on the unsafe side, by little, and beyond
     # how steep it is says how far the root can be. An end counts as safe only if its own computed value says so.
     left, right = floor, min(largest, ceiling)
-    value, steep, w = _tilted_excess(rules, ledger, row, left, 0.0, scratch)
+    value, steep, w = _tilted_excess(rules, arrays, row, left, 0.0, scratch)
     if value <= 0.0:
         return left
     margin, right_value = 0.1 * rules.same_tolerance, np.inf
@@ -182,7 +182,7 @@ def same_ratio(
         lam = left + value / steep
         lam += margin * (lam - 1.0)
         lam = lam if lam < right else right
-        further, steep, w = _tilted_excess(rules, ledger, row, lam, w, scratch)
+        further, steep, w = _tilted_excess(rules, arrays, row, lam, w, scratch)
         if further <= 0.0:
             if -further <= rules.same_tolerance * steep * (lam - 1.0):
                 return lam
@@ -198,7 +198,7 @@ def same_ratio(
         chord = iteration % 2 == 0 and right_value < 0.0 and value < np.inf
         share = value / (value - right_value) if chord else 0.5
         lam = left + (right - left) * min(max(share, 1e-3), 0.999)
-        further, steep, w = _tilted_excess(rules, ledger, row, lam, w, scratch)
+        further, steep, w = _tilted_excess(rules, arrays, row, lam, w, scratch)
         if further <= 0.0:
             right, right_value = lam, further
         else:
@@ -207,34 +207,34 @@ def same_ratio(
 
 
 @inner
-def _tally_of(ledger: CountArrays, row: int, y: int) -> int:
+def _tally_of(arrays: CountArrays, row: int, y: int) -> int:
     """Visits of ``row`` that went to state ``y``, over all of its slots."""
     total = 0
-    for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
-        if ledger.successor[j] == y:
-            total += ledger.tally[j]
+    for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+        if arrays.successor[j] == y:
+            total += arrays.tally[j]
     return total
 
 
 @inner
-def _share_states(ledger: CountArrays, deviation: Deviation, elsewhere: int, scratch: Scratch) -> int:
+def _share_states(arrays: CountArrays, deviation: Deviation, elsewhere: int, scratch: Scratch) -> int:
     """The states that both rows were seen to reach, at most ``MAX_SHARED``: the likeliest first, then the lowest.
 
     Chosen by the counts alone, so that whoever checks the certificate chooses the same.
     """
     count = 0
     top, bottom = deviation.top, deviation.bottom
-    top_n, bottom_n = float(ledger.visits[top]), float(ledger.visits[bottom])
-    for i in range(ledger.begin[top], ledger.begin[top] + ledger.used[top]):
-        y = ledger.successor[i]
-        if ledger.tally[i] == 0 or y == elsewhere:
+    top_n, bottom_n = float(arrays.visits[top]), float(arrays.visits[bottom])
+    for i in range(arrays.begin[top], arrays.begin[top] + arrays.used[top]):
+        y = arrays.successor[i]
+        if arrays.tally[i] == 0 or y == elsewhere:
             continue
         known = False
         for c in range(count):
             known = known or scratch.shared[c] == y
-        bottom_tally = 0 if known else _tally_of(ledger, bottom, y)
+        bottom_tally = 0 if known else _tally_of(arrays, bottom, y)
         if bottom_tally > 0:
-            score = min(_tally_of(ledger, top, y) * bottom_n, bottom_tally * top_n)
+            score = min(_tally_of(arrays, top, y) * bottom_n, bottom_tally * top_n)
             count = keep_largest(scratch.shared, scratch.scores, count, y, score)
     return count
 
@@ -256,38 +256,38 @@ def keep_largest(shared: np.ndarray, scores: np.ndarray, count: int, y: int, sco
 
 @inner
 def _set_corner(
-    rules: PlanConstants, ledger: CountArrays, deviation: Deviation, y: int, z: float, value: float, scratch: Scratch
+    rules: PlanConstants, arrays: CountArrays, deviation: Deviation, y: int, z: float, value: float, scratch: Scratch
 ) -> None:
     """Give state ``y`` the value ``z`` below and ``value`` above, in all of its slots."""
     step, above, below = deviation.step, scratch.work[2], scratch.work[3]
-    begin = ledger.begin[deviation.top]
-    for i in range(ledger.used[deviation.top]):
-        if ledger.successor[begin + i] == y:
-            above[i] = slot_weight(rules, ledger, step, begin + i, True) * value
-    begin = ledger.begin[deviation.bottom]
-    for j in range(ledger.used[deviation.bottom]):
-        if ledger.successor[begin + j] == y:
-            below[j] = slot_weight(rules, ledger, step, begin + j, False) * z
+    begin = arrays.begin[deviation.top]
+    for i in range(arrays.used[deviation.top]):
+        if arrays.successor[begin + i] == y:
+            above[i] = slot_weight(rules, arrays, step, begin + i, True) * value
+    begin = arrays.begin[deviation.bottom]
+    for j in range(arrays.used[deviation.bottom]):
+        if arrays.successor[begin + j] == y:
+            below[j] = slot_weight(rules, arrays, step, begin + j, False) * z
 
 
 @inner
-def _ceiling(rules: PlanConstants, ledger: CountArrays, deviation: Deviation, box: Box, y: int) -> float:
+def _ceiling(rules: PlanConstants, arrays: CountArrays, deviation: Deviation, box: Box, y: int) -> float:
     """What caps ρz in state ``y``: also what returns are declared to be, less the smallest reward on the way there.
 
     One number for all slots of the state, so that the value has one kink in z.
     """
     top, least = rules.top[deviation.step], np.inf
     if top < np.inf:
-        for i in range(ledger.begin[deviation.top], ledger.begin[deviation.top] + ledger.used[deviation.top]):
-            if ledger.successor[i] == y:
-                least = min(least, slot_weight(rules, ledger, deviation.step, i, True))
+        for i in range(arrays.begin[deviation.top], arrays.begin[deviation.top] + arrays.used[deviation.top]):
+            if arrays.successor[i] == y:
+                least = min(least, slot_weight(rules, arrays, deviation.step, i, True))
         return min(box.cap[y], top / least * (1.0 + QUOTIENT_ROUNDING))
     return box.cap[y]
 
 
 @inner
 def deviation_ratio(
-    rules: PlanConstants, ledger: CountArrays, deviation: Deviation, box: Box, limit: float, scratch: Scratch
+    rules: PlanConstants, arrays: CountArrays, deviation: Deviation, box: Box, limit: float, scratch: Scratch
 ) -> float:
     """dev2: the largest gain (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
 
@@ -296,29 +296,29 @@ def deviation_ratio(
     """
     top, bottom, step = deviation.top, deviation.bottom, deviation.step
     above, below = scratch.work[2], scratch.work[3]
-    for i in range(ledger.used[top]):
-        slot = ledger.begin[top] + i
-        y = ledger.successor[slot]
-        above[i] = slot_value(rules, ledger, step, slot, min(box.cap[y], box.rho[y] * box.high[y]), True)
-    for j in range(ledger.used[bottom]):
-        slot = ledger.begin[bottom] + j
-        below[j] = slot_value(rules, ledger, step, slot, box.low[ledger.successor[slot]], False)
-    count = _share_states(ledger, deviation, box.rho.size - 1, scratch)
+    for i in range(arrays.used[top]):
+        slot = arrays.begin[top] + i
+        y = arrays.successor[slot]
+        above[i] = slot_value(rules, arrays, step, slot, min(box.cap[y], box.rho[y] * box.high[y]), True)
+    for j in range(arrays.used[bottom]):
+        slot = arrays.begin[bottom] + j
+        below[j] = slot_value(rules, arrays, step, slot, box.low[arrays.successor[slot]], False)
+    count = _share_states(arrays, deviation, box.rho.size - 1, scratch)
     worst = 0.0
     for corner in range(1 << count):
         repeated = False
         for c in range(count):
             y = scratch.shared[c]
-            cap = _ceiling(rules, ledger, deviation, box, y)
+            cap = _ceiling(rules, arrays, deviation, box, y)
             kink = max(box.low[y], min(box.high[y], cap / box.rho[y]))
             raised = corner >> c & 1 == 1
             z = kink if raised else box.low[y]
             repeated = repeated or (raised and kink == box.low[y])
-            _set_corner(rules, ledger, deviation, y, z, min(cap, box.rho[y] * z), scratch)
+            _set_corner(rules, arrays, deviation, y, z, min(cap, box.rho[y] * z), scratch)
         if repeated:
             continue
-        most = row_extreme(rules, ledger, top, above, 1.0, scratch)
-        least = row_extreme(rules, ledger, bottom, below, -1.0, scratch)
+        most = row_extreme(rules, arrays, top, above, 1.0, scratch)
+        least = row_extreme(rules, arrays, bottom, below, -1.0, scratch)
         ratio = deviation.gain * most / least if least > 0.0 else np.inf
         if not ratio < limit:
             return limit

@@ -54,13 +54,13 @@ def _kernels(width: int) -> _Kernels:
     jit: Callable[[Callable[..., None]], Any] = cuda.jit if config.ENABLE_CUDASIM else cuda.jit(max_registers=REGISTERS)
 
     @jit
-    def refresh(rules: PlanConstants, ledger: CountArrays) -> None:
-        for row in range(cuda.grid(1), ledger.visits.size, cuda.gridsize(1)):
-            kl.refresh_radius(rules, ledger, row)
+    def refresh(rules: PlanConstants, arrays: CountArrays) -> None:
+        for row in range(cuda.grid(1), arrays.visits.size, cuda.gridsize(1)):
+            kl.refresh_radius(rules, arrays, row)
 
     @jit
     def optimistic(
-        frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, values: np.ndarray
+        frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, values: np.ndarray
     ) -> None:
         grid, thread, threads = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1)
         work = cuda.local.array((6, width), float64)
@@ -71,18 +71,18 @@ def _kernels(width: int) -> _Kernels:
             actions = actions_at(frame, h)
             for i in range(thread, count * actions, threads):
                 place, a = Place(h, frame.states[begin + i // actions]), i % actions
-                u = kl.optimistic_action(frame, rules, ledger, optimism, place, a, scratch)
+                u = kl.optimistic_action(frame, rules, arrays, optimism, place, a, scratch)
                 optimism.u[h, place.s, a] = u
             grid.sync()
             for i in range(thread, count, threads):
-                kl.choose_greedy(frame, rules, ledger, optimism, Place(h, frame.states[begin + i]))
+                kl.choose_greedy(frame, rules, arrays, optimism, Place(h, frame.states[begin + i]))
             grid.sync()
 
     @jit
     def candidate(
         frame: Frame,
         rules: PlanConstants,
-        ledger: CountArrays,
+        arrays: CountArrays,
         optimism: Optimism,
         plan: Candidate,
         twin: Candidate,
@@ -102,7 +102,7 @@ def _kernels(width: int) -> _Kernels:
                 place = Place(h, frame.states[begin + i])
                 scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
                 a = optimism.policy[h, place.s]
-                values[place.s, a] = kl.backup(frame, rules, ledger, place, a, after, -sign, scratch)
+                values[place.s, a] = kl.backup(frame, rules, arrays, place, a, after, -sign, scratch)
             grid.sync()
             for i in range(thread, count * actions, threads):
                 place, a = Place(h, frame.states[begin + i // actions]), i % actions
@@ -111,7 +111,7 @@ def _kernels(width: int) -> _Kernels:
                     value = optimism.u[h, place.s, a]
                     if sign * value >= sign * values[place.s, greedy] or a == kl.given_action(frame, trial, place):
                         scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                        value = kl.backup(frame, rules, ledger, place, a, after, -sign, scratch)
+                        value = kl.backup(frame, rules, arrays, place, a, after, -sign, scratch)
                     values[place.s, a] = value
             grid.sync()
             for i in range(thread, count, threads):
@@ -128,29 +128,29 @@ def _kernels(width: int) -> _Kernels:
                 place, a = Place(h, queue[i // actions]), i % actions
                 scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
                 if kl.is_rival(rules, optimism, place, plan.policy[h, place.s], a, scratch):
-                    scratch.bounds[a] = kl.bound_if_chosen(frame, rules, ledger, optimism, plan, place, a, scratch)
+                    scratch.bounds[a] = kl.bound_if_chosen(frame, rules, arrays, optimism, plan, place, a, scratch)
             grid.sync()
             for i in range(thread, queued[0, h], threads):
                 place = Place(h, queue[i])
                 scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
                 leader = plan.policy[h, place.s]
                 plan.policy[h, place.s] = kl.choose_smallest_gap(
-                    frame, rules, ledger, optimism, plan, place, leader, scratch
+                    frame, rules, arrays, optimism, plan, place, leader, scratch
                 )
             grid.sync()
             for i in range(thread, count, threads):
                 place = Place(h, frame.states[begin + i])
                 scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                if kl.settle(frame, rules, ledger, optimism, trial, place, scratch):
+                if kl.settle(frame, rules, arrays, optimism, trial, place, scratch):
                     queue[cuda.atomic.add(queued, (1, h), 1)] = place.s
             grid.sync()
             for i in range(thread, queued[1, h], threads):
                 place = Place(h, queue[i])
                 scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
                 a = optimism.policy[h, place.s]
-                ratio = kl.deviate(frame, rules, ledger, optimism, plan, place, a, scratch)
+                ratio = kl.deviate(frame, rules, arrays, optimism, plan, place, a, scratch)
                 kl.keep_worse(plan, place, a, ratio)
-                kl.keep_worse(plan, place, -1, kl.stay(frame, rules, ledger, optimism, plan, place, scratch))
+                kl.keep_worse(plan, place, -1, kl.stay(frame, rules, arrays, optimism, plan, place, scratch))
                 for b in range(actions):
                     values[place.s, b] = 1.0
                     if b != a and kl.may_deviate(rules, optimism, plan, place, b):
@@ -159,7 +159,7 @@ def _kernels(width: int) -> _Kernels:
             for i in range(thread, queued[2, h], threads):
                 place, a = Place(h, deviations[i] // actions), deviations[i] % actions
                 scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                values[place.s, a] = kl.deviate(frame, rules, ledger, optimism, plan, place, a, scratch)
+                values[place.s, a] = kl.deviate(frame, rules, arrays, optimism, plan, place, a, scratch)
             grid.sync()
             for i in range(thread, queued[1, h], threads):
                 place = Place(h, queue[i])
@@ -175,7 +175,7 @@ class Planner:
     """Plans on the device, from copies of the records that the CPU's plan works on."""
 
     def __init__(
-        self, frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plan: Candidate
+        self, frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plan: Candidate
     ) -> None:
         if rules.widest > WIDEST:
             raise InvalidProblemError(
@@ -184,10 +184,10 @@ class Planner:
             )
         check_gpu()
         self.kernels = _kernels(1 << (rules.widest - 1).bit_length())
-        records: tuple[Any, ...] = frame, rules, ledger, optimism, plan, plan
+        records: tuple[Any, ...] = frame, rules, arrays, optimism, plan, plan
         size = sum(part.nbytes for record in records for part in record if isinstance(part, np.ndarray))
         check_room("this problem", size, "use device='cpu'")
-        self.frame, self.rules, self.ledger, self.optimism = map(self._copy, (frame, rules, ledger, optimism))
+        self.frame, self.rules, self.arrays, self.optimism = map(self._copy, (frame, rules, arrays, optimism))
         self.plans = self._copy(plan), self._copy(plan)
         self.values = cuda.device_array((frame.n_states, frame.n_actions))
         self.bounds = cuda.device_array((frame.n_states, frame.n_actions))
@@ -202,11 +202,11 @@ class Planner:
         """The next counts have nothing to do with the last ones."""
         self.rules.planned.copy_to_device(np.full(self.rules.planned.shape, -1))
 
-    def plan_optimistically(self, rules: PlanConstants, ledger: CountArrays) -> None:
-        self._upload(ledger)
-        self._launch(self.kernels.refresh, self._with_scalars(rules), self.ledger)
+    def plan_optimistically(self, rules: PlanConstants, arrays: CountArrays) -> None:
+        self._upload(arrays)
+        self._launch(self.kernels.refresh, self._with_scalars(rules), self.arrays)
         self._launch(
-            self.kernels.optimistic, self.frame, self._with_scalars(rules), self.ledger, self.optimism, self.values
+            self.kernels.optimistic, self.frame, self._with_scalars(rules), self.arrays, self.optimism, self.values
         )
 
     def plan_candidate(
@@ -218,7 +218,7 @@ class Planner:
             mine.policy.copy_to_device(plan.policy)
         queued = cuda.to_device(np.zeros((3, self.frame.steps), dtype=np.int64))
         buffers = _Buffers(self.values, self.bounds, self.queue, self.deviations, queued)
-        records = self.frame, self._with_scalars(rules), self.ledger, self.optimism, mine, twin
+        records = self.frame, self._with_scalars(rules), self.arrays, self.optimism, mine, twin
         self._launch(self.kernels.candidate, *records, kind, second, buffers)
         for here, there in ((optimism.z, self.optimism.z), (plan.z, mine.z), (plan.rho, mine.rho)):
             there[:1].copy_to_host(here[:1])
@@ -239,10 +239,10 @@ class Planner:
         ]
         return PlanConstants(*merged)
 
-    def _upload(self, ledger: CountArrays) -> None:
-        for name, there, here in zip(CountArrays._fields, self.ledger, ledger, strict=True):
+    def _upload(self, arrays: CountArrays) -> None:
+        for name, there, here in zip(CountArrays._fields, self.arrays, arrays, strict=True):
             if there.shape != here.shape:
-                self.ledger = self.ledger._replace(**{name: cuda.to_device(here)})
+                self.arrays = self.arrays._replace(**{name: cuda.to_device(here)})
             else:
                 there.copy_to_device(here)
 

@@ -20,8 +20,8 @@ minimises the gap bound state by state. Stop when :math:`\log\rho_1(s_1)\le|\bet
 and when it may decide, a second test is tried, which takes longer and is often far sharper
 (:mod:`entropic_bpi.methods.kl.pairs`).
 
-**Play.** Alternate between the policy greedy for :math:`Z^o` and the challenger: follow the candidate to the first place
-where another action might be better, play that action, and go on greedily. Candidate and places are those of the second test
+**Play.** Alternate between the policy greedy for :math:`Z^o` and the challenger: follow the candidate to the first step
+and state where another action might be better, play that action, and go on greedily. These are those of the second test
 the last time that it was tried, because it knows better what is still open.
 
 **Small β.** :math:`|V_\beta-V_{\beta'}|\le|\beta-\beta'|\,(\text{range of the return})^2/8` for every policy, by
@@ -78,7 +78,7 @@ SMALLEST_EXPONENT = 1e-5
 EXPONENT_ROUNDING = 1e-15
 ULPS = 1e-15
 # From this many (step, state, action) on, a plan uses several threads.
-_PARALLEL_PLACES = 60_000
+_PARALLEL_PAIRS = 60_000
 _PARTS = 16
 
 # How far the solvers go where a given policy is evaluated.
@@ -86,7 +86,7 @@ CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 # The pair certificate leads the challenger if its gap was so much smaller.
 PAIRS_LEAD = 0.99
-# For this many places (step and state), where it asks to turn is kept until it is computed again.
+# For this many (step, state), where it asks to turn is kept until it is computed again.
 MOST_REMEMBERED = 1_000_000
 # How much larger, relatively, its gap may become when solvers converge: they may move mass in another way.
 PAIRS_ROOM = 1e-4
@@ -151,7 +151,7 @@ class KL:
             np.ones(shape), np.empty((*choices, problem.n_actions)), np.zeros(choices, dtype=np.int64)
         )
         self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
-        self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PLACES
+        self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PAIRS
         self.asked = NEVER_ASKED
         # The challenger of the last pair certificate, if there is room to keep it.
         self.remembers = problem.steps * problem.n_states <= MOST_REMEMBERED
@@ -228,7 +228,7 @@ class KL:
         # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
         if self.problem.return_range is None:
             self._fetch(counts)
-            sheets = self.frame, rules, self._ledger(counts), self.optimism, plan
+            sheets = self.frame, rules, self._arrays(counts), self.optimism, plan
             occupied = occupied_states(*sheets)
             if occupied is not None:
                 ratio, turn = pair_ratio(*sheets, occupied)
@@ -274,7 +274,7 @@ class KL:
         """What a GPU knows of its plan, for those who go on with it here."""
         if self.planner is not None:
             self.planner.fetch(self.optimism, self.plans)
-            refresh_radii(self.rules, counts.ledger)
+            refresh_radii(self.rules, counts.arrays)
 
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
         """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
@@ -282,7 +282,7 @@ class KL:
         lower = self._rounded(bounds, RATIO).lower
         layer = Scratch(*(part[0] for part in new_scratch(rules, problem.n_actions, 1)))
         values = np.ones((problem.steps + 1, problem.n_states + 1))
-        _value_optimistically(self.frame, rules, self._ledger(counts), policy, values, layer)
+        _value_optimistically(self.frame, rules, self._arrays(counts), policy, values, layer)
         best = values[0, self.frame.start]
         if not 0.0 < best < np.inf:
             return lower, np.inf
@@ -316,17 +316,17 @@ class KL:
             return self._plan_on_device(rules, counts, round)
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
-        return plan(self.frame, rules, self._ledger(counts), self.optimism, self.plans, scratch, round)
+        return plan(self.frame, rules, self._arrays(counts), self.optimism, self.plans, scratch, round)
 
     def _plan_on_device(self, rules: PlanConstants, counts: Counts, round: int) -> tuple[float, float, float, int, int]:
         """What :func:`_plan_all` does, by the kernels of :mod:`entropic_bpi.methods.kl.gpu`."""
         from entropic_bpi.methods.kl.gpu import Planner
 
-        ledger = self._ledger(counts)
+        arrays = self._arrays(counts)
         if self.planner is None:
-            self.planner = Planner(self.frame, rules, ledger, self.optimism, self.plans[0])
+            self.planner = Planner(self.frame, rules, arrays, self.optimism, self.plans[0])
         planner = self.planner
-        planner.plan_optimistically(rules, ledger)
+        planner.plan_optimistically(rules, arrays)
         kind = claimed = _first_kind_of(round)
         best = -np.inf, np.inf, np.inf
         for turn in range(2):
@@ -342,9 +342,9 @@ class KL:
         planner.fetch(self.optimism, self.plans, {"policy", "turn"})
         return *best, claimed, last
 
-    def _ledger(self, counts: Counts) -> CountArrays:
-        """The ledger of the counts; where rewards are random, with bounds of what they are worth."""
-        return counts.ledger if self.rewards is None else self.rewards.ledger(counts)
+    def _arrays(self, counts: Counts) -> CountArrays:
+        """The arrays of the counts; where rewards are random, with bounds of what they are worth."""
+        return counts.arrays if self.rewards is None else self.rewards.arrays(counts)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
         """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
@@ -359,7 +359,7 @@ class KL:
                 simulator.rng,
                 self.frame,
                 self.rules,
-                counts.ledger,
+                counts.arrays,
                 sheets,
                 self._challenger(),
                 begin,

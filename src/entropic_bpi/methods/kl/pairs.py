@@ -77,7 +77,7 @@ MOST_PAIRS = 1_800_000
 def _write_out(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     place: Place,
     a: int,
     next: Relations,
@@ -87,20 +87,20 @@ def _write_out(
 ) -> None:
     """Copy one row of the kernel, with e^{βr} of the action in its weights."""
     row, weight = row_of(frame, place.h, place.s, a), action_weight(frame, rules, place, a)
-    begin, step, different = ledger.begin[row], place.h - frame.artificial, 0
-    rows.used[r], rows.visits[r], rows.radius[r] = ledger.used[row], ledger.visits[row], rules.radius[row]
-    for i in range(ledger.used[row]):
-        p = next.position[ledger.successor[begin + i]]
+    begin, step, different = arrays.begin[row], place.h - frame.artificial, 0
+    rows.used[r], rows.visits[r], rows.radius[r] = arrays.used[row], arrays.visits[row], rules.radius[row]
+    for i in range(arrays.used[row]):
+        p = next.position[arrays.successor[begin + i]]
         k = desk.known[p]
         if k < 0:
             k = desk.known[p] = different
             rows.place[r, k], rows.seen[r, k] = p, 0.0
             different += 1
         rows.number[r, i] = k
-        rows.tally[r, i] = ledger.tally[begin + i]
-        rows.seen[r, k] += ledger.tally[begin + i]
-        rows.low[r, i] = weight * slot_weight(rules, ledger, step, begin + i, False)
-        rows.high[r, i] = weight * slot_weight(rules, ledger, step, begin + i, True)
+        rows.tally[r, i] = arrays.tally[begin + i]
+        rows.seen[r, k] += arrays.tally[begin + i]
+        rows.low[r, i] = weight * slot_weight(rules, arrays, step, begin + i, False)
+        rows.high[r, i] = weight * slot_weight(rules, arrays, step, begin + i, True)
     rows.different[r] = different
     for k in range(different):
         desk.known[rows.place[r, k]] = -1
@@ -109,7 +109,7 @@ def _write_out(
 @inner
 def _same(
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     deviation: Deviation,
     box: Box,
     next: Relations,
@@ -124,25 +124,25 @@ def _same(
     Weights relative to that may underflow, which ``same_ratio`` expects.
     """
     row, step = deviation.top, deviation.step
-    bound = same_ratio(rules, ledger, row, step, box, 1.0, plain, scratch)
-    if bound <= 1.0 or ledger.visits[row] == 0:
+    bound = same_ratio(rules, arrays, row, step, box, 1.0, plain, scratch)
+    if bound <= 1.0 or arrays.visits[row] == 0:
         return bound
     ref = rows.place[r, most_frequent(rows, r)]
-    for i in range(ledger.used[row]):
-        y, p = ledger.successor[ledger.begin[row] + i], rows.place[r, rows.number[r, i]]
+    for i in range(arrays.used[row]):
+        y, p = arrays.successor[arrays.begin[row] + i], rows.place[r, rows.number[r, i]]
         # For β < 0 the weight is Z^π/ρ.
         unit = 1.0 if rules.sign > 0 else 1.0 / next.rho[y]
         desk.box[0, y] = unit if p == ref else unit / next.d[ref, p]
         desk.box[1, y] = unit if p == ref else unit * next.d[p, ref]
     relative = Box(desk.box[0], desk.box[1], box.rho, box.cap)
-    return same_ratio(rules, ledger, row, step, relative, 1.0, bound, scratch) * (1.0 + ROUNDING)
+    return same_ratio(rules, arrays, row, step, relative, 1.0, bound, scratch) * (1.0 + ROUNDING)
 
 
 @inner
 def _one_state(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     sheets: PairBuffers,
     place: Place,
     p: int,
@@ -153,7 +153,7 @@ def _one_state(
     """ρ of the state at position ``p``, where it comes from, and its gains; ``ratio`` is what the gap certificate says."""
     next, crowd, rows, desk = sheets.next, sheets.crowd, sheets.rows, sheets.desk
     h, s, sign, chosen, first = place.h, place.s, rules.sign, crowd.action[p], p * frame.n_actions
-    _write_out(frame, rules, ledger, place, chosen, next, rows, first + chosen, desk)
+    _write_out(frame, rules, arrays, place, chosen, next, rows, first + chosen, desk)
     crowd.gain[p] = 1.0
     plain = ratio_of(sign, crowd.best[p], crowd.worst[p])
     if plain <= 1.0:
@@ -165,13 +165,13 @@ def _one_state(
         over, under = row_of(frame, h, s, top), row_of(frame, h, s, bottom)
         deviation = Deviation(h - frame.artificial, over, under, weight)
         if a == chosen:
-            bound = _same(rules, ledger, deviation, box, next, plain, rows, first + a, desk, scratch)
+            bound = _same(rules, arrays, deviation, box, next, plain, rows, first + a, desk, scratch)
         else:
             bound = ratio_of(sign, crowd.backup[p, a], crowd.worst[p])
             if not bound <= 1.0:
-                bound = deviation_ratio(rules, ledger, deviation, box, bound, scratch)
+                bound = deviation_ratio(rules, arrays, deviation, box, bound, scratch)
             if not bound <= 1.0:
-                _write_out(frame, rules, ledger, place, a, next, rows, first + a, desk)
+                _write_out(frame, rules, arrays, place, a, next, rows, first + a, desk)
                 bound = compare_rows(rows, first + top, first + bottom, next.d, next.r, bound, desk)
         if not bound <= 1.0:
             crowd.gain[p, a] = bound
@@ -207,7 +207,7 @@ def _one_pair(
 def _occupy(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     occupied: np.ndarray,
@@ -227,12 +227,12 @@ def _occupy(
                 continue
             for a in range(actions_at(frame, h)):
                 row, own = row_of(frame, h, s, a), a == min(plan.policy[h, s], actions_at(frame, h) - 1)
-                successors += ledger.used[row] if own else 0
+                successors += arrays.used[row] if own else 0
                 ruled_out = ratio_of(rules.sign, optimism.u[h, s, a], plan.z[h, s]) <= 1.0
                 if h == frame.steps - 1 or (ruled_out and not own):
                     continue
-                for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
-                    y = ledger.successor[j]
+                for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+                    y = arrays.successor[j]
                     if y == frame.n_states and not occupied[h + 1, y]:  # anything that can be reached
                         for k in range(frame.first_state[h + 1], frame.first_state[h + 2]):
                             occupied[h + 1, frame.states[k]] = True
@@ -264,7 +264,7 @@ def _close(now: Relations, count: int) -> None:
 def _step(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     h: int,
@@ -286,7 +286,7 @@ def _step(
         crowd.best[p], crowd.worst[p], crowd.top[p] = optimism.z[h, s], plan.z[h, s], plan.high[h, s]
         for a in range(frame.n_actions):
             crowd.backup[p, a] = optimism.u[h, s, a]
-        rho, now.turn[s] = _one_state(frame, rules, ledger, sheets, Place(h, s), p, box, plan.rho[h, s], scratch)
+        rho, now.turn[s] = _one_state(frame, rules, arrays, sheets, Place(h, s), p, box, plan.rho[h, s], scratch)
         now.position[s], now.rho[s], now.r[p, p], now.d[p, p] = p, rho, rho, 1.0
     count = now.position[-1]
     for p in range(count):
@@ -298,11 +298,11 @@ def _step(
 
 
 def occupied_states(
-    frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plan: Candidate
+    frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plan: Candidate
 ) -> np.ndarray | None:
     """Which states ``(steps, S)`` the certificate of the candidate is about; None if they make too many pairs."""
     occupied = np.zeros((frame.steps, frame.n_states + 1), dtype=np.bool_)
-    pairs = _occupy(frame, rules, ledger, optimism, plan, occupied, MOST_PAIRS)
+    pairs = _occupy(frame, rules, arrays, optimism, plan, occupied, MOST_PAIRS)
     return occupied[:, :-1] if pairs <= MOST_PAIRS else None
 
 
@@ -310,7 +310,7 @@ def occupied_states(
 def relate(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     occupied: np.ndarray,
@@ -321,7 +321,7 @@ def relate(
     """How much better than the candidate any policy can be, and into ``turn`` ``(steps, S)`` where it turns from it."""
     rho = np.inf
     for h in range(frame.steps - 1, -1, -1):
-        _step(frame, rules, ledger, optimism, plan, h, occupied[h], sheets, scratch)
+        _step(frame, rules, arrays, optimism, plan, h, occupied[h], sheets, scratch)
         for s in range(frame.n_states):
             turn[h, s] = sheets.now.turn[s] if occupied[h, s] else -1
         rho = sheets.now.rho[frame.start]
@@ -330,14 +330,14 @@ def relate(
 
 
 def pair_ratio(
-    frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, plan: Candidate, occupied: np.ndarray
+    frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plan: Candidate, occupied: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """How much better than the candidate any policy can be, as a ratio of Z, and where it turns from it, ``(steps, S)``.
 
     ``optimism`` and ``plan`` are those of the gap certificate, from the same counts.
     """
     turn = np.empty(occupied.shape, dtype=np.int64)
-    rho = relate(frame, rules, ledger, optimism, plan, occupied, *_memory(frame, rules, occupied), turn)
+    rho = relate(frame, rules, arrays, optimism, plan, occupied, *_memory(frame, rules, occupied), turn)
     return float(rho), turn
 
 

@@ -98,7 +98,7 @@ def _layer(scratch: Scratch, part: int) -> Scratch:
 def _plan_all(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plans: tuple[Candidate, Candidate],
     scratch: Scratch,
@@ -108,14 +108,14 @@ def _plan_all(
 
     The states of a step are planned in as many parts as there are layers of scratch, by several threads or by one.
     """
-    refresh_radii(rules, ledger)
+    refresh_radii(rules, arrays)
     parts = scratch.work.shape[0]
     for h in range(frame.steps - 1, -1, -1):
         begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
         for part in prange(parts):
             own = _layer(scratch, part)
             for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
-                optimistic_state(frame, rules, ledger, optimism, Place(h, frame.states[i]), own)
+                optimistic_state(frame, rules, arrays, optimism, Place(h, frame.states[i]), own)
         _extend(frame, h, optimism.z, rules.sign > 0)
     kind = claimed = _first_kind(round)
     lower, upper, gap = -np.inf, np.inf, np.inf
@@ -128,7 +128,7 @@ def _plan_all(
                 own = _layer(scratch, part)
                 trial = Trial(plan, twin, kind, turn == 1)
                 for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
-                    candidate_state(frame, rules, ledger, optimism, trial, Place(h, frame.states[i]), own)
+                    candidate_state(frame, rules, arrays, optimism, trial, Place(h, frame.states[i]), own)
             _extend(frame, h, plan.z, rules.sign < 0)
             _extend(frame, h, plan.high, True)
             _extend(frame, h, plan.rho, True)
@@ -144,14 +144,14 @@ def _plan_all(
 
 @compiled
 def _value_optimistically(
-    frame: Frame, rules: PlanConstants, ledger: CountArrays, policy: np.ndarray, values: np.ndarray, scratch: Scratch
+    frame: Frame, rules: PlanConstants, arrays: CountArrays, policy: np.ndarray, values: np.ndarray, scratch: Scratch
 ) -> None:
     """How good a given policy may be: fill ``values`` ``(steps + 1, S + 1)``, which has 1 after the last step."""
     for h in range(frame.steps - 1, -1, -1):
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
             place = Place(h, frame.states[i])
             a = min(policy[h, place.s], actions_at(frame, h) - 1)
-            values[h, place.s] = backup(frame, rules, ledger, place, a, values[h + 1], rules.sign, scratch)
+            values[h, place.s] = backup(frame, rules, arrays, place, a, values[h + 1], rules.sign, scratch)
         _extend(frame, h, values, rules.sign > 0)
 
 
@@ -165,7 +165,7 @@ def _run_every(
     rng: np.random.Generator,
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     sheets: tuple[Optimism, tuple[Candidate, Candidate], Scratch],
     challenger: tuple[np.ndarray, np.ndarray],
     begin: EveryBegin,
@@ -181,15 +181,15 @@ def _run_every(
     optimism, plans, scratch = sheets
     round, claimed, last = begin.round, begin.last, begin.last
     for i in range(len(history)):
-        if ledger.end[0] + spare > ledger.successor.size:
+        if arrays.end[0] + spare > arrays.successor.size:
             return i, claimed, last, -1, -1
         leading = rules.challenge and (round + i) % 2 == 1
         policy, turn = challenger if begin.remembered else (plans[last].policy, plans[last].turn)
         behaviour = Behaviour(optimism.policy, policy, turn, leading)
-        row, successor = play_episode(kernel, frame, behaviour, ledger, rng)
+        row, successor = play_episode(kernel, frame, behaviour, arrays, rng)
         if row >= 0:
             return i, claimed, last, row, successor
-        lower, upper, gap, claimed, last = _plan_small(frame, rules, ledger, optimism, plans, scratch, round + i + 1)
+        lower, upper, gap, claimed, last = _plan_small(frame, rules, arrays, optimism, plans, scratch, round + i + 1)
         history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
         if reached(gap, rules.eps) or _due(begin.asked, begin.episodes + i + 1, gap, rules.eps):
             return i + 1, claimed, last, -1, -1

@@ -114,7 +114,7 @@ def _interval(
 @compiled
 def _refresh(
     terms: _Terms,
-    ledger: CountArrays,
+    arrays: CountArrays,
     reward_counts: RewardCounts,
     low: np.ndarray,
     high: np.ndarray,
@@ -125,31 +125,31 @@ def _refresh(
 
     The slots of a row that was never visited are shared with others and stay as they were declared.
     """
-    for row in range(ledger.visits.size):
-        begin, end = ledger.begin[row], ledger.begin[row] + ledger.used[row]
-        if ledger.visits[row] == 0:
+    for row in range(arrays.visits.size):
+        begin, end = arrays.begin[row], arrays.begin[row] + arrays.used[row]
+        if arrays.visits[row] == 0:
             continue
         if terms.shared:
-            if known[1, begin] == ledger.visits[row]:
+            if known[1, begin] == arrays.visits[row]:
                 continue
             first, last = reward_counts.begin[row], reward_counts.begin[row] + reward_counts.used[row]
             least, most = _interval(
-                terms, reward_counts, first, last, ledger.low[0, begin], ledger.high[0, begin], work
+                terms, reward_counts, first, last, arrays.low[0, begin], arrays.high[0, begin], work
             )
             for slot in range(begin, end):
                 low[0, slot], high[0, slot] = least, most
-            known[1, begin] = ledger.visits[row]
+            known[1, begin] = arrays.visits[row]
             continue
         for slot in range(begin, end):
-            y = ledger.successor[slot]
-            if known[0, slot] != y or known[1, slot] != ledger.tally[slot]:
-                known[0, slot], known[1, slot] = y, ledger.tally[slot]
+            y = arrays.successor[slot]
+            if known[0, slot] != y or known[1, slot] != arrays.tally[slot]:
+                known[0, slot], known[1, slot] = y, arrays.tally[slot]
                 first, last = (
                     first_entry(reward_counts, row, y, -np.inf),
                     first_entry(reward_counts, row, y + 1, -np.inf),
                 )
                 low[0, slot], high[0, slot] = _interval(
-                    terms, reward_counts, first, last, ledger.low[0, slot], ledger.high[0, slot], work
+                    terms, reward_counts, first, last, arrays.low[0, slot], arrays.high[0, slot], work
                 )
 
 
@@ -165,18 +165,18 @@ class RewardBounds:
         self.terms = _Terms(beta, union, problem.reward_law == "random-pair")
         self.origin: object = None
 
-    def ledger(self, counts: Counts) -> CountArrays:
-        """The ledger of ``counts``, with the bounds instead of the declared range of the rewards."""
-        ledger, reward_counts = counts.ledger, counts.reward_counts
+    def arrays(self, counts: Counts) -> CountArrays:
+        """The arrays of ``counts``, with the bounds instead of the declared range of the rewards."""
+        arrays, reward_counts = counts.arrays, counts.reward_counts
         if counts.origin is not self.origin:
             self.origin = counts.origin
-            self.low, self.high, self.known = ledger.low[:, :0], ledger.high[:, :0], np.empty((2, 0), dtype=np.int64)
-        known, more = self.known.shape[1], ledger.tally.size
+            self.low, self.high, self.known = arrays.low[:, :0], arrays.high[:, :0], np.empty((2, 0), dtype=np.int64)
+        known, more = self.known.shape[1], arrays.tally.size
         if known < more:
-            self.low = np.append(self.low, ledger.low[:, known:], axis=1)
-            self.high = np.append(self.high, ledger.high[:, known:], axis=1)
+            self.low = np.append(self.low, arrays.low[:, known:], axis=1)
+            self.high = np.append(self.high, arrays.high[:, known:], axis=1)
             self.known = np.append(self.known, np.full((2, more - known), -1), axis=1)
         size = int(reward_counts.used.max()) + 2
         work = _Work(np.empty(size, dtype=np.int64), np.empty(size), np.empty((2, size)))
-        _refresh(self.terms, ledger, reward_counts, self.low, self.high, self.known, work)
-        return ledger._replace(low=self.low, high=self.high)
+        _refresh(self.terms, arrays, reward_counts, self.low, self.high, self.known, work)
+        return arrays._replace(low=self.low, high=self.high)

@@ -53,28 +53,28 @@ PESSIMISTIC_BEST, SMALLEST_GAP, GIVEN = 0, 1, 2
 
 
 @inner
-def refresh_radius(rules: PlanConstants, ledger: CountArrays, row: int) -> None:
-    n, possible, most = ledger.visits[row], rules.possible[row], ledger.most[row]
+def refresh_radius(rules: PlanConstants, arrays: CountArrays, row: int) -> None:
+    n, possible, most = arrays.visits[row], rules.possible[row], arrays.max_outcomes[row]
     if rules.planned[row] == n:
         return
     rules.planned[row] = n
     if possible > 1 and most != 1 and n > 0:
-        tally = ledger.tally[ledger.begin[row] : ledger.begin[row] + ledger.used[row]]
+        tally = arrays.tally[arrays.begin[row] : arrays.begin[row] + arrays.used[row]]
         rules.radius[row] = (rules.log_union + mixture_radius(tally, possible, most)) / n
 
 
 @compiled
-def refresh_radii(rules: PlanConstants, ledger: CountArrays) -> None:
+def refresh_radii(rules: PlanConstants, arrays: CountArrays) -> None:
     """Recompute the radius of the rows visited since the last plan."""
-    for row in range(ledger.visits.size):
-        refresh_radius(rules, ledger, row)
+    for row in range(arrays.visits.size):
+        refresh_radius(rules, arrays, row)
 
 
 @inlined
 def backup(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     place: Place,
     a: int,
     values: np.ndarray,
@@ -86,40 +86,40 @@ def backup(
     Never a NaN: what cannot be computed is infinite, on the safe side. Nothing underflows: exponents are at most 600.
     """
     row = row_of(frame, place.h, place.s, a)
-    begin, size = ledger.begin[row], ledger.used[row]
+    begin, size = arrays.begin[row], arrays.used[row]
     f = scratch.work[2]
     for j in range(size):
-        after = values[ledger.successor[begin + j]]
-        f[j] = slot_value(rules, ledger, place.h - frame.artificial, begin + j, after, sign > 0)
-    value = action_weight(frame, rules, place, a) * row_extreme(rules, ledger, row, f, sign, scratch)
+        after = values[arrays.successor[begin + j]]
+        f[j] = slot_value(rules, arrays, place.h - frame.artificial, begin + j, after, sign > 0)
+    value = action_weight(frame, rules, place, a) * row_extreme(rules, arrays, row, f, sign, scratch)
     return value if abs(value) < np.inf else sign * np.inf
 
 
 @inner
 def optimistic_state(
-    frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, place: Place, scratch: Scratch
+    frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, place: Place, scratch: Scratch
 ) -> None:
     h, s = place.h, place.s
     for a in range(actions_at(frame, h)):
-        optimism.u[h, s, a] = optimistic_action(frame, rules, ledger, optimism, place, a, scratch)
-    choose_greedy(frame, rules, ledger, optimism, place)
+        optimism.u[h, s, a] = optimistic_action(frame, rules, arrays, optimism, place, a, scratch)
+    choose_greedy(frame, rules, arrays, optimism, place)
 
 
 @inlined
 def optimistic_action(
-    frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, place: Place, a: int, scratch: Scratch
+    frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, place: Place, a: int, scratch: Scratch
 ) -> float:
-    return backup(frame, rules, ledger, place, a, optimism.z[place.h + 1], rules.sign, scratch)
+    return backup(frame, rules, arrays, place, a, optimism.z[place.h + 1], rules.sign, scratch)
 
 
 @inner
-def choose_greedy(frame: Frame, rules: PlanConstants, ledger: CountArrays, optimism: Optimism, place: Place) -> None:
+def choose_greedy(frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, place: Place) -> None:
     """Choose the action with the best optimistic value; of equal ones that which was seen less."""
     sign, h, s = rules.sign, place.h, place.s
     best, chosen, visits = 0.0, -1, 0
     for a in range(actions_at(frame, h)):
         u = optimism.u[h, s, a]
-        n = ledger.visits[row_of(frame, h, s, a)]
+        n = arrays.visits[row_of(frame, h, s, a)]
         better = chosen < 0 or sign * u > sign * best
         if not better and u == best:
             better = n < visits or (n == visits and wins_tie(rules.seed, h, s, a, chosen))
@@ -151,7 +151,7 @@ def _bound_by_others(
 def bound_if_chosen(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     place: Place,
@@ -161,14 +161,14 @@ def bound_if_chosen(
     """The bound of the gap in this state if the candidate takes ``a``."""
     row, box = row_of(frame, place.h, place.s, a), box_after(rules, optimism, plan, place.h)
     floor = _bound_by_others(frame, rules, optimism, place, a, scratch.pessimistic)
-    return same_ratio(rules, ledger, row, place.h - frame.artificial, box, floor, np.inf, scratch)
+    return same_ratio(rules, arrays, row, place.h - frame.artificial, box, floor, np.inf, scratch)
 
 
 @inner
 def choose_smallest_gap(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     place: Place,
@@ -188,7 +188,7 @@ def choose_smallest_gap(
         if bound < score or chosen < 0:
             bound = scratch.bounds[a]
             if bound == 0.0:
-                bound = bound_if_chosen(frame, rules, ledger, optimism, plan, place, a, scratch)
+                bound = bound_if_chosen(frame, rules, arrays, optimism, plan, place, a, scratch)
         better = chosen < 0 or bound < score
         if not better and bound == score:
             gain = sign * (pessimistic[a] - pessimistic[chosen])
@@ -220,13 +220,13 @@ def choose_pessimistic_best(frame: Frame, rules: PlanConstants, place: Place, sc
 
 
 @inlined
-def _copied(frame: Frame, ledger: CountArrays, trial: Trial, place: Place) -> bool:
+def _copied(frame: Frame, arrays: CountArrays, trial: Trial, place: Place) -> bool:
     """Take over the bounds of the twin, which plays the same action here, if nothing that they depend on differs."""
     plan, twin, h, s = trial.plan, trial.twin, place.h, place.s
     for a in range(actions_at(frame, h)):
         row = row_of(frame, h, s, a)
-        for j in range(ledger.begin[row], ledger.begin[row] + ledger.used[row]):
-            y = ledger.successor[j]
+        for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+            y = arrays.successor[j]
             if (
                 plan.z[h + 1, y] != twin.z[h + 1, y]
                 or plan.high[h + 1, y] != twin.high[h + 1, y]
@@ -242,7 +242,7 @@ def _copied(frame: Frame, ledger: CountArrays, trial: Trial, place: Place) -> bo
 def candidate_state(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     trial: Trial,
     place: Place,
@@ -259,12 +259,12 @@ def candidate_state(
         # An action that is at best worse than another is at worst need not be valued: it cannot be chosen.
         pessimistic[a] = optimism.u[h, s, a]
         if i < 0 or sign * pessimistic[a] >= sign * best or a == given:
-            pessimistic[a] = backup(frame, rules, ledger, place, a, trial.plan.z[h + 1], -sign, scratch)
+            pessimistic[a] = backup(frame, rules, arrays, place, a, trial.plan.z[h + 1], -sign, scratch)
             if i < 0 or sign * pessimistic[a] > sign * best:
                 best = pessimistic[a]
-    choose(frame, rules, ledger, optimism, trial, place, scratch)
-    if settle(frame, rules, ledger, optimism, trial, place, scratch):
-        contest(frame, rules, ledger, optimism, trial.plan, place, scratch)
+    choose(frame, rules, arrays, optimism, trial, place, scratch)
+    if settle(frame, rules, arrays, optimism, trial, place, scratch):
+        contest(frame, rules, arrays, optimism, trial.plan, place, scratch)
 
 
 @inlined
@@ -284,7 +284,7 @@ def box_after(rules: PlanConstants, optimism: Optimism, plan: Candidate, h: int)
 def choose(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     trial: Trial,
     place: Place,
@@ -296,7 +296,7 @@ def choose(
         chosen = choose_pessimistic_best(frame, rules, place, scratch)
     if trial.kind == SMALLEST_GAP and have_rivals(frame, rules, optimism, place, chosen, scratch):
         scratch.bounds[:] = 0.0
-        chosen = choose_smallest_gap(frame, rules, ledger, optimism, trial.plan, place, chosen, scratch)
+        chosen = choose_smallest_gap(frame, rules, arrays, optimism, trial.plan, place, chosen, scratch)
     trial.plan.policy[place.h, place.s] = chosen
 
 
@@ -304,7 +304,7 @@ def choose(
 def settle(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     trial: Trial,
     place: Place,
@@ -313,10 +313,10 @@ def settle(
     """All but ρ, for the action that was chosen; whether ρ is left to do."""
     h, s, plan = place.h, place.s, trial.plan
     chosen = plan.policy[h, s]
-    if trial.second and trial.twin.policy[h, s] == chosen and _copied(frame, ledger, trial, place):
+    if trial.second and trial.twin.policy[h, s] == chosen and _copied(frame, arrays, trial, place):
         return False
     plan.z[h, s] = scratch.pessimistic[chosen]
-    plan.high[h, s] = _box_top(frame, rules, ledger, optimism, plan, place, scratch)
+    plan.high[h, s] = _box_top(frame, rules, arrays, optimism, plan, place, scratch)
     plan.turn[h, s] = -1
     plan.rho[h, s] = 1.0
     return not ratio_of(rules.sign, optimism.z[h, s], plan.z[h, s]) <= 1.0
@@ -326,7 +326,7 @@ def settle(
 def contest(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     place: Place,
@@ -335,11 +335,11 @@ def contest(
     """Bound ρ where another action may be better, or the candidate's own with a better future."""
     # The greedy action first, for it deviates most; `same` next, and only as far as it matters.
     greedy = optimism.policy[place.h, place.s]
-    keep_worse(plan, place, greedy, deviate(frame, rules, ledger, optimism, plan, place, greedy, scratch))
-    keep_worse(plan, place, -1, stay(frame, rules, ledger, optimism, plan, place, scratch))
+    keep_worse(plan, place, greedy, deviate(frame, rules, arrays, optimism, plan, place, greedy, scratch))
+    keep_worse(plan, place, -1, stay(frame, rules, arrays, optimism, plan, place, scratch))
     for a in range(actions_at(frame, place.h)):
         if a != greedy:
-            keep_worse(plan, place, a, deviate(frame, rules, ledger, optimism, plan, place, a, scratch))
+            keep_worse(plan, place, a, deviate(frame, rules, arrays, optimism, plan, place, a, scratch))
     conclude(rules, optimism, plan, place)
 
 
@@ -360,7 +360,7 @@ def may_deviate(rules: PlanConstants, optimism: Optimism, plan: Candidate, place
 def deviate(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     place: Place,
@@ -376,14 +376,14 @@ def deviate(
     gain = action_weight(frame, rules, place, a) / action_weight(frame, rules, place, chosen)
     top, bottom, gain = (other, row, gain) if rules.sign > 0 else (row, other, 1.0 / gain)
     deviation, box = Deviation(h - frame.artificial, top, bottom, gain), box_after(rules, optimism, plan, h)
-    return deviation_ratio(rules, ledger, deviation, box, limit, scratch)
+    return deviation_ratio(rules, arrays, deviation, box, limit, scratch)
 
 
 @inner
 def stay(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     place: Place,
@@ -393,7 +393,7 @@ def stay(
     h, s = place.h, place.s
     row, box = row_of(frame, h, s, plan.policy[h, s]), box_after(rules, optimism, plan, h)
     plain = ratio_of(rules.sign, optimism.z[h, s], plan.z[h, s])
-    return same_ratio(rules, ledger, row, h - frame.artificial, box, plan.rho[h, s], plain, scratch)
+    return same_ratio(rules, arrays, row, h - frame.artificial, box, plan.rho[h, s], plain, scratch)
 
 
 @inlined
@@ -408,7 +408,7 @@ def conclude(rules: PlanConstants, optimism: Optimism, plan: Candidate, place: P
 def _box_top(
     frame: Frame,
     rules: PlanConstants,
-    ledger: CountArrays,
+    arrays: CountArrays,
     optimism: Optimism,
     plan: Candidate,
     place: Place,
@@ -419,5 +419,5 @@ def _box_top(
     value = np.inf if rules.sign > 0 else plan.z[h, s]
     for a in range(actions_at(frame, h)):
         if rules.sign < 0 or a == plan.policy[h, s]:
-            value = min(value, backup(frame, rules, ledger, place, a, plan.high[h + 1], 1.0, scratch))
+            value = min(value, backup(frame, rules, arrays, place, a, plan.high[h + 1], 1.0, scratch))
     return min(value, optimism.z[h, s]) if rules.sign > 0 else max(value, optimism.z[h, s])

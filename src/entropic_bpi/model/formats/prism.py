@@ -32,6 +32,11 @@ def from_prism(path: str | Path, *, reward: str | None = None, horizon: int, sta
     start : optional
         First state, or distribution over states; by default the initial state.
 
+    Returns
+    -------
+    FiniteMDP
+        The model.
+
     Raises
     ------
     InvalidModelError

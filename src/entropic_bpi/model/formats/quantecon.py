@@ -32,6 +32,11 @@ def from_quantecon(ddp: Any, *, horizon: int, start: Any = 0) -> FiniteMDP:
     start : optional
         First state, or distribution over states.
 
+    Returns
+    -------
+    FiniteMDP
+        The model.
+
     Raises
     ------
     InvalidModelError

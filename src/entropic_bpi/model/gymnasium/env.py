@@ -68,6 +68,16 @@ class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
 def as_gymnasium(mdp: FiniteMDP) -> MDPEnv:
     """Make a Gymnasium environment of a model.
 
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+
+    Returns
+    -------
+    gymnasium.Env
+        An environment whose episodes have ``mdp.horizon`` steps.
+
     Examples
     --------
     >>> import entropic_bpi as eb

@@ -47,7 +47,7 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
 
     Parameters
     ----------
-    env_or_id
+    env_or_id : gymnasium.Env or str
         An environment, which is only read, an id for ``gymnasium.make`` (``"package:Env-v0"`` imports the package first),
         or ``"file.py:Class"``.
     horizon : int
@@ -57,6 +57,11 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
         ``initial_state_distrib``; needed only if there is none.
     **make_kwargs
         Passed to ``gymnasium.make`` with an id, as in ``map_name="8x8"``.
+
+    Returns
+    -------
+    FiniteMDP
+        The model.
 
     Raises
     ------

@@ -32,6 +32,11 @@ _BUILDERS: dict[str, Callable[..., FiniteMDP]] = {
 def names() -> list[str]:
     """The names that :func:`make` knows.
 
+    Returns
+    -------
+    list of str
+        The names.
+
     Examples
     --------
     >>> import entropic_bpi as eb
@@ -43,6 +48,16 @@ def names() -> list[str]:
 
 def builder(name: str) -> Callable[..., FiniteMDP]:
     """The function behind a name.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`names`.
+
+    Returns
+    -------
+    callable
+        The function that builds the model.
 
     Examples
     --------
@@ -58,6 +73,18 @@ def builder(name: str) -> Callable[..., FiniteMDP]:
 
 def make(name: str, **params: Any) -> FiniteMDP:
     """Build the instance called ``name``; ``params`` are the arguments of its function.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`names`; hyphens and underscores are the same.
+    **params
+        Parameters of the instance.
+
+    Returns
+    -------
+    FiniteMDP
+        The model.
 
     Examples
     --------

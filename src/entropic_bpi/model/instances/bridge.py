@@ -34,6 +34,11 @@ def risky_bridge(
     p_start, p_mid, p_final, p_dash : float
         Probability of **falling** when playing ``risky`` at ``s0``, ``s1``, ``s2`` and ``s4``.
 
+    Returns
+    -------
+    FiniteMDP
+        The model.
+
     Examples
     --------
     >>> import entropic_bpi as eb

@@ -22,14 +22,21 @@ def garnet(
 
     Parameters
     ----------
-    n_states, n_actions, horizon : int
+    n_states, n_actions : int
         At least 1.
     branching : int
         Number of successors, from 1 to ``n_states``.
+    horizon : int
+        Number of steps, at least 1.
     seed : int
         The same seed gives the same model; on another kind of processor a few numbers may differ in the last digit.
     stationary : bool
         If False, transitions and rewards are drawn anew at every step.
+
+    Returns
+    -------
+    FiniteMDP
+        The model.
 
     Examples
     --------

@@ -136,6 +136,11 @@ def hard_instance(
         ``HardShape.first_leaf`` on) and play ``action`` there; that choice succeeds with :math:`p_+`. It is made at
         step ``exit_step + 1 + depth of the leaf``.
 
+    Returns
+    -------
+    FiniteMDP
+        The model.
+
     Examples
     --------
     >>> import math

@@ -40,6 +40,11 @@ def river_swim(n_states: int = 6, horizon: int = 20) -> FiniteMDP:
     horizon : int
         Number of steps, at least 1.
 
+    Returns
+    -------
+    FiniteMDP
+        The model.
+
     Examples
     --------
     >>> import entropic_bpi as eb

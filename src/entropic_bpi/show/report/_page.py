@@ -91,7 +91,7 @@ def _told(
         "run_known": inputs.history is not None,
         "eps": to.at_most(certificate.eps),
         "last_gap": to.at_most(certificate.gap),
-        "limits": [_limit(row, policy.names, rows[0].fall) for row in rows],
+        "limits": [_limit(row, policy.names, rows[0].gap_reduction) for row in rows],
         "limits_bounded": certificate.method == "kl",
         "limits_words": "The state-action pairs whose visits matter most, and how much smaller the gap would be with twice "
         "as many visits (an estimate)."
@@ -127,8 +127,8 @@ def _limit(row: Row, actions: dict[str, str], most: float) -> dict[str, str]:
         "state": "(first states)" if row.state is None else name(row.state),
         "action": "" if row.action is None else actions[row.action],
         "visits": f"{row.visits:,}",
-        "fall": f"{row.fall:.3g}",
-        "percent": f"{100 * row.fall / most:.0f}" if most > 0 else "0",
+        "fall": f"{row.gap_reduction:.3g}",
+        "percent": f"{100 * row.gap_reduction / most:.0f}" if most > 0 else "0",
     }
 
 

@@ -28,7 +28,7 @@ def expected_returns(certificate: Certificate, episodes: int = EPISODES) -> Expe
     rng = np.random.default_rng(0)
     end = problem.n_states - 1 if problem.black_box_rewards else -1
     drawn = _Outcomes(problem, seen)
-    state = np.full(episodes, problem.start or 0)
+    state = np.full(episodes, problem.first_state)
     returns, going, cut = np.zeros(episodes), np.ones(episodes, dtype=bool), np.zeros(episodes, dtype=bool)
     for h in range(problem.steps):
         own = h - problem.artificial  # the step as the policy counts

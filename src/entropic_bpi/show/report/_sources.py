@@ -71,7 +71,9 @@ def _from_path(path: Path) -> ReportInputs:
     folder, file = (path, path / _CERTIFICATE) if path.is_dir() else (None, path)
     if not file.is_file():
         if folder is not None and (folder / _CHECKPOINT).exists():
-            raise InvalidProblemError(f"the run in {path} has not finished: go on with identify --out {path} --resume")
+            raise InvalidProblemError(
+                f"the run in {path} has not finished: continue it with identify --out {path} --resume"
+            )
         raise CertificateError(f"no such file: {file}")
     content, verification, certificate = file.read_bytes(), verify(file), None
     try:

@@ -1,4 +1,4 @@
-"""Before a run: pilots, what they foresee, and what they say about declarations."""
+"""Before a run: trial runs, what they foresee, and what they say about declarations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi.runs import trial as pilot
+from entropic_bpi.runs import trial
 from entropic_bpi.runs.settings import Settings
 
 BRIDGE = eb.instances.risky_bridge(horizon=5)
@@ -21,12 +21,12 @@ def outlook():
     return eb.forecast(BRIDGE, **ASKED, trial_seconds=60.0)
 
 
-def test_a_pilot_that_reaches_the_goal_is_the_run(outlook):
+def test_a_trial_run_that_reaches_the_goal_is_the_run(outlook):
     run = eb.identify(BRIDGE, **ASKED)
-    assert outlook.pilot.reached
+    assert outlook.trial.reached
     assert outlook.episodes == (run.episodes, run.episodes)
-    assert run.certificate.gap <= outlook.pilot.gap <= ASKED["eps"]
-    assert str(outlook).startswith("reached by the pilot: ")
+    assert run.certificate.gap <= outlook.trial.gap <= ASKED["eps"]
+    assert str(outlook).startswith("reached by the trial run: ")
     assert 0 < outlook.lower < run.episodes
 
 
@@ -54,7 +54,7 @@ def test_a_method_that_makes_no_use_of_a_declaration_is_not_advised_to():
     outlook = eb.forecast(BRIDGE, **ASKED, method="bernstein", replan="every", trial_episodes=50)
     assert outlook.declarations == ()
     assert outlook.upper > 1e9
-    assert outlook.pilot.until is None
+    assert outlook.trial.until is None
     assert str(outlook).startswith("no forecast yet: a gap of ")
 
 
@@ -92,15 +92,15 @@ class Fork(gymnasium.Env):
 
 def test_a_declaration_that_is_contradicted_on_the_way_is_dropped():
     asked = {**LAKE, "horizon": 2}
-    outlook = eb.forecast(Fork(), **asked, trial_episodes=50)  # the next pilots see the news
-    assert outlook.pilot.episodes == 50
+    outlook = eb.forecast(Fork(), **asked, trial_episodes=50)  # the next trial runs see the news
+    assert outlook.trial.episodes == 50
     assert {"max_successors": 1} not in [one.declared for one in outlook.declarations]
 
 
 def test_the_range_of_returns_is_that_of_all_paths_that_were_seen():
     """Against a walk over all paths."""
     asked = {**LAKE, "reward_range": (-1, 1), "max_episodes": 300}
-    loop, _ = pilot._run_trial("FrozenLake-v1", Settings.of(**asked))
+    loop, _ = trial._run_trial("FrozenLake-v1", Settings.of(**asked))
     seen = loop.state.counts.transitions()
     problem = loop.state.problem
     steps = {}
@@ -115,7 +115,7 @@ def test_the_range_of_returns_is_that_of_all_paths_that_were_seen():
         return {paid + rest for after, paid in steps[state] for rest in totals(after, left - 1)}
 
     every = set().union(*(totals(int(s), problem.horizon) for s in starts))
-    assert pilot._returns(loop) == (min(every), max(every))
+    assert trial._returns(loop) == (min(every), max(every))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_forecasts_are_near_what_runs_take(capsys):
         for seed in range(3):
             run = eb.identify(mdp, delta=0.1, seed=seed, **asked)
             settings = Settings.of(delta=0.1, seed=seed + 100, max_episodes=run.episodes // 10, **asked)
-            until = pilot._run_trial(mdp, settings)[1].until
+            until = trial._run_trial(mdp, settings)[1].until
             if until is None:
                 continue
             low, high = until.episodes
@@ -167,3 +167,12 @@ def test_forecasts_are_near_what_runs_take(capsys):
     assert len(ratios) > 15
     assert math.exp(np.abs(np.log(ratios)).mean()) < 4
     assert np.mean(held) > 0.5
+
+
+def test_old_names_say_the_new_ones():
+    outlook = eb.forecast(eb.instances.risky_bridge(horizon=3), **ASKED, trial_episodes=5)
+    for owner in (outlook, outlook.declarations[0]):
+        with pytest.raises(AttributeError, match=r"\.pilot is now .*\.trial"):
+            _ = owner.pilot
+        with pytest.raises(AttributeError, match="no attribute 'other'"):
+            _ = owner.other

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from entropic_bpi.verification._claim import Claim
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval
+from reference.verifier._claim import Claim
+from reference.verifier._intervals import LARGEST_EXPONENT, Interval
 
 _SMALL_EXPONENT = 1.0  # of |β|H; below, (Z - 1)/|β| keeps digits that Z would lose
 _ZERO_BETA = 1e-200

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from entropic_bpi.verification._file import Rejected, a_number
-from entropic_bpi.verification._intervals import Interval
+from reference.verifier._intervals import Interval
 
 _BITS = 256  # behind the point, of powers of γ
 

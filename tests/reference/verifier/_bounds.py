@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from entropic_bpi.verification._claim import Claim
+from reference.verifier._claim import Claim
 
 
 @dataclass(frozen=True)

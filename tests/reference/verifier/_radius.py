@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 
-from entropic_bpi.verification._intervals import Interval
+from reference.verifier._intervals import Interval
 
 
 @lru_cache(maxsize=100_000)

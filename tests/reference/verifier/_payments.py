@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from entropic_bpi.verification._ball import Ball, extreme_mean
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._intervals import Interval, power, up
-from entropic_bpi.verification._radius import stirling_error
+from reference.verifier._ball import Ball, extreme_mean
+from reference.verifier._intervals import Interval, power, up
+from reference.verifier._radius import stirling_error
 
 SAME_REWARD = 1e-9  # of the range: fixed rewards that differ by no more are one, up to rounding
 _MOST_VALUES, _CELLS = 64, 1024  # of a random reward: values kept as they are, cells of the range for more

@@ -1,0 +1,263 @@
+"""The claim as the file states it: the policy, what was seen, under which provenance, and the bounds."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
+from reference.verifier._payments import check_fixed, check_random
+from reference.verifier._problem import Problem
+from reference.verifier._slots import check_names, check_slots
+
+Paid = tuple[float, float]  # the ends of what a reward is known to lie between
+
+
+# Each test of an assumption rejects what is true with this probability: from this logarithm of an e-value on.
+TEST_LEVEL = 0.01
+REJECTED_FROM = math.log(1 / TEST_LEVEL)
+
+
+_MOST_CELLS = 256
+
+
+class Cell(NamedTuple):
+    """A part of the λ of the entropic value at risk, up to ``until``, for which the bounds at ``lam`` speak."""
+
+    lam: float
+    until: float
+    test: str | None
+
+
+class Outcome(NamedTuple):
+    """What a row may do, and how often it was seen. ``paid`` is what was seen, where no slot declares the outcome."""
+
+    successor: int
+    slot: int | None
+    paid: dict[Paid, int]
+    times: int
+
+
+class Log:
+    """What is known of the log that the counts come from, or began with."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.longest = an_integer("provenance.log.longest", given["longest"], 1)
+        self.unused = an_integer("provenance.log.unused", given["unused"], 0)
+        excluded = given["excluded"]
+        self.excluded = None if excluded is None else a_string("provenance.log.excluded", excluded)
+        self.seen = one_of("provenance.log.seen", given["seen"], (True, False))
+
+
+class Claim(Problem):
+    """A problem and what is claimed about it, checked for shape and kept as plain lists."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        content = an_object("the certificate", content)
+        problem = an_object("problem", content["problem"])
+        a_string("library", content["library"])
+        super().__init__(problem)
+        check_slots(self)
+        self.method = one_of("method", content["method"], ("kl", "bernstein"))
+        wanted = (None,) if self.method == "kl" else ("verified", "sharp", "printed")
+        self.constants = one_of(f"constants of method {self.method!r}", content["constants"], wanted)
+        self.policy = [
+            [an_integer("policy", a, 0, self.n_actions - 1) for a in a_list("policy", step, self.n_states)]
+            for step in a_list("policy", content["policy"], self.horizon)
+        ]
+        self._read_counts(an_object("counts", content["counts"]))
+        self._read_provenance(an_object("provenance", content["provenance"]))
+        if self.return_range is not None and self.episodes:
+            self._check_returns(*self.return_range)
+        elif self.return_range is not None and self.return_range[1] - self.return_range[0] <= self.return_room:
+            raise Rejected("return_range has no width, and no episode was played that could contradict it")
+        if self.black_box and self.log is None:
+            check_names(self)
+        claim = an_object("claim", content["claim"])
+        self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
+        self.reached = one_of("claim.reached", claim["reached"], (True, False))
+        tests = ("ratio", "pairs") if self.method == "kl" and self.alpha is None else (None,)
+        self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
+        self.cells = None if claim["cells"] is None else self._read_cells(a_list("claim.cells", claim["cells"]))
+        if (self.cells is None) != (self.alpha is None):
+            raise Rejected("claim.cells belong to the entropic value at risk, and it needs them")
+        if self.alpha is not None and self.method != "kl":
+            raise Rejected(f"the entropic value at risk is certified by the KL method alone, not by {self.method!r}")
+        self.assumptions = content["assumptions"]
+
+    def _read_cells(self, given: list[Any]) -> list[Cell]:
+        """Cells that follow one another, each with its λ inside, until the last one, which has no end."""
+        if len(given) > _MOST_CELLS:
+            raise Rejected(f"claim.cells must be at most {_MOST_CELLS}, got {len(given)}")
+        cells: list[Cell] = []
+        for part in given:
+            cell = an_object("claim.cells", part)
+            lam, until = a_number("claim.cells.lam", cell["lam"]), cell["until"]
+            until = math.inf if until is None else a_number("claim.cells.until", until)
+            if not (0 < lam <= until and (cells[-1].until if cells else 0.0) <= lam):
+                raise Rejected(f"claim.cells are not in order at lam = {lam!r}")
+            if self.lams is not None and lam not in self.lams:
+                raise Rejected(f"claim.cells use lam = {lam!r}, which was not declared")
+            cells.append(Cell(lam, until, one_of("claim.cells.test", cell["test"], ("ratio", "pairs", None))))
+        if not cells or cells[-1].until < math.inf:
+            raise Rejected("claim.cells must reach without end")
+        return cells
+
+    def _read_counts(self, given: dict[str, Any]) -> None:
+        """``seen[row]`` maps each outcome (successor, what it paid) of a row to how often it was seen."""
+        self.episodes = an_integer("counts.episodes", given["episodes"], 0)
+        rows = a_list("counts.rows", given["rows"])
+        successors, times = (a_list(f"counts.{name}", given[name], len(rows)) for name in ("successors", "times"))
+        paid = [
+            a_list(f"counts.{name}", given[name], len(rows) if self.black_box else 0) or [0.0] * len(rows)
+            for name in ("rewards", "upper")
+        ]
+        self.seen: dict[int, dict[tuple[int, Paid], int]] = {}
+        for row, y, count, *ends in zip(rows, successors, times, *paid, strict=True):
+            an_integer("counts.rows", row, 0, self.n_rows - 1)
+            an_integer("counts.successors", y, 0, self.n_states - 1)
+            an_integer("counts.times", count, 1)
+            outcome = y, self._paid(row, *ends)
+            if outcome in self.seen.setdefault(row, {}):
+                raise Rejected(f"counts list {self.place(row)} to state {y} twice")
+            self.seen[row][outcome] = count
+        for row in self.seen:
+            self._check_seen(row)
+
+    def _check_returns(self, least: float, most: float) -> None:
+        """Whether the rewards seen can be those of episodes whose returns lie in the declared range.
+
+        In a log, an episode that did not end may lack up to all of its steps, and what was paid after the horizon does not
+        belong to the return.
+        """
+        (low, high), others = self.reward_range, self.horizon - 1
+        after = 0 if self.log is None else max(0, self.log.longest - self.horizon)
+        least_earned = most_earned = Fraction(0)
+        not_ended = 0 if self.log is None else self.episodes
+        for row, outcomes in self.seen.items():
+            if self.is_start(row):
+                continue
+            for (y, (worst, best)), times in outcomes.items():
+                least_earned += Fraction(worst) * times
+                most_earned += Fraction(best) * times
+                not_ended -= times if y == self.n_states - 1 else 0
+                if after:
+                    continue
+                if worst + others * low > most + self.return_room or best + others * high < least - self.return_room:
+                    raise Rejected(f"reward {worst} was seen: no episode with it has a return from {least} to {most}")
+        lacking = max(0, not_ended) * self.horizon
+        if least_earned > self.episodes * (most + self.return_room + after * high) - lacking * low:
+            raise Rejected(f"the mean return of the episodes is above the declared range from {least} to {most}")
+        if most_earned < self.episodes * (least - self.return_room + after * low) - lacking * high:
+            raise Rejected(f"the mean return of the episodes is below the declared range from {least} to {most}")
+
+    def _paid(self, row: int, low: Any, high: Any) -> Paid:
+        """What a seen outcome paid where rewards are learned; nothing where they are known."""
+        if not self.black_box:
+            return 0.0, 0.0
+        slot = self.row_slots[row][0]
+        least, most = self.slot_low[0][slot], self.slot_high[0][slot]
+        low, high = a_number("counts.rewards", low), a_number("counts.upper", high)
+        if not least <= low <= high <= most:
+            seen = f"reward {low}" if low == high else f"a reward from {low} to {high}"
+            raise Rejected(f"{seen} was seen in {self.place(row)}, outside its range from {least} to {most}")
+        return low, high
+
+    def _check_seen(self, row: int) -> None:
+        if self.black_box and self.state_of(row) == self.n_states - 1 and not self.is_start(row):
+            raise Rejected(f"counts after the end: nothing is played in {self.place(row)}")
+        declared = {self.slot_successor[j] for j in self.row_slots[row]}
+        for y, paid in self._paid_by(row).items():
+            starts_at_end = self.black_box and self.is_start(row) and y == self.n_states - 1
+            if starts_at_end or (y not in declared and self.n_states not in declared):
+                raise Rejected(f"counts outside the declared successors: {self.place(row)} went to state {y}")
+            place = f"{self.place(row)} to state {y}"
+            if self.random_rewards:
+                check_random(place, list(paid), *self.declared_range)
+            elif self.black_box:
+                check_fixed(place, list(paid), *self.declared_range, self.reward_kinds(row, y))
+        happened = sum(outcome.times > 0 for outcome in self._listed(row))
+        if happened > self.most(row):
+            raise Rejected(f"{self.place(row)} has {happened} outcomes, more than the declared {self.most(row)}")
+
+    def _paid_by(self, row: int) -> dict[int, dict[Paid, int]]:
+        """For each successor that was seen, what it paid, and how often."""
+        reward_counts: dict[int, dict[Paid, int]] = {}
+        for (y, paid), count in self.seen.get(row, {}).items():
+            reward_counts.setdefault(y, {})[paid] = count
+        return reward_counts
+
+    def _read_provenance(self, given: dict[str, Any]) -> None:
+        self.batches = one_of("provenance.batches", given["batches"], (True, False))
+        ignored = a_list("provenance.ignored", given["ignored"])
+        self.ignored = [name for name in ("stationary", "successors") if name in ignored]
+        if ignored != self.ignored:
+            raise Rejected(f"provenance.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}")
+        if self.method != "kl" and self.max_successors is not None:
+            raise Rejected(f"method {self.method!r} makes no use of max_successors")
+        if self.method != "kl" and self.random_start and self.start is not None:
+            raise Rejected(f"method {self.method!r} makes no use of a declared start")
+        ignoring = self.constants in ("verified", "printed")
+        if ignoring and (self.stationary or self.successors != "unknown"):
+            raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")
+        if ignored and not ignoring:
+            raise Rejected(
+                "provenance.ignored must be empty: only constants 'verified' and 'printed' ignore a declaration"
+            )
+        self.errors = an_integer("provenance.errors", given["errors"], 0)
+        digest = given["preregistration"]
+        if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("provenance.preregistration", digest)):
+            raise Rejected(f"provenance.preregistration must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
+        self.tests = None if given["tests"] is None else self._read_tests(an_object("tests", given["tests"]))
+        self.log = None if given["log"] is None else Log(an_object("provenance.log", given["log"]))
+        if self.log is not None and not (self.black_box and self.method == "kl"):
+            raise Rejected("only the KL method certifies from a log, with rewards that are learned")
+
+    def _read_tests(self, given: dict[str, Any]) -> dict[str, float]:
+        """Logarithms of three e-values, and a value; null where there is none. The counts do not tell if they are true."""
+        if not self.black_box or (given["stationary"] is None) == self.stationary:
+            raise Rejected("provenance.tests must be those of an environment, of what is assumed of it and no more")
+        tests = {name: a_number(f"tests.{name}", value) for name, value in given.items() if value is not None}
+        a_number("tests.memoryless", given["memoryless"])
+        if not max(tests.get(name, 0.0) for name in ("stationary", "memoryless", "unchanging")) < REJECTED_FROM:
+            raise Rejected(f"the tests have rejected what is assumed: {given!r:.80}")
+        return tests
+
+    @property
+    def has_rounded_rewards(self) -> bool:
+        return any(least < most for outcomes in self.seen.values() for _, (least, most) in outcomes)
+
+    def action(self, h: int, s: int) -> int:
+        """What the policy does at planned step ``h``."""
+        return 0 if self.random_start and h == 0 else self.policy[h - self.random_start][s]
+
+    def outcomes(self, row: int) -> list[Outcome]:
+        """What a row may do, all that it was seen to do included; only that, once as much was seen as can happen."""
+        listed = self._listed(row)
+        happened = [outcome for outcome in listed if outcome.times]
+        return happened if len(happened) == self.most(row) else listed
+
+    def _listed(self, row: int) -> list[Outcome]:
+        """What is declared and what was seen of a row.
+
+        One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
+        and takes one of the places where its state is listed.
+        """
+        reward_counts = self._paid_by(row)
+        states = [y for y, _ in self.seen.get(row, {})]
+        listed = []
+        for slot in self.row_slots[row]:
+            y = self.slot_successor[slot]
+            if not self.black_box or self.random_rewards:
+                paid = reward_counts.pop(y, {})
+                listed.append(Outcome(y, slot, paid, sum(paid.values())))
+            elif y in states:
+                states.remove(y)
+            else:
+                listed.append(Outcome(y, slot, {}, 0))
+        for y, paid in reward_counts.items():
+            kinds = [paid] if self.random_rewards else [{reward: count} for reward, count in paid.items()]
+            listed += [Outcome(y, None, kind, sum(kind.values())) for kind in kinds]
+        return listed

@@ -1,0 +1,237 @@
+"""KL method: bounds from the counts."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from entropic_bpi.verification._file import Rejected
+from reference.verifier._ball import Ball, extreme_mean
+from reference.verifier._bounds import Bounds
+from reference.verifier._claim import Claim, Outcome, Paid
+from reference.verifier._intervals import LARGEST_EXPONENT, Interval, power, toward, up
+from reference.verifier._pairs import PairCertificate, Step
+from reference.verifier._payments import between, worth
+from reference.verifier._radius import mixture_radius
+from reference.verifier._ratio import Sheet, other_action, same_action
+
+_SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
+
+
+def kl_bounds(claim: Claim) -> Bounds:
+    return Bounds(*bounds_at(claim, claim.beta, claim.test))
+
+
+def bounds_at(claim: Claim, stated: float, test: str | None) -> tuple[float, float, float]:
+    """Bounds on the policy's value, the optimum and the gap at risk parameter ``stated``, the gap by ``test`` if any."""
+    low, high = claim.reward_range
+    (shortest, longest), beta = claim.duration, stated
+    spread = (high - low) * float(longest)
+    exponent = abs(beta) * spread
+    if exponent > LARGEST_EXPONENT * (1.0 + 1e-9):
+        raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
+    if exponent < _SMALLEST_EXPONENT:
+        beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
+    lower, upper, gap = _KL(claim, beta, test).bounds()
+    # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
+    bias = abs(Fraction(beta) - Fraction(stated)) * (Fraction(high) - Fraction(low)) ** 2 * longest**2 / 8
+    offsets = Fraction(low) * shortest, Fraction(low) * longest
+    least, most = (Fraction(0), Fraction(0)) if claim.discount is None else claim.discount.tail(low, high)
+    lower = Interval.of(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least).low
+    upper = Interval.of(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most).high
+    width = up(upper - lower)
+    return lower, upper, width if test is None else min(Interval.of(Fraction(gap) + bias + most - least).high, width)
+
+
+class _KL:
+    """The bounds of one claim, at a β that is not too small."""
+
+    def __init__(self, claim: Claim, beta: float, test: str | None) -> None:
+        self.claim, self.beta, self.sign, self.test = claim, beta, 1 if beta > 0 else -1, test
+        self.origin = claim.reward_range[0]
+        self.balls: dict[int, Ball] = {}
+        self.limits = [self._limit(step) for step in range(claim.horizon)]
+        # Where rewards are random, half of δ is for the transitions and half for the rewards, two sides of each.
+        shares = 2.0 if claim.random_rewards else 1.0
+        self.log_union = (Interval.of(shares * max(self._rows_at_risk(), 1)) / claim.delta).log().high
+        # The rewards of each β that was declared have their equal part of it.
+        laws = max(self._laws_at_risk(), 1) * (1 if claim.lams is None else len(claim.lams))
+        self.log_rewards = (Interval.of(4.0 * laws) / claim.delta).log().high
+
+    def _rows_at_risk(self) -> int:
+        """P: rows with several possible outcomes that matter, fixed before any data."""
+        claim = self.claim
+        steps = claim.steps if claim.rewards is None else claim.steps - 1
+        rows = {claim.row(h, s, a) for h in range(steps) for s in claim.reachable[h] for a in claim.actions(h)}
+        return sum(claim.most(row) > 1 for row in rows)
+
+    def _limit(self, step: int) -> Interval:
+        """Between what e^{β·return} from a (real) step on lies, rewards counted from the smallest, wherever anybody can be.
+
+        By then at least ``step`` times the smallest and at most as often the largest reward was paid, and what follows does
+        not depend on it.
+        """
+        claim = self.claim
+        if claim.return_range is None:
+            return Interval(0.0, math.inf)
+        (low, high), (least, most) = claim.reward_range, claim.return_range
+        paid, room = Fraction(low) * claim.horizon, Fraction(claim.return_room)
+        lowest = Fraction(least) - room - paid - step * (Fraction(high) - Fraction(low))
+        ends = [Interval.of(Fraction(self.beta) * end) for end in (lowest, Fraction(most) + room - paid)]
+        bottom, top = min(end.low for end in ends), max(end.high for end in ends)
+        beyond = LARGEST_EXPONENT + 1.0  # of no use, but not a float either
+        return Interval(
+            Interval.of(bottom).exp().low if bottom > -beyond else 0.0,
+            Interval.of(top).exp().high if top < beyond else math.inf,
+        )
+
+    def limit(self, h: int) -> Interval:
+        """The same at planned step ``h``: the artificial one is like the first."""
+        return self.limits[max(0, h - self.claim.random_start)]
+
+    def _laws_at_risk(self) -> int:
+        """How many laws of rewards may have to be learned, at any step; one for each outcome, or one for all of a row."""
+        claim = self.claim
+        rows = {claim.row(h, s, a) for h in range(claim.steps) for s in claim.reachable[h] for a in claim.actions(h)}
+        laws = 0
+        for row in rows:
+            slot = claim.row_slots[row][0]
+            if claim.random_rewards and claim.slot_low[0][slot] < claim.slot_high[0][slot]:
+                laws += 1 if claim.reward_law == "random-pair" else claim.most(row)
+        return laws
+
+    def ball(self, h: int, s: int, a: int) -> Ball:
+        row = self.claim.row(h, s, a)
+        if row not in self.balls:
+            self.balls[row] = self._ball(row)
+        return self.balls[row]
+
+    def _ball(self, row: int) -> Ball:
+        claim = self.claim
+        outcomes = claim.outcomes(row)
+        tallies = [outcome.times for outcome in outcomes]
+        radius = math.inf
+        if len(outcomes) > 1 and any(tallies):
+            mixture = mixture_radius([count for count in tallies if count], claim.possible[row], claim.most(row))
+            radius = up(up(self.log_union + mixture) / sum(tallies))
+        weights: list[list[Interval]] = []
+        if claim.rewards is None and not claim.is_start(row):
+            for step, (lows, highs) in enumerate(self._tables(row)):
+                if claim.random_rewards:
+                    weights.append(self._random_weights(row, outcomes))
+                    continue
+                ends = [next(iter(paid)) if j is None else (lows[j], highs[j]) for _, j, paid, _ in outcomes]
+                if claim.discount is not None:
+                    step = step if claim.stationary else claim.step_of(row)
+                    weights.append([self._discounted(step, low, high) for low, high in ends])
+                    continue
+                weights.append([between(self.beta, low, high, self.origin) for low, high in ends])
+        return Ball([outcome.successor for outcome in outcomes], tallies, radius, weights)
+
+    def _tables(self, row: int) -> list[tuple[list[float], list[float]]]:
+        """The rewards of the slots, once or, where they count less from step to step, for every step of the row."""
+        claim = self.claim
+        tables = list(zip(claim.slot_low, claim.slot_high, strict=True))
+        return tables * claim.horizon if claim.discount is not None and claim.stationary else tables
+
+    def _discounted(self, step: int, low: float, high: float) -> Interval:
+        """e^{βγ^h(r - origin)} for a reward between two numbers."""
+        assert self.claim.discount is not None
+        one, other = (self.claim.discount.power(self.beta, step, end, self.origin) for end in (low, high))
+        return Interval(min(one.low, other.low), max(one.high, other.high))
+
+    def _random_weights(self, row: int, outcomes: list[Outcome]) -> list[Interval]:
+        """E e^{βR} of each outcome: from what it paid, or from what the whole row paid."""
+        slot, pair = self.claim.row_slots[row][0], self.claim.reward_law == "random-pair"
+        low, high = self.claim.slot_low[0][slot], self.claim.slot_high[0][slot]
+        together: dict[Paid, int] = {}
+        for outcome in outcomes:
+            for paid, times in outcome.paid.items():
+                together[paid] = together.get(paid, 0) + times
+        tables = [together] if pair else [outcome.paid for outcome in outcomes]
+        weights = [worth(table, low, high, self.beta, self.origin, self.log_rewards) for table in tables]
+        return weights * len(outcomes) if pair else weights
+
+    def gain(self, h: int, s: int, a: int) -> Interval:
+        """e^{βr(s,a)}; 1 where the next state decides, or at the artificial step."""
+        reward = self.claim.reward(h, s, a)
+        if reward is not None and self.claim.discount is not None:
+            return self._discounted(h - self.claim.random_start, reward, reward)
+        return Interval(1.0, 1.0) if reward is None else power(self.beta, reward, self.origin)
+
+    def backup(self, h: int, s: int, a: int, values: list[float], side: int) -> float:
+        """A bound from above (``side`` 1) or below (``side`` -1) on the mean of e^{βr} ``values`` after (h, s, a)."""
+        ball, gain = self.ball(h, s, a), self.gain(h, s, a)
+        weights = ball.weight(h - self.claim.random_start, side)
+        f = [toward(e * values[y], side) for e, y in zip(weights, ball.successors, strict=True)]
+        if self.claim.return_range is not None:
+            limit = self.limit(h)
+            f = [min(v, limit.high) if side > 0 else max(v, limit.low) for v in f]
+        return toward((gain.high if side > 0 else gain.low) * extreme_mean(ball, f, side), side)
+
+    def bounds(self) -> tuple[float, float, float]:
+        """Bounds on the policy's value and the optimum less H times the smallest reward, and on the gap."""
+        claim, later = self.claim, Sheet(self.claim.n_states, self.sign)
+        steps = [Step(later, {})]
+        for h in reversed(range(claim.steps)):
+            now = Sheet(claim.n_states, self.sign)
+            backups = {s: self._fill(now, later, h, s) for s in claim.reachable[h]}
+            now.close(claim.reachable[h])
+            later = now
+            if self.test == "pairs":
+                steps.insert(0, Step(now, backups))
+            self._forget_rows()
+        s, beta = claim.first_state, Interval.of(self.beta)
+        optimum = Interval.of(later.optimum[s]).log() / beta
+        policy = Interval.of(later.policy[s]).log() / beta
+        ratio = self._pairs(steps) if self.test == "pairs" else later.ratio[s]
+        return policy.low, optimum.high, (Interval.of(ratio).log() / abs(self.beta)).high
+
+    def _forget_rows(self) -> None:
+        """Rows of a step that no other step has."""
+        if not self.claim.stationary:
+            self.balls.clear()
+
+    def _pairs(self, steps: list[Step]) -> float:
+        """The ratio in the first state, by the pair certificate."""
+        if self.claim.return_range is not None:
+            raise Rejected("the pair certificate does not hold together with a range of returns")
+        pairs = PairCertificate(self.claim, self.sign, steps)
+        for h in reversed(range(self.claim.steps)):
+            pairs.go_back(h, self.ball, self.gain)
+            self._forget_rows()
+        return pairs.ratio
+
+    def _fill(self, now: Sheet, later: Sheet, h: int, s: int) -> list[float]:
+        """The bounds of one state at planned step ``h``, and the optimistic ones of its actions."""
+        sign, actions, chosen = self.sign, self.claim.actions(h), self.claim.action(h, s)
+        best = max if sign > 0 else min
+        optimistic = [self.backup(h, s, a, later.optimum, sign) for a in actions]
+        optimum = best(optimistic)
+        policy = self.backup(h, s, chosen, later.policy, -sign)
+        if self.test is None:  # the values alone
+            now.optimum[s], now.policy[s] = optimum, policy
+            return optimistic
+        if sign > 0:
+            top = min(self.backup(h, s, chosen, later.top, 1), optimum)
+        else:
+            top = max(min([policy] + [self.backup(h, s, a, later.top, 1) for a in actions]), optimum)
+        now.optimum[s], now.policy[s], now.top[s] = optimum, policy, top
+        plain = self._ratio(optimum, policy)
+        step = h - self.claim.random_start
+        worst = max(1.0, same_action(self.ball(h, s, chosen), step, later, self.limit(h)))
+        for a in sorted(actions, key=lambda a: -sign * optimistic[a]):
+            if a != chosen and (first := self._ratio(optimistic[a], policy)) > worst:
+                worst = max(worst, self._deviation(later, h, s, a, chosen, first))
+        now.ratio[s] = max(1.0, min(plain, worst))
+        return optimistic
+
+    def _deviation(self, later: Sheet, h: int, s: int, a: int, chosen: int, limit: float) -> float:
+        """The ratio where ``a`` is optimal, or ``limit`` if that is smaller."""
+        over, under = (a, chosen) if self.sign > 0 else (chosen, a)
+        gains = up(self.gain(h, s, over).high / self.gain(h, s, under).low)
+        above, below = self.ball(h, s, over), self.ball(h, s, under)
+        return other_action(above, below, gains, h - self.claim.random_start, later, self.limit(h), limit)
+
+    def _ratio(self, optimistic: float, pessimistic: float) -> float:
+        return up(optimistic / pessimistic) if self.sign > 0 else up(pessimistic / optimistic)

@@ -1,0 +1,99 @@
+"""The verifier agrees with its reference, which computes one number after another in plain Python."""
+
+import copy
+import json
+import math
+from itertools import islice
+
+import numpy as np
+import pytest
+from reference import verifier as reference
+from verification.test_forgeries import forgery, honest, restated, saved  # noqa: F401  (a fixture)
+from verification.test_honest_certificates import KINDS, honest_certificates
+
+import entropic_bpi as eb
+
+# Both round outwards, each in its own order: by how much the bounds may differ. Of the range of the return, of Z at each
+# step (a tenth of what the library leaves for it), and of the gap, whose root both search up to this precision.
+OF_RANGE, OF_STEP, OF_GAP = 1e-11, 1e-14, 1e-9
+
+
+class Stated:
+    """A certificate that says anything."""
+
+    def __init__(self, content):
+        self._content = lambda: content
+
+
+def room(content):
+    """By how much the values, and the gap, of the two may differ."""
+    problem, cells = content["problem"], content["claim"]["cells"]
+    ends = (
+        (problem["rewards"],) if problem["rewards"] is not None else (problem["slots"][end] for end in ("low", "high"))
+    )
+    spread = float(np.ptp(np.concatenate([np.ravel(table) for table in ends]))) * problem["horizon"]
+    beta = abs(problem["beta"]) if cells is None else min(cell["lam"] for cell in cells)
+    beta = max(beta, 1e-5 / spread) if spread else 1.0
+    return OF_RANGE * spread + OF_STEP * (problem["horizon"] + 2) / beta
+
+
+def disagreement(content):
+    """What the verifier and its reference say differently of a certificate; None if nothing.
+
+    Where a claim lies between the bounds of the two, or their verdict is about the last digits of a claim, both are right.
+    """
+    mine, theirs = eb.verify(Stated(content)), reference.verify(Stated(content))
+    bounds = [(getattr(mine, name), getattr(theirs, name)) for name in ("lower", "upper", "gap")]
+    if math.isnan(mine.gap) or math.isnan(theirs.gap):
+        same = not mine.ok and not theirs.ok and math.isnan(mine.gap) == math.isnan(theirs.gap)
+        return None if same else (mine, theirs)
+    values = room(content)
+    rooms = values, values, values + OF_GAP * theirs.gap
+    if not all(abs(one - other) <= most for (one, other), most in zip(bounds, rooms, strict=True)):
+        return mine, theirs
+    claimed = [content["claim"][name] for name in ("lower", "upper", "gap")]
+    at_the_edge = any(min(pair) <= claim <= max(pair) for claim, pair in zip(claimed, bounds, strict=True))
+    return None if mine.ok == theirs.ok or at_the_edge else (mine, theirs)
+
+
+def understated(content, rng):
+    """The same with a claim that is better by a share of its width, from nothing that matters to far too much."""
+    content = copy.deepcopy(content)
+    name = ("lower", "upper", "gap")[rng.integers(3)]
+    claim = content["claim"]
+    better = (claim["upper"] - claim["lower"]) * 10.0 ** rng.uniform(-11, 0)
+    claim[name] += better if name == "lower" else -better
+    claim["reached"] = claim["gap"] <= content["problem"]["eps"]
+    return content
+
+
+def check_kind(kind, many):
+    rng, verdicts = np.random.default_rng(len(kind)), {True: 0, False: 0}
+    for seed, claim in islice(honest_certificates(kind), many):
+        content = json.loads(json.dumps(claim._content()))
+        for some in (content, understated(content, rng)):
+            assert (found := disagreement(some)) is None, (seed, found)
+            verdicts[eb.verify(Stated(some)).ok] += 1
+    assert min(verdicts.values()) > many / 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_verifier_agrees_with_its_reference(kind):
+    check_kind(kind, 25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_verifier_agrees_with_its_reference_on_2e4_certificates_of_every_kind(kind):
+    check_kind(kind, 10_000)
+
+
+@pytest.mark.parametrize("many", [150, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_the_verifier_agrees_with_its_reference_on_forgeries(many, honest, tmp_path):  # noqa: F811
+    rng, bases, accepted = np.random.default_rng(many), list(honest.values()), 0
+    for i in range(many):
+        content, done = forgery(bases[i % len(bases)], rng)
+        content = restated(json.loads(json.dumps(content)), tmp_path)
+        assert (found := disagreement(content)) is None, (done, found)
+        accepted += eb.verify(Stated(content)).ok
+    assert many / 20 < accepted < many / 2
