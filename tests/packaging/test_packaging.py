@@ -89,9 +89,7 @@ def test_a_release_has_a_version_and_notes():
             [sys.executable, ROOT / ".ci" / "release", word], capture_output=True, check=True
         ).stdout.decode()
 
-    import entropic_bpi
-
-    assert told("version").strip() == entropic_bpi.__version__
+    assert told("version").strip() == eb.__version__
     notes = told("notes")
     assert notes.startswith("###")
     assert "\n## " not in notes

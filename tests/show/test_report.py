@@ -504,8 +504,9 @@ def test_notebooks_show_what_is_estimated():
 
 def test_a_notebook_shows_a_log():
     lines = {"e": [0, 0, 1], "t": [0, 1, 0], "s": ["<i>", "b", "<i>"], "a": [0, 1, 1], "r": [0.0, 1.0, 2.0]}
+    lines["end"] = [False, True, True]
     columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
-    log = eb.Log.read(pandas.DataFrame(lines), **columns, truncated=True)
+    log = eb.Log.read(pandas.DataFrame(lines), **columns, terminated="end")
     card = Page(log._repr_html_()).text
     assert "2 episodes, 3 lines." in card
     assert "<i>, b" in card
