@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import entropic_bpi as eb
-from entropic_bpi.certificate.certificate import _digest
+from entropic_bpi.certificate.contents import digest
 
 GOAL = {"beta": -1.0, "eps": 0.3, "delta": 0.1, "seed": 1}
 HOSTILE = (
@@ -137,5 +137,5 @@ def forge(certificate, path, **claim):
     """Write a file that claims something else and is otherwise in order."""
     content = certificate._content()
     content["claim"] |= claim
-    path.write_text(json.dumps({**content, "digest": _digest(content)}))
+    path.write_text(json.dumps({**content, "digest": digest(content)}))
     return path

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-__all__ = ["END", "Behaviour", "Bounds", "Cell", "Claim", "EVaRClaim", "Evidence", "Goal", "Plan", "Transitions"]
+__all__ = [
+    "END",
+    "Behaviour",
+    "Bounds",
+    "Cell",
+    "Claim",
+    "EVaRClaim",
+    "Evidence",
+    "Goal",
+    "Integers",
+    "Plan",
+    "Reals",
+    "Transitions",
+]
+
+
+# Arrays in what is written to files, with the type of their numbers.
+Integers = Annotated[np.ndarray, int]
+Reals = Annotated[np.ndarray, float]
 
 
 class _Ending(Enum):
@@ -155,8 +173,8 @@ class Transitions(NamedTuple):
     exactly the two are equal, and ``upper`` may be empty if all are. Where rewards are known before, both are empty.
     """
 
-    rows: np.ndarray
-    successors: np.ndarray
-    times: np.ndarray
-    rewards: np.ndarray = np.empty(0)
-    upper: np.ndarray = np.empty(0)
+    rows: Integers
+    successors: Integers
+    times: Integers
+    rewards: Reals = np.empty(0)
+    upper: Reals = np.empty(0)

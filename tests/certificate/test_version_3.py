@@ -1,4 +1,4 @@
-"""Certificates that the last release wrote, version 3, are still read and verified."""
+"""Certificates of version 3, and those of version 4 with other words, are still read and verified."""
 
 import json
 from pathlib import Path
@@ -34,3 +34,18 @@ def test_a_changed_certificate_of_version_3_is_refused(kind, tmp_path):
     with pytest.raises(eb.CertificateError, match="digest"):
         eb.Certificate.load(tmp_path / "changed.json")
     assert not eb.verify(tmp_path / "changed.json").ok
+
+
+@pytest.mark.parametrize("kind", ["model", "environment", "log"])
+def test_a_certificate_of_version_4_in_earlier_words_is_read_and_verified(kind, tmp_path):
+    path = Path(__file__).with_name("version4") / f"{kind}.json"
+    written = json.loads(path.read_text(encoding="utf-8"))
+    certificate = eb.Certificate.load(path)
+    assert eb.verify(path).ok
+    again = certificate._content()
+    assert (again["assumptions"] == written["assumptions"]) == (kind == "model")
+    assert {**again, "assumptions": 0, "library": 0} == {
+        **{key: value for key, value in written.items() if key != "digest"},
+        "assumptions": 0,
+        "library": 0,
+    }

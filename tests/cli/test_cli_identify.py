@@ -141,7 +141,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         *["--sampling", "optimistic", "--max-episodes", "7", "--seed", "3", "--ties", "lowest"],
         *["--accept-errors", "--preregister", "run.json", "--max-successors", "2", "--return-range", "-1", "3"],
         *["--reward-law", "random", "--max-states", "4", "--num-envs", "2", "--discount", "0.9", "--max-seconds", "60"],
-        *["--device", "gpu"],
+        *["--device", "gpu", "--start", "[0, 1]"],
     )
     assert given.pop("successors").shape == (8, 2, 8)
     assert given == {
@@ -156,6 +156,7 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
         "reward_range": None,
         "discount": 0.9,
         "horizon": None,
+        "start": [0, 1],
         "reward_law": "random",
         "max_states": 4,
         "num_envs": 2,

@@ -108,3 +108,12 @@ def test_few_files_ask_which_risk_it_is_by_a_level_that_is_missing():
         and any(words in file.read_text() for words in ("alpha is None", "alpha is not None"))
     ]
     assert len(asking) <= 5
+
+
+def test_few_files_know_a_declaration_that_the_table_passes_on():
+    knowing = [
+        file
+        for file in SOURCES.rglob("*.py")
+        if "verification" not in file.parts and "return_range" in file.read_text(encoding="utf-8")
+    ]
+    assert len(knowing) <= 9

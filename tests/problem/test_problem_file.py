@@ -51,7 +51,9 @@ SAVED = [
     {"horizon": 10, "reward_range": (0.0, 1.0), "stationary": True},
     {"reward_law": "random", "return_range": (-1.5, 1e-300), "max_states": 7},
     {"discount": 0.95, "max_successors": 3},
-    {"successors": "model"},
+    {"successors": "model", "start": 36},
+    {"start": "fixed"},
+    {"start": [(1, 2), "here", 3]},
     {"successors": {(0, 1): (1, eb.END), ((2, "x"), 0): (eb.END, eb.END)}},
 ]
 
@@ -89,6 +91,11 @@ def test_a_file_keeps_source_parameters_risk_and_remarks(tmp_path):
     assert (tmp_path / "again.toml").read_bytes() == (tmp_path / "problem.toml").read_bytes()
     text = (tmp_path / "problem.toml").read_text()
     assert all(f"# {ENTRIES[name].help}\n[declare.{name}]" in text for name in declared)
+
+
+def test_a_first_state_that_is_a_tuple_is_not_a_list_of_states(tmp_path):
+    eb.Declarations(start=(1, 2)).save(tmp_path / "problem.toml")
+    assert eb.Declarations.load(tmp_path / "problem.toml").start == [(1, 2)]
 
 
 def test_a_function_is_refused_and_a_table_is_advised(tmp_path):

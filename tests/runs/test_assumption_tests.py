@@ -13,7 +13,7 @@ import pytest
 from scipy import optimize, stats
 
 import entropic_bpi as eb
-from entropic_bpi.certificate.certificate import _digest
+from entropic_bpi.certificate.contents import digest
 from entropic_bpi.runs.verdicts import LEVEL, REJECTED_FROM, check_assumptions, value_lower_bound
 from entropic_bpi.sources.assumption_tests import AssumptionTests, Batch
 from entropic_bpi.sources.environment import Environment
@@ -272,7 +272,7 @@ def test_tests_that_no_such_run_can_have_are_refused_by_reader_and_verifier(tmp_
     content = json.loads(path.read_text())
     del content["digest"]
     content["provenance"]["tests"] = tests
-    path.write_text(json.dumps({**content, "digest": _digest(content)}))
+    path.write_text(json.dumps({**content, "digest": digest(content)}))
     with pytest.raises(eb.CertificateError):
         eb.Certificate.load(path)
     assert not eb.verify(path).ok

@@ -49,7 +49,7 @@ def transitions_of(problem, episodes):
     seen = Counter()
     pairs, nothing = problem.n_states * problem.n_actions, problem.possible_rewards[0]
     for steps in episodes:
-        if problem.start is None:
+        if problem.artificial:
             seen[problem.n_rows - 1, steps[0][0], nothing] += 1
         for h, (s, a, y, reward) in enumerate(steps):
             row = (0 if problem.stationary else h * pairs) + s * problem.n_actions + a
@@ -61,7 +61,16 @@ def transitions_of(problem, episodes):
 
 
 def played_model(
-    rng, *, stationary, successors, next_state_rewards=False, random_start=False, episodes=60, beta=1.0, few=None
+    rng,
+    *,
+    stationary,
+    successors,
+    next_state_rewards=False,
+    random_start=False,
+    episodes=60,
+    beta=1.0,
+    few=None,
+    first=None,
 ):
     """A random model of 4 states, of which the last follows nothing, played at random."""
     kernel = np.zeros((4, 2, 4))
@@ -80,6 +89,7 @@ def played_model(
         stationary=stationary,
         successors=mask if successors == "mask" else successors,
         max_successors=few,
+        start=first,
     )
     played = []
     for _ in range(episodes):
@@ -118,7 +128,7 @@ def played_environment(rng, *, stationary, episodes=400, beta=-1.0, reward_law="
     )
     played = []
     for _ in range(episodes):
-        s, steps = int(rng.random() < 0.3), []
+        s, steps = int(rng.random() < 0.3 and declared.get("start") != "fixed"), []
         while len(steps) < 4 and s < 4:
             a = int(rng.integers(2))
             y = s + 1 if a and rng.random() < 0.7 else s
@@ -157,6 +167,11 @@ def honest():
         ),
         "environment per step, declared": played_environment(
             rng, stationary=False, beta=1.0, max_successors=2, return_range=(0.0, 2.0)
+        ),
+        "environment, first states": played_environment(rng, stationary=True, start=[0, 1]),
+        "environment per step, fixed": played_environment(rng, stationary=False, successors=AHEAD, start="fixed"),
+        "pooled, first states": played_model(
+            rng, stationary=True, successors=None, random_start=True, beta=-1.0, first=[0, 1, 3]
         ),
     }
 
@@ -347,6 +362,30 @@ FORGERIES = {
         "more than rounding",
     ),
     "one fixed reward as two": ("environment", add_count(2, 4, 1, 1e-10), "which are one reward"),
+    "first states forgotten": ("environment, first states", put("problem", "start", [0]), "slots are inconsistent"),
+    "more first states": ("environment, first states", put("problem", "start", [0, 1, 2]), "slots are inconsistent"),
+    "other first states": ("environment, first states", put("problem", "start", [0, 2]), "slots are inconsistent"),
+    "another first state throughout": (
+        "environment, first states",
+        lambda content: (put("problem", "start", [0, 2])(content), put("problem", "slots", "successor", 3, 2)(content)),
+        "outside the declared successors",
+    ),
+    "first states in disorder": ("environment, first states", put("problem", "start", [1, 0]), "in order"),
+    "a first state twice": ("environment, first states", put("problem", "start", [0, 0, 1]), "in order"),
+    "no first state": ("environment, first states", put("problem", "start", []), "in order"),
+    "a first state that is none": ("environment, first states", put("problem", "start", [0, 9]), "integer from 0"),
+    "the end as a first state": ("environment, first states", put("problem", "start", [0, 4]), "inconsistent"),
+    "one first state": ("environment", put("problem", "start", "fixed"), "has 2 outcomes, more than the declared 1"),
+    "some first state": ("environment", put("problem", "start", "some"), "start must be an integer"),
+    "first states, not told": ("environment per step, fixed", put("problem", "start", None), "the assumptions are not"),
+    "a known start of an environment": ("environment", put("problem", "start", 0), "slots"),
+    "first states of a model": ("pooled, first states", put("problem", "start", [0, 1]), "slots are inconsistent"),
+    "a model's first states for free": (
+        "pooled, first states",
+        put("problem", "start", None),
+        "slots are inconsistent",
+    ),
+    "a first state that pays": ("environment, first states", put("problem", "slots", "low", 0, 3, 1.0), "inconsistent"),
     "pooled visits that nothing leads to": ("pooled, random start", add_count(6, 3, 3, None), "3 moves in state 3"),
 }
 
@@ -543,8 +582,10 @@ def relabelled(content, rng, wholly=False):
             problem["rewards"] = [exchange(step) for step in problem["rewards"]]
 
     def of_start():
-        if problem["start"] is not None:
+        if isinstance(problem["start"], int):
             problem["start"] = new[problem["start"]]
+        elif isinstance(problem["start"], list):
+            problem["start"] = sorted(new[s] for s in problem["start"])
 
     def of_policy():
         content["policy"] = [exchange(step) for step in content["policy"]]
@@ -570,7 +611,8 @@ def declaration_changed(content, rng):
         5: ("stationary", not problem["stationary"]),
         6: ("max_successors", [None, 1, 2, 3][int(rng.integers(4))]),
         7: ("return_range", [None, [0.0, 1.5], [0.2, 2.0], [0.0, 4.0]][int(rng.integers(4))]),
-    }[int(rng.integers(8))]
+        8: ("start", [None, "fixed", 0, [0], [1], [0, 1], [0, 1, 2]][int(rng.integers(7))]),
+    }[int(rng.integers(9))]
     problem[name] = value
 
 
@@ -688,7 +730,7 @@ def are_of_episodes(certificate):
     n, pairs, steps = problem.n_states, problem.n_states * problem.n_actions, problem.horizon
     start = seen.rows == (problem.n_rows - 1 if problem.artificial else -1)
     starts = np.bincount(seen.successors[start], seen.times[start], n)
-    if problem.start is not None:
+    if not problem.artificial:
         starts[problem.start] = certificate.episodes
     rows, to, times = (part[~start] for part in (seen.rows, seen.successors, seen.times))
     states, moves = rows % pairs // problem.n_actions, len(rows)

@@ -1,15 +1,11 @@
-"""What may be in a certificate, checked in one place, so that what reaches compiled code is always valid.
+"""What must hold between the arrays of any certificate, so that what reaches compiled code is always valid.
 
-Two halves: readers that turn a JSON file of unknown origin into numbers and arrays, and what must hold between the arrays
-of any certificate, wherever it comes from. The verifier has checks of its own, which share no code with these.
+The verifier has checks of its own, which share no code with these.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
-from typing import Any, NoReturn
 
 import numpy as np
 
@@ -19,123 +15,10 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import CELLS, cell_edges
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
-from entropic_bpi.tools.checks import LARGEST_COUNT, LARGEST_REAL
+from entropic_bpi.tools.checks import LARGEST_COUNT
 from entropic_bpi.types import Cell, Transitions
 
-__all__ = [
-    "array",
-    "check_cells",
-    "check_problem",
-    "check_transitions",
-    "choice",
-    "integer",
-    "names",
-    "object_with",
-    "pair",
-    "parse",
-    "real",
-    "text",
-]
-
-_ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
-
-
-# -- reading JSON ----------------------------------------------------------------------------------------------
-
-
-def parse(path: Path) -> tuple[Any, int]:
-    """The content of a JSON file whose keys differ and whose numbers are finite, and its size in bytes.
-
-    A file that would take far more memory than its size is refused.
-    """
-    try:
-        data = path.read_bytes()
-        # In memory a list or an object takes about 100 bytes and a number 40, however few it takes in the file.
-        needed = 100 * (data.count(b"[") + data.count(b"{")) + 40 * data.count(b",")
-        if needed > 20 * len(data) + _ALWAYS_AFFORDED:
-            raise ValueError(f"its {len(data)} bytes would take {needed} in memory")
-        return json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unrepeated), len(data)
-    except FileNotFoundError:
-        raise CertificateError(f"no such file: {path}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise CertificateError(f"{path} is not a readable JSON file: {error}") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")
-
-
-def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a key is there twice")
-    return content
-
-
-def object_with(name: str, value: Any, *keys: str) -> dict[str, Any]:
-    """A JSON object with these keys and no others."""
-    if not isinstance(value, dict) or set(value) != set(keys):
-        given = sorted(value) if isinstance(value, dict) else value
-        raise CertificateError(f"{name} must be an object with the keys {', '.join(keys)}; got {given!r:.80}")
-    return value
-
-
-def integer(name: str, value: Any, least: int, most: int = LARGEST_COUNT) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise CertificateError(f"{name} must be an integer from {least} to {most}, got {value!r:.80}")
-    return value
-
-
-def real(name: str, value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) <= LARGEST_REAL:
-        raise CertificateError(f"{name} must be a finite number, got {value!r:.80}")
-    return float(value)
-
-
-def pair(name: str, value: Any) -> tuple[float, float]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise CertificateError(f"{name} must be two numbers, got {value!r:.80}")
-    return real(name, value[0]), real(name, value[1])
-
-
-def choice(name: str, value: Any, *choices: Any) -> Any:
-    if not any(type(value) is type(option) and value == option for option in choices):
-        raise CertificateError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r:.80}")
-    return value
-
-
-def text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise CertificateError(f"{name} must be a string, got {value!r:.80}")
-    return value
-
-
-def names(name: str, value: Any, length: int) -> tuple[str, ...]:
-    given = tuple(text(name, item) for item in value) if isinstance(value, list) else ()
-    if len(given) != length or len(set(given)) != length:
-        raise CertificateError(f"{name} must be {length} different strings, got {value!r:.80}")
-    return given
-
-
-def array(name: str, value: Any, shape: tuple[int | None, ...], kind: type[int] | type[float]) -> np.ndarray:
-    """Nested lists of numbers as an array; None stands for any length of the first axis."""
-    lengths = [len(value) if length is None and isinstance(value, list) else length for length in shape]
-    items = [value]
-    for length in lengths:
-        for item in items:
-            if not isinstance(item, list) or len(item) != length:
-                raise CertificateError(f"{name} must have shape {(*lengths,)}, got {value!r:.80}")
-        items = [number for item in items for number in item]
-    most = LARGEST_COUNT if kind is int else LARGEST_REAL
-    for number in items:
-        if type(number) is not kind and not (kind is float and type(number) is int):
-            raise CertificateError(f"{name} must hold numbers of type {kind.__name__}, got {number!r:.80}")
-        if not abs(number) <= most:
-            raise CertificateError(f"{name} must hold numbers from {-most:g} to {most:g}, got {number!r:.80}")
-    return np.array(items, dtype=np.int64 if kind is int else float).reshape([length or 0 for length in lengths])
-
-
-# -- what holds in every certificate ---------------------------------------------------------------------------
+__all__ = ["check_cells", "check_problem", "check_transitions"]
 
 
 def check_problem(problem: Problem) -> None:
@@ -242,7 +125,7 @@ def _check_returns(problem: Problem, transitions: Transitions, episodes: int, lo
     The episodes of a log may be cut, so that a part of the return is missing; and those that are longer than the horizon,
     as pooled ones may be, have also paid what is no part of it.
     """
-    (low, high), (least, most) = problem.possible_rewards, problem.widened_return_range
+    (low, high), (least, most) = problem.possible_rewards, problem.return_limits
     played, others = transitions.rows < problem.n_rows - 1, problem.horizon - 1
     times, rewards, upper = (array[played] for array in (transitions.times, transitions.rewards, transitions.upper))
     later, missing = 0, 0

@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ from entropic_bpi.model.formats.registry import FORMATS, OBJECTS
 from entropic_bpi.show.words import Rounding, ascii_minus
 from entropic_bpi.tools.workers import processors
 
+if TYPE_CHECKING:
+    from entropic_bpi.verification import Verification
+
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.
 _EXTRAS = {"logs": "duckdb", "report": "jinja2", "gpu": "numba-cuda", "minari": "minari", "cluster": "distributed"}
@@ -34,12 +37,20 @@ _FIRST_RUN = ("identify", "risky-bridge", "--beta", "-1", "--eps", "0.2", "--del
 CertificateArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="CERTIFICATE", help="The JSON file that identify or certify wrote, or its folder.", show_default=False
+        metavar="CERTIFICATE",
+        help="The file that identify or certify wrote (.json or .json.gz), or its folder.",
+        show_default=False,
     ),
 ]
 
 
-def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int:
+RigorousOption = Annotated[
+    bool,
+    typer.Option("--rigorous", help="Prove the bounds in ball arithmetic, without any tolerance (extra rigorous)."),
+]
+
+
+def verify(certificate: CertificateArgument, rigorous: RigorousOption = False, as_json: JsonOption = False) -> int:
     """Recompute the bounds of a certificate from its counts and compare them with its claim.
 
     Exit code 1 if the file is invalid or its counts do not imply the claim.
@@ -48,14 +59,24 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
 
         entropic-bpi verify run/certificate.json
 
+        entropic-bpi verify run/certificate.json --rigorous
+
         entropic-bpi verify run/certificate.json --json
     """
+    from entropic_bpi.runs.progress import Progress
     from entropic_bpi.verification import verify as check
 
     path = certificate / CERTIFICATE if certificate.is_dir() else certificate
+    if certificate.is_dir() and not path.exists():
+        path = path.with_suffix(".json.gz")
     if not path.exists():
         raise CertificateError(f"no such file: {path}")
-    result = check(path)
+    with Progress(None) as shown:
+        result = check(
+            path,
+            rigorous=rigorous,
+            progress=lambda done, total: shown.update(lambda: "checking the bounds", done / total),
+        )
     known = not any(map(math.isnan, (result.lower, result.upper, result.gap)))
     to = Rounding()
     bounds = [
@@ -64,7 +85,8 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
         Fact("gap", result.gap, "gap", f"at most {to.at_most(result.gap, 6)}"),
     ]
     facts = [
-        Fact("ok", result.ok, "verdict", _verdict(result.ok)),
+        Fact("ok", result.ok, "verdict", _verdict(result)),
+        *data(proved=result.proved),
         *(bounds if known else data(lower=None, upper=None, gap=None)),
         *several("problems", result.problems, "problem"),
     ]
@@ -72,8 +94,9 @@ def verify(certificate: CertificateArgument, as_json: JsonOption = False) -> int
     return 0 if result.ok else CLAIM_FAILED
 
 
-def _verdict(ok: bool) -> str:
-    return "the counts imply the claim" if ok else "NOT verified"
+def _verdict(result: Verification) -> str:
+    verdict = "the counts imply the claim" if result.ok else "NOT verified"
+    return f"{verdict}: proved up to the assumptions" if result.proved else verdict
 
 
 def report(
@@ -110,7 +133,7 @@ def report(
     checked = eb.report.write(run, out, grid=_shape(grid), actions=names)
 
     facts = [
-        Fact("ok", checked.ok, "verdict", _verdict(checked.ok)),
+        Fact("ok", checked.ok, "verdict", _verdict(checked)),
         *several("problems", checked.problems, "problem"),
         Fact("report", str(out)),
         line(f"written  {out}: open it in a browser"),

@@ -175,12 +175,7 @@ def launch(
 
 def why_not(problem: Problem) -> str | None:
     """Why whole runs of a problem cannot be on a GPU, if they cannot."""
-    if (
-        problem.open_ended
-        or problem.random_rewards
-        or problem.return_range is not None
-        or isinstance(problem.risk, EVaR)
-    ):
+    if problem.open_ended or problem.random_rewards or problem.limits_returns or isinstance(problem.risk, EVaR):
         return (
             "runs on a GPU need a known model and a beta: no unknown states, random rewards, ranges of returns or EVaR"
         )

@@ -295,7 +295,8 @@ class Counts:
         assert transitions.rewards.size == learned * transitions.rows.size
         if learned and not transitions.upper.size:
             transitions = transitions._replace(upper=transitions.rewards)
-        declared = problem.successors != "unknown" or problem.max_successors is not None or problem.start is not None
+        declared = problem.successors != "unknown" or problem.max_successors is not None
+        declared = declared or (problem.artificial and problem.start is not None)
         before = self.state() if learned or declared else None
         while True:
             first, code = self._record(transitions, first)

@@ -1,9 +1,10 @@
 """What a user states about a problem: one table of declarations.
 
 Each field of :class:`Declarations` is an entry of the table: its check, the kinds of source that it does not apply to and
-why, the declarations that it excludes, its help text, and how it is typed on the command line. Checks of arguments,
-command-line options, refusals, checkpoints and certificates are derived from the entries. To add a declaration, add a field
-here, its mathematics in :mod:`entropic_bpi.problem.problem` and, independently, in :mod:`entropic_bpi.verification`.
+why, the declarations that it excludes, its help text, how it is written on the command line and in a problem file, and what
+a certificate says about it. Checks of arguments, command-line options, refusals, checkpoints and certificates are derived
+from the entries. To add a declaration, add a field here, its mathematics in :mod:`entropic_bpi.problem.problem` and,
+independently, in :mod:`entropic_bpi.verification`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem import sentences
 from entropic_bpi.problem.toml_values import start_from_toml, successors_from_toml
 from entropic_bpi.tools.checks import (
     LARGEST_COUNT,
@@ -67,6 +69,8 @@ class Entry(NamedTuple):
         Returns the value that ``check`` takes from the one in a problem file, or raises.
     from_text : function or None
         Returns the value from the text of its option, where ``kind`` does not.
+    sentence : function ``(problem, transitions)`` or None
+        Returns what a certificate says about it, or None; certificates have these sentences in the order of the table.
     """
 
     check: Callable[[str, Any], Any]
@@ -79,6 +83,7 @@ class Entry(NamedTuple):
     section: str = "declare"
     from_toml: Callable[[str, Any], Any] = _as_given
     from_text: Callable[[str], Any] | None = None
+    sentence: Callable[[Any, Any], str | None] | None = None
 
 
 def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest: Any) -> Any:
@@ -131,40 +136,31 @@ class Declarations:
     """
 
     horizon: int | None = _entry(check_integer, "Number of steps that count.", int)
-    start: Any = _entry(  # noqa: RUF009
-        _check_start,
-        "The first state, a list of the possible ones, or fixed: every episode starts where the first one does.",
-        Any,
-        metavar="STATE|[STATE,...]|fixed",
-        from_toml=start_from_toml,
-        from_text=parse_literal,
+    stationary: bool | None = _entry(
+        check_flag, "Transitions are the same at every step.", bool, sentence=sentences.stationary
     )
-    stationary: bool | None = _entry(check_flag, "Transitions are the same at every step.", bool)
     successors: Any = _entry(  # noqa: RUF009
         _as_given,
         "The possible next states: those of the model, or a boolean array (S, A, S).",
         str,
         metavar="model|FILE.npy",
         from_toml=successors_from_toml,
+        sentence=sentences.successors,
+    )
+    max_states: int | None = _entry(
+        check_integer,
+        "Upper bound on the number of distinct observations.",
+        int,
+        not_for={
+            "model": "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
+        },
+        sentence=sentences.max_states,
     )
     max_successors: int | None = _entry(
         partial(check_integer, at_most=LARGEST_COUNT),
         "Every state-action pair has at most this many different outcomes.",
         int,
-    )
-    reward_range: tuple[float, float] | None = _entry(
-        check_range,
-        "The range of the rewards, seen or not.",
-        tuple[float, float],
-        metavar="LOW HIGH",
-        not_for={"model": "reward_range is for environments with unknown rewards; a FiniteMDP's are known"},
-    )
-    reward_law: str | None = _entry(
-        _check_reward_law,
-        "The reward given state, action and next state: fixed, random, or random-pair (independent of the next state).",
-        str,
-        neutral="fixed",
-        not_for={"model": "reward_law is for environments; a FiniteMDP's rewards are known and fixed"},
+        sentence=sentences.max_successors,
     )
     return_range: tuple[float, float] | None = _entry(
         check_range,
@@ -176,20 +172,38 @@ class Declarations:
             "return of each cannot be checked"
         },
         excludes={"discount": "how the two go together is not proved"},
+        sentence=sentences.return_range,
     )
-    max_states: int | None = _entry(
-        check_integer,
-        "Upper bound on the number of distinct observations.",
-        int,
-        not_for={
-            "model": "max_states is for environments that are played, with reward_range=; a FiniteMDP's states are known"
-        },
+    reward_range: tuple[float, float] | None = _entry(
+        check_range,
+        "The range of the rewards, seen or not.",
+        tuple[float, float],
+        metavar="LOW HIGH",
+        not_for={"model": "reward_range is for environments with unknown rewards; a FiniteMDP's are known"},
+        sentence=sentences.rewards,
+    )
+    reward_law: str | None = _entry(
+        _check_reward_law,
+        "The reward given state, action and next state: fixed, random, or random-pair (independent of the next state).",
+        str,
+        neutral="fixed",
+        not_for={"model": "reward_law is for environments; a FiniteMDP's rewards are known and fixed"},
     )
     discount: float | None = _entry(
         check_probability,
         "Discount factor of a return that never ends.",
         float,
         not_for={"log": "discount is not supported for logs: their returns are not discounted"},
+        sentence=sentences.discount,
+    )
+    start: Any = _entry(  # noqa: RUF009
+        _check_start,
+        "The first state, a list of the possible ones, or fixed: every episode starts where the first one does.",
+        Any,
+        metavar="STATE|[STATE,...]|fixed",
+        from_toml=start_from_toml,
+        from_text=parse_literal,
+        sentence=sentences.start,
     )
 
     def __post_init__(self) -> None:

@@ -3,10 +3,10 @@ r"""The problem as a learner sees it: sizes, known rewards, what is declared, an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,16 +14,15 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import FIXED, Declarations
+from entropic_bpi.problem.limits import SAME_REWARD
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
 from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
+from entropic_bpi.problem.starts import start_of_model
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
-from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Goal
 
-__all__ = ["Problem", "numbered_starts"]
+__all__ = ["Problem"]
 
-# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
-SAME_REWARD = 1e-9
 # By how much of its spread a return may miss its declared range and be called rounded.
 RETURN_ROOM = 1e-9
 # Squares of returns and of ranges of rewards are doubles; the verifier has the same limits.
@@ -179,10 +178,19 @@ class Problem(Declarations):
         return RETURN_ROOM * self.return_spread
 
     @property
-    def widened_return_range(self) -> tuple[float, float]:
-        """The declared range of the return, widened by :attr:`return_room`."""
-        assert self.return_range is not None
-        return self.return_range[0] - self.return_room, self.return_range[1] + self.return_room
+    def limits_returns(self) -> bool:
+        """Whether a range of the return is declared."""
+        return self.return_range is not None
+
+    @property
+    def return_limits(self) -> tuple[float, float]:
+        """The declared range of the return, widened by :attr:`return_room`; everything if none is declared."""
+        least, most = self.return_range or (-math.inf, math.inf)
+        return least - self.return_room, most + self.return_room
+
+    def refuse_return(self, whose: str, earned: float) -> NoReturn:
+        """Report an episode whose return is outside the declared range."""
+        raise InvalidProblemError(f"{whose} earned {earned:g}, outside the declared return_range {self.return_range}")
 
     @property
     def declared_lams(self) -> tuple[float, ...]:
@@ -440,7 +448,7 @@ class Problem(Declarations):
         successors = given.successors
         resolved = {
             "horizon": mdp.horizon,
-            "start": _start_of(mdp, given.start),
+            "start": start_of_model(mdp, given.start),
             "stationary": bool(given.stationary),
             "successors": "unknown" if successors is None else "model" if isinstance(successors, str) else "mask",
         }
@@ -451,7 +459,7 @@ class Problem(Declarations):
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
             rewards=None if mdp.next_state_rewards else _step_table(mdp),
-            slots=slots_of_model(mdp, bool(given.stationary), successors, _start_of(mdp, given.start)),
+            slots=slots_of_model(mdp, bool(given.stationary), successors, start_of_model(mdp, given.start)),
             state_names=mdp.state_names,
             action_names=mdp.action_names,
             source_hash=mdp.content_hash,
@@ -465,36 +473,6 @@ def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
     """A plan has at least 8 numbers for every step, state and action, whatever the method."""
     sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
-
-
-def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
-    """Return the numbers of the declared first states, in order, or what else is declared about them.
-
-    ``index`` returns the number of a state, and a negative one for what is none.
-    """
-    if declared is None or (isinstance(declared, str) and declared == FIXED):
-        return declared
-    numbers = set()
-    for state in declared if isinstance(declared, list) else [declared]:
-        if index(state) < 0:
-            raise InvalidProblemError(f"start names {shown(state)}, which is not a state of the source")
-        numbers.add(index(state))
-    return sorted(numbers)
-
-
-def _start_of(mdp: FiniteMDP, declared: Any) -> Any:
-    """Return what is known of a model's first state; what is declared about it must be true of the model."""
-    names = {name: number for number, name in enumerate(mdp.state_names)}
-    numbers = names | {number: number for number in range(mdp.n_states)}
-    starts, support = numbered_starts(declared, lambda state: numbers.get(state, -1)), mdp.start_distribution > 0
-    if starts == FIXED and support.sum() > 1:
-        raise InvalidProblemError(f"start='fixed' is wrong: the model starts in {support.sum()} different states")
-    outside = np.setdiff1d(np.flatnonzero(support), starts) if isinstance(starts, list) else np.empty(0)
-    if len(outside):
-        raise InvalidProblemError(
-            f"start={shown(declared)} is wrong: the model starts in {mdp.state_names[outside[0]]!r}"
-        )
-    return mdp.start if isinstance(mdp.start, int) else starts
 
 
 def _step_table(mdp: FiniteMDP) -> np.ndarray:

@@ -14,7 +14,9 @@ import numpy as np
 from entropic_bpi.compile.decorators import inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.limits import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.text import shown
+from entropic_bpi.types import Integers, Reals
 
 __all__ = [
     "END_REWARDS",
@@ -35,9 +37,6 @@ Compressed = tuple[np.ndarray, np.ndarray]
 # Up to this many states a row with unknown successors lists every state; beyond, only those seen and "elsewhere".
 EXPLICIT_STATES = 64
 _MAX_EXPLICIT_SLOTS = 50_000_000
-# How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
-END_REWARDS = 8
-STAY_REWARDS = 2
 
 
 class Frame(NamedTuple):
@@ -89,12 +88,12 @@ class Slots(NamedTuple):
     states that row ``i`` may have.
     """
 
-    begin: np.ndarray
-    used: np.ndarray
-    successor: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    possible: np.ndarray
+    begin: Integers
+    used: Integers
+    successor: Integers
+    low: Reals
+    high: Reals
+    possible: Integers
 
 
 def slots_of_black_box(

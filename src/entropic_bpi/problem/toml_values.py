@@ -1,6 +1,6 @@
 """Values of declarations as TOML and back: labels of states and actions, tables of successors, masks.
 
-NumPy is imported where it is used, since the command line reads this module for every ``--help``.
+The command line imports this module for every command; NumPy is imported where it is needed.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ def certify(
         Where the bounds are computed; see :func:`entropic_bpi.identify`.
     **declarations
         For a log, what is declared about it, as :func:`entropic_bpi.identify` takes it for an environment: ``horizon`` and
-        ``reward_range``, which are required; ``stationary`` (default: True), ``reward_law``, ``successors``,
-        ``max_successors``, ``return_range`` and ``max_states``. States and actions are the log's labels. A contradiction is
+        ``reward_range``, which are required; ``stationary`` (default: True), and the others of
+        :class:`entropic_bpi.Declarations` except ``discount``. States and actions are the log's labels. A contradiction is
         reported with its line, and the tests of :mod:`entropic_bpi.runs.verdicts` are made.
 
     Returns

@@ -42,7 +42,8 @@ from entropic_bpi.runs.progress import RunProgress
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import RunState
 from entropic_bpi.sources.environment import Environment, check_black_box, open_environment
-from entropic_bpi.sources.log import Log, Projection
+from entropic_bpi.sources.log import Log
+from entropic_bpi.sources.log_projection import Projection
 from entropic_bpi.tools.checks import check_path
 from entropic_bpi.tools.interrupts import deferred_interrupt
 from entropic_bpi.tools.text import shown

@@ -85,8 +85,8 @@ class AssumptionTests:
         random = problem.declared_range if problem.random_rewards else None
         self.over_time = DriftTest(problem.slots.possible, rows + 1, random)
         low, high = (reward * problem.duration for reward in problem.possible_rewards)
-        if problem.return_range is not None:
-            low, high = problem.widened_return_range
+        if problem.limits_returns:
+            low, high = problem.return_limits
         self.lowest, self.highest = low, high
         self.edges = np.linspace(low, high, CELLS + 1)[:-1]
         self.returns = np.zeros(CELLS, dtype=np.int64)

@@ -23,9 +23,10 @@ from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.facts import qualified_name, source_digest
-from entropic_bpi.problem.problem import Problem, numbered_starts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
 from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
 from entropic_bpi.sources.successors import declared_rows
@@ -214,8 +215,7 @@ class Player:
         self.environment, self.problem, self.seed, self.tests = environment, problem, seed, tests
         self.low, self.high = problem.declared_range
         self.factor = problem.factors.tolist()
-        everything = (-math.inf, math.inf)
-        self.least, self.most = everything if problem.return_range is None else problem.widened_return_range
+        self.least, self.most = problem.return_limits
 
     def close(self) -> None:
         self.environment.close()
@@ -360,10 +360,7 @@ class Player:
 
     def _check_return(self, earned: float) -> None:
         if not self.least <= earned <= self.most:
-            raise InvalidProblemError(
-                f"an episode of {self.environment.name} earned {earned:g}, outside the declared return_range "
-                f"{self.problem.return_range}"
-            )
+            self.problem.refuse_return(f"an episode of {self.environment.name}", earned)
 
     def _refuse_reward(self, reward: Any, state: int, action: int) -> NoReturn:
         place = f"in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"

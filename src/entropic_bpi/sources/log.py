@@ -17,7 +17,8 @@ known. So episodes may be cut without a next state at one step alone, the last o
 Ten million lines take half a minute, because they stay in DuckDB: labels become numbers, and lines become counts, before
 Python sees them.
 
-Nothing is guessed about the data (see ``_tables.py``), and labels that could only be compared after rounding are refused.
+Nothing is guessed about the data (see :mod:`entropic_bpi.sources.tables`), and labels that could only be compared after
+rounding are refused.
 """
 
 from __future__ import annotations
@@ -25,57 +26,40 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
-from entropic_bpi.problem.problem import Problem, numbered_starts
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
-from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
+from entropic_bpi.problem.starts import numbered_starts
+from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
 from entropic_bpi.sources.environment import check_black_box
-from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, finite, unseen
+from entropic_bpi.sources.log_projection import EARNED, WHOLE, Projection
+from entropic_bpi.sources.log_reading import LogReader, columns_of, listed_space
+from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, unseen
 from entropic_bpi.sources.successors import declared_rows
-from entropic_bpi.sources.tables import Table, hashable, quoted
+from entropic_bpi.sources.tables import hashable
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import Transitions
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["AllStates", "Log", "Outcomes", "Projection", "labels_behind", "names_for"]
+__all__ = ["AllStates", "Log", "Outcomes", "labels_behind", "names_for"]
 
 Numbers = tuple[Iterable[int], Iterable[int]]
 """Of the states and the actions of a log, in a problem that has them in another order."""
 
 SEEN = "seen"
 """Of ``states=``: those of the log are all."""
-
-_LABELS = ("episode", "state", "next_state", "action")
-_EXPECTED = {
-    "step": "not an integer",
-    "reward": "not a finite number",
-    "terminated": "neither true nor false",
-    "truncated": "neither true nor false",
-    "state": "not among the declared states",
-    "next_state": "not among the declared states",
-    "action": "not among the declared actions",
-}
-_ENDS = "terminated=, truncated= or next_state= (truncated=True, --all-truncated: all that did not terminate were cut)"
-_IN_ZONE = "TIMESTAMP WITH TIME ZONE"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Of one episode: its return, and whether it is known.
-_EARNED = "fsum(reward) FILTER (step < {horizon})"
-_WHOLE = "count(*) >= {horizon} OR bool_or(terminated)"
 
 
 class Outcomes(NamedTuple):
@@ -241,7 +225,7 @@ class Log:
         }
         duckdb = module_of_extra("duckdb", "logs", "a log")
 
-        reading, listed = _Reading(data), None if isinstance(states, str) and states == SEEN else states
+        reading, listed = LogReader(data), None if isinstance(states, str) and states == SEEN else states
         try:
             reading.take(columns, query, exclude)
             numbered_states = reading.number("states", ("state", "next_state"), listed)
@@ -250,7 +234,8 @@ class Log:
         except (duckdb.Error, OSError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             if isinstance(error, InvalidProblemError):
                 raise
-            raise InvalidProblemError(f"{reading.name} cannot be read as a log: {_first_line(error)}") from None
+            reason = str(error).strip().partition("\n")[0]
+            raise InvalidProblemError(f"{reading.name} cannot be read as a log: {reason}") from None
         log = cls(reading.connection, numbered_states, numbered_actions, excluded=reading.excluded, name=reading.name)
         if states is not None or max_states is not None:
             log.declared = log.all_states(states if listed is None else log.states, max_states)
@@ -280,8 +265,8 @@ class Log:
         minari = module_of_extra("minari", "minari", "from_minari")
         try:
             data = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
-            spaces = _listed(data.observation_space), _listed(data.action_space)
-            columns = _columns_of(data.iterate_episodes(), *spaces)
+            spaces = listed_space(data.observation_space), listed_space(data.action_space)
+            columns = columns_of(data.iterate_episodes(), *spaces)
         except (FileNotFoundError, AttributeError) as error:
             raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
         roles: dict[str, Any] = {name: name for name in columns}
@@ -547,18 +532,15 @@ class Log:
             raise InvalidProblemError(
                 f"line {line} of {self.name}: reward {reward} is outside the declared reward_range ({low}, {high})"
             )
-        if problem.return_range is None:
+        if not problem.limits_returns:
             return
-        low, high = problem.widened_return_range
-        whole = f"SELECT max(line) AS line, {_EARNED} AS earned FROM log GROUP BY episode HAVING {_WHOLE}"
+        low, high = problem.return_limits
+        whole = f"SELECT max(line) AS line, {EARNED} AS earned FROM log GROUP BY episode HAVING {WHOLE}"
         query = (
             f"SELECT line, earned FROM ({whole}) WHERE NOT earned BETWEEN {low!r} AND {high!r} ORDER BY line LIMIT 1"
         )
         for line, earned in self._fetch(query.format(horizon=problem.horizon)):
-            raise InvalidProblemError(
-                f"line {line} of {self.name}: its episode earned {earned:g}, outside the declared return_range "
-                f"{problem.return_range}"
-            )
+            problem.refuse_return(f"line {line} of {self.name}: its episode", earned)
 
     def returns(self, horizon: int) -> np.ndarray:
         """Return the returns of the complete episodes: those that terminated, or have at least ``horizon`` steps.
@@ -584,7 +566,7 @@ class Log:
         [1.0, 0.0]
         """
         horizon = check_integer("horizon", horizon)
-        query = f"SELECT {_EARNED} FROM log GROUP BY episode HAVING {_WHOLE} ORDER BY min(line)"
+        query = f"SELECT {EARNED} FROM log GROUP BY episode HAVING {WHOLE} ORDER BY min(line)"
         (returns,) = self._arrays(query.format(horizon=horizon))
         return returns
 
@@ -628,367 +610,6 @@ class Log:
         for array in (self.starts(), *self.outcomes(pooled=False)[:-1]):
             digest.update(array.tobytes())
         return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class Projection:
-    """A log as data about a problem, in which its labels have other numbers.
-
-    ``horizon`` and ``last_ends`` say which steps are used, as :meth:`Log.outcomes` takes them.
-    """
-
-    problem: Problem
-    log: Log
-    state: np.ndarray
-    action: np.ndarray
-    horizon: int | None
-    last_ends: bool
-
-    @cached_property
-    def _moves(self) -> tuple[Transitions, np.ndarray]:
-        """The transitions in the order of the lines where each was first seen, and these lines."""
-        problem = self.problem
-        seen = self.log.outcomes(pooled=problem.stationary, horizon=self.horizon, last_ends=self.last_ends)
-        pairs = (seen.step * problem.n_states + self.state[seen.state]) * problem.n_actions + self.action[seen.action]
-        order = np.argsort(seen.line)
-        columns = (pairs, self.state[seen.successor], seen.times, seen.reward)
-        return Transitions(*(column[order] for column in columns)), seen.line[order]
-
-    @cached_property
-    def _starts(self) -> tuple[Transitions, np.ndarray]:
-        """The same of the first states, as transitions of the artificial first step."""
-        first, times, line = self.log.first_states()
-        row, nothing = self.problem.n_rows - 1, self.problem.possible_rewards[0]
-        moves = Transitions(np.full(len(first), row), self.state[first], times, np.full(len(first), nothing))
-        return moves, line
-
-    def counts(self) -> Counts:
-        """The counts of the log; a line that contradicts what is declared is refused."""
-        counts = Counts(self.problem)
-        self._add(counts, *self._moves, 0)
-        self._add(counts, *self._starts, self.log.episodes)
-        return counts
-
-    def _add(self, counts: Counts, moves: Transitions, line: np.ndarray, episodes: int) -> None:
-        """Add transitions, or name the first line that contradicts what is declared: by halves, whatever it is."""
-        try:
-            return counts.add(moves, episodes)
-        except InvalidProblemError as error:
-            contradiction = error
-        order = np.argsort(line)
-        moves, line = Transitions(*(column[order] for column in moves[:4])), line[order]
-        fine, wrong = 0, len(line)
-        while wrong - fine > 1:
-            middle = (fine + wrong) // 2
-            counts.clear()
-            try:
-                counts.add(Transitions(*(column[:middle] for column in moves)), 0)
-                fine = middle
-            except InvalidProblemError as error:
-                wrong, contradiction = middle, error
-        reason = str(contradiction).partition(" (after ")[0]
-        raise InvalidProblemError(f"line {line[wrong - 1]} of {self.log.name}: {reason}")
-
-    def batch(self) -> Batch:
-        """What tests of the assumptions look at. A return that was cut counts as if the rest had paid the least."""
-        log, problem = self.log, self.problem
-        where, successor = log._used(self.horizon, self.last_ends)
-        paid = "0.0" if problem.random_rewards else "reward"
-        key = f"step, state, action, {successor}, {paid}, coalesce(previous, {len(log.states) + 1})"
-        step, *rest, times = log._arrays(f"SELECT {key}, count(*) FROM log WHERE {where} GROUP BY ALL")
-        numbers = (self.state, self.action, self.state, None, self.state)
-        columns = [column if new is None else new[column] for column, new in zip(rest, numbers, strict=True)]
-        visits = zip(*(column.tolist() for column in (step, *columns)), strict=True)
-        least = f"CASE WHEN {_WHOLE} THEN 0 ELSE {problem.possible_rewards[0]!r} * ({{horizon}} - count(*)) END"
-        query = f"SELECT {_EARNED} + {least} FROM log GROUP BY episode"
-        (returns,) = log._arrays(query.format(horizon=problem.horizon))
-        values, often = np.unique(returns, return_counts=True)
-        return Batch(
-            Counter(dict(enumerate(log.starts().tolist()))),
-            Counter(dict(zip(visits, times.tolist(), strict=True))),
-            Counter(dict(zip(values.tolist(), often.tolist(), strict=True))),
-        )
-
-    def over_time(self) -> list[Transitions]:
-        """The transitions, first states included, in parts that follow each other; episodes are in the order of their lines.
-
-        Of a part the tests of the assumptions know no order. Which episodes it has must not depend on how many there are, so
-        parts grow with the number of the episode.
-        """
-        log, problem = self.log, self.problem
-        where, successor = log._used(self.horizon, self.last_ends)
-        query = (
-            "WITH parts AS (SELECT episode, floor(16 * ln(1 + (row_number() OVER (ORDER BY min(line)) - 1) / 16)) AS part "
-            "FROM log GROUP BY episode) SELECT {} FROM log JOIN parts USING (episode) WHERE {} GROUP BY ALL ORDER BY ALL"
-        )
-        key = (
-            f"{'0' if problem.stationary else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
-        )
-        part, step, state, action, following, reward, times = log._arrays(query.format(f"part, {key}, count(*)", where))
-        begun, first, often = log._arrays(query.format("part, state, count(*)", "step = 0"))
-        rows = (step * problem.n_states + self.state[state]) * problem.n_actions + self.action[action]
-        start, nothing = np.full(len(first), problem.n_rows - 1), np.full(len(first), problem.possible_rewards[0])
-        parts = np.append(begun, part)
-        order = np.argsort(parts, kind="stable")
-        ends = np.flatnonzero(np.diff(parts[order])) + 1
-        moves = ((start, rows), (self.state[first], self.state[following]), (often, times), (nothing, reward))
-        columns = (np.split(np.concatenate(column)[order], ends) for column in moves)
-        return [Transitions(*some) for some in zip(*columns, strict=True)]
-
-    def facts(self) -> tuple[int, int, str | None]:
-        """Steps of the longest episode, transitions that are not used, and what was left out: what a claim rests on."""
-        _, successor = self.log._used(self.horizon, self.last_ends)
-        longest = self.log.longest if self.horizon is None else self.horizon
-        unused = f"SELECT count(*) FROM log WHERE step < {longest} AND ({successor}) IS NULL"
-        return longest, self.log._fetch(unused)[0][0], self.log.excluded
-
-
-class _Reading:
-    """A log on its way from the data to the table ``log`` of a DuckDB database of its own."""
-
-    def __init__(self, data: Any) -> None:
-        self.table = Table(data)
-        self.connection, self._fetch = self.table.connection, self.table.fetch
-        self.excluded: str | None = None
-
-    @property
-    def name(self) -> str:
-        return self.table.name
-
-    def _create(self, table: str, query: str) -> None:
-        self.connection.execute(f"CREATE TEMP TABLE {table} AS {query}")
-
-    def take(self, columns: dict[str, Any], query: str | None, exclude: str | None) -> None:
-        """Make the table ``taken``: the lines with their numbers, and a column for each role."""
-        table, source = self.table, "data"
-        roles = {role: column for role, column in columns.items() if column is not None}
-        table.load(roles if query is None and exclude is None else None)
-        if query is not None:
-            table.check_select("query", "one SELECT over the table data", query, query)
-            self.connection.execute(f"CREATE TEMP VIEW source AS {query}")
-            table.name, source = f"the query of {table.name}", "source"
-        table.check_columns(roles, source)
-        for role in _LABELS:
-            if roles.get(role) in table.rounded:
-                raise InvalidProblemError(f"{role}: the values of {self.name} are longer than DuckDB can read exactly")
-        parts = {role: quoted(column) for role, column in roles.items()}
-        if exclude is not None:
-            for condition in (exclude, f"({exclude}\n)"):  # which together make it one expression
-                table.check_select("exclude", "one condition on the columns", exclude, f"SELECT {condition}")
-            parts["unwanted"] = f"({exclude}\n)"
-        named = [f"{part} AS {role}" for role, part in parts.items()]
-        self._create("taken", f"SELECT row_number() OVER () AS line, {', '.join(named)} FROM {source}")
-        if query is not None:
-            self.connection.execute("DROP VIEW source")
-        self.connection.execute("DROP TABLE data")
-        self.kinds = table.columns("taken")
-        # What each role is in ``log``, where NULL stands for whatever it cannot be.
-        number = {role: f"TRY_CAST({role} AS DOUBLE)" for role in ("step", "reward")}
-        self.values = {
-            "step": f"CASE WHEN {number['step']} = trunc({number['step']}) THEN TRY_CAST(step AS BIGINT) END",
-            "reward": f"CASE WHEN isfinite({number['reward']}) THEN {number['reward']} + 0.0 END",  # there is no -0.0
-            **{
-                role: f"TRY_CAST({role} AS BOOLEAN)" if role in self.kinds else "false"
-                for role in ("terminated", "truncated")
-            },
-        }
-        if exclude is not None:
-            self._leave_out(exclude)
-
-    def _leave_out(self, condition: str) -> None:
-        unwanted = "SELECT DISTINCT episode FROM taken WHERE unwanted AND episode IS NOT NULL"
-        number = self._fetch(f"SELECT count(*) FROM ({unwanted})")[0][0]
-        self.connection.execute(f"DELETE FROM taken WHERE episode IN ({unwanted})")
-        self.excluded = f"{number} episodes with {condition}"
-
-    def number(self, table: str, roles: Iterable[str], declared: Iterable[Any] | None) -> tuple[Any, ...]:
-        """Make the table of the labels that occur in these roles, and of their numbers; the labels in order."""
-        values = self._labels([role for role in roles if role in self.kinds])
-        used = {"next_state": f" WHERE NOT coalesce({self.values['terminated']}, false)"}  # nothing follows an end
-        seen = {role: f"SELECT {value} AS label FROM taken{used.get(role, '')}" for role, value in values.items()}
-        if declared is not None:
-            self._declare(table, declared)
-            seen = {table: "SELECT label FROM declared", **seen}
-        every = f"({' UNION ALL '.join(seen.values())})"
-        # Labels of different types are compared in the type that they have in common.
-        kind = self.table.columns(every)["label"]
-        for role, labels in seen.items():
-            self._refuse_rounding(role, labels, kind)
-        self.values |= {role: f"CAST({value} AS {kind})" for role, value in values.items()}
-        labels, order = f"SELECT DISTINCT label FROM {every} WHERE label IS NOT NULL", "label"
-        if declared is not None:
-            labels, order = f"SELECT CAST(label AS {kind}) AS label, place FROM declared", "place"
-        self._create(table, f"SELECT label, row_number() OVER (ORDER BY {order}) - 1 AS code FROM ({labels})")
-        return self._labels_in(table)
-
-    def _labels_in(self, table: str) -> tuple[Any, ...]:
-        """The labels of a table in order."""
-        kind, form = self._fetch(f"DESCRIBE {table}")[0][1], "label"
-        if kind.startswith("MAP(") and kind.endswith(")"):  # Python would see what it sees of a STRUCT
-            form = "map_entries(label)"
-        elif kind == _IN_ZONE:  # Python would need pytz
-            form = "epoch_us(label)"
-        labels = [hashable(label) for (label,) in self._fetch(f"SELECT {form} FROM {table} ORDER BY code")]
-        if kind == _IN_ZONE:
-            labels = [_EPOCH + timedelta(microseconds=label) for label in labels]
-        if len(set(map(str, labels))) < len(labels):
-            raise InvalidProblemError(f"{self.name} has different {table} that are written alike: give them as text")
-        return tuple(labels)
-
-    def _refuse_rounding(self, role: str, labels: str, kind: str) -> None:
-        """Refuse labels that change in the type in which they are compared."""
-        own = self.table.columns(f"({labels})")["label"]
-        if own == kind:
-            return
-        changed = f"SELECT label FROM ({labels}) WHERE TRY_CAST(CAST(label AS {kind}) AS {own}) IS DISTINCT FROM label"
-        for (label,) in self._fetch(f"{changed} LIMIT 1"):
-            raise InvalidProblemError(
-                f"{role} {shown(label)} of {self.name} would be rounded: it is compared with labels of type {kind}. Give "
-                "all of them the same type"
-            )
-
-    def _labels(self, roles: list[str]) -> dict[str, str]:
-        """Columns of labels as expressions: integers where all are whole numbers, and NULL where one is missing."""
-        plain, whole = {}, {}
-        for role in roles:
-            value = role
-            if self.kinds[role] == "VARCHAR" and self.table.text:
-                whole[role] = f"coalesce(TRY_CAST({role} AS BIGINT)::VARCHAR = {role}, {role} IS NULL)"
-            elif self.kinds[role] in ("FLOAT", "DOUBLE"):
-                value = f"CASE WHEN NOT isnan({role}) THEN {role} END"
-                whole[role] = f"coalesce({value} = trunc({value}) AND abs({value}) < 1e15, true)"
-            elif self.kinds[role].startswith("ENUM"):
-                value = f"{role}::VARCHAR"
-            plain[role] = value
-        if whole and self._fetch(f"SELECT bool_and({' AND '.join(whole.values())}) FROM taken")[0][0]:
-            return plain | {role: f"TRY_CAST({plain[role]} AS BIGINT)" for role in whole}
-        return plain
-
-    def _declare(self, name: str, declared: Iterable[Any]) -> None:
-        """Make the table ``declared`` of labels in their order."""
-        labels = [label.item() if isinstance(label, np.generic) else label for label in check_list(name, declared)]
-        if not labels or any(label is None for label in labels):
-            raise InvalidProblemError(f"{name} must list at least one label, and not None; got {shown(labels)}")
-        query = f"SELECT unnest(?) AS label, unnest(range({len(labels)})) AS place"
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE declared AS {query}", [labels])
-        for given, (label,) in zip(labels, self._fetch("SELECT label FROM declared ORDER BY place"), strict=True):
-            if isinstance(label, float) and label != given:
-                raise InvalidProblemError(f"{name}: {shown(given)} would be rounded; give all labels the same type")
-        for (label,) in self._fetch("SELECT label FROM declared GROUP BY label HAVING count(*) > 1 LIMIT 1"):
-            raise InvalidProblemError(f"{name} lists {shown(label)} twice")
-
-    def check(self, cut: bool) -> None:
-        """Make the table ``log``, or name a line; ``cut``: whether every episode that did not terminate was truncated."""
-        parts = {role: f"{value} AS {role}" for role, value in self.values.items()}
-        told = "next_state IS NOT NULL" if "next_state" in self.kinds else "false"
-        parts.setdefault("next_state", f"CASE WHEN false THEN {self.values['state']} END AS next_state")
-        steps = "PARTITION BY episode ORDER BY step, line"
-        self._create(
-            "walked",
-            f"WITH given AS (SELECT line, episode, {told} AS told, {', '.join(parts.values())} FROM taken), "
-            "coded AS (SELECT line, episode, step, s.code AS state, a.code AS action, reward, t.code AS next_state, told, "
-            "terminated, truncated FROM given LEFT JOIN states s ON given.state = s.label LEFT JOIN actions a "
-            "ON given.action = a.label LEFT JOIN states t ON given.next_state = t.label) "
-            f"SELECT *, lead(state) OVER ({steps}) AS following, lag(state) OVER ({steps}) AS previous, "
-            f"row_number() OVER ({steps}) - 1 AS place FROM coded",
-        )
-        if not self._fetch("SELECT count(*) FROM walked")[0][0]:
-            raise InvalidProblemError(f"{self.name} has no episodes")
-        if self.kinds["episode"] in ("FLOAT", "DOUBLE"):
-            self._refuse_value("episode", "isnan(episode)")
-        for role in ("episode", "step", "state", "action", "reward", "terminated", "truncated"):
-            self._refuse_value(role, f"{role} IS NULL")
-        self._refuse_value("next_state", "told AND next_state IS NULL AND NOT terminated")
-        self._refuse(
-            "step <> place",
-            "step, place",
-            "step {} where step {} should be: those of an episode must be 0, 1, 2, … without repetitions and gaps",
-        )
-        self._refuse(
-            "(terminated OR truncated) AND following IS NOT NULL",
-            "step",
-            "it goes on although it terminated or was truncated at step {}",
-        )
-        self._refuse(
-            "NOT terminated AND next_state <> following",
-            "(SELECT label FROM states WHERE code = next_state), (SELECT label FROM states WHERE code = following)",
-            "next_state is {!r}, but the episode goes on in state {!r}",
-        )
-        if not cut:
-            self._refuse(
-                "following IS NULL AND next_state IS NULL AND NOT (terminated OR truncated)",
-                "step",
-                f"it stops after step {{}}, and nothing tells how: say so with {_ENDS}",
-            )
-        self._refuse(
-            "following IS NULL AND next_state IS NULL AND NOT terminated AND "
-            + ("true" if "next_state" in self.kinds else "step < (SELECT max(step) FROM walked)"),
-            "step",
-            "it was cut after step {}, and the state after that is missing: of such steps only the endings would be known. "
-            "Give next_state= for them, or exclude= if there is a reason that has nothing to do with what happened",
-        )
-        successor = "CASE WHEN terminated THEN (SELECT count(*) FROM states) ELSE coalesce(next_state, following) END"
-        if "next_state" not in self.kinds and (cut or "truncated" in self.kinds):
-            successor = f"CASE WHEN step < (SELECT max(step) FROM walked) THEN {successor} END"
-        columns = "line, episode, step, state, action, reward, previous, terminated"
-        self._create("log", f"SELECT {columns}, {successor} AS successor FROM walked")
-        for table in ("taken", "walked"):
-            self.connection.execute(f"DROP TABLE {table}")
-
-    def _refuse_value(self, role: str, wrong: str) -> None:
-        """Name the first line with a ``wrong`` value, and the value."""
-        for (line,) in self._fetch(f"SELECT min(line) FROM walked WHERE {wrong} HAVING count(*) > 0"):
-            ((value,),) = self._fetch(f"SELECT {role} FROM taken WHERE line = {line}")
-            missing = value is None or value != value
-            problem = "is missing" if missing else f"is {shown(value)}, {_EXPECTED[role]}"
-            raise InvalidProblemError(f"line {line} of {self.name}: {role} {problem}")
-
-    def _refuse(self, wrong: str, values: str, message: str) -> None:
-        """Name the first line where the steps of an episode do not fit together."""
-        query = f"SELECT line, episode, {values} FROM walked WHERE {wrong} ORDER BY line LIMIT 1"
-        for line, episode, *found in self._fetch(query):
-            raise InvalidProblemError(f"line {line} of {self.name}, episode {shown(episode)}: {message.format(*found)}")
-
-
-def _listed(space: Any) -> FiniteSpace:
-    """A space of a data set, whose elements can be listed."""
-    numbered = finite(space)
-    if numbered is None or not numbered.listable:
-        raise InvalidProblemError(f"the space {shown(space)} of the data set is not finite, or too large to list it")
-    return numbered
-
-
-def _columns_of(episodes: Iterable[Any], states: FiniteSpace, actions: FiniteSpace) -> dict[str, np.ndarray]:
-    """The steps of Minari's episodes; an episode has one observation more than steps."""
-    columns: dict[str, list[np.ndarray]] = {}
-    for number, episode in enumerate(episodes):
-        steps = len(episode.rewards)
-        observed, done = _numbers_of(states, episode.observations), _numbers_of(actions, episode.actions)
-        if not steps or len(observed) != steps + 1 or min(observed.min(), done.min()) < 0:
-            raise InvalidProblemError(
-                f"episode {number} of the data set is empty, or has observations or actions outside its spaces"
-            )
-        parts = {
-            "episode": np.full(steps, number),
-            "step": np.arange(steps),
-            "state": observed[:-1],
-            "action": done,
-            "reward": episode.rewards,
-            "next_state": observed[1:],
-            "terminated": episode.terminations,
-            "truncated": episode.truncations,
-        }
-        for name, part in parts.items():
-            columns.setdefault(name, []).append(np.asarray(part))
-    if not columns:
-        raise InvalidProblemError("the data set has no episodes")
-    return {name: np.concatenate(parts) for name, parts in columns.items()}
-
-
-def _numbers_of(space: FiniteSpace, elements: Any) -> np.ndarray:
-    """The numbers of elements of a space; those of a tuple come as a tuple of arrays."""
-    each = zip(*elements, strict=True) if isinstance(elements, tuple) else elements
-    return np.array([space.index(element) for element in each], dtype=np.int64)
 
 
 def _numbered(labels: tuple[Any, ...]) -> FiniteSpace:
@@ -1040,7 +661,3 @@ def labels_behind(names: Iterable[str]) -> list[Any]:
         return names
     written = all(isinstance(label, int | float | bytes | tuple) for label in labels) and [*map(str, labels)] == names
     return labels if written else names
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

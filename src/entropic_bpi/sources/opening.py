@@ -53,7 +53,7 @@ def open_word(
     played, discounted = arguments.get("reward_range") is not None, arguments.get("discount") is not None
     if played and not is_environment(word):
         raise InvalidProblemError(
-            "reward_range (--reward-range) is for environments (gym:ENV_ID, file.py:Class), which are then played"
+            "reward_range= or --reward-range is for environments (gym:ENV_ID, file.py:Class), which are then played"
         )
     completed = dict(arguments)
     if completed.get("stationary") is None:

@@ -1,12 +1,14 @@
-"""Writing files so that a crash leaves either the old content or the new, and folders that one process uses at a time."""
+"""Files that are written whole or not at all, compressed ones, and folders that one process uses at a time."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import os
 import re
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -18,11 +20,14 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["locked", "text_of_cell", "write_atomically", "write_csv", "write_text_atomically"]
+__all__ = ["locked", "read_unpacked", "text_of_cell", "write_atomically", "write_csv", "write_text_atomically"]
 
 _LOCK = ".entropic-bpi.lock"
 # What a spreadsheet takes for the beginning of a formula, and may run.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_GZIP = b"\x1f\x8b"
+# A compressed file may unpack to so many times its size, or to so many bytes.
+_LARGEST_GROWTH, _ALWAYS_AFFORDED = 200, 2**26
 _TEMPORARY = re.compile(r"\..+\.entropic-bpi-(?P<pid>\d{1,9})-\d+")
 
 
@@ -45,7 +50,32 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))
+    """Write a text file, compressed if its name ends in ``.gz``."""
+    data = text.encode()
+    if os.fspath(path).endswith(".gz"):
+        data = gzip.compress(data, compresslevel=6, mtime=0)  # the same text makes the same file
+    write_atomically(path, lambda file: file.write(data))
+
+
+def read_unpacked(path: Path) -> bytes:
+    """Return the content of a file that may be compressed (gzip).
+
+    Raises
+    ------
+    ValueError
+        If a compressed file is damaged, or would take far more memory than its size.
+    """
+    data = path.read_bytes()
+    if not data.startswith(_GZIP):
+        return data
+    most, unpacker = _LARGEST_GROWTH * len(data) + _ALWAYS_AFFORDED, zlib.decompressobj(wbits=31)
+    try:
+        unpacked = unpacker.decompress(data, most)
+    except zlib.error as error:
+        raise ValueError(f"damaged compressed data: {error}") from None
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError(f"compressed data that are cut short, go on after their end, or unpack to over {most} bytes")
+    return unpacked
 
 
 @cache  # once for each folder, which may be a large one

@@ -1,17 +1,20 @@
 r"""Check a certificate again, from its counts alone.
 
-This package is meant to be read by a sceptic. It shares no code with the learner: it reads the JSON file, checks that the
-counts can be those of the stated number of episodes, computes the bounds anew, and compares them with the claim. Plain
-Python, no arrays, no compiled code; a page for each thing, best read in this order:
+This package is meant to be read by a sceptic. It shares no code with the learner: it reads the file, checks that the
+counts can be those of the stated number of episodes, computes the bounds anew, and compares them with the claim. It uses
+NumPy, on all states and actions of a step at once, and no compiled code of its own; best read in this order:
 
 - ``_file``, ``_problem``, ``_slots``, ``_claim``: what the file says, and that nothing in it contradicts the rest;
 - ``_assumptions``: what the claim rests on, in words;
 - ``_balance``: that the counts can be those of so many episodes;
 - ``_intervals``: outward rounding;
-- ``_radius``, ``_payments``, ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
+- ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
 - ``_evar``: those of the entropic value at risk, from several of these;
-- ``_scale``, ``_bernstein``: those of the Bernstein method;
-- ``_bounds``: whether they cover the claim.
+- ``_bernstein``: those of the Bernstein method;
+- ``rigorous``: the bounds of the KL method once more, in ball arithmetic.
+
+The tests hold a version in plain Python that computes one number after another. The two agree on every kind of
+certificate, and on forged ones.
 
 **Rounding.** Floating point must not decide in favour of a claim. In the KL method every stored number is a bound from one
 side, and every operation is rounded to that side, so what comes out is implied by the counts in exact arithmetic. The
@@ -24,8 +27,8 @@ bound on the largest mean over a ball,
 .. math:: \max_{q} q f \;\le\; M - w\Big(\exp\big(\textstyle\sum_i\hat p_i\log(1+d_i/w) - x\big) - 1\Big),\qquad
           M=\max f,\quad d=M-f,
 
-so a good :math:`w` is found with ordinary floats and the bound is evaluated once, rounded up; its limit for
-:math:`w\to0` is :math:`M-\exp(\sum\hat p\log d-x)`. From these bounds, backwards:
+so a good :math:`w` is found with ordinary floats, for many balls together, and the bound is evaluated once, rounded up;
+its limit for :math:`w\to0` is :math:`M-\exp(\sum\hat p\log d-x)`. From these bounds, backwards:
 :math:`Z^o` bounds the optimum, :math:`Z^p` the stated policy, and :math:`\rho` the ratio of the two.
 
 **Bernstein method.** The recursion of the paper with its machine-checked constants, the printed ones or sharper ones.
@@ -69,6 +72,8 @@ class Verification:
         least 1 - δ, lower ≤ V^π, V* ≤ upper and V* - V^π ≤ gap.
     problems : list of str
         What is wrong; empty if ``ok``.
+    proved : bool
+        Whether ``rigorous=True`` was asked for and the claim is proved up to the assumptions.
 
     Examples
     --------
@@ -85,6 +90,7 @@ class Verification:
     upper: float
     gap: float
     problems: list[str] = field(default_factory=list)
+    proved: bool = False
 
     def _repr_html_(self) -> str:
         verdict = "The counts imply the claim." if self.ok else "NOT verified."
@@ -113,13 +119,17 @@ class _Report:
             self.progress(self.done, self.total)
 
 
-def verify(certificate_or_path: Any, *, progress: Progress | None = None) -> Verification:
+def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progress | None = None) -> Verification:
     """Recompute the bounds of a certificate from its counts and compare them with its claim.
 
     Parameters
     ----------
     certificate_or_path : Certificate, str or path
         A certificate, or the file that it was saved to (``.json``, or compressed ``.json.gz``).
+    rigorous : bool
+        Compute the bounds a second time in ball arithmetic, by other code, and compare them with the claim without any
+        tolerance. The bounds of the result are then those that are proved; a claim that goes beyond them, be it by
+        rounding, is not ``ok``. Only for ``method="kl"``; needs python-flint (``pip install 'entropic-bpi[rigorous]'``).
     progress : callable, optional
         Called as ``progress(done, total)`` after each step of the recursion.
 
@@ -127,6 +137,11 @@ def verify(certificate_or_path: Any, *, progress: Progress | None = None) -> Ver
     -------
     Verification
         Whatever is wrong with a file is among its ``problems``; no file makes this function fail.
+
+    Raises
+    ------
+    InvalidProblemError
+        If the argument is neither a certificate nor a path, or if ``rigorous`` is true and python-flint is missing.
 
     Examples
     --------
@@ -136,7 +151,10 @@ def verify(certificate_or_path: Any, *, progress: Progress | None = None) -> Ver
     >>> result = eb.identify(bridge, beta=-1.0, eps=0.3, delta=0.1, successors="model", seed=1)
     >>> verify(result.certificate).ok
     True
+    >>> verify(result.certificate, rigorous=True).proved
+    True
     """
+    prove = _rigorous_verifier() if rigorous else None
     is_certificate = hasattr(certificate_or_path, "_content")
     if not is_certificate and not isinstance(certificate_or_path, (str, os.PathLike)):
         given = type(certificate_or_path).__name__
@@ -145,7 +163,8 @@ def verify(certificate_or_path: Any, *, progress: Progress | None = None) -> Ver
     try:
         # What is not a number falls on the safe side by itself; warnings would tell nothing new.
         with np.errstate(all="ignore"):
-            claim = Claim(content_of(certificate_or_path))
+            content = content_of(certificate_or_path)
+            claim = Claim(content)
             check_assumptions(claim)
             problems = unbalanced(claim)
             bounds = _bounds_of(claim, progress)
@@ -154,4 +173,17 @@ def verify(certificate_or_path: Any, *, progress: Progress | None = None) -> Ver
     except Exception as error:  # whatever a hostile file provokes, it is not verified
         return Verification(False, *nothing, [f"the bounds cannot be computed: {error!r}"])
     problems += bounds.problems + bounds.not_implied(claim)
+    if prove is not None and not problems:
+        proved, problems = prove(content)
+        return Verification(not problems, *proved, problems, proved=not problems)
     return Verification(not problems, bounds.lower, bounds.upper, bounds.gap, problems)
+
+
+def _rigorous_verifier() -> Callable[[dict[str, Any]], tuple[tuple[float, float, float], list[str]]]:
+    try:
+        from entropic_bpi.verification.rigorous import prove
+    except ModuleNotFoundError as error:
+        if error.name != "flint":
+            raise
+        raise InvalidProblemError("rigorous=True needs python-flint: pip install 'entropic-bpi[rigorous]'") from None
+    return prove

@@ -61,7 +61,7 @@ def _assumptions(claim: Claim) -> list[str]:
 
 def _of_start(claim: Claim) -> str:
     if claim.start is None:
-        return "the start is random; its distribution is learned as an artificial first step"
+        return "the distribution of the first state is estimated from the episodes"
     if isinstance(claim.start, str):
         return "every episode starts in the same state"
     if isinstance(claim.start, int):
@@ -85,8 +85,8 @@ def _tested(tests: dict[str, float]) -> str:
     }
     found = ", ".join(f"{tested[name]} (log e-value {tests[name]:.3g})" for name in tested if name in tests)
     sentence = (
-        f"the episodes were used to test {found}, and did not reject it: each test rejects what is true with probability at "
-        f"most {TEST_LEVEL:g}, from {REJECTED_FROM:.3g} on"
+        f"the episodes were used to test {found}: no sign of a violation; each test has a false-alarm rate of at most "
+        f"{100 * TEST_LEVEL:g} % (alarm at {REJECTED_FROM:.3g})"
     )
     if "returns" in tests:
         sentence += f". Their returns alone show a value of at least {tests['returns']:.3g}"
@@ -129,11 +129,12 @@ def _of_rewards(claim: Claim) -> str:
         }[claim.reward_law]
         alone = "this beta alone" if not claim.lams else f"{len(claim.lams)} values of lambda declared beforehand"
         return f"{sentence}random, independent from visit to visit, with one law for each {given}; the claim is for {alone}"
-    sentence += "determined by state, action and next state, except that "
+    sentence += "determined by state, action and next state, except "
     if claim.successors == "unknown":
-        sentence += f"an ending may have {END_REWARDS} different ones and a step back to the same state {STAY_REWARDS}"
+        sentence += f"for up to {END_REWARDS} different rewards at the end of an episode"
+        sentence += f" and up to {STAY_REWARDS} when the state does not change"
     else:
-        sentence += "a next state which is declared several times may have as many"
+        sentence += "that a next state which is declared several times may have as many"
     if claim.has_rounded_rewards:
         sentence += f"; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
     return sentence

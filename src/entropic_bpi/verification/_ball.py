@@ -341,8 +341,8 @@ def extreme_mean(ball: Balls, f: np.ndarray, side: int) -> np.ndarray:
 def tilted_mean(
     ball: Balls, g: np.ndarray, rho: np.ndarray, weights: np.ndarray, guess: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Σ q v ρ / Σ q v for weights v at the q of the ball with the largest mean of ``g``, and the w behind it; approximate."""
-    top, _, depths = _depths(ball, g)
+    """Σ q v ρ / Σ q v for weights v at the q of the ball with the largest mean of ``g``, and its w; approximate."""
+    _, _, depths = _depths(ball, g)
     w = good_w(ball.shares, depths, ball.radius, guess)
     logs = (ball.shares * np.log(np.where(ball.shares > 0.0, depths + w, 1.0))).sum(axis=0) - ball.radius
     q = np.where(ball.shares > 0.0, ball.shares / (depths + w), 0.0) * np.exp(logs)

@@ -142,7 +142,8 @@ class _Bernstein:
             own, best = (np.arange(len(states)), claim.actions(h, states)), np.max if self.scale.sign > 0 else np.min
             table.append(bounds.best(self.scale.sign))
             later = _Width(
-                *(self._spread(_along(part, best), states) for part in (bounds.up, bounds.low)),
+                self._spread(_along(bounds.up, best), states),
+                self._spread(_along(bounds.low, best), states),
                 self._spread(bounds.width[own], states),
             )
             least = self._spread(_along(rescaled + low, np.min), states)

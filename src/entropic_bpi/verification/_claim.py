@@ -211,8 +211,9 @@ class Claim(Problem):
             where = self.place(int(seen.rows[np.argmax(at_end)]))
             raise Rejected(f"counts after the end: nothing is played in {where}")
         owner, slots = self.slots_of(rows)
-        declared, keys = owner * (n + 1) + self.slot_successor[slots], (seen.rows - layer.start) * (n + 1)
-        outside = ~np.isin(keys + seen.successors, declared) & ~np.isin(keys + n, declared)
+        declared = np.sort(owner * (n + 1) + self.slot_successor[slots])
+        keys = (seen.rows - layer.start) * (n + 1)
+        outside = ~_is_among(declared, keys + seen.successors) & ~_is_among(declared, keys + n)
         if self.black_box and is_start:
             outside |= seen.successors == n - 1
         if outside.any():
@@ -318,8 +319,7 @@ class Claim(Problem):
         else:
             seen = _together(seen)
             mine = (seen.rows - layer.start) * (n + 1) + seen.successors
-            at = np.searchsorted(mine, key)
-            found = np.append(mine, -1)[at] == key
+            at, found = np.searchsorted(mine, key), _is_among(mine, key)
             times, extra = np.where(found, np.append(seen.times, 0)[at], 0), np.ones(len(mine), dtype=bool)
             extra[at[found]] = False
         owner = np.concatenate([owner, seen.rows[extra] - layer.start])
@@ -345,6 +345,10 @@ def _together(seen: Seen) -> Seen:
     first = np.flatnonzero(new)
     times = np.add.reduceat(seen.times, first) if first.size else seen.times
     return Seen(seen.rows[first], seen.successors[first], times, seen.low[first], seen.high[first])
+
+
+def _is_among(ordered: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    return np.append(ordered, -1)[np.searchsorted(ordered, keys)] == keys
 
 
 def _rank(keys: np.ndarray) -> np.ndarray:

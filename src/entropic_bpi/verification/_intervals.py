@@ -47,9 +47,10 @@ def below(x: Numbers) -> Numbers:
 def error_of_mean(terms: int) -> float:
     """The relative error of Σ p log(…) over so many terms of one sign, rounded up.
 
-    In half units: 16 for the logarithm, 1 for each of its argument, p, the product and each addition, and a few.
+    In half units: 16 for the logarithm, 1 for each of its argument, p, the product and each addition, those of the visits
+    included, and a few.
     """
-    return (terms + 30) * _HALF_UNIT
+    return (2 * terms + 30) * _HALF_UNIT
 
 
 class Interval:

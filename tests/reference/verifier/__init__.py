@@ -1,34 +1,7 @@
-r"""Check a certificate again, from its counts alone.
+"""The verifier one number after another, in plain Python: what the vectorised one must agree with.
 
-This package is meant to be read by a sceptic. It shares no code with the learner: it reads the JSON file, checks that the
-counts can be those of the stated number of episodes, computes the bounds anew, and compares them with the claim. Plain
-Python, no arrays, no compiled code; a page for each thing, best read in this order:
-
-- ``_file``, ``_problem``, ``_slots``, ``_claim``: what the file says, and that nothing in it contradicts the rest;
-- ``_assumptions``: what the claim rests on, in words;
-- ``_balance``: that the counts can be those of so many episodes;
-- ``_intervals``: outward rounding;
-- ``_radius``, ``_payments``, ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
-- ``_evar``: those of the entropic value at risk, from several of these;
-- ``_scale``, ``_bernstein``: those of the Bernstein method;
-- ``_bounds``: whether they cover the claim.
-
-**Rounding.** Floating point must not decide in favour of a claim. In the KL method every stored number is a bound from one
-side, and every operation is rounded to that side, so what comes out is implied by the counts in exact arithmetic. The
-recursion of the Bernstein method is not monotone; there every number is an interval that contains the exact one.
-
-**KL method.** With probability :math:`1-\delta` every row of the kernel lies in its ball
-:math:`\{q:\mathrm{KL}(\hat p,q)\le x\}`, :math:`x=(\log(P/\delta)+R_{mix})/n`. By weak duality, *every* :math:`w>0` gives a
-bound on the largest mean over a ball,
-
-.. math:: \max_{q} q f \;\le\; M - w\Big(\exp\big(\textstyle\sum_i\hat p_i\log(1+d_i/w) - x\big) - 1\Big),\qquad
-          M=\max f,\quad d=M-f,
-
-so a good :math:`w` is found with ordinary floats and the bound is evaluated once, rounded up; its limit for
-:math:`w\to0` is :math:`M-\exp(\sum\hat p\log d-x)`. From these bounds, backwards:
-:math:`Z^o` bounds the optimum, :math:`Z^p` the stated policy, and :math:`\rho` the ratio of the two.
-
-**Bernstein method.** The recursion of the paper with its machine-checked constants, the printed ones or sharper ones.
+It reads files and derives the assumptions with the code under test; everything else is its own. Formulas and their reasons
+are in the docstrings; :mod:`entropic_bpi.verification` says how it goes together.
 """
 
 from __future__ import annotations
@@ -43,8 +16,7 @@ from entropic_bpi.verification._assumptions import check_assumptions
 from entropic_bpi.verification._file import Rejected, content_of
 from reference.verifier._balance import unbalanced
 from reference.verifier._bernstein import bernstein_bounds
-from reference.verifier._bounds import Bounds
-from reference.verifier._claim import Claim
+from reference.verifier._claim import Bounds, Claim
 from reference.verifier._evar import evar_bounds
 from reference.verifier._kl import kl_bounds
 
@@ -80,27 +52,7 @@ def _bounds_of(claim: Claim) -> Bounds:
 
 
 def verify(certificate_or_path: Any) -> Verification:
-    """Recompute the bounds of a certificate from its counts and compare them with its claim.
-
-    Parameters
-    ----------
-    certificate_or_path : Certificate, str or path
-        A certificate, or the JSON file that it was saved to.
-
-    Returns
-    -------
-    Verification
-        Whatever is wrong with a file is among its ``problems``; no file makes this function fail.
-
-    Examples
-    --------
-    >>> import entropic_bpi as eb
-    >>> from entropic_bpi.verification import verify
-    >>> bridge = eb.instances.risky_bridge(horizon=5)
-    >>> result = eb.identify(bridge, beta=-1.0, eps=0.3, delta=0.1, successors="model", seed=1)
-    >>> verify(result.certificate).ok
-    True
-    """
+    """Recompute the bounds of a certificate from its counts and compare them with its claim."""
     is_certificate = hasattr(certificate_or_path, "_content")
     if not is_certificate and not isinstance(certificate_or_path, (str, os.PathLike)):
         given = type(certificate_or_path).__name__

@@ -18,8 +18,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from entropic_bpi.verification._file import Rejected
-from reference.verifier._bounds import Bounds
-from reference.verifier._claim import Cell, Claim
+from reference.verifier._claim import Bounds, Cell, Claim
 from reference.verifier._intervals import Interval, down, up
 from reference.verifier._kl import bounds_at
 

@@ -7,8 +7,7 @@ from fractions import Fraction
 
 from entropic_bpi.verification._file import Rejected
 from reference.verifier._ball import Ball, extreme_mean
-from reference.verifier._bounds import Bounds
-from reference.verifier._claim import Claim, Outcome, Paid
+from reference.verifier._claim import Bounds, Claim, Outcome, Paid
 from reference.verifier._intervals import LARGEST_EXPONENT, Interval, power, toward, up
 from reference.verifier._pairs import PairCertificate, Step
 from reference.verifier._payments import between, worth

@@ -226,7 +226,7 @@ class KL:
         """
         ratio, pairs = np.inf, None
         # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
-        if self.problem.return_range is None:
+        if not self.problem.limits_returns:
             self._fetch(counts)
             sheets = self.frame, rules, self._arrays(counts), self.optimism, plan
             occupied = occupied_states(*sheets)
@@ -426,10 +426,10 @@ def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarra
     range meets that of the rewards.
     """
     after = np.append(np.arange(problem.horizon), 0)
-    if problem.return_range is None:
+    if not problem.limits_returns:
         return np.zeros(len(after)), np.full(len(after), np.inf)
     assert problem.next_state_rewards
-    (low, high), (least, most) = problem.possible_rewards, problem.widened_return_range
+    (low, high), (least, most) = problem.possible_rewards, problem.return_limits
     smallest = least - problem.horizon * low - after * (high - low)
     largest = np.full(len(after), most - problem.horizon * low)
     size = abs(least) + abs(most) + problem.horizon * (abs(low) + abs(high))

@@ -1,0 +1,148 @@
+"""How the episodes behind a claim came about, and what the claim rests on, in words."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from entropic_bpi.problem.declarations import ENTRIES
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM
+from entropic_bpi.types import Evidence, Transitions
+
+__all__ = ["LogSummary", "Provenance", "assumptions_of"]
+
+_PRINTED = (
+    "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests on the "
+    "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
+)
+
+
+class LogSummary(NamedTuple):
+    """What a claim rests on besides, when its counts come from a log.
+
+    Attributes
+    ----------
+    longest : int
+        Steps of the longest episode.
+    unused : int
+        Lines of the last step that are not used, because the state after it is not told of all of them.
+    excluded : str or None
+        What was left out on request.
+    seen : bool
+        Whether the user declared that the states of the log are all there are.
+    """
+
+    longest: int
+    unused: int
+    excluded: str | None
+    seen: bool = False
+
+
+class Provenance(NamedTuple):
+    """How the episodes behind a claim came about, as far as the claim depends on it.
+
+    Attributes
+    ----------
+    batches : bool
+        Whether plans and tests came in batches, not after every episode.
+    ignored : tuple of str
+        Declarations that were given and that the method does not use: ``"stationary"``, ``"successors"``.
+    errors : int
+        How often the environment raised an error and the run went on; the episodes of that moment are lost.
+    preregistration : str or None
+        Digest of the commitment that was published before the first episode.
+    tests : Evidence or None
+        What the episodes of an environment said about what is assumed of it.
+    log : Logged or None
+        Where the counts come from a log, wholly or to begin with: what is known of it.
+    """
+
+    batches: bool = True
+    ignored: tuple[str, ...] = ()
+    errors: int = 0
+    preregistration: str | None = None
+    tests: Evidence | None = None
+    log: LogSummary | None = None
+
+
+def assumptions_of(
+    problem: Problem, transitions: Transitions, provenance: Provenance, constants: str | None
+) -> tuple[str, ...]:
+    """Return what a claim rests on, in words: where the episodes come from, what is declared, and how it was tested."""
+    said = (entry.sentence(problem, transitions) for entry in ENTRIES.values() if entry.sentence is not None)
+    notes = [*_origin_of(problem, provenance), *filter(None, said)]
+    if provenance.ignored:
+        notes.append(f"constants={constants!r} ignores {' and '.join(provenance.ignored)}")
+    if constants == "verified":
+        notes += _not_machine_checked(problem, provenance)
+    elif constants == "printed":
+        notes.append(_PRINTED)
+    return (*notes, *_lost_episodes(provenance), *_tested(provenance.tests))
+
+
+def _origin_of(problem: Problem, provenance: Provenance) -> tuple[str, ...]:
+    """Where the episodes come from."""
+    log = provenance.log
+    if log is None:
+        lost = "no other was discarded" if provenance.errors else "none was discarded"
+        return (f"episodes are independent runs of one finite Markov decision process, and {lost}",)
+    origin = [
+        "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
+        "is missing because of what it led to",
+        f"there are no other {'' if problem.max_states or log.seen else 'states and '}actions than those that are named",
+    ]
+    if log.seen:
+        origin.append("the user declares that the states of the log are all there are")
+    if log.unused:
+        origin.append(
+            f"episodes that did not end were cut after {log.longest} steps, whatever happened; that step is not used, "
+            "because the log does not tell where it led"
+        )
+    if log.excluded is not None:
+        origin.append(f"left out on request, and not because of what happened in them: {log.excluded}")
+    return tuple(origin)
+
+
+def _not_machine_checked(problem: Problem, provenance: Provenance) -> tuple[str, ...]:
+    """How a run with the machine-checked constants differs from the statement that is machine-checked."""
+    low, high = problem.possible_rewards
+    differs = [
+        ("plans and tests in batches", provenance.batches),
+        ("rewards are rescaled to [0, 1]", low < 0 or high > 1),
+        ("the start is random", problem.artificial),
+    ]
+    parts = [words for words, holds in differs if holds]
+    if not parts:
+        return ()
+    return (
+        f"the machine-checked theorem is about the run without: {', '.join(parts)}; here the guarantee rests on the proof "
+        "on paper",
+    )
+
+
+def _lost_episodes(provenance: Provenance) -> tuple[str, ...]:
+    times = provenance.errors
+    if not times:
+        return ()
+    often = "once" if times == 1 else f"{times} times"
+    return (
+        f"the environment raised an error {often} and the run went on: episodes may have been lost, but not because of "
+        "what happened in them",
+    )
+
+
+def _tested(evidence: Evidence | None) -> tuple[str, ...]:
+    """How the tests of the assumptions came out."""
+    if evidence is None:
+        return ()
+    e_values = {
+        "that transitions are the same at every step": evidence.stationary,
+        "that transitions do not depend on the previous state": evidence.memoryless,
+        "that nothing changes over the episodes": evidence.unchanging,
+    }
+    tested = [f"{what} (log e-value {value:.3g})" for what, value in e_values.items() if value is not None]
+    shown = "" if evidence.returns is None else f". Their returns alone show a value of at least {evidence.returns:.3g}"
+    return (
+        f"the episodes were used to test {', '.join(tested)}: no sign of a violation; each test has a false-alarm rate of "
+        f"at most {100 * LEVEL:g} % (alarm at {REJECTED_FROM:.3g}){shown}",
+    )

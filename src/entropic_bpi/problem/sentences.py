@@ -1,0 +1,94 @@
+"""What a certificate says about each declaration: one sentence, or none where nothing is declared.
+
+Each function takes the problem and the transitions that were seen. The verifier has its own words, which are compared with
+these.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from entropic_bpi.problem.limits import END_REWARDS, SAME_REWARD, STAY_REWARDS
+
+__all__ = ["discount", "max_states", "max_successors", "return_range", "rewards", "start", "stationary", "successors"]
+
+
+def stationary(problem: Any, seen: Any) -> str:
+    return f"transitions {'are the same at every' if problem.stationary else 'may differ from step to'} step"
+
+
+def successors(problem: Any, seen: Any) -> str:
+    return {
+        "unknown": "any state may follow any state and action",
+        "model": "the possible next states are those of the model (their probabilities are not used)",
+        "mask": "the possible next states are those of the declared mask",
+    }[problem.successors]
+
+
+def max_states(problem: Any, seen: Any) -> str | None:
+    if problem.max_states is None:
+        return None
+    bound = f"there are at most {problem.max_states} different observations"
+    return f"{bound}; a state is one of them, numbered as it was first seen"
+
+
+def max_successors(problem: Any, seen: Any) -> str | None:
+    if problem.max_successors is None:
+        return None
+    paid = problem.black_box_rewards and not problem.random_rewards
+    outcome = "outcomes (next state and reward)" if paid else "next states"
+    return f"every action in every state has at most {problem.max_successors} different {outcome}"
+
+
+def return_range(problem: Any, seen: Any) -> str | None:
+    if problem.return_range is None:
+        return None
+    least, most = problem.return_range
+    return f"the return of every episode lies in [{least:g}, {most:g}], whatever is played"
+
+
+def rewards(problem: Any, seen: Any) -> str:
+    """Return the sentence about the range and the law of the rewards together."""
+    if not problem.black_box_rewards:
+        known = "state, action and next state" if problem.next_state_rewards else "state and action"
+        return f"rewards are known, a function of {known}"
+    low, high = problem.declared_range
+    inside = f"rewards lie in [{low:g}, {high:g}] and are "
+    if problem.random_rewards:
+        pair = problem.reward_law == "random-pair"
+        given = "state and action, whatever the next state" if pair else "state, action and next state"
+        law = f"random, independent from visit to visit, with one law for each {given}"
+        lams = problem.lams
+        alone = "this beta alone" if lams is None else f"{len(lams)} values of lambda declared beforehand"
+        return f"{inside}{law}; the claim is for {alone}"
+    return f"{inside}determined by state, action and next state, except {_exceptions(problem, seen)}"
+
+
+def _exceptions(problem: Any, seen: Any) -> str:
+    exception = (
+        f"for up to {END_REWARDS} different rewards at the end of an episode and up to {STAY_REWARDS} when the state does "
+        "not change"
+        if problem.successors == "unknown"
+        else "that a next state which is declared several times may have as many"
+    )
+    if not (seen.upper > seen.rewards).any():
+        return exception
+    return f"{exception}; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
+
+
+def discount(problem: Any, seen: Any) -> str | None:
+    if problem.discount is None:
+        return None
+    return (
+        f"the return never ends, and a reward counts {problem.discount!r} times as much with every step; "
+        f"{problem.horizon} steps are planned, and what all later ones can add, whatever is done, is part of the bounds"
+    )
+
+
+def start(problem: Any, seen: Any) -> str:
+    if problem.start is None:
+        return "the distribution of the first state is estimated from the episodes"
+    if isinstance(problem.start, str):
+        return "every episode starts in the same state"
+    names = [problem.state_names[s] for s in ([problem.start] if isinstance(problem.start, int) else problem.start)]
+    return f"every episode starts in {'state' if len(names) == 1 else 'one of the states'} {', '.join(names)}"
