@@ -20,6 +20,8 @@ from .model import instances as instances
 from .model.discounting import discounted as discounted
 from .model.evar import EVaRSolution as EVaRSolution
 from .model.evar import solve_evar as solve_evar
+from .model.formats.prism import from_prism as from_prism
+from .model.formats.quantecon import from_quantecon as from_quantecon
 from .model.frontier import BestOnFront as BestOnFront
 from .model.frontier import Front as Front
 from .model.frontier import FrontRow as FrontRow

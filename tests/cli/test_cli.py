@@ -246,7 +246,7 @@ def test_with_json_an_error_is_an_object_too(words, capsys):
         ("garnet --beta 1", "garnet: missing a required argument: 'n_states'"),
         ("missing.npz --beta 1", "no such file: missing.npz"),
         ("broken.npz --beta 1", "broken.npz is not a readable .npz file"),
-        ("foreign.json --beta 1", "foreign.json: not a model saved by entropic-bpi"),
+        ("foreign.json --beta 1", "foreign.json lacks transitions, rewards: a model file has the keys format"),
         ("model.npz --beta 1 --horizon 9", "model.npz was saved with horizon 7, which cannot be changed to 9"),
         ("model.npz --beta 1 -p p_mid=0", "model.npz is a saved model, which takes no parameters; got p_mid"),
         ("gym:FrozenLake-v1 --beta 1", "gym:FrozenLake-v1 needs a horizon"),

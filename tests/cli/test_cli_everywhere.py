@@ -41,6 +41,7 @@ CALLS = {
     "validate": "risky-bridge --horizon 5 --beta -1 --eps 0.1 --rule 'KL, both' --runs 2 --workers 0 --out {new}",
     "export": "results --out {new}",
     "doctor": "",
+    "convert": "risky-bridge {new}.npz",
 }
 SWEEP = '[[runs]]\ninstance = "risky-bridge"\nmethod = "kl"\nbeta = -1.0\neps = 2.0\ndelta = 0.1\nseeds = 1\n'
 

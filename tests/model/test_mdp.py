@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import warnings
 import zipfile
 from dataclasses import replace
 
@@ -298,7 +299,8 @@ def test_a_file_with_a_flipped_bit_never_gives_another_model(saved):
     for position in np.linspace(0, len(content) - 1, 150).astype(int):
         saved.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
         try:
-            assert FiniteMDP.load(saved) == original  # a bit that carries nothing
+            with warnings.catch_warnings(action="ignore"):  # the key "format" may be another now
+                assert FiniteMDP.load(saved) == original  # a bit that carries nothing
         except InvalidModelError:
             errors += 1
     assert errors > 75
@@ -311,10 +313,10 @@ def test_a_file_with_a_flipped_bit_never_gives_another_model(saved):
         ("empty.npz", b"", "is not a readable .npz file"),
         ("text.json", b"hello", "is not a readable .json file"),
         ("bytes.json", b"\xff\xfe\x00", "is not a readable .json file"),
-        ("list.json", b"[1, 2]", "not a model saved by entropic-bpi"),
+        ("list.json", b"[1, 2]", "lacks transitions, rewards"),
         ("other.json", b'{"format": "something else"}', "not a model saved by entropic-bpi"),
         ("deep.json", b"[" * 100_000, "is not a readable .json file"),
-        ("model.txt", b"", "expected a .npz or .json model"),
+        ("model.txt", b"", "expected a model file"),
     ],
 )
 def test_a_foreign_file_is_an_error(tmp_path, name, content, message):
@@ -327,8 +329,8 @@ def test_a_foreign_file_is_an_error(tmp_path, name, content, message):
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(InvalidModelError, match=r"no such file: .*missing\.npz"):
         FiniteMDP.load(tmp_path / "missing.npz")
-    with pytest.raises(InvalidModelError, match=r"must end in \.npz or \.json"):
-        FiniteMDP(transitions(), rewards(), horizon=H).save(tmp_path / "model.csv")
+    with pytest.raises(InvalidModelError, match=r"must end in one of \.npz, \.json"):
+        FiniteMDP(transitions(), rewards(), horizon=H).save(tmp_path / "model.txt")
 
 
 @pytest.mark.parametrize("name", ["model.npz", "model.json"])
@@ -346,7 +348,7 @@ def test_numpy_files_of_other_programs_are_errors(tmp_path):
     for path in (array, evil):
         with pytest.raises(InvalidModelError, match="is not a readable"):
             FiniteMDP.load(path)
-    with pytest.raises(InvalidModelError, match="not a model saved by"):
+    with pytest.raises(InvalidModelError, match="lacks transitions, rewards: a model file has the keys"):
         FiniteMDP.load(archive)
 
 
@@ -471,7 +473,7 @@ def test_a_number_of_steps_other_than_the_horizon_is_an_error():
         FiniteMDP(sparse_form(transitions()), sparse_form(rewards((H, S, A, S))), horizon=7)
 
 
-@pytest.mark.parametrize("shape", [(A, S), (S, A, A), (H + 1, S, A), (H, S, A, A), (S,), ()])
+@pytest.mark.parametrize("shape", [(A, S), (S, A, A), (H + 1, S, A), (H, S, A, A), ()])
 def test_rewards_of_a_wrong_shape_are_an_error(shape):
     with pytest.raises(InvalidModelError, match=r"rewards have shape \(.*expected one of \(5, 3\), \(5, 3, 5\)"):
         FiniteMDP(transitions(), np.zeros(shape), horizon=H)
@@ -723,7 +725,7 @@ def test_arrays_that_begin_with_the_action_are_read_when_told_so(n_states, n_act
 def test_the_order_of_axes_that_can_be_told_is_told():
     kernel = np.full((2, 3, 3), 1 / 3)
     with pytest.raises(InvalidModelError, match=r"shape \(S, A, S\) .*got \(2, 3, 3\): .*pass order='ass'"):
-        FiniteMDP(kernel, np.zeros((3, 2)), horizon=2)
+        FiniteMDP(kernel, np.zeros((3, 2)), horizon=2, order="sas")
     assert FiniteMDP(kernel, np.zeros((3, 2)), horizon=2, order="ass").n_actions == 2
     with pytest.raises(InvalidModelError, match=r"shape \(A, S, S\) .*got \(3, 2, 3\)"):
         FiniteMDP(np.swapaxes(kernel, 0, 1), np.zeros((3, 2)), horizon=2, order="ass")

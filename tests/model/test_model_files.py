@@ -3,10 +3,12 @@
 import io
 import json
 import tracemalloc
+import warnings
 import zipfile
 
 import numpy as np
 import pytest
+from reference.models import mutated_bytes
 
 import entropic_bpi as eb
 from entropic_bpi import FiniteMDP, InvalidModelError
@@ -171,23 +173,6 @@ JUNK = [
 ]
 
 
-def mutated_bytes(rng, content):
-    content = bytearray(content)
-    for _ in range(rng.integers(1, 4)):
-        at, length = int(rng.integers(len(content))), int(rng.integers(1, 40))
-        kind = rng.integers(4)
-        if kind == 0:
-            content[at] = rng.integers(256)
-        elif kind == 1:
-            del content[at : at + length]
-        elif kind == 2:
-            content[at:at] = content[at : at + length]
-        else:
-            content[at : at + length] = rng.bytes(length)
-        content = content or bytearray(b"0")
-    return bytes(content)
-
-
 def mutated_array(rng, array):
     """The same array with other entries, another type or another shape."""
     kind = rng.integers(6)
@@ -262,7 +247,8 @@ def load_mutated(folder, count, seed):
             tracemalloc.reset_peak()
             mdp = None
             try:
-                mdp = FiniteMDP.load(path)
+                with warnings.catch_warnings(action="ignore"):
+                    mdp = FiniteMDP.load(path)
             except InvalidModelError:
                 refused += 1
             assert tracemalloc.get_traced_memory()[1] - before < 20 * len(content) + CONSTANT
@@ -307,10 +293,25 @@ def test_a_model_needs_no_more_than_the_documented_keys(tmp_path):
     assert FiniteMDP.load(path) == expected
 
 
-@pytest.mark.parametrize("missing", ["format", "horizon", "transitions", "rewards"])
+@pytest.mark.parametrize("missing", ["transitions", "rewards"])
 def test_what_a_file_lacks_is_named_with_all_keys(missing, tmp_path):
     path = tmp_path / "coin.json"
     path.write_text(json.dumps({key: value for key, value in COIN.items() if key != missing}))
-    reason = "not a model saved by entropic-bpi" if missing == "format" else f"lacks {missing}"
+    reason = f"lacks {missing}"
     with pytest.raises(InvalidModelError, match=rf"{reason}: a model file has the keys format .* horizon, transitions"):
         FiniteMDP.load(path)
+
+
+def test_a_file_without_our_format_or_horizon_is_read_with_a_note(tmp_path):
+    arrays = {key: COIN[key] for key in ("transitions", "rewards")}
+    (tmp_path / "coin.json").write_text(json.dumps(arrays))
+    np.savez(tmp_path / "coin.npz", **arrays)
+    expected = FiniteMDP(**arrays, horizon=2)
+    for path in (tmp_path / "coin.json", tmp_path / "coin.npz"):
+        with pytest.warns(UserWarning, match="has no key format"):
+            assert FiniteMDP.load(path, horizon=2) == expected
+        with (
+            pytest.warns(UserWarning, match="format"),
+            pytest.raises(InvalidModelError, match="no horizon: give horizon="),
+        ):
+            FiniteMDP.load(path)

@@ -76,3 +76,21 @@ def policies_for(mdp: eb.FiniteMDP) -> st.SearchStrategy[np.ndarray]:
     size = mdp.horizon * mdp.n_states
     actions = st.lists(st.integers(0, mdp.n_actions - 1), min_size=size, max_size=size)
     return actions.map(lambda flat: np.array(flat).reshape(mdp.horizon, mdp.n_states))
+
+
+def mutated_bytes(rng, content):
+    """A file with some bytes changed, removed, repeated or replaced by noise."""
+    content = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        at, length = int(rng.integers(len(content))), int(rng.integers(1, 40))
+        kind = rng.integers(4)
+        if kind == 0:
+            content[at] = rng.integers(256)
+        elif kind == 1:
+            del content[at : at + length]
+        elif kind == 2:
+            content[at:at] = content[at : at + length]
+        else:
+            content[at : at + length] = rng.bytes(length)
+        content = content or bytearray(b"0")
+    return bytes(content)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -481,8 +482,34 @@ def test_notebooks_show_the_short_form():
         (eb.solve(bridge(), -1.0), "The best policy of this known model has the value"),
         (eb.front(bridge(), betas=(-2.0, 2.0)), "policies are best for some β from −2 to 2."),
         (bridge(), "from 0 to 1"),
+        (eb.Policy.load(made("gap certificate")), "Call it with an observation and the step"),
+        (eb.missing(certificate_of("budget spent"), rows=3), "visits needed"),
+        (eb.verify(certificate_of("gap certificate")), "The counts imply the claim."),
+        (eb.Verification(False, *[math.nan] * 3, problems=["<b>wrong</b>"]), "NOT verified. <b>wrong</b>"),
     ]:
         assert words in Page(thing._repr_html_()).text
+
+
+def test_notebooks_show_what_is_estimated():
+    seen = eb.rollout(bridge(), made("gap certificate"), episodes=50, seed=1)
+    card = Page(seen._repr_html_()).text
+    assert "50 episodes with a mean return of" in card
+    assert "not a certificate" in card
+    goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1}
+    forecast = eb.forecast(bridge(), **goal, seed=1, trial_episodes=100)
+    card = Page(forecast._repr_html_()).text
+    assert "100 episodes" in card
+    assert all(str(one) in card for one in forecast.declarations)
+
+
+def test_a_notebook_shows_a_log():
+    lines = {"e": [0, 0, 1], "t": [0, 1, 0], "s": ["<i>", "b", "<i>"], "a": [0, 1, 1], "r": [0.0, 1.0, 2.0]}
+    lines["end"] = [False, True, True]
+    columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+    log = eb.Log.read(pandas.DataFrame(lines), **columns, terminated="end")
+    card = Page(log._repr_html_()).text
+    assert "2 episodes, 3 lines." in card
+    assert "<i>, b" in card
 
 
 def test_progress_in_a_notebook_is_a_bar_that_is_redrawn_in_place(monkeypatch):

@@ -218,6 +218,11 @@ class Policy:
             raise InvalidProblemError(f"a policy is written as {', '.join(kinds)}; got {shown(str(path))}")
         kinds[path.suffix.lower()](path, self.table())
 
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.summary_html(self)
+
     def __repr__(self) -> str:
         problem, warning = self._labels.problem, "" if self.certified else f"; {NOT_CERTIFIED}"
         return f"Policy(horizon={self.horizon}, states={problem.n_states}, actions={problem.n_actions}{warning})"
@@ -354,6 +359,11 @@ class Rollout:
         import entropic_bpi
 
         return entropic_bpi.plots.returns(self.returns)
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         low, middle, high = np.quantile(self.returns, (0.05, 0.5, 0.95))

@@ -34,7 +34,7 @@ _TAKE_A_FILE = ("identify", "plan", "forecast", "solve", "compare", "front")
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        help="An instance (risky-bridge), a saved model (model.npz, model.json), a Gymnasium environment "
+        help="An instance (risky-bridge), a model file (.npz, .json, .csv, .tra, .drn, .prism), a Gymnasium environment "
         "(gym:FrozenLake-v1; gym:my_package:Env-v0 imports the package first), one of your own (file.py:Class), or a "
         "problem file (problem.toml), whose values are used for the options that are not given.",
         show_default=False,

@@ -20,6 +20,7 @@ from entropic_bpi.cli._show import Fact, data, line, present, several
 from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.errors import CertificateError, InvalidProblemError
+from entropic_bpi.model.formats.registry import FORMATS, OBJECTS
 from entropic_bpi.show.words import Rounding, ascii_minus
 from entropic_bpi.tools.workers import processors
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.
 _EXTRAS = {"logs": "duckdb", "report": "jinja2", "gpu": "numba-cuda", "minari": "minari", "cluster": "distributed"}
+_EXTRAS |= {"prism": "stormpy"}
 _FIRST_RUN = ("identify", "risky-bridge", "--beta", "-1", "--eps", "0.2", "--delta", "0.1", "--successors", "model")
 
 
@@ -182,6 +184,8 @@ def _findings() -> dict[str, Any]:
         "cores": str(processors()),
         "packages": {name: _version(name) for name in _PACKAGES},
         "extras": {extra: _version(name) for extra, name in _EXTRAS.items()},
+        "model files": {form.name: " ".join(form.suffixes) for form in FORMATS},
+        "model objects": OBJECTS,
         "compiled code": _cache(),
         "GPU": _gpu(),
     }

@@ -86,6 +86,8 @@ def solve(
 
         entropic-bpi solve model.npz --beta 0
 
+        entropic-bpi solve model.csv --beta 0 --horizon 20
+
         entropic-bpi solve river-swim --beta -1 --discount 0.95 -p n_states=6
     """
     from entropic_bpi.model import planning

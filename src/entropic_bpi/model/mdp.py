@@ -23,7 +23,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
 from entropic_bpi.model.arrays import SparseTransitions, as_floats, entries_of, frozen, starts_of, tolerance_of
-from entropic_bpi.model.formats.own import read_fields, write_fields
+from entropic_bpi.model.formats.registry import read_model, write_model
 from entropic_bpi.model.masks import row_sources, stand_ins
 from entropic_bpi.model.reading import ModelArrays, rewards_of_entries
 from entropic_bpi.tools.checks import check_policy
@@ -39,10 +39,12 @@ class FiniteMDP:
     ----------
     transitions : array, sequence of sparse matrices or SparseTransitions
         ``(S, A, S)`` (the same at every step) or ``(H, S, A, S)``; or, for large models, a sequence of ``A``
-        SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or :class:`SparseTransitions`. Arrays that
-        begin with the action need ``order="ass"``; the order is never guessed.
+        SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or :class:`SparseTransitions`. Arrays
+        ``(A, S, S)`` and object arrays of matrices, as pymdptoolbox has them, are recognised, with a warning; with as many
+        actions as states an array is ``(S, A, S)`` unless ``order="ass"``.
     rewards : array or sequence of sparse matrices
-        ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. With sparse transitions,
+        ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals; ``(S,)`` if they are the same for
+        every action. With sparse transitions,
         next-state rewards may also be a sequence of ``A`` sparse ``(S, S)`` matrices, or ``H`` such sequences (absent
         entries are 0). With :class:`SparseTransitions` that contain the rewards, give the pair ``(S, A)`` of sizes here.
     horizon : int
@@ -51,9 +53,9 @@ class FiniteMDP:
         The first state, or a distribution over states.
     state_names, action_names : sequence of str, optional
         Names, one per state or action, all different.
-    order : {"sas", "ass"}
+    order : {"sas", "ass"}, optional
         Order of the axes of transitions, and of rewards that depend on the next state, given as arrays: ``(S, A, S)`` or
-        ``(A, S, S)``, in both cases after the step if there is one.
+        ``(A, S, S)``, in both cases after the step if there is one. By default it follows from the shapes.
     allowed : bool array, optional
         Action masks ``(S, A)`` or ``(H, S, A)``. Transitions and rewards of a forbidden action are ignored. Every state
         needs at least one action.
@@ -89,7 +91,7 @@ class FiniteMDP:
         start: Any = 0,
         state_names: Sequence[str] | None = None,
         action_names: Sequence[str] | None = None,
-        order: str = "sas",
+        order: str | None = None,
         allowed: Any = None,
         unit: str | None = None,
         title: str | None = None,
@@ -473,12 +475,19 @@ class FiniteMDP:
         return FiniteMDP._from_fields(fields)
 
     def save(self, path: str | Path) -> None:
-        """Write the model to a file; reading it returns exactly the same model.
+        """Write the model to a file, in the format that the suffix names.
 
         Parameters
         ----------
         path : path
-            A file with the suffix ``.npz``, or ``.json`` for small models.
+            ``.npz``, or ``.json`` for small models, hold the whole model, and :meth:`load` returns it exactly. Formats of
+            other programs hold models that are the same at every step, without the horizon: ``.csv`` (MDPs.jl),
+            ``.tra`` (PRISM, with ``.lab``, ``.srew`` and ``.trew`` beside it), ``.drn`` (Storm).
+
+        Raises
+        ------
+        InvalidModelError
+            If the format cannot hold the model.
 
         Examples
         --------
@@ -490,16 +499,26 @@ class FiniteMDP:
         ...     eb.FiniteMDP.load(f"{folder}/bridge.npz") == bridge
         True
         """
-        write_fields(_as_path(path), self._fields())
+        write_model(_as_path(path), self)
 
     @classmethod
-    def load(cls, path: str | Path) -> FiniteMDP:
-        """Read a model that :meth:`save` wrote.
+    def load(
+        cls, path: str | Path, *, horizon: int | None = None, start: Any = None, reward: str | None = None
+    ) -> FiniteMDP:
+        """Read a model from a file.
 
         Parameters
         ----------
         path : path
-            The file.
+            ``.npz`` or ``.json``, as :meth:`save` writes them; ``.csv``, a transition in each line (MDPs.jl, RiskMDPs.jl,
+            numbered from 0 or 1); ``.tra`` (PRISM; labels and rewards are read from the files beside it); ``.drn`` (Storm);
+            ``.prism``, ``.nm`` or ``.pm`` (needs the extra ``prism``).
+        horizon : int, optional
+            Number of steps. Required for files that have none, which are those of other programs.
+        start : optional
+            First state, or distribution over states; by default that of the file, and state 0 of a ``.csv`` file.
+        reward : str, optional
+            The name of the reward to use, for files of PRISM and Storm that have several.
 
         Returns
         -------
@@ -509,20 +528,20 @@ class FiniteMDP:
         Raises
         ------
         InvalidModelError
-            If the file contains anything else.
+            If the file does not hold a valid model; the message names the file and, for text files, the line.
 
         Examples
         --------
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=7)
         >>> import tempfile
+        >>> import entropic_bpi as eb
+        >>> mdp = eb.FiniteMDP([[[0.5, 0.5]], [[0, 1]]], [[0], [1]], horizon=3)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     bridge.save(f"{folder}/bridge.npz")
-        ...     eb.FiniteMDP.load(f"{folder}/bridge.npz") == bridge
+        ...     mdp.save(f"{folder}/coin.csv")
+        ...     eb.FiniteMDP.load(f"{folder}/coin.csv", horizon=3) == mdp
         True
         """
         path = _as_path(path)
-        fields = read_fields(path)
+        fields = read_model(path, horizon, start, reward)
         try:
             mdp = cls._from_fields(fields)
         except InvalidModelError as error:

@@ -29,6 +29,7 @@ from entropic_bpi.model.arrays import (
     state_first,
     tolerance_of,
 )
+from entropic_bpi.model.formats.mdptoolbox import recognise
 from entropic_bpi.model.masks import check_allowed, row_sources
 from entropic_bpi.tools.text import shown
 
@@ -63,7 +64,7 @@ class ModelArrays:
     allowed: np.ndarray | None
 
     def __init__(self, transitions: Any, rewards: Any, *, horizon: Any, order: Any, allowed: Any) -> None:
-        if order not in ("sas", "ass"):
+        if order not in (None, "sas", "ass"):
             raise InvalidModelError(f"order must be 'sas' or 'ass', got {shown(order)}")
         if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
             raise InvalidModelError(f"horizon must be an integer of at least 1, got {shown(horizon)}")
@@ -74,6 +75,7 @@ class ModelArrays:
         self.rows: SparseTransitions | None = None
         self.rewards: np.ndarray | None = None
         self._masks = allowed
+        transitions, rewards, order = recognise(transitions, rewards, order)
         if order == "ass" and not isinstance(transitions, SparseTransitions) and not is_sparse_sequence(transitions):
             transitions, rewards = state_first(transitions, rewards)
         if isinstance(transitions, SparseTransitions):

@@ -84,6 +84,11 @@ class Missing:
     rows: tuple[Row, ...]
     expected: float
 
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.summary_html(self)
+
     @property
     def suggestions(self) -> list[str]:
         """The plan of experiments, in words."""

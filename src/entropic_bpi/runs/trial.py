@@ -195,6 +195,11 @@ class RunForecast:
         """The same of the seconds."""
         return None if self.trial.until is None else self.trial.until.seconds
 
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.summary_html(self)
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 

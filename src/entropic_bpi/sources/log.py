@@ -275,6 +275,11 @@ class Log:
         log.name, log.declared = str(data.id), AllStates(log.states)
         return log
 
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.summary_html(self)
+
     def __repr__(self) -> str:
         return (
             f"Log({self.episodes} episodes, {self.lines} lines, {len(self.states)} states, {len(self.actions)} actions)"

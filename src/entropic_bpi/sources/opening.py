@@ -38,7 +38,7 @@ def open_problem(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, 
 
 def open_log(file: ProblemFile) -> Log | None:
     """Return the log that a problem file names; None if it names anything else."""
-    if Path(file.named_source).suffix not in _LOGS:
+    if Path(file.named_source).suffix not in _LOGS or not file.params:  # without columns it is a model
         return None
     try:
         return Log.read(str(file.folder / file.named_source), **file.params)

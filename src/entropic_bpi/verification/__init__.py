@@ -40,6 +40,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,12 @@ class Verification:
     gap: float
     problems: list[str] = field(default_factory=list)
     proved: bool = False
+
+    def _repr_html_(self) -> str:
+        verdict = "The counts imply the claim." if self.ok else "NOT verified."
+        bounds = f"value of the policy ≥ {self.lower:.6g}, best value ≤ {self.upper:.6g}, gap ≤ {self.gap:.6g}"
+        lines = [*self.problems, *([] if math.isnan(self.gap) else [bounds])]
+        return f"<p><strong>{verdict}</strong></p><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
 def _bounds_of(claim: Claim, progress: Progress | None) -> Bounds:

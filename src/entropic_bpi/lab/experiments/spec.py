@@ -22,7 +22,8 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
-from entropic_bpi.model.instances.sources import MODEL_FILES, model_of
+from entropic_bpi.model.formats.registry import SUFFIXES
+from entropic_bpi.model.instances.sources import model_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.runs.settings import CHECKS
@@ -296,7 +297,7 @@ def label_of(instance: str) -> str:
     if instance.startswith("gym:"):
         return instance
     path = Path(instance)
-    return printable(path.name) if path.suffix in MODEL_FILES else instance.replace("-", "_")
+    return printable(path.name) if path.suffix in SUFFIXES else instance.replace("-", "_")
 
 
 def _build(instance: str, horizon: int | None, params: dict[str, Any], folder: Path) -> FiniteMDP:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 import zipfile
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +21,10 @@ from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.tools.files import write_atomically, write_text_atomically
 from entropic_bpi.tools.text import shown
 
-__all__ = ["read_fields", "write_fields"]
+if TYPE_CHECKING:
+    from entropic_bpi.model.mdp import FiniteMDP
+
+__all__ = ["read", "write"]
 
 _FORMAT = "entropic-bpi model"
 # Releases that do not know action masks read version 1 alone.
@@ -58,18 +62,15 @@ _SCHEMA = (
 )
 
 
-def write_fields(path: Path, fields: dict[str, Any]) -> None:
-    if not path.parent.is_dir():
-        raise InvalidModelError(f"cannot save to {path}: {path.parent} is not an existing folder")
+def write(path: Path, mdp: FiniteMDP) -> None:
+    fields = mdp._fields()
     fields = {"format": _FORMAT, "version": _VERSION_WITH_MASKS if "allowed" in fields else _VERSION, **fields}
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         unpacked = sum(np.asarray(value).nbytes + _HEADER for value in fields.values())
         save = np.savez_compressed if unpacked <= _SMALL else np.savez
         write_atomically(path, lambda file: save(file, **fields))
-    elif path.suffix == ".json":
-        write_text_atomically(path, _as_json(fields))
     else:
-        raise InvalidModelError(f"cannot save to {path}: the name must end in .npz or .json")
+        write_text_atomically(path, _as_json(fields))
 
 
 def _as_json(fields: dict[str, Any]) -> str:
@@ -83,17 +84,14 @@ def _as_json(fields: dict[str, Any]) -> str:
     return text
 
 
-def read_fields(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     """The fields of a model file: arrays, lists of names, and plain numbers; what is in them is for the model to check."""
-    if path.suffix not in (".npz", ".json"):
-        raise InvalidModelError(f"cannot load {path}: expected a .npz or .json model")
-    if not path.exists():
-        raise InvalidModelError(f"no such file: {path}")
     try:
-        held = _read_npz(path) if path.suffix == ".npz" else _read_json(path)
-        if held.pop("format", None) != _FORMAT:
+        held = _read_npz(path) if path.suffix.lower() == ".npz" else _read_json(path)
+        is_marked = "format" in held
+        if held.pop("format", _FORMAT) != _FORMAT:
             raise InvalidModelError(f"not a model saved by entropic-bpi: {_SCHEMA}")
-        version = held.pop("version", None)
+        version = held.pop("version", None if is_marked else _VERSION)
         if type(version) is not int or version not in (_VERSION, _VERSION_WITH_MASKS):
             raise InvalidModelError(f"model version {shown(version)}, this library reads versions 1 and 2")
         fields = {name: _checked(name, value) for name, value in held.items()}
@@ -102,10 +100,12 @@ def read_fields(path: Path) -> dict[str, Any]:
     except Exception as error:  # a foreign or torn file can provoke anything
         raise InvalidModelError(f"{path} is not a readable {path.suffix} file: {error}") from None
     paid = "entry_rewards" if "entry_rewards" in fields else "rewards"
-    needed = ("horizon", *(("sizes", *_ROWS) if "indptr" in fields else ("transitions",)), paid)
+    needed = (*(("sizes", *_ROWS) if "indptr" in fields else ("transitions",)), paid)
     missing = [name for name in needed if name not in fields]
     if missing:
         raise InvalidModelError(f"{path} lacks {', '.join(missing)}: {_SCHEMA}")
+    if not is_marked:
+        warnings.warn(f"{path} has no key format: its arrays are taken for those of {_FORMAT!r}", stacklevel=4)
     return {"start": 0, **fields}
 
 

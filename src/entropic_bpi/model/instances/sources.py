@@ -9,17 +9,16 @@ from typing import Any
 from entropic_bpi._gymnasium_ids import is_class_in_file
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model import instances
+from entropic_bpi.model.formats.registry import SUFFIXES, format_of
 from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["MODEL_FILES", "is_environment", "model_of", "named_model"]
-
-MODEL_FILES = (".npz", ".json")
+__all__ = ["is_environment", "model_of", "named_model"]
 
 
 def model_of(
     source: str, horizon: int | None = None, params: Mapping[str, Any] | None = None, folder: str | Path = "."
 ) -> FiniteMDP:
-    """``risky-bridge``, ``model.npz`` (relative to ``folder``), ``gym:ENV_ID`` or ``file.py:Class``, with its parameters.
+    """``risky-bridge``, a model file (relative to ``folder``), ``gym:ENV_ID`` or ``file.py:Class``, with its parameters.
 
     Examples
     --------
@@ -28,7 +27,7 @@ def model_of(
     5
     """
     given = dict(params or {})
-    if Path(source).suffix in MODEL_FILES:
+    if format_of(Path(source)) is not None and not is_environment(source):
         return _saved(Path(folder) / source, horizon, given)
     if horizon is not None:
         if "horizon" in given:
@@ -39,7 +38,7 @@ def model_of(
     if source.replace("_", "-") not in instances.names():
         raise InvalidProblemError(
             f"unknown source {source!r}: expected an instance ({', '.join(instances.names())}), "
-            "a saved model (.npz or .json), gym:ENV_ID, gym:package:ENV_ID or file.py:Class"
+            f"a model file ({', '.join(SUFFIXES)}), gym:ENV_ID, gym:package:ENV_ID or file.py:Class"
         )
     return instances._build(source, given)
 
@@ -49,11 +48,12 @@ def named_model(
 ) -> FiniteMDP:
     """Return the model that a word names.
 
-    Where rewards are discounted its horizon does not matter, but a saved model has its own.
+    Where rewards are discounted its horizon does not matter, but a file of ours has its own.
     """
     horizon = arguments.get("horizon")
     if arguments.get("discount") is not None:
-        horizon = 1 if is_environment(word) else None
+        form = format_of(Path(word))
+        horizon = 1 if is_environment(word) or (form is not None and not form.has_horizon) else None
     return model_of(word, horizon, params, folder)
 
 
@@ -63,9 +63,13 @@ def is_environment(source: str) -> bool:
 
 
 def _saved(path: Path, horizon: int | None, params: Mapping[str, Any]) -> FiniteMDP:
-    mdp = FiniteMDP.load(path)
-    if params:
-        raise InvalidProblemError(f"{path} is a saved model, which takes no parameters; got {', '.join(params)}")
+    form = format_of(path)
+    assert form is not None
+    names = ("start", "reward") if form.has_rewards else () if form.has_horizon else ("start",)
+    if unknown := [name for name in params if name not in names]:
+        takes = f"takes {' and '.join(names)} alone" if names else "takes no parameters"
+        raise InvalidProblemError(f"{path} is a saved model, which {takes}; got {', '.join(unknown)}")
+    mdp = FiniteMDP.load(path, horizon=None if form.has_horizon else horizon, **params)
     if horizon not in (None, mdp.horizon):
         raise InvalidProblemError(f"{path} was saved with horizon {mdp.horizon}, which cannot be changed to {horizon}")
     return mdp

@@ -93,11 +93,11 @@ def statement(certificate: Certificate) -> str:
 
 
 def summary_html(thing: Any) -> str:
-    """Return what a notebook shows of a model, a solution, a front, a certificate or the result of a run.
+    """Return what a notebook shows of an object of this library.
 
     Parameters
     ----------
-    thing : FiniteMDP, Solution, Front, Certificate or Identification
+    thing : FiniteMDP, Solution, Front, Certificate, Identification, Policy, Rollout, RunForecast, Missing or Log
         The object.
 
     Returns

@@ -9,13 +9,17 @@ from itertools import islice
 from typing import Any
 
 from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.policy import Policy, Rollout
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.frontier import Front
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import Solution
+from entropic_bpi.runs.data_needs import Missing
 from entropic_bpi.runs.loop import Identification
+from entropic_bpi.runs.trial import RunForecast
 from entropic_bpi.show.choices import Choice, certified_choices, choices_of, reached_by
 from entropic_bpi.show.words import claim_of, name, number, risk_of, signed
+from entropic_bpi.sources.log import Log
 
 __all__ = ["summary_of"]
 
@@ -113,6 +117,90 @@ def _model(mdp: FiniteMDP) -> str:
     )
 
 
+@summary_of.register
+def _policy(policy: Policy) -> str:
+    certificate = policy.certificate
+    problem = certificate.problem
+    return _with_policy(
+        "Policy",
+        f"{problem.n_states:,} states, {problem.n_actions:,} actions, {policy.horizon:,} steps.",
+        {"risk": risk_of(certificate).name, "claim": claim_of(certificate).sentence},
+        certified_choices(certificate),
+        note="Call it with an observation and the step; .table() lists all actions.",
+    )
+
+
+@summary_of.register
+def _rollout(seen: Rollout) -> str:
+    shares = {"5 %": 0.05, "median": 0.5, "95 %": 0.95}
+    return _rendered(
+        "Rollout",
+        f"{len(seen.returns):,} episodes with a mean return of {signed(number(seen.mean))}.",
+        {title: signed(number(seen.quantile(share))) for title, share in shares.items()}
+        | {"steps": f"{seen.lengths.min():,} to {seen.lengths.max():,}"},
+        note="An estimate from these episodes, not a certificate.",
+    )
+
+
+@summary_of.register
+def _forecast(forecast: RunForecast) -> str:
+    sentence = str(forecast).split("\n")[0]
+    bounds = {"at least": forecast.lower, "at most, proved": forecast.upper}
+    facts = {title: f"{value:,.0f} episodes" for title, value in bounds.items() if value is not None}
+    return _rendered(
+        "Forecast",
+        sentence[:1].upper() + sentence[1:] + ".",
+        {"trial run": f"{forecast.trial.episodes:,} episodes", **facts},
+        "What declarations would change",
+        ("declaration", "effect"),
+        [(str(one), one.effect + ("" if one.true else " (if it is true)")) for one in forecast.declarations],
+        note="An estimate from a short trial run, not a certificate.",
+        good=forecast.episodes is not None,
+    )
+
+
+@summary_of.register
+def _data_needs(needs: Missing) -> str:
+    reached = needs.expected <= needs.target
+    rows = [
+        (
+            "every step" if row.step is None else str(row.step),
+            *("first states" if text is None else name(text) for text in (row.state, row.action)),
+            f"{row.visits:,}",
+            f"{row.visits_needed:,}",
+            number(row.gap_reduction),
+        )
+        for row in needs.rows
+    ]
+    return _rendered(
+        "Data needs",
+        f"The certified gap is {number(needs.gap)}; the target is {number(needs.target)}.",
+        {"expected after the plan": number(needs.expected) if reached else "the target is not reached by more visits"},
+        "Where more visits would help",
+        ("step", "state", "action", "visits", "visits needed", "gap reduction"),
+        rows,
+        note="An estimate from what was observed so far, not a certificate.",
+        good=reached,
+    )
+
+
+@summary_of.register
+def _log(log: Log) -> str:
+    kept = {"excluded": log.excluded} if log.excluded else {}
+    return _rendered(
+        "Log",
+        f"{log.episodes:,} episodes, {log.lines:,} lines.",
+        {
+            "from": name(log.name),
+            "longest episode": f"{log.longest:,} steps",
+            "states": _names([str(label) for label in log.states]),
+            "actions": _names([str(label) for label in log.actions]),
+            **kept,
+        },
+        note="eb.certify(log, …) computes a certificate from it.",
+    )
+
+
 def _size(mdp: FiniteMDP) -> str:
     return f"{mdp.n_states:,} states, {mdp.n_actions:,} actions, {mdp.horizon:,} steps"
 
@@ -137,9 +225,9 @@ def _rendered(
     title: str,
     sentence: str,
     facts: dict[str, str],
-    summary: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    summary: str = "",
+    columns: Sequence[str] = (),
+    rows: Sequence[Sequence[str]] = (),
     *,
     note: str = "",
     good: bool = True,

@@ -1,0 +1,70 @@
+"""Models of PRISM and Storm, by one function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from entropic_bpi.errors import InvalidModelError
+from entropic_bpi.model.formats.registry import FORMATS
+from entropic_bpi.model.mdp import FiniteMDP
+
+__all__ = ["from_prism"]
+
+_SUFFIXES = tuple(suffix for each in FORMATS if each.has_rewards for suffix in each.suffixes)
+
+
+def from_prism(path: str | Path, *, reward: str | None = None, horizon: int, start: Any = None) -> FiniteMDP:
+    """Read a model of PRISM or Storm.
+
+    A step collects the reward of the state, of the action and of the transition, as PRISM's cumulative rewards ``C<=k``
+    do. Labels become names of states, names of actions are kept, and what is not enabled in a state is forbidden.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``.tra`` (explicit files; ``.lab``, ``.srew`` and ``.trew`` are read beside it), ``.drn`` (Storm), or ``.prism``,
+        ``.nm``, ``.pm`` (the PRISM language; needs the extra ``prism``).
+    reward : str, optional
+        The name of the reward; it may be left out if there is only one.
+    horizon : int
+        Number of steps, at least 1.
+    start : optional
+        First state, or distribution over states; by default the initial state.
+
+    Returns
+    -------
+    FiniteMDP
+        The model.
+
+    Raises
+    ------
+    InvalidModelError
+        If the file does not hold an MDP or a discrete-time Markov chain; the message names the file and the line.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import entropic_bpi as eb
+    >>> text = '''@type: MDP
+    ... @reward_models
+    ... time cost
+    ... @model
+    ... state 0 [1, 0] init
+    ...     action go [0, 5]
+    ...         0 : 0.5
+    ...         1 : 0.5
+    ... state 1 [0, 0] goal
+    ...     action stay
+    ...         1 : 1
+    ... '''
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open(f"{folder}/model.drn", "w") as file:
+    ...         _ = file.write(text)
+    ...     mdp = eb.from_prism(f"{folder}/model.drn", reward="cost", horizon=10)
+    >>> mdp.state_names, mdp.action_names, round(eb.solve(mdp, 0).value, 3)
+    (('0', 'goal'), ('go', 'stay'), 9.99)
+    """
+    if not isinstance(path, (str, Path)) or Path(path).suffix.lower() not in _SUFFIXES:
+        raise InvalidModelError(f"path must be a file of PRISM or Storm ({', '.join(_SUFFIXES)}), got {path!r}")
+    return FiniteMDP.load(path, horizon=horizon, start=start, reward=reward)

@@ -1,0 +1,100 @@
+"""Models as QuantEcon has them: ``DiscreteDP`` in product form or as state-action pairs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from entropic_bpi.errors import InvalidModelError
+from entropic_bpi.model.arrays import SparseTransitions, starts_of
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.tools.text import shown
+
+__all__ = ["from_quantecon"]
+
+
+def from_quantecon(ddp: Any, *, horizon: int, start: Any = 0) -> FiniteMDP:
+    """Return the model of a ``quantecon.markov.DiscreteDP``.
+
+    Actions that are infeasible in a state, because they have a reward of -inf or are not among the state-action pairs,
+    are forbidden (``allowed``).
+
+    Parameters
+    ----------
+    ddp : DiscreteDP
+        In product form, or as state-action pairs with dense or sparse transitions. Its discount factor ``beta`` is not part
+        of the model; unless it is 1, a warning says how to pass it on. It is not the risk parameter ``beta``.
+    horizon : int
+        Number of steps, at least 1.
+    start : optional
+        First state, or distribution over states.
+
+    Returns
+    -------
+    FiniteMDP
+        The model.
+
+    Raises
+    ------
+    InvalidModelError
+        If ``ddp`` is not a DiscreteDP, or not a valid model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from types import SimpleNamespace
+    >>> import entropic_bpi as eb
+    >>> ddp = SimpleNamespace(R=np.array([[5, 10], [-1, -np.inf]]), Q=np.full((2, 2, 2), 0.5), beta=1.0)
+    >>> eb.from_quantecon(ddp, horizon=3).allowed
+    array([[ True,  True],
+           [ True, False]])
+    """
+    try:
+        rewards, transitions, discount = np.asarray(ddp.R, dtype=float), ddp.Q, float(ddp.beta)
+        pairs = (np.asarray(ddp.s_indices), np.asarray(ddp.a_indices)) if rewards.ndim == 1 else None
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidModelError(f"ddp must be a quantecon.markov.DiscreteDP, got {shown(ddp)}") from None
+    if pairs is None:
+        transitions, allowed = np.asarray(transitions, dtype=float), rewards > -np.inf
+    else:
+        transitions, rewards, allowed = _rows_of_pairs(transitions, rewards, *pairs)
+    if discount != 1:
+        warnings.warn(
+            f"ddp.beta = {discount:g}, the discount factor, is not part of the model: pass discount={discount:g} to "
+            "solve, identify or forecast",
+            stacklevel=2,
+        )
+    return FiniteMDP(transitions, rewards, horizon=horizon, start=start, allowed=allowed, order="sas")
+
+
+def _rows_of_pairs(
+    transitions: Any, rewards: np.ndarray, states: np.ndarray, actions: np.ndarray
+) -> tuple[SparseTransitions, np.ndarray, np.ndarray]:
+    """Compressed rows for all states and actions, rewards and masks from those of the pairs."""
+    matrix = sparse.csr_array(transitions)
+    n_pairs, n_states = matrix.shape
+    fits = all(each.shape == (n_pairs,) and each.dtype.kind in "iu" for each in (states, actions))
+    if not (fits and rewards.shape == (n_pairs,) and n_pairs and 0 <= states.min() <= states.max() < n_states):
+        raise InvalidModelError(
+            "s_indices, a_indices and R of ddp must have an entry for each row of Q, and states below S"
+        )
+    n_actions = int(actions.max()) + 1
+    if actions.min() < 0 or n_actions > n_pairs:
+        raise InvalidModelError(f"a_indices of ddp must be numbers from 0 without gaps, got {shown(actions)}")
+    order = np.lexsort((actions, states))
+    order = order[rewards[order] > -np.inf]
+    row = states[order] * n_actions + actions[order]
+    if len(np.unique(row)) < len(row):
+        raise InvalidModelError("ddp has a state-action pair twice")
+    matrix = sparse.csr_array(matrix[order])
+    matrix.sum_duplicates()
+    lengths = np.zeros(n_states * n_actions, dtype=np.int64)
+    lengths[row] = np.diff(matrix.indptr)
+    table, allowed = np.zeros(n_states * n_actions), np.zeros(n_states * n_actions, dtype=bool)
+    table[row], allowed[row] = rewards[order], True
+    size = (n_states, n_actions)
+    rows = SparseTransitions(starts_of(lengths), matrix.indices, matrix.data)
+    return rows, table.reshape(size), allowed.reshape(size)

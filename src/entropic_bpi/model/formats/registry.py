@@ -1,0 +1,100 @@
+"""The formats of model files: one entry for each, with the module that reads and writes it.
+
+A reader returns the fields that define a model. Those of other programs have no horizon, and ``initial`` states instead of
+a ``start`` where the format has them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from entropic_bpi.errors import InvalidModelError
+
+if TYPE_CHECKING:
+    from entropic_bpi.model.mdp import FiniteMDP
+
+__all__ = ["FORMATS", "OBJECTS", "SUFFIXES", "format_of", "read_model", "write_model"]
+
+
+class Format(NamedTuple):
+    """A format of model files.
+
+    Attributes
+    ----------
+    name : str
+    suffixes : tuple of str
+        By which its files are recognised.
+    module : str
+        In this folder; it has ``read(path)`` or ``read(path, reward)`` and, if the format is written, ``write(path, mdp)``.
+    has_horizon : bool
+    has_rewards : bool
+        Whether a file may have several rewards, of which one is chosen by name.
+    writes : bool
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    module: str
+    has_horizon: bool = False
+    has_rewards: bool = False
+    writes: bool = True
+
+
+FORMATS = (
+    Format("entropic-bpi", (".npz", ".json"), "own", has_horizon=True),
+    Format("MDPs.jl", (".csv",), "mdps_csv"),
+    Format("PRISM explicit", (".tra",), "prism_explicit", has_rewards=True),
+    Format("Storm", (".drn",), "drn", has_rewards=True),
+    Format("PRISM language", (".prism", ".nm", ".pm"), "prism_source", has_rewards=True, writes=False),
+)
+# Objects of other libraries, and what takes them.
+OBJECTS = {"quantecon": "from_quantecon", "pymdptoolbox": "FiniteMDP", "gymnasium": "from_gymnasium"}
+SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
+
+
+def read_model(path: Path, horizon: Any = None, start: Any = None, reward: str | None = None) -> dict[str, Any]:
+    """Return the fields of a model file, with the ``horizon`` and ``start`` that are given instead of its own."""
+    form = format_of(path)
+    if form is None:
+        raise InvalidModelError(f"cannot load {path}: expected a model file ({', '.join(SUFFIXES)})")
+    if not path.exists():
+        raise InvalidModelError(f"no such file: {path}")
+    if reward is not None and not form.has_rewards:
+        raise InvalidModelError(f"{path} has one reward only: reward= is for files with several")
+    try:
+        fields = _module(form).read(path, *([reward] if form.has_rewards else []))
+    except InvalidModelError:
+        raise
+    except (OSError, ValueError) as error:  # a folder, or not UTF-8
+        raise InvalidModelError(f"{path} is not a readable {form.name} file: {error}") from None
+    given = {"horizon": horizon, "start": start}
+    fields |= {name: value for name, value in given.items() if value is not None}
+    if "horizon" not in fields:
+        raise InvalidModelError(f"{path} has no horizon: give horizon=, the number of steps of an episode")
+    initial = fields.pop("initial", ())
+    if "start" not in fields:
+        if len(initial) != 1:
+            raise InvalidModelError(f"{path} has {len(initial)} initial states, expected 1: give start=")
+        fields["start"] = initial[0]
+    return dict(fields)
+
+
+def write_model(path: Path, mdp: FiniteMDP) -> None:
+    form = format_of(path)
+    if form is None or not form.writes:
+        written = [suffix for each in FORMATS if each.writes for suffix in each.suffixes]
+        raise InvalidModelError(f"cannot save to {path}: the name must end in one of {', '.join(written)}")
+    if not path.parent.is_dir():
+        raise InvalidModelError(f"cannot save to {path}: {path.parent} is not an existing folder")
+    _module(form).write(path, mdp)
+
+
+def format_of(path: Path) -> Format | None:
+    """Return the format that the suffix of a file names, or None."""
+    return next((each for each in FORMATS if path.suffix.lower() in each.suffixes), None)
+
+
+def _module(form: Format) -> Any:
+    return import_module(f"entropic_bpi.model.formats.{form.module}")
