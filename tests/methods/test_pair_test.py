@@ -184,7 +184,7 @@ def test_the_challenger_follows_the_pair_certificate_where_that_knows_better():
     np.testing.assert_array_equal(method.plan(counts, 2).behaviour.switch_action, turn)
     method.asked = method.asked._replace(pairs=method.asked.ratio)  # as if it had known no better
     again = method.plan(counts, 2).behaviour
-    np.testing.assert_array_equal(again.turn, method.plans[method.last].turn)
+    np.testing.assert_array_equal(again.switch_action, method.plans[method.last].turn)
 
 
 def test_a_method_goes_on_from_its_state():
