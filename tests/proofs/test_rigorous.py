@@ -72,7 +72,7 @@ def check_honest(kind, many):
 
 @pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards])
 def test_honest_certificates_are_proved(kind):
-    check_honest(kind, 8)
+    check_honest(kind, 5)
 
 
 @pytest.mark.slow
