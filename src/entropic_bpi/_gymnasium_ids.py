@@ -24,6 +24,15 @@ _IDS = {
     "entropic_bpi/RiverSwim-v0": f"{_HOME}:make_river_swim",
 }
 
+# Packages that register ids of these forms when they are imported.
+_PACKAGES = {
+    "minigrid": "MiniGrid-|BabyAI-",
+    "ale_py": "ALE/",
+    "gym_simplegrid": "SimpleGrid-",
+    "gym_classics2": "[0-9]+Walk|ClassicGridworld|CliffWalk-|DynaMaze|FourRooms|SparseGridworld|WindyGridworld",
+    "mo_gymnasium": "deep-sea-treasure|resource-gathering|fishwood|breakable-bottles|four-room|fruit-tree|minecart",
+}
+
 
 def _register() -> None:
     """Register every id that is not registered yet."""
@@ -74,10 +83,21 @@ def env_factory(name: str, options: dict[str, Any]) -> Callable[[], Any]:
     make = _in_file(*name.rsplit(":", 1)) if known else gymnasium.make
 
     def made() -> Any:
-        return make(**options) if known else make(name, **{"disable_env_checker": True, **options})
+        try:
+            return make(**options) if known else make(name, **{"disable_env_checker": True, **options})
+        except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
+            raise InvalidProblemError(f"{error}{_where_it_may_be(name)}") from None
 
     made.__qualname__ = name
     return made
+
+
+def _where_it_may_be(name: str) -> str:
+    """Where an id that is not registered may come from, in words."""
+    for package, pattern in _PACKAGES.items():
+        if ":" not in name and re.match(pattern, name):
+            return f" Packages are imported first if they are named: gym:{package}:{name}"
+    return " A package that registers it is imported first as in gym:package:Env-v0" if ":" not in name else ""
 
 
 def _in_file(path: str, name: str) -> Any:

@@ -156,9 +156,7 @@ def _fitting(seen: Seen, problem: Problem, declared: Declarations) -> Iterator[d
         yield {"max_states": len(seen.states)}
     if declared.successors is None and declared.max_successors is None:
         yield {"max_successors": seen.max_successors}
-    least, most = problem.declared_range
-    if seen.rewards[1] - seen.rewards[0] < _NARROW * (most - least):
-        yield {"reward_range": seen.rewards}
+    # Not the range of the rewards seen: one that is still to be found may lie outside, and nothing would look for it.
     if declared.return_range is None and declared.discount is None and fixed:
         low, high = seen.returns
         if low < high and high - low < _NARROW * problem.return_spread:

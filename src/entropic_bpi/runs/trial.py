@@ -44,6 +44,8 @@ _NOT_ASKED = {
 }
 # Larger models than this many rows (h, s, a) are too much for the proved lower bound, which is looked for so long.
 _LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
+# A gap that is smaller by this factor, after no more episodes, speaks for a declaration.
+_NARROWER = 0.95
 # A smaller factor than this is none.
 _ALIKE = 1.05
 _RENAMED = {"pilot": "trial"}
@@ -352,11 +354,16 @@ def _factor(trial: TrialRun, without: TrialRun) -> tuple[float, float] | None:
 
 
 def advised(declarations: Sequence[Declaration], without: TrialRun) -> Declaration | None:
-    """Return the declaration to advise: the most helpful one, if there is a forecast with it or it narrows the gap."""
+    """Return the declaration to advise: the first that helps or else, of those that narrow the gap, the best; or None."""
     for one in declarations:
-        if one.helps or (without.until is None and (one.trial.until is not None or one.trial.gap < without.gap)):
+        if one.helps or (without.until is None and one.trial.until is not None):
             return one
-    return None
+    narrower = [
+        one
+        for one in declarations
+        if one.trial.gap < _NARROWER * without.gap and one.trial.episodes <= without.episodes
+    ]
+    return min(narrower, key=lambda one: (one.trial.gap, len(one.declared)), default=None)
 
 
 def _lower(mdp: FiniteMDP, settings: Settings) -> float | None:

@@ -27,6 +27,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.problem.starts import numbered_starts
+from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
 from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
 from entropic_bpi.sources.successors import declared_rows
@@ -63,6 +64,8 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
     except ImportError as error:  # pragma: no cover - a core dependency
         raise InvalidProblemError(f"gymnasium cannot be imported: {error}") from None
     check_memory(f"{num_envs} copies of an environment", 1000 * num_envs)
+    if not isinstance(source, type):
+        source = as_gymnasium_env(source, type(source).__name__)
     given = isinstance(source, (gymnasium.Env, gymnasium.vector.VectorEnv))
     if given and num_envs != 1:
         raise InvalidProblemError(
@@ -91,13 +94,13 @@ def make_env(source: Any, num_envs: int = 1) -> Any:
     copies: list[Any] = []
 
     def copy() -> Any:
-        copies.append(make())
+        copies.append(as_gymnasium_env(make(), name))
         return copies[-1]
 
     try:
         make = env_factory(name, {}) if isinstance(source, str) else source
         if num_envs == 1:
-            env = make()
+            env = copy()
         elif isinstance(source, str) and not is_class_in_file(name):
             env = gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync")
         else:

@@ -22,7 +22,16 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import shown
 
-__all__ = ["END_NAME", "MOST_STATES", "DiscoveredStates", "FiniteSpace", "finite", "label", "unseen"]
+__all__ = [
+    "END_NAME",
+    "MOST_STATES",
+    "DiscoveredStates",
+    "FiniteSpace",
+    "differing_parts",
+    "finite",
+    "label",
+    "unseen",
+]
 
 END_NAME = "end"
 """The name of the state that an episode goes to when it terminates."""
@@ -32,6 +41,7 @@ MOST_STATES = 100_000
 _INTEGERS = (int, np.integer)
 _LARGEST_EXACT = 2**53  # floats beyond are not told apart from their neighbours by being whole
 _LONGEST_ARRAY = 32  # numbers of an array that a label spells out
+_SHOWN_PARTS = 3  # differences between two observations that a message lists
 
 
 # -- finite spaces ---------------------------------------------------------------------------------------------------
@@ -217,6 +227,7 @@ class DiscoveredStates:
         self.names = [*map(unseen, range(most)), END_NAME]
         self._number: dict[str, int] = {}
         self._foreign: dict[str, Any] = {}
+        self._last: Any = None
 
     @property
     def found(self) -> list[str]:
@@ -231,17 +242,44 @@ class DiscoveredStates:
     def index(self, observation: Any) -> int:
         text = label(observation, self._foreign)
         number = self._number.get(text)
-        return self._enter(text) if number is None else number
+        if number is None:
+            number = self._enter(text, observation)
+            self._last = observation
+        return number
 
-    def _enter(self, text: str) -> int:
+    def _enter(self, text: str, observation: Any = None) -> int:
         number = len(self._number)
         if number == self.size:
+            parts = "; ".join(islice(differing_parts(self._last, observation), _SHOWN_PARTS))
+            differs = f" It differs from the one found before it in {parts}." if parts else ""
             raise InvalidProblemError(
-                f"there are more than max_states = {self.size} different observations; one more is {text}: "
-                "declare a larger max_states, in another run"
+                f"there are more than max_states = {self.size} different observations; one more is {text}.{differs} "
+                "Declare a larger max_states, in another run, or leave parts out of the observation that do not matter"
             )
         self._number[text], self.names[number] = number, text
         return number
+
+
+def differing_parts(one: Any, other: Any, where: str = "observation") -> Iterator[str]:
+    """The parts in which two observations differ, each with both values: keys, positions and elements of arrays.
+
+    Examples
+    --------
+    >>> list(differing_parts({"image": np.zeros(40), "door": 1}, {"image": np.eye(1, 40, 3)[0], "door": 1}))
+    ["observation['image'][3]: 0.0, 1.0"]
+    """
+    if isinstance(one, Mapping) and isinstance(other, Mapping) and one.keys() == other.keys():
+        for key in one:
+            yield from differing_parts(one[key], other[key], f"{where}[{key!r}]")
+    elif isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.shape == other.shape and one.ndim:
+        for place in np.argwhere(one != other).tolist():
+            index = ", ".join(map(str, place))
+            yield f"{where}[{index}]: {one[tuple(place)].item()!r}, {other[tuple(place)].item()!r}"
+    elif isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)) and len(one) == len(other):
+        for i, (first, second) in enumerate(zip(one, other, strict=True)):
+            yield from differing_parts(first, second, f"{where}[{i}]")
+    elif one is not None and label(one) != label(other):
+        yield f"{where}: {shown(one)}, {shown(other)}"
 
 
 def unseen(number: int) -> str:

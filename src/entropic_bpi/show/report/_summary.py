@@ -120,6 +120,8 @@ def _model(mdp: FiniteMDP) -> str:
 @summary_of.register
 def _policy(policy: Policy) -> str:
     certificate = policy.certificate
+    if certificate is None:
+        return _with_policy("Policy", "Not certified: do not rely on this policy.", {}, [])
     problem = certificate.problem
     return _with_policy(
         "Policy",
