@@ -120,9 +120,9 @@ class LogReader:
                     values = {column: f"TRY_CAST({value} AS BIGINT)" for column, value in values.items()}
             for role, each in lists.items():
                 value, kind = values[each[i]], kinds[each[i]]
-                fields[role].append(
-                    f"CASE WHEN NOT isnan({value}) THEN {value} END" if kind in ("FLOAT", "DOUBLE") else value
-                )
+                if kind in ("FLOAT", "DOUBLE"):
+                    value = f"CASE WHEN NOT isnan({value}) THEN {value} END"
+                fields[role].append(f"{value}::VARCHAR" if kind.startswith("ENUM") else value)
         joined = {}
         for role, parts in fields.items():
             packed = ", ".join(f"p{i} := {part}" for i, part in enumerate(parts))
@@ -133,12 +133,12 @@ class LogReader:
     def _number_steps(self, column: str) -> None:
         """Number the steps of each episode in the order of a column of numbers or times."""
         kind, key = self.table.columns("taken")["order_by"], "order_by"
-        if kind == "VARCHAR":
+        if kind == "VARCHAR" or kind.startswith("ENUM"):
             for cast in ("HUGEINT", "DOUBLE", "TIMESTAMP_NS"):
-                key = f"TRY_CAST(order_by AS {cast})"
+                key = f"TRY_CAST(order_by::VARCHAR AS {cast})"
                 if self._fetch(f"SELECT bool_and({key} IS NOT NULL OR order_by IS NULL) FROM taken")[0][0]:
                     break
-            zone = "regexp_extract(order_by, ':[0-9][0-9][^+-]*(Z|[+-][0-9][0-9](:?[0-9][0-9])?)$', 1)"
+            zone = "regexp_extract(order_by::VARCHAR, ':[0-9][0-9][^+-]*(Z|[+-][0-9][0-9](:?[0-9][0-9])?)$', 1)"
             if "TIMESTAMP" in key and self._fetch(f"SELECT count(DISTINCT {zone}) FROM taken")[0][0] > 1:
                 raise InvalidProblemError(
                     f"order_by: {column} of {self.name} has several time zones: convert it to one of them"

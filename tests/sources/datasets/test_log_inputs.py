@@ -37,8 +37,11 @@ class Interchange:
 class Arrow:
     """A frame of a library that has Arrow's protocol and nothing else."""
 
+    def __init__(self, table):
+        self._table = table
+
     def __arrow_c_stream__(self, requested_schema=None):
-        return pytest.importorskip("pyarrow").table(COLUMNS).__arrow_c_stream__(requested_schema)
+        return self._table.__arrow_c_stream__(requested_schema)
 
 
 def database(folder):
@@ -68,7 +71,8 @@ FORMS = {
     "rows": lambda _: ROWS,
     "pandas": lambda _: pandas.DataFrame(ROWS),
     "interchange": lambda _: Interchange(),
-    "Arrow": lambda _: Arrow(),
+    "Arrow": lambda _: Arrow(pytest.importorskip("pyarrow").table(COLUMNS)),
+    "polars": lambda _: pytest.importorskip("polars").DataFrame(ROWS),
     "structured": lambda _: (
         pandas.DataFrame(ROWS).astype({"kind": "U3", "did": "U4", "at": "U16"}).to_records(index=False)
     ),
@@ -259,8 +263,14 @@ ARRAYS = {
 REPLAY = Log.read(
     {"e": [0, 0, 1, 1], "t": [0, 1, 0, 1], "s": [0, 1, 0, 1], "a": [0, 1, 1, 0], "r": [0.0, 1.0, 0.5, 0.25]}
     | {"n": [1, 0, 1, 1], "end": [False, True, False, False], "cut": [False, False, False, True]},
-    episode="e", step="t", state="s", action="a", reward="r",
-    next_state="n", terminated="end", truncated="cut",
+    episode="e",
+    step="t",
+    state="s",
+    action="a",
+    reward="r",
+    next_state="n",
+    terminated="end",
+    truncated="cut",
 )
 
 
@@ -287,7 +297,7 @@ def test_arrays_of_d4rl():
 
 
 def sb3_buffer(**changes):
-    """The fields of a ReplayBuffer of Stable-Baselines3 with room for six steps of one environment, of which four are used."""
+    """The fields of a ReplayBuffer of Stable-Baselines3 with room for six steps of one environment; four are used."""
 
     def field(values, shape=()):
         array = np.zeros((6, 1, *shape))

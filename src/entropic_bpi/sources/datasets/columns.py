@@ -79,9 +79,7 @@ def opened(path: str) -> Any:
     return (
         gzip.open(path, "rt", encoding="utf-8-sig", newline="")
         if path.lower().endswith(".gz")
-        else open(
-            path, encoding="utf-8-sig", newline=""
-        )
+        else open(path, encoding="utf-8-sig", newline="")
     )
 
 

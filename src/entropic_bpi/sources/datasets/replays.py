@@ -1,7 +1,7 @@
 """Replay buffers and data sets of reinforcement learning, as columns of a log.
 
-They hold steps one after the other. Where an episode ended, and whether it ended by itself or was cut, is told by flags; what
-the flags do not tell is refused, because a certificate would depend on a guess.
+They hold steps one after the other. Flags tell where an episode ended, and whether it ended by itself or was cut; what the
+flags do not tell is refused, because a certificate would depend on a guess.
 """
 
 from __future__ import annotations
