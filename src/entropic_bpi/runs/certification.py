@@ -17,6 +17,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR, Risk, check_risk
+from entropic_bpi.runs.progress import telling_of_compiling
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.log import Log
@@ -26,6 +27,12 @@ from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
 
 __all__ = ["Comparison", "certify"]
+
+# Keywords of Log.read that say how a table is read.
+_READ = [
+    *("episode", "step", "order_by", "state", "action", "reward", "next_state", "terminated", "truncated"),
+    *("actions", "exclude", "query", "table"),
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +112,9 @@ def certify(
 
     Parameters
     ----------
-    source : Identification, Certificate, Counts, Log or problem file
-        Whose counts to use. A problem file (``problem.toml``) names a log and declares what is needed.
+    source : Identification, Certificate, Counts, Log, table or problem file
+        Whose counts to use. A table, such as a data frame, is read by :meth:`entropic_bpi.Log.read`, whose keywords
+        (``episode=``, …) are given here. A problem file (``problem.toml``) names a log and declares what is needed.
     beta : float
         The risk parameter to certify for; positive is risk-seeking.
     risk : Entropic or EVaR, instead of ``beta``
@@ -153,31 +161,35 @@ def certify(
     >>> bool(low <= eb.evaluate(bridge, result.policy, -1.0).value <= high)
     True
     """
+    if "episode" in declarations:
+        columns = {name: declarations.pop(name) for name in _READ if name in declarations}
+        source = Log.read(source, **columns)
     given = {"beta": beta, "risk": risk, "eps": eps, "delta": delta, "states": states, **declarations}
     source, declarations = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
-    if isinstance(source, Log):
-        evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
-    else:
-        evidence = _collected(source, check_risk(beta, risk), eps, delta, {"states": states, **declarations})
-    counts = evidence.counts
-    method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
-    if policies is None:
-        if policy is None:
-            planned = method.plan_once(counts).policy
+    with telling_of_compiling():
+        if isinstance(source, Log):
+            evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
         else:
-            planned = _planned(policy, evidence)
-        return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
-    if policy is not None or not isinstance(policies, Mapping) or not policies:
-        raise InvalidProblemError("policies must be a mapping of names to policies, instead of policy")
-    each = {str(name): _planned(given, evidence) for name, given in policies.items()}
-    return Comparison(
-        certificates={
-            name: _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
-            for name, planned in each.items()
-        },
-        intervals={name: method.interval_of(counts, planned) for name, planned in each.items()},
-    )
+            evidence = _collected(source, check_risk(beta, risk), eps, delta, {"states": states, **declarations})
+        counts = evidence.counts
+        method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
+        if policies is None:
+            if policy is None:
+                planned = method.plan_once(counts).policy
+            else:
+                planned = _planned(policy, evidence)
+            return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
+        if policy is not None or not isinstance(policies, Mapping) or not policies:
+            raise InvalidProblemError("policies must be a mapping of names to policies, instead of policy")
+        each = {str(name): _planned(given, evidence) for name, given in policies.items()}
+        return Comparison(
+            certificates={
+                name: _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
+                for name, planned in each.items()
+            },
+            intervals={name: method.interval_of(counts, planned) for name, planned in each.items()},
+        )
 
 
 def _certificate(

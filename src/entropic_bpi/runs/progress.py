@@ -61,6 +61,23 @@ class Progress:
             self.line.update("compiling, which is done once …", self.part)
 
 
+@contextmanager
+def telling_of_compiling() -> Iterator[None]:
+    """Say once, on a terminal or in a notebook, that code is compiled while the block runs."""
+    told: list[bool] = []
+
+    def tell() -> None:
+        if not told and (sys.stderr.isatty() or _in_notebook()):
+            print("compiling, which is done once …", file=sys.stderr, flush=True)
+        told.append(True)
+
+    compile_clock.observers.append(tell)
+    try:
+        yield
+    finally:
+        compile_clock.observers.remove(tell)
+
+
 class RunProgress(Progress):
     """Shows episodes, the certified gap and what is left to do of a run, whose length is not known in advance."""
 

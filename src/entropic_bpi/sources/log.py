@@ -26,10 +26,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
+from entropic_bpi.sources.datasets.replays import Steps, d4rl_steps, rllib_steps, sb3_steps
 from entropic_bpi.sources.environment import check_black_box
 from entropic_bpi.sources.log_projection import EARNED, WHOLE, Projection
 from entropic_bpi.sources.log_reading import LogReader, columns_of, listed_space
@@ -145,11 +147,12 @@ class Log:
         data: Any,
         *,
         episode: str,
-        step: str,
-        state: str,
+        step: str | None = None,
+        state: str | Sequence[str],
         action: str,
         reward: str,
-        next_state: str | None = None,
+        order_by: str | None = None,
+        next_state: str | Sequence[str] | None = None,
         terminated: str | None = None,
         truncated: str | bool | None = None,
         states: Iterable[Any] | str | None = None,
@@ -157,21 +160,27 @@ class Log:
         max_states: int | None = None,
         exclude: str | None = None,
         query: str | None = None,
+        table: str | None = None,
     ) -> Log:
         """Read a log; whatever contradicts it is an error that names the line.
 
         Parameters
         ----------
         data : path or table
-            A local CSV or Parquet file (or several, as ``"logs/*.parquet"``), a DuckDB relation, a pandas or polars frame,
-            a pyarrow table or anything else of Arrow's, or a dictionary of NumPy arrays. A CSV file is UTF-8, separates by
+            A local CSV, Parquet or JSON-lines file (or several, as ``"logs/*.parquet"``; CSV and JSON may be ``.gz``), a
+            folder of Parquet files, a ``.duckdb`` file, a DuckDB relation, a frame of pandas, polars or any library with
+            the dataframe interchange or Arrow's protocol, a dictionary of arrays or lists with one axis, a list of
+            dictionaries, or a structured NumPy array. A CSV file is UTF-8, separates by
             commas, quotes by ``"`` (doubled inside quotes), and names the columns in its first line. Empty lines and
             spaces beside quotes are ignored, and an empty value is a missing one; no other line is skipped.
         episode, step, state, action, reward : str
             The columns. Steps count 0, 1, 2, … in each episode; the order of the lines does not matter. Labels of
             episodes, states and actions may have any type; in a CSV file they are integers if all of them are written as
             integers, and text otherwise. Labels that can only be compared after rounding are refused.
-        next_state : str, optional
+            ``state`` may be a list of columns, which together are the state: a tuple.
+        order_by : str, instead of ``step``
+            A column of numbers or times by which the steps of each episode are ordered. Two equal ones are an error.
+        next_state : str or list of str, optional
             The column with the state after the step. Without it, it is the state of the episode's next line.
         terminated, truncated : str, optional
             Columns that are true where an episode ended by itself, and where it was cut. ``truncated=True``: every
@@ -191,6 +200,8 @@ class Log:
         query : str, optional
             Read the result of this SELECT statement over the table ``data`` instead of the data itself, in DuckDB's SQL.
             It can read nothing else, neither files nor the network. The values of a CSV file are text there.
+        table : str, optional
+            The table of a ``.duckdb`` file; it may be left out if there is only one.
 
         Examples
         --------
@@ -212,10 +223,15 @@ class Log:
         >>> log.episodes, log.value(0.0, horizon=2)
         (1, 10.0)
         """
+        if (step is None) == (order_by is None):
+            raise InvalidProblemError(
+                "give either step=, a column that counts 0, 1, 2, …, or order_by=, such as a time"
+            )
         cut = isinstance(truncated, bool)
         columns = {
             "episode": episode,
             "step": step,
+            "order_by": order_by,
             "state": state,
             "action": action,
             "reward": reward,
@@ -225,7 +241,7 @@ class Log:
         }
         duckdb = module_of_extra("duckdb", "logs", "a log")
 
-        reading, listed = LogReader(data), None if isinstance(states, str) and states == SEEN else states
+        reading, listed = LogReader(data, table), None if isinstance(states, str) and states == SEEN else states
         try:
             reading.take(columns, query, exclude)
             numbered_states = reading.number("states", ("state", "next_state"), listed)
@@ -273,6 +289,104 @@ class Log:
         log = cls.read(columns, **roles, states=range(spaces[0].size), actions=range(spaces[1].size))
         log.states, log.actions = (tuple(hashable(space.element(i)) for i in range(space.size)) for space in spaces)
         log.name, log.declared = str(data.id), AllStates(log.states)
+        return log
+
+    @classmethod
+    def from_d4rl(cls, arrays: Mapping[str, Any], *, truncated_end: bool = False) -> Log:
+        """Read arrays as D4RL has them, a row for each step.
+
+        Parameters
+        ----------
+        arrays : mapping of str to array
+            ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and, where an episode was cut,
+            ``next_observations``. Observations and actions are numbers, or vectors, which become tuples.
+        truncated_end : bool
+            The recording stopped in the middle of the last episode.
+
+        Returns
+        -------
+        Log
+            The log. Which states exist is declared for :func:`entropic_bpi.certify`.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the arrays do not tell how an episode ended.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> arrays = {"observations": [0, 1, 0], "actions": [1, 0, 0], "rewards": [0.0, 1.0, 0.5],
+        ...           "terminals": [0, 1, 1], "timeouts": [0, 0, 0]}
+        >>> eb.Log.from_d4rl(arrays)
+        Log(2 episodes, 3 lines, 2 states, 2 actions)
+        """
+        return cls._from_steps(d4rl_steps(arrays, truncated_end=truncated_end))
+
+    @classmethod
+    def from_sb3(cls, buffer: Any) -> Log:
+        """Read a replay buffer of Stable-Baselines3.
+
+        Parameters
+        ----------
+        buffer : ReplayBuffer
+            Made with ``handle_timeout_termination=True`` and ``optimize_memory_usage=False``, and not full: in a full buffer
+            the beginnings of episodes are overwritten. The last episode of each environment counts as cut.
+
+        Returns
+        -------
+        Log
+            The log. Which states exist is declared for :func:`entropic_bpi.certify`.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the buffer does not tell how an episode ended.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> log = eb.Log.from_sb3(model.replay_buffer)  # doctest: +SKIP
+        """
+        return cls._from_steps(sb3_steps(buffer))
+
+    @classmethod
+    def from_rllib(cls, path: str | Path, *, dones: str | None = None) -> Log:
+        """Read episodes that RLlib wrote as JSON.
+
+        Parameters
+        ----------
+        path : path
+            A file, or a folder of ``.json`` files, with a ``SampleBatch`` in each line: complete episodes
+            (``batch_mode="complete_episodes"``), not compressed (``output_compress_columns=[]``).
+        dones : {"terminated", "truncated"}, optional
+            For files without ``terminateds``: whether all ``dones`` are ends of episodes or all were cut by a time limit.
+
+        Returns
+        -------
+        Log
+            The log. Which states exist is declared for :func:`entropic_bpi.certify`.
+
+        Raises
+        ------
+        InvalidProblemError
+            If a file does not tell how an episode ended; the message names the line.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> log = eb.Log.from_rllib("output/")  # doctest: +SKIP
+        """
+        return cls._from_steps(rllib_steps(path, dones=dones))
+
+    @classmethod
+    def _from_steps(cls, steps: Steps) -> Log:
+        columns = steps.columns()
+        roles: dict[str, Any] = {name: name for name in columns}
+        log = cls.read(columns, **roles)
+        log.states = tuple(steps.states[number] for number in log.states)
+        log.actions = tuple(steps.actions[number] for number in log.actions)
+        log.name = steps.name
         return log
 
     def _repr_html_(self) -> str:

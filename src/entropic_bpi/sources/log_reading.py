@@ -34,10 +34,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class LogReader:
     """A log on its way from the data to the table ``log`` of a DuckDB database of its own."""
 
-    def __init__(self, data: Any) -> None:
-        self.table = Table(data)
+    def __init__(self, data: Any, table: str | None = None) -> None:
+        self.table = Table(data, table)
         self.connection, self._fetch = self.table.connection, self.table.fetch
         self.excluded: str | None = None
+        self._width = 0  # how many columns make a state, if they are several
 
     @property
     def name(self) -> str:
@@ -50,16 +51,18 @@ class LogReader:
         """Make the table ``taken``: the lines with their numbers, and a column for each role."""
         table, source = self.table, "data"
         roles = {role: column for role, column in columns.items() if column is not None}
-        table.load(roles if query is None and exclude is None else None)
+        single = self._single_columns(roles)
+        table.load(single if query is None and exclude is None else None)
         if query is not None:
             table.check_select("query", "one SELECT over the table data", query, query)
             self.connection.execute(f"CREATE TEMP VIEW source AS {query}")
             table.name, source = f"the query of {table.name}", "source"
-        table.check_columns(roles, source)
-        for role in _LABELS:
-            if roles.get(role) in table.rounded:
+        table.check_columns(single, source)
+        for role, column in single.items():
+            if role.startswith(_LABELS) and column in table.rounded:
                 raise InvalidProblemError(f"{role}: the values of {self.name} are longer than DuckDB can read exactly")
-        parts = {role: quoted(column) for role, column in roles.items()}
+        parts = {role: quoted(column) for role, column in roles.items() if isinstance(column, str)}
+        parts |= self._joined({role: column for role, column in roles.items() if role not in parts}, source)
         if exclude is not None:
             for condition in (exclude, f"({exclude}\n)"):  # which together make it one expression
                 table.check_select("exclude", "one condition on the columns", exclude, f"SELECT {condition}")
@@ -69,6 +72,8 @@ class LogReader:
         if query is not None:
             self.connection.execute("DROP VIEW source")
         self.connection.execute("DROP TABLE data")
+        if "order_by" in roles:
+            self._number_steps(columns["order_by"])
         self.kinds = table.columns("taken")
         # What each role is in ``log``, where NULL stands for whatever it cannot be.
         number = {role: f"TRY_CAST({role} AS DOUBLE)" for role in ("step", "reward")}
@@ -83,6 +88,80 @@ class LogReader:
         if exclude is not None:
             self._leave_out(exclude)
 
+    def _single_columns(self, roles: dict[str, Any]) -> dict[str, Any]:
+        """The columns by role, those of a state of several columns with their positions."""
+        lists = {role: list(column) for role, column in roles.items() if isinstance(column, list | tuple)}
+        for role in lists.keys() - {"state", "next_state"}:
+            raise InvalidProblemError(f"{role} must be one column, got {shown(roles[role])}")
+        if lists:
+            self._width = len(lists.get("state", ()))
+            if (
+                not self._width
+                or len(lists.get("next_state", lists["state"])) != self._width
+                or ("next_state" in roles and "next_state" not in lists)
+            ):
+                raise InvalidProblemError("state and next_state must be lists of as many columns")
+        parts = {f"{role}[{i}]": column for role, columns in lists.items() for i, column in enumerate(columns)}
+        return {role: column for role, column in roles.items() if role not in lists} | parts
+
+    def _joined(self, lists: dict[str, Any], source: str) -> dict[str, str]:
+        """Several columns as one value, which is missing if one of them is."""
+        kinds = self.table.columns(source)
+        fields: dict[str, list[str]] = {role: [] for role in lists}
+        for i in range(self._width if lists else 0):
+            columns = [columns[i] for columns in lists.values()]
+            values = {column: quoted(column) for column in columns}
+            if self.table.text and all(kinds[column] == "VARCHAR" for column in columns):
+                whole = [
+                    f"coalesce(TRY_CAST({value} AS BIGINT)::VARCHAR = {value}, {value} IS NULL)"
+                    for value in values.values()
+                ]
+                if self._fetch(f"SELECT bool_and({' AND '.join(whole)}) FROM {source}")[0][0]:
+                    values = {column: f"TRY_CAST({value} AS BIGINT)" for column, value in values.items()}
+            for role, each in lists.items():
+                value, kind = values[each[i]], kinds[each[i]]
+                if kind in ("FLOAT", "DOUBLE"):
+                    value = f"CASE WHEN NOT isnan({value}) THEN {value} END"
+                fields[role].append(f"{value}::VARCHAR" if kind.startswith("ENUM") else value)
+        joined = {}
+        for role, parts in fields.items():
+            packed = ", ".join(f"p{i} := {part}" for i, part in enumerate(parts))
+            missing = " OR ".join(f"({part}) IS NULL" for part in parts)
+            joined[role] = f"CASE WHEN NOT ({missing}) THEN struct_pack({packed}) END"
+        return joined
+
+    def _number_steps(self, column: str) -> None:
+        """Number the steps of each episode in the order of a column of numbers or times."""
+        kind, key = self.table.columns("taken")["order_by"], "order_by"
+        if kind == "VARCHAR" or kind.startswith("ENUM"):
+            for cast in ("HUGEINT", "DOUBLE", "TIMESTAMP_NS"):
+                key = f"TRY_CAST(order_by::VARCHAR AS {cast})"
+                if self._fetch(f"SELECT bool_and({key} IS NOT NULL OR order_by IS NULL) FROM taken")[0][0]:
+                    break
+            zone = "regexp_extract(order_by::VARCHAR, ':[0-9][0-9][^+-]*(Z|[+-][0-9][0-9](:?[0-9][0-9])?)$', 1)"
+            if "TIMESTAMP" in key and self._fetch(f"SELECT count(DISTINCT {zone}) FROM taken")[0][0] > 1:
+                raise InvalidProblemError(
+                    f"order_by: {column} of {self.name} has several time zones: convert it to one of them"
+                )
+        elif any(word in kind for word in ("[", "(", "BLOB", "BOOLEAN", "INTERVAL")) and not kind.startswith("DECIMAL"):
+            raise InvalidProblemError(
+                f"order_by: {column} of {self.name} has the type {kind}, expected numbers or times"
+            )
+        order = f"PARTITION BY episode ORDER BY {key}, line"
+        query = f"SELECT *, {key} AS key, lag({key}) OVER ({order}) AS before FROM taken"
+        wrong = f"SELECT line, order_by::VARCHAR, key IS NULL FROM ({query}) WHERE key IS NULL OR key = before ORDER BY line"
+        for line, value, is_missing in self._fetch(f"{wrong} LIMIT 1"):
+            found = (
+                "is missing"
+                if value is None
+                else f"is {shown(value)}, expected a number or a time such as 2024-01-31 08:00"
+            )
+            tie = f"has {shown(value)} a second time in this episode: which step was first is not known"
+            raise InvalidProblemError(f"line {line} of {self.name}: {column} {found if is_missing else tie}")
+        self._create("numbered", f"SELECT * EXCLUDE (order_by), row_number() OVER ({order}) - 1 AS step FROM taken")
+        self.connection.execute("DROP TABLE taken")
+        self.connection.execute("ALTER TABLE numbered RENAME TO taken")
+
     def _leave_out(self, condition: str) -> None:
         unwanted = "SELECT DISTINCT episode FROM taken WHERE unwanted AND episode IS NOT NULL"
         number = self._fetch(f"SELECT count(*) FROM ({unwanted})")[0][0]
@@ -95,7 +174,7 @@ class LogReader:
         used = {"next_state": f" WHERE NOT coalesce({self.values['terminated']}, false)"}  # nothing follows an end
         seen = {role: f"SELECT {value} AS label FROM taken{used.get(role, '')}" for role, value in values.items()}
         if declared is not None:
-            self._declare(table, declared)
+            self._declare(table, self._packed(declared) if table == "states" else declared)
             seen = {table: "SELECT label FROM declared", **seen}
         every = f"({' UNION ALL '.join(seen.values())})"
         # Labels of different types are compared in the type that they have in common.
@@ -151,6 +230,18 @@ class LogReader:
         if whole and self._fetch(f"SELECT bool_and({' AND '.join(whole.values())}) FROM taken")[0][0]:
             return plain | {role: f"TRY_CAST({plain[role]} AS BIGINT)" for role in whole}
         return plain
+
+    def _packed(self, declared: Any) -> Any:
+        """States of several columns as they are in the table."""
+        if not self._width:
+            return declared
+        labels = check_list("states", declared)
+        for label in labels:
+            if not isinstance(label, list | tuple) or len(label) != self._width:
+                raise InvalidProblemError(
+                    f"states must be tuples of {self._width} values, as state has columns, got {shown(label)}"
+                )
+        return [{f"p{i}": value for i, value in enumerate(label)} for label in labels]
 
     def _declare(self, name: str, declared: Iterable[Any]) -> None:
         """Make the table ``declared`` of labels in their order."""

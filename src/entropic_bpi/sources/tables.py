@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.sources.datasets.columns import as_columns, json_rows, opened, rows_as_columns
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
@@ -25,10 +26,8 @@ __all__ = ["Table", "hashable", "quoted"]
 
 _CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "python_enable_replacements")
 # Every column is text, so that no label is changed ('007') and a wrong entry has a line.
-_DIALECT = (
-    "auto_detect = false, delim = ',', quote = '\"', escape = '\"', header = true, nullstr = '', compression = 'none'"
-)
-_PARQUET = (".parquet", ".pq")
+_DIALECT = "auto_detect = false, delim = ',', quote = '\"', escape = '\"', header = true, nullstr = ''"
+_PARQUET, _JSON, _DATABASES = (".parquet", ".pq"), (".jsonl", ".ndjson", ".json"), (".duckdb", ".ddb")
 _ROUNDED = ("INTERVAL", "TIME WITH")  # which Parquet has, but not to the microsecond, and without the zone
 
 
@@ -45,11 +44,12 @@ class Table:
         Columns of Parquet files whose values DuckDB may have rounded.
     """
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, table: str | None = None) -> None:
         self.duckdb = module_of_extra("duckdb", "logs", "a log")
         self.connection = self.duckdb.connect(config=dict.fromkeys(_CLOSED, "false"))
         self.data, self.name, self.text = data, type(data).__name__, False
         self.rounded: set[str] = set()
+        self._inside = table
         self._lines: int | None = None
         self._objects: dict[str, Any] = {}
 
@@ -70,6 +70,9 @@ class Table:
                 wanted = ", ".join(dict.fromkeys(map(quoted, roles.values())))
             self.connection.execute(f"CREATE TEMP TABLE data AS SELECT {wanted} FROM given")
             self.connection.unregister("given")
+            if _is_database(self.data):
+                self.connection.execute("DROP VIEW IF EXISTS given")
+                self.connection.execute("DETACH attached")
         self._refuse_lost_lines()
         self._refuse_merged_values()
         self.connection.execute("SET enable_external_access = false")
@@ -93,20 +96,49 @@ class Table:
 
     def _open(self, folder: str) -> None:
         """Make the data readable as ``given``."""
-        if isinstance(self.data, (str, os.PathLike)):
+        if self._inside is not None and not _is_database(self.data):
+            raise InvalidProblemError(f"table= names a table of a .duckdb file, got {shown(self.data)}")
+        if _is_database(self.data):
+            self._open_database(os.fsdecode(self.data))
+        elif isinstance(self.data, (str, os.PathLike)):
             self._open_files(os.fsdecode(self.data))
         elif isinstance(self.data, self.duckdb.DuckDBPyRelation):
             self._open_relation(str(Path(folder, "relation.parquet")))
         else:
-            self.connection.register("given", self.data)
-            self._objects = _columns_of_objects(self.data)
+            self._register(as_columns(self.data))
+
+    def _register(self, columns: Any) -> None:
+        self.data = columns
+        self.connection.register("given", columns)
+        self._objects = _columns_of_objects(columns)
+
+    def _open_database(self, path: str) -> None:
+        """Read a table of a DuckDB file; it may be left out if there is only one."""
+        self.name = Path(path).name
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"there is no file {shown(path)}")
+        self.connection.execute(f"ATTACH {_text(os.path.abspath(path))} AS attached (READ_ONLY)")
+        inside = "WHERE database_name = 'attached' AND schema_name = 'main' AND NOT internal"
+        tables = (
+            f"SELECT table_name FROM duckdb_tables() {inside} UNION ALL SELECT view_name FROM duckdb_views() {inside}"
+        )
+        known = sorted(name for (name,) in self.fetch(tables))
+        name = known[0] if self._inside is None and len(known) == 1 else self._inside
+        if name not in known:
+            raise InvalidProblemError(
+                f"{self.name} has the tables {', '.join(known) or '(none)'}: give table= one of them"
+            )
+        self._view(f"FROM attached.{quoted(str(name))}")
 
     def _view(self, query: str) -> None:
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW given AS {query}")
 
     def _open_files(self, path: str) -> None:
         self.name = Path(path).name
-        paths = [path] if os.path.isfile(path) else sorted(filter(os.path.isfile, glob.glob(path, recursive=True)))
+        found = [path] if os.path.isfile(path) else glob.glob(path, recursive=True)
+        if os.path.isdir(path):
+            found = glob.glob(os.path.join(glob.escape(path), "**", "*.parquet"), recursive=True)
+        paths = sorted(filter(os.path.isfile, found))
         if not paths:
             raise FileNotFoundError(
                 f"there is no file {shown(path)}; only local files are read, and SQL is given as query="
@@ -115,6 +147,8 @@ class Table:
         given = [_text(glob.escape(os.path.abspath(path))) for path in paths]
         if all(path.lower().endswith(_PARQUET) for path in paths):
             self._open_parquet(given)
+        elif all(path.lower().removesuffix(".gz").endswith(_JSON) for path in paths):
+            self._register(rows_as_columns(_without_batches(place) for path in paths for place in json_rows(path)))
         else:
             self._open_csv(paths, given)
 
@@ -125,9 +159,14 @@ class Table:
         if not names or len({name.lower() for name in names}) < len(names) or len(set(headers)) > 1:
             raise ValueError("the first line must name the columns, each name once, and the same in all files")
         columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
+        packed = {path.lower().endswith(".gz") for path in paths}
+        if len(packed) > 1:
+            raise ValueError("some files are compressed and others are not")
+        compression = "gzip" if packed == {True} else "none"
         self.text, self._lines = True, sum(lines)
         self._view(
-            f"FROM read_csv([{', '.join(given)}], {_DIALECT}, hive_partitioning = false, columns = {{{columns}}})"
+            f"FROM read_csv([{', '.join(given)}], {_DIALECT}, compression = '{compression}', hive_partitioning = false, "
+            f"columns = {{{columns}}})"
         )
 
     def _open_parquet(self, given: list[str]) -> None:
@@ -176,9 +215,20 @@ class Table:
                 raise ValueError(f"column {name} holds different values that are the same to DuckDB: give it one type")
 
 
+def _is_database(data: Any) -> bool:
+    return isinstance(data, (str, os.PathLike)) and os.fsdecode(data).lower().endswith(_DATABASES)
+
+
+def _without_batches(placed: tuple[str, Any]) -> tuple[str, Any]:
+    place, row = placed
+    if isinstance(row, dict) and row.get("type") in ("SampleBatch", "MultiAgentBatch"):
+        raise ValueError(f"{place} is a batch of RLlib: read it with eb.Log.from_rllib(path)")
+    return placed
+
+
 def _lines_of(path: str) -> tuple[tuple[str, ...], int]:
     """The names in the first line of a CSV file, and how many lines follow; an empty one does not count."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
+    with opened(path) as file:
         lines = csv.reader(file, strict=True)
         try:
             return tuple(next(lines, ())), sum(map(bool, lines))

@@ -1,0 +1,1 @@
+"""Data of other libraries as columns of a log."""
