@@ -230,11 +230,11 @@ CASES = [
     *(
         Case(f"inventory, {variant}", lambda variant=variant: Inventory(variant), 10, -0.1, 2, {"reward_range": ends})
         for variant, ends in {
-            "fixed": (-7, 20),
-            "cash": (-7, 20),
-            "random prices": (-7, 25),
-            "lost sales": (-30, 25),
-            "changing": (-7, 20),
+            "fixed": (-6, 20),
+            "cash": (-6, 20),
+            "random prices": (-6, 25),
+            "lost sales": (-25, 20),
+            "changing": (-6, 20),
         }.items()
     ),
     Case("machine", Machine, 20, -0.5, 2, {"reward_range": (-1, 1), "max_successors": 2}),
@@ -277,8 +277,9 @@ CASES = [
 def agrees(name: str, proposed: Any, true: Any) -> bool:
     """Whether a proposal holds if the truth of the case does: a bound that is not tighter."""
     if isinstance(true, tuple):
-        return proposed[0] <= true[0] and true[1] <= proposed[1]
-    return proposed >= true
+        room = 1e-9 * (true[1] - true[0])  # rewards that are differences of sums
+        return bool(proposed[0] <= true[0] + room and true[1] <= proposed[1] + room)
+    return bool(proposed >= true)
 
 
 def run(case: Case, seconds: float) -> dict[str, Any]:
@@ -333,11 +334,8 @@ def main() -> None:
                 f" {line['episodes']:,} episodes, gap {line['gap']:.3g} (target {case.eps}), {line['seconds']:.3g} s"
             )
         print(f"{number:2}  {case.name}: {line['verdict']}{numbers}{line.get('why', '') and ': ' + line['why']}")
-        print(
-            f"    proposed {line['proposed']}"
-            + f", TIGHTER THAN KNOWN: {line['tighter than known']}" * bool(line["tighter than known"]),
-            flush=True,
-        )
+        doubt = f", TIGHTER THAN KNOWN: {line['tighter than known']}" if line["tighter than known"] else ""
+        print(f"    proposed {line['proposed']}{doubt}", flush=True)
     if not options.list:
         print(f"{certified} of {len(list(chosen))} certified")
 
