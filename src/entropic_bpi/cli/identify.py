@@ -156,10 +156,10 @@ def identify(
         try:
             result = eb.identify(model, **asked, accept_errors=accept_errors, checkpoint=checkpoint, progress=not quiet)
         except KeyboardInterrupt as interrupt:
-            result = getattr(interrupt, "result", None)
-            if out is not None and result is not None:
-                _write(out, result)
-            _say_how_to_go_on(checkpoint, result)
+            so_far = getattr(interrupt, "result", None)
+            if out is not None and so_far is not None:
+                _write(out, so_far)
+            _say_how_to_go_on(checkpoint, so_far)
             raise
         if out is not None:
             _write(out, result)
