@@ -208,8 +208,9 @@ def _mini_grid() -> Any:
 
 def _of(name: str, package: str | None = None, **options: Any) -> Callable[[], Any]:
     def make() -> Any:
-        if package is not None:
-            __import__(package)
+        if package is not None and name not in gymnasium.registry:
+            module = __import__(package)
+            module.register("gymnasium")
         return gymnasium.make(name, **options)
 
     return make
