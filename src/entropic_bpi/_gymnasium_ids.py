@@ -29,7 +29,6 @@ _PACKAGES = {
     "minigrid": "MiniGrid-|BabyAI-",
     "ale_py": "ALE/",
     "gym_simplegrid": "SimpleGrid-",
-    "gym_classics2": "[0-9]+Walk|ClassicGridworld|CliffWalk-|DynaMaze|FourRooms|SparseGridworld|WindyGridworld",
     "mo_gymnasium": "deep-sea-treasure|resource-gathering|fishwood|breakable-bottles|four-room|fruit-tree|minecart",
 }
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import entropic_bpi as eb
 from entropic_bpi import cli
 from entropic_bpi.problem.declarations import ENTRIES
-from entropic_bpi.runs.inspection.proposals import Notes
+from entropic_bpi.runs.inspection.proposals import Notes, _ranges_of_returns
 from entropic_bpi.sources.observed import observe
 
 GOAL = {"beta": -1.0, "eps": 0.5, "delta": 0.1}
@@ -91,6 +91,15 @@ def test_the_range_of_returns_is_that_of_all_ways_to_play():
             if ended or cut:
                 break
     assert found.declarations.return_range == (min(returns), max(returns))
+
+
+def test_a_random_start_may_be_any_state_in_the_range_of_returns():
+    """Starts in states 0 and 1 were seen; from state 3 one more return is possible, and it is reckoned with."""
+    found = inspected(forward, start=lambda env: int(env.np_random.integers(2)), limit=2)
+    assert found.declarations.return_range is None or found.declarations.return_range[1] >= 2.5
+    ranges = _ranges_of_returns(notes_of(Small(forward, start=lambda env: int(env.np_random.integers(2)))).seen, 6)
+    assert ranges[-1] == (-6.0, 3.5)
+    assert ranges[0] == (-1.0, 2.0)
 
 
 def test_a_random_environment_has_its_number_of_successors():

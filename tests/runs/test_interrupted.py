@@ -39,11 +39,13 @@ def test_the_interrupt_carries_the_result_so_far(tmp_path):
 def test_the_command_leaves_a_certificate_and_can_go_on(tmp_path):
     file = tmp_path / "impatient.py"
     file.write_text(
-        "import signal\nimport entropic_bpi as eb\nseen = []\n"
+        "import pathlib\nimport signal\nimport entropic_bpi as eb\nseen = []\n"
+        "pressed = pathlib.Path(__file__).with_suffix('.pressed')\n"
         "class Env(type(eb.as_gymnasium(eb.instances.risky_bridge(horizon=5)))):\n"
         "    def __init__(self):\n        super().__init__(eb.instances.risky_bridge(horizon=5))\n"
         "    def reset(self, **options):\n        seen.append(1)\n"
-        "        if len(seen) == 40:\n            signal.raise_signal(signal.SIGINT)\n"
+        "        if len(seen) == 40 and not pressed.exists():\n"
+        "            pressed.touch()\n            signal.raise_signal(signal.SIGINT)\n"
         "        return super().reset(**options)\n"
     )
     out = tmp_path / "run"

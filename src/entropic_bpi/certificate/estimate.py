@@ -45,10 +45,9 @@ def _plan(certificate: Certificate, beta: float) -> tuple[np.ndarray, float]:
         begin, end = np.searchsorted(seen.rows, (rows[0], rows[-1] + 1))
         weight, some = problem.factors[h], slice(begin, end)
         returns = weight * _learned_rewards(problem, seen, some, h) + values[seen.successors[some]]
-        every_row = np.full(len(rows), -np.inf)
         tried, estimates = _risk(seen.rows[some], seen.times[some], returns, beta)
-        every_row[tried - rows[0]] = estimates
-        q = every_row.reshape(problem.n_states, problem.n_actions)
+        q = np.full((problem.n_states, problem.n_actions), -np.inf)
+        q.flat[tried - rows[0]] = estimates
         if problem.rewards is not None:
             q += weight * problem.rewards[min(h, len(problem.rewards) - 1)]
         known = np.isfinite(q).any(axis=1)

@@ -49,8 +49,8 @@ CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "
 GRID = "grid.png"
 # Options that end, keep or show a run; the others say what is asked.
 OF_A_RUN = ("max_episodes", "max_seconds", "out", "resume", "accept_errors", "preregister", "as_json", "quiet")
-# Seconds of a trial run of the advice; all of them take about as long as this part of the run.
-_SHORTEST_TRIAL, _LONGEST_TRIAL, _TRIALS = 0.2, 3.0, 10
+# Seconds of a trial run of the advice: as long as the run, within these limits.
+_SHORTEST_TRIAL, _LONGEST_TRIAL = 1.0, 3.0
 # Arrows of the actions, in their order.
 _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 
@@ -180,13 +180,17 @@ def _advice(context: typer.Context, model: Any, asked: dict[str, Any], result: I
     from entropic_bpi.runs.settings import Settings
     from entropic_bpi.runs.trial import TrialRun, measured
 
-    seconds = min(_LONGEST_TRIAL, max(result.seconds / _TRIALS, _SHORTEST_TRIAL))
+    seconds = min(_LONGEST_TRIAL, max(result.seconds, _SHORTEST_TRIAL))
     given = {name: value for name, value in asked.items() if name != "preregister"}
     given |= {"max_seconds": seconds, "max_episodes": result.episodes}
     source, settings = Settings.read(model, **given)
     until = None if result.forecast is None else result.forecast.after(result.episodes, result.seconds)
     without = TrialRun(result.episodes, result.seconds, result.certificate.gap, False, until)
     found = measured(source, settings, result.candidates, without)
+    if found:  # compared with this run when it had played as many episodes
+        played = max(one.pilot.episodes for one in found)
+        gap = result.history["gap"][result.history["episodes"] <= played][-1]
+        without = without._replace(episodes=played, gap=float(gap))
     return advice_facts(found, without, again(context, "identify", without=("out", "resume")))
 
 

@@ -356,7 +356,9 @@ def _ranges_of_returns(seen: Observed, steps: int) -> list[tuple[float, float]]:
     """For 1, 2, … steps, the range of the returns of all walks of at most so many steps along transitions that were seen."""
     moves = [(s, y, r) for (s, _), outcomes in seen.outcomes.items() for y, r in outcomes]
     states, following, rewards = (np.array(column) for column in zip(*moves, strict=True))
-    starts, n = np.array(list(seen.starts)), len(seen.states) + 1
+    n = len(seen.states) + 1
+    # A random start may be any state: not all first states may have been seen.
+    starts = np.array(list(seen.starts)) if len(seen.starts) == 1 else np.arange(n)
     low, high = np.zeros(n), np.zeros(n)
     least, most, ranges = math.inf, -math.inf, []
     for _ in range(steps):
