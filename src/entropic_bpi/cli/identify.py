@@ -188,7 +188,7 @@ def _advice(context: typer.Context, model: Any, asked: dict[str, Any], result: I
     without = TrialRun(result.episodes, result.seconds, result.certificate.gap, False, until)
     found = measured(source, settings, result.candidates, without)
     if found:  # compared with this run when it had played as many episodes
-        played = max(one.pilot.episodes for one in found)
+        played = max(one.trial.episodes for one in found)
         gap = result.history["gap"][result.history["episodes"] <= played][-1]
         without = without._replace(episodes=played, gap=float(gap))
     return advice_facts(found, without, again(context, "identify", without=("out", "resume")))
