@@ -53,14 +53,14 @@ def advice_facts(declarations: Sequence[Declaration], without: TrialRun, words: 
             "true": one.true,
             "factor": one.factor,
             "helps": one.helps,
-            **trial_content(one.pilot),
+            **trial_content(one.trial),
         }
         for one in declarations
     ]
     if not declarations:
         return [Fact("declarations", content)]
     rows = [
-        (" ".join(as_options(one.declared)), one.effect, "" if one.pilot.until is None else one.pilot.until.in_all())
+        (" ".join(as_options(one.declared)), one.effect, "" if one.trial.until is None else one.trial.until.in_all())
         for one in declarations
     ]
     title = _TRUE if declarations[0].true else _ASSUMED

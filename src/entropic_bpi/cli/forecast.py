@@ -56,8 +56,8 @@ def forecast(
     outlook = eb.forecast(model, trial_seconds=trial_seconds, trial_episodes=trial_episodes, **arguments)
     facts = _facts(source, outlook)
     words = again(context, "identify", without=_OF_A_TRIAL)
-    facts += advice_facts(outlook.declarations, outlook.pilot, words)
-    then = [*advised_words(outlook.declarations, outlook.pilot, words), "--out", "run"]
+    facts += advice_facts(outlook.declarations, outlook.trial, words)
+    then = [*advised_words(outlook.declarations, outlook.trial, words), "--out", "run"]
     if asked["reward_range"] is not None and asked["successors"] is None:
         facts.append(line(_NOT_MEASURED))
     present(facts, as_json, then)

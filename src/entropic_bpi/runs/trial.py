@@ -77,7 +77,7 @@ class TrialRun(NamedTuple):
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
     >>> found = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200)
-    >>> found.pilot.episodes, found.pilot.reached
+    >>> found.trial.episodes, found.trial.reached
     (200, False)
     """
 
