@@ -20,7 +20,7 @@ from entropic_bpi.problem.risk import EVaR, Risk, check_risk
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.opening import open_problem
+from entropic_bpi.sources.opening import accepted_names, open_problem
 from entropic_bpi.tools.checks import check_device, check_policy, check_positive, check_probability
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
@@ -141,12 +141,15 @@ def certify(
     True
     """
     given = {"beta": beta, "risk": risk, "eps": eps, "delta": delta, "states": states, **declarations}
+    accepted = accepted_names(source, given)
     source, declarations = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
     if isinstance(source, Log):
         evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
     else:
         evidence = _collected(source, check_risk(beta, risk), eps, delta, {"states": states, **declarations})
+    if accepted:
+        evidence = evidence._replace(provenance=evidence.provenance._replace(accepted=accepted))
     counts = Counts.of(evidence.problem, evidence.transitions, evidence.episodes)
     method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
     if policies is None:

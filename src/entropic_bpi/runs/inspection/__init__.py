@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi._gymnasium_ids import env_factory
-from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model import instances
 from entropic_bpi.model.gymnasium.env import as_gymnasium
-from entropic_bpi.model.instances.sources import is_environment
+from entropic_bpi.model.instances.sources import MODEL_FILES, is_environment
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import ENTRIES, Declarations
 from entropic_bpi.problem.problem_file import ProblemFile, Remark
@@ -192,10 +192,9 @@ def _open(source: Any) -> tuple[Any, str | None, Mapping[str, Any]]:
         return open_log(file) or named_model(source, file.given(), file.params, file.folder), source, file.params
     if not isinstance(source, str):
         return source, None, {}
-    try:
-        return (source, source, {}) if is_environment(source) else (named_model(source, {}, {}), source, {})
-    except InvalidProblemError:
-        return source, f"gym:{source}", {}  # the id of an environment
+    if Path(source).suffix in MODEL_FILES or source.replace("_", "-") in instances.names():
+        return named_model(source, {}, {}), source, {}
+    return source, source if is_environment(source) else f"gym:{source}", {}
 
 
 def _playable(source: Any) -> Any:
