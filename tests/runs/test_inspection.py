@@ -287,6 +287,20 @@ def test_what_was_accepted_at_once_is_part_of_the_certificate(lake, tmp_path):
     assert any("not confirmed one by one: " in text for text in result.certificate.assumptions)
 
 
+def test_a_certificate_of_a_log_names_what_was_accepted_too(tmp_path):
+    lines = "".join(f"{e},{t},{s},{a},{s * a}\n" for e in range(40) for t, s, a in ((0, 0, e % 2), (1, 1, e // 2 % 2)))
+    (tmp_path / "log.csv").write_text("e,t,s,a,r\n" + lines)
+    columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+    words = [word for name, column in columns.items() for word in ("-p", f"{name}={column}")]
+    path = tmp_path / "problem.toml"
+    done = typed("inspect", tmp_path / "log.csv", *words, "-p", "truncated=true", "--out", path)
+    assert done.exit_code == 0, done.output
+    file = eb.Declarations.load(path)
+    assert file.params == {**columns, "truncated": True}
+    claim = eb.certify(file.accept_all(), beta=-1.0, delta=0.1, states="seen")
+    assert set(claim.provenance.accepted) == set(file.given())
+
+
 def test_a_certificate_cannot_hide_what_was_accepted(lake, tmp_path):
     result = eb.identify(eb.Declarations.load(lake).accept_all(), **GOAL, horizon=3, seed=1, max_episodes=20)
     path = tmp_path / "certificate.json"

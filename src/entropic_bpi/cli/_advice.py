@@ -16,11 +16,11 @@ _TRUE = "Declarations that would help, measured by trial runs; all of them are t
 _ASSUMED = "Declarations that agree with all observations; estimated gain if the assumption holds (not checked):"
 
 
-def trial_content(pilot: TrialRun) -> dict[str, Any]:
+def trial_content(trial: TrialRun) -> dict[str, Any]:
     """Return a trial run for programs."""
-    played = {"episodes": pilot.episodes, "seconds": pilot.seconds, "gap": pilot.gap, "reached": pilot.reached}
-    until = {"episodes": None, "seconds": None} if pilot.until is None else pilot.until._asdict()
-    return {"pilot": played, **until}
+    played = {"episodes": trial.episodes, "seconds": trial.seconds, "gap": trial.gap, "reached": trial.reached}
+    until = {"episodes": None, "seconds": None} if trial.until is None else trial.until._asdict()
+    return {"trial": played, **until}
 
 
 def advised_words(declarations: Sequence[Declaration], without: TrialRun, words: Sequence[str]) -> list[str]:

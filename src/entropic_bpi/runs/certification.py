@@ -21,7 +21,7 @@ from entropic_bpi.runs.progress import telling_of_compiling
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.opening import open_problem
+from entropic_bpi.sources.opening import accepted_names, open_problem
 from entropic_bpi.tools.checks import check_device, check_policy, check_positive, check_probability
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
@@ -165,6 +165,7 @@ def certify(
         columns = {name: declarations.pop(name) for name in _READ if name in declarations}
         source = Log.read(source, **columns)
     given = {"beta": beta, "risk": risk, "eps": eps, "delta": delta, "states": states, **declarations}
+    accepted = accepted_names(source, given)
     source, declarations = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
     with telling_of_compiling():
@@ -172,6 +173,8 @@ def certify(
             evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
         else:
             evidence = _collected(source, check_risk(beta, risk), eps, delta, {"states": states, **declarations})
+        if accepted:
+            evidence = evidence._replace(provenance=evidence.provenance._replace(accepted=accepted))
         counts = evidence.counts
         method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
         if policies is None:

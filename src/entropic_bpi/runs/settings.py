@@ -11,7 +11,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import ENTRIES, Declarations
 from entropic_bpi.problem.risk import check_risk
 from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.opening import as_problem_file, open_problem
+from entropic_bpi.sources.opening import accepted_names, open_problem
 from entropic_bpi.tools.checks import (
     check_choice,
     check_device,
@@ -136,10 +136,8 @@ class Settings:
     @classmethod
     def read(cls, source: Any, **given: Any) -> tuple[Any, Settings]:
         """Return the source and the settings of a run; of a problem file, what it names and, unless given, declares."""
-        file = as_problem_file(source)
-        opened, arguments = open_problem(file or source, given)
-        accepted = () if file is None else tuple(name for name in file.accepted if given.get(name) is None)
-        return opened, replace(cls.of(**arguments), accepted=accepted)
+        opened, arguments = open_problem(source, given)
+        return opened, replace(cls.of(**arguments), accepted=accepted_names(source, given))
 
     @property
     def limited(self) -> bool:

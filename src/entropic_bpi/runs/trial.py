@@ -101,7 +101,7 @@ class Declaration(NamedTuple):
         The declaration, by the names of arguments of ``identify``.
     true : bool
         Whether it was read from the model; otherwise it only agrees with all observations.
-    pilot : TrialRun
+    trial : TrialRun
         The trial run with this declaration.
     factor : (float, float) or None
         How many times fewer episodes the run takes with it, from one end of the forecasts' ranges to the other. The upper

@@ -136,8 +136,9 @@ def observed_log(log: Log) -> Observed:
         seen.outcomes.setdefault((state, action), Counter())[following, reward] += times
     for batch in batches.values():
         batch.returns[0.0] += batch.starts.total()
-    rewards = [reward for outcomes in seen.outcomes.values() for _, reward in outcomes]
-    seen.batches, seen.reward_range = list(batches.values()), (min(rewards), max(rewards))
+    # Also of the lines whose next state is not told.
+    ((low, high),) = _rows(log._arrays("SELECT min(reward), max(reward) FROM log"))
+    seen.batches, seen.reward_range = list(batches.values()), (low, high)
     return seen
 
 

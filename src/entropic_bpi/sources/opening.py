@@ -12,7 +12,7 @@ from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
 from entropic_bpi.sources.log import Log
 
-__all__ = ["as_problem_file", "open_log", "open_problem", "open_word"]
+__all__ = ["accepted_names", "as_problem_file", "open_log", "open_problem", "open_word"]
 
 _LOGS = (".csv", ".parquet")
 
@@ -22,6 +22,12 @@ def as_problem_file(source: Any) -> ProblemFile | None:
     if isinstance(source, ProblemFile):
         return source
     return ProblemFile.read(source) if isinstance(source, (str, Path)) and Path(source).suffix == SUFFIX else None
+
+
+def accepted_names(source: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the declarations of a problem file that were accepted all at once, except those that are given."""
+    names = source.accepted if isinstance(source, ProblemFile) else ()
+    return tuple(name for name in names if given.get(name) is None)
 
 
 def open_problem(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

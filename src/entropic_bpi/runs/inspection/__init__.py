@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi._gymnasium_ids import env_factory
-from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model import instances
+from entropic_bpi.model.formats.registry import format_of
 from entropic_bpi.model.gymnasium.env import as_gymnasium
 from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.model.mdp import FiniteMDP
@@ -192,10 +193,9 @@ def _open(source: Any) -> tuple[Any, str | None, Mapping[str, Any]]:
         return open_log(file) or named_model(source, file.given(), file.params, file.folder), source, file.params
     if not isinstance(source, str):
         return source, None, {}
-    try:
-        return (source, source, {}) if is_environment(source) else (named_model(source, {}, {}), source, {})
-    except InvalidProblemError:
-        return source, f"gym:{source}", {}  # the id of an environment
+    if format_of(Path(source)) is not None or source.replace("_", "-") in instances.names():
+        return named_model(source, {}, {}), source, {}
+    return source, source if is_environment(source) else f"gym:{source}", {}
 
 
 def _playable(source: Any) -> Any:

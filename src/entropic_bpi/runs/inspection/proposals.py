@@ -247,6 +247,8 @@ class Notes:
         """The range of the return along transitions that were seen, whichever way they are put together."""
         if self.varying or not self.guessable:
             return None, f"{_CANNOT_TELL}: rewards vary" if self.varying else self._coverage
+        if sum(outcomes.total() for outcomes in self.seen.outcomes.values()) < self.seen.steps:
+            return None, f"{_CANNOT_TELL}: the log has steps whose next state is not told"
         steps = _LONG if horizon is None else horizon
         ranges = _ranges_of_returns(self.seen, steps)
         low, high = ranges[-1]
