@@ -32,8 +32,11 @@ def recognise(transitions: Any, rewards: Any, order: str | None) -> tuple[Any, A
             _note("transitions and rewards are taken for (A, S, S), with the action first: pass order= to choose")
     if is_sparse and order == "ass" and len(paid) == 3:
         rewards = np.swapaxes(np.asarray(rewards), 0, 1)
-    if len(paid) == 1 and (is_sparse or len(shape) == 3):
-        n_actions = len(transitions) if is_sparse else shape[0 if order == "ass" else 1]
+    if is_sparse and sparse.issparse(transitions[0]):
+        n_states, n_actions = transitions[0].shape[0], len(transitions)
+    else:
+        n_states, n_actions = (shape[2], shape[0 if order == "ass" else 1]) if len(shape) == 3 else (-1, 0)
+    if paid == (n_states,):
         _note("rewards with one axis are taken for (S,), the same for every action")
         rewards = np.repeat(np.asarray(rewards)[:, None], n_actions, axis=1)
     return transitions, rewards, order
