@@ -30,10 +30,11 @@ def recognise(transitions: Any, rewards: Any, order: str | None) -> tuple[Any, A
         order = "ass" if action_first or (is_sparse and _begins_with_action(paid, transitions)) else "sas"
         if order == "ass":
             _note("transitions and rewards are taken for (A, S, S), with the action first: pass order= to choose")
-    if is_sparse and order == "ass" and len(paid) == 3:
-        rewards = np.swapaxes(np.asarray(rewards), 0, 1)
-    if is_sparse and sparse.issparse(transitions[0]):
-        n_states, n_actions = transitions[0].shape[0], len(transitions)
+    if is_sparse:
+        matrices = transitions if sparse.issparse(transitions[0]) else transitions[0]
+        n_states, n_actions = matrices[0].shape[0], len(matrices)
+        if order == "ass" and paid[-3:] == (n_actions, n_states, n_states):
+            rewards = np.swapaxes(np.asarray(rewards), -3, -2)
     else:
         n_states, n_actions = (shape[2], shape[0 if order == "ass" else 1]) if len(shape) == 3 else (-1, 0)
     if paid == (n_states,):
