@@ -16,7 +16,7 @@ from entropic_bpi.sources.log import Log
 
 __all__ = ["as_problem_file", "named_model", "open_problem", "open_word"]
 
-_LOGS = (".csv", ".parquet")
+_LOGS = (".csv", ".gz", ".parquet", ".pq", ".jsonl", ".ndjson", ".duckdb")
 
 
 def as_problem_file(source: Any) -> ProblemFile | None:
