@@ -123,11 +123,10 @@ def test_as_many_actions_as_states():
     by_state = np.swapaxes(square, 0, 1)
     with pytest.warns(UserWarning, match=ORDER):  # an object array begins with the action
         assert FiniteMDP(objects(square), rewards[0], horizon=H) == FiniteMDP(by_state, rewards[0], horizon=H)
-    with pytest.raises(InvalidModelError, match=r"could mean \(S, A, S\) or \(A, S, S\), since S = A: pass order="):
-        FiniteMDP(sparse_of(square), rewards, horizon=H)
     expected = FiniteMDP(by_state, np.swapaxes(rewards, 0, 1), horizon=H)
     assert FiniteMDP(sparse_of(square), rewards, horizon=H, order="ass") == expected
-    assert FiniteMDP(sparse_of(square), np.swapaxes(rewards, 0, 1), horizon=H, order="sas") == expected
+    for order in (None, "sas"):  # dense rewards are (S, A, S) if nothing is said
+        assert FiniteMDP(sparse_of(square), np.swapaxes(rewards, 0, 1), horizon=H, order=order) == expected
     per_step = np.stack([rewards] * H)
     by_step = FiniteMDP(by_state, np.swapaxes(per_step, 1, 2), horizon=H)
     assert FiniteMDP(sparse_of(square), per_step, horizon=H, order="ass") == by_step

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.model.arrays import SparseTransitions, is_sparse_sequence
 
 __all__ = ["recognise"]
@@ -72,11 +71,7 @@ def _begins_with_action(shape: tuple[int, ...], transitions: Any) -> bool:
     if not sparse.issparse(transitions[0]) or len(shape) != 3:
         return False
     n_actions, n_states = len(transitions), transitions[0].shape[0]
-    if shape == (n_states, n_actions, n_states) and n_actions == n_states > 1:
-        raise InvalidModelError(
-            f"rewards of shape {shape} could mean (S, A, S) or (A, S, S), since S = A: pass order='sas' or order='ass'"
-        )
-    return shape == (n_actions, n_states, n_states) and n_states > 1
+    return n_actions != n_states and shape == (n_actions, n_states, n_states)
 
 
 def _note(words: str) -> None:
