@@ -191,6 +191,7 @@ def somewhere_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:rewards with one axis:UserWarning")
 @pytest.mark.parametrize("call", CALLS)
 def test_a_wrong_argument_is_an_error_of_ours(call):
     function, right = CALLS[call]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 TABLE, PLOT = "missing.csv", "missing.png"
 _SHOWN_ROWS = 10
 _NEEDED = ("episode", "step", "state", "action", "reward", "delta")
-_READ = (*_NEEDED[:-1], "next_state", "terminated", "exclude", "query", "max_states")
+_READ = (*_NEEDED[:-1], "next_state", "terminated", "exclude", "query", "max_states", "order_by", "table")
 _OF_A_RUN = ("source", "beta", "evar", "out", "as_json")
 
 
@@ -55,7 +55,7 @@ def certify(
         str,
         typer.Argument(
             metavar="LOG|RUN",
-            help="A log (CSV or Parquet file); or the folder of a run, or a certificate file (.json).",
+            help="A log (a CSV, Parquet, .jsonl or .duckdb file); or the folder of a run, or a certificate file (.json).",
         ),
     ],
     beta: Annotated[
@@ -76,6 +76,9 @@ def certify(
     delta: Annotated[float | None, option("Probability with which the claim may fail; for a log.")] = None,
     episode: Annotated[str | None, _column("The episode that a line belongs to.")] = None,
     step: Annotated[str | None, _column("The step within the episode: 0, 1, 2, ...")] = None,
+    order_by: Annotated[
+        str | None, _column("Instead of --step: a time or a number by which the steps of an episode are ordered.")
+    ] = None,
     state: Annotated[str | None, _column("The state before the step.")] = None,
     action: Annotated[str | None, _column("The action that was taken.")] = None,
     reward: Annotated[str | None, _column("The reward of the step.")] = None,
@@ -93,6 +96,7 @@ def certify(
     ] = None,
     exclude: Annotated[str | None, option("Leave out episodes with such a line (SQL).", metavar="CONDITION")] = None,
     query: Annotated[str | None, option("Read this SELECT over the table data, which is LOG.", metavar="SQL")] = None,
+    table: Annotated[str | None, option("The table of a .duckdb file.", metavar="NAME")] = None,
     eps: Annotated[float | None, option("The target gap. Default: the gap that the log certifies.")] = None,
     policy: Annotated[
         Path | None,
@@ -160,7 +164,7 @@ def certify(
 def _read_log(source: str, options: Mapping[str, Any]) -> Log:
     from entropic_bpi.sources.log import Log
 
-    lacking = [f"--{name}" for name in _NEEDED if options[name] is None]
+    lacking = [f"--{name}" for name in _NEEDED if options[name] is None and (name != "step" or not options["order_by"])]
     if lacking:
         raise InvalidProblemError(f"{source} is a log, which needs {', '.join(lacking)}")
     states = options["states"]

@@ -120,8 +120,7 @@ class LogReader:
                     values = {column: f"TRY_CAST({value} AS BIGINT)" for column, value in values.items()}
             for role, each in lists.items():
                 value, kind = values[each[i]], kinds[each[i]]
-                if kind in ("FLOAT", "DOUBLE"):
-                    value = f"CASE WHEN NOT isnan({value}) THEN {value} END"
+                value = _not_nan(value) if kind in ("FLOAT", "DOUBLE") else value
                 fields[role].append(f"{value}::VARCHAR" if kind.startswith("ENUM") else value)
         joined = {}
         for role, parts in fields.items():
@@ -134,15 +133,21 @@ class LogReader:
         """Number the steps of each episode in the order of a column of numbers or times."""
         kind, key = self.table.columns("taken")["order_by"], "order_by"
         if kind == "VARCHAR" or kind.startswith("ENUM"):
-            for cast in ("HUGEINT", "DOUBLE", "TIMESTAMP_NS"):
-                key = f"TRY_CAST(order_by::VARCHAR AS {cast})"
-                if self._fetch(f"SELECT bool_and({key} IS NOT NULL OR order_by IS NULL) FROM taken")[0][0]:
+            text = "order_by::VARCHAR"
+            for key in (
+                f"CASE WHEN regexp_full_match({text}, '-?[0-9]+') THEN TRY_CAST({text} AS HUGEINT) END",
+                _not_nan(f"TRY_CAST({text} AS DOUBLE)"),
+                f"TRY_CAST({text} AS TIMESTAMP_NS)",
+            ):
+                if self._fetch(f"SELECT bool_and(({key}) IS NOT NULL OR order_by IS NULL) FROM taken")[0][0]:
                     break
             zone = "regexp_extract(order_by::VARCHAR, ':[0-9][0-9][^+-]*(Z|[+-][0-9][0-9](:?[0-9][0-9])?)$', 1)"
             if "TIMESTAMP" in key and self._fetch(f"SELECT count(DISTINCT {zone}) FROM taken")[0][0] > 1:
                 raise InvalidProblemError(
                     f"order_by: {column} of {self.name} has several time zones: convert it to one of them"
                 )
+        elif kind in ("FLOAT", "DOUBLE"):
+            key = _not_nan(key)
         elif any(word in kind for word in ("[", "(", "BLOB", "BOOLEAN", "INTERVAL")) and not kind.startswith("DECIMAL"):
             raise InvalidProblemError(
                 f"order_by: {column} of {self.name} has the type {kind}, expected numbers or times"
@@ -222,7 +227,7 @@ class LogReader:
             if self.kinds[role] == "VARCHAR" and self.table.text:
                 whole[role] = f"coalesce(TRY_CAST({role} AS BIGINT)::VARCHAR = {role}, {role} IS NULL)"
             elif self.kinds[role] in ("FLOAT", "DOUBLE"):
-                value = f"CASE WHEN NOT isnan({role}) THEN {role} END"
+                value = _not_nan(role)
                 whole[role] = f"coalesce({value} = trunc({value}) AND abs({value}) < 1e15, true)"
             elif self.kinds[role].startswith("ENUM"):
                 value = f"{role}::VARCHAR"
@@ -327,6 +332,10 @@ class LogReader:
         query = f"SELECT line, episode, {values} FROM walked WHERE {wrong} ORDER BY line LIMIT 1"
         for line, episode, *found in self._fetch(query):
             raise InvalidProblemError(f"line {line} of {self.name}, episode {shown(episode)}: {message.format(*found)}")
+
+
+def _not_nan(value: str) -> str:
+    return f"CASE WHEN NOT isnan({value}) THEN {value} END"
 
 
 def listed_space(space: Any) -> FiniteSpace:

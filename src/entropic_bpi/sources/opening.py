@@ -14,7 +14,7 @@ from entropic_bpi.sources.log import Log
 
 __all__ = ["accepted_names", "as_problem_file", "open_log", "open_problem", "open_word"]
 
-_LOGS = (".csv", ".parquet")
+_LOGS = (".csv", ".gz", ".parquet", ".pq", ".jsonl", ".ndjson", ".duckdb")
 
 
 def as_problem_file(source: Any) -> ProblemFile | None:

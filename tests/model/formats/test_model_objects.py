@@ -123,11 +123,20 @@ def test_as_many_actions_as_states():
     by_state = np.swapaxes(square, 0, 1)
     with pytest.warns(UserWarning, match=ORDER):  # an object array begins with the action
         assert FiniteMDP(objects(square), rewards[0], horizon=H) == FiniteMDP(by_state, rewards[0], horizon=H)
-    with pytest.raises(InvalidModelError, match=r"could mean \(S, A, S\) or \(A, S, S\), since S = A: pass order="):
-        FiniteMDP(sparse_of(square), rewards, horizon=H)
     expected = FiniteMDP(by_state, np.swapaxes(rewards, 0, 1), horizon=H)
     assert FiniteMDP(sparse_of(square), rewards, horizon=H, order="ass") == expected
-    assert FiniteMDP(sparse_of(square), np.swapaxes(rewards, 0, 1), horizon=H, order="sas") == expected
+    for order in (None, "sas"):  # dense rewards are (S, A, S) if nothing is said
+        assert FiniteMDP(sparse_of(square), np.swapaxes(rewards, 0, 1), horizon=H, order=order) == expected
+    per_step = np.stack([rewards] * H)
+    by_step = FiniteMDP(by_state, np.swapaxes(per_step, 1, 2), horizon=H)
+    assert FiniteMDP(sparse_of(square), per_step, horizon=H, order="ass") == by_step
+
+
+def test_rewards_of_each_step_are_not_taken_for_those_of_next_states():
+    rewards = np.random.default_rng(2).random((3, 3, 2))  # (H, S, A) with H = S
+    expected = FiniteMDP(STATE_FIRST, rewards, horizon=3)
+    for order in (None, "sas", "ass"):
+        assert FiniteMDP(sparse_of(P3), rewards, horizon=3, order=order) == expected
 
 
 def test_pymdptoolbox_finds_the_same_values():

@@ -166,6 +166,8 @@ def ordered(values, **more):
         ["9", "10", "100"],
         ["1704067200000000001", "1704067200000000002", "1704067200000000003"],
         ["1e3", "2.5e3", "1e4"],
+        ["1.2", "1.4", "1.6"],
+        [0.5, 1.5, 2.25],
         ["2024-01-31 23:59", "2024-02-01 00:00", "2024-02-01 00:00:00.000001"],
         ["2024-01-31T23:59:00Z", "2024-02-01T00:00:00Z", "2024-02-01T00:00:01Z"],
         pandas.to_datetime(["2024-01-31", "2024-02-01", "2024-02-02"]).to_numpy(),
@@ -185,6 +187,9 @@ def test_an_order_that_is_not_one_is_an_error():
         ordered(["2024-01-01", "noon"])
     with pytest.raises(InvalidProblemError, match="line 2 of dict: at is missing"):
         ordered(["2024-01-01", None])
+    for values in ([1.0, float("nan")], ["1", "nan"]):
+        with pytest.raises(InvalidProblemError, match=r"line [12] of dict: at is (missing|'1'|'nan')"):
+            ordered(values)
     with pytest.raises(InvalidProblemError, match="several time zones"):
         ordered(["2024-01-01 08:00+01:00", "2024-01-01 08:30+02:00"])
     with pytest.raises(InvalidProblemError, match="has the type BOOLEAN"):
@@ -348,7 +353,8 @@ def test_a_real_replay_buffer():
 def batch(rows, **changes):
     names = {"obs": "observations", "new_obs": "next_observations", "actions": "actions", "rewards": "rewards"}
     names |= {"terminateds": "terminals", "truncateds": "timeouts"}
-    return {"type": "SampleBatch"} | {name: ARRAYS[key][rows].tolist() for name, key in names.items()} | changes
+    columns = {name: ARRAYS[key][rows].tolist() for name, key in names.items()}
+    return {"type": "SampleBatch", "t": [0, 1, 0, 1][rows], **columns, **changes}
 
 
 def test_json_files_of_rllib(tmp_path):
@@ -363,6 +369,8 @@ def test_json_files_of_rllib(tmp_path):
     assert Log.from_rllib(tmp_path / "old.json", dones="terminated").episodes == 1
     for bad, message in [
         (old, "line 1: 'terminateds' is missing. .* pass dones='terminated'"),
+        (batch(first, t=[3, 4]), "an episode begins in the middle .*complete_episodes"),
+        (batch(first, t=None), "expected a batch of RLlib with a list 't'"),
         (batch(slice(1)), "stops in the middle of an episode: .*complete_episodes"),
         (batch(whole, obs="BCJNGKB"), r"'obs' is compressed: write it with output_compress_columns=\[\]"),
         ({"type": "MultiAgentBatch"}, "several agents"),

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.model.arrays import SparseTransitions, is_sparse_sequence
 
 __all__ = ["recognise"]
@@ -30,10 +29,14 @@ def recognise(transitions: Any, rewards: Any, order: str | None) -> tuple[Any, A
         order = "ass" if action_first or (is_sparse and _begins_with_action(paid, transitions)) else "sas"
         if order == "ass":
             _note("transitions and rewards are taken for (A, S, S), with the action first: pass order= to choose")
-    if is_sparse and order == "ass" and len(paid) == 3:
-        rewards = np.swapaxes(np.asarray(rewards), 0, 1)
-    if len(paid) == 1 and (is_sparse or len(shape) == 3):
-        n_actions = len(transitions) if is_sparse else shape[0 if order == "ass" else 1]
+    if is_sparse:
+        matrices = transitions if sparse.issparse(transitions[0]) else transitions[0]
+        n_states, n_actions = matrices[0].shape[0], len(matrices)
+        if order == "ass" and paid[-3:] == (n_actions, n_states, n_states):
+            rewards = np.swapaxes(np.asarray(rewards), -3, -2)
+    else:
+        n_states, n_actions = (shape[2], shape[0 if order == "ass" else 1]) if len(shape) == 3 else (-1, 0)
+    if paid == (n_states,):
         _note("rewards with one axis are taken for (S,), the same for every action")
         rewards = np.repeat(np.asarray(rewards)[:, None], n_actions, axis=1)
     return transitions, rewards, order
@@ -68,11 +71,7 @@ def _begins_with_action(shape: tuple[int, ...], transitions: Any) -> bool:
     if not sparse.issparse(transitions[0]) or len(shape) != 3:
         return False
     n_actions, n_states = len(transitions), transitions[0].shape[0]
-    if shape == (n_states, n_actions, n_states) and n_actions == n_states > 1:
-        raise InvalidModelError(
-            f"rewards of shape {shape} could mean (S, A, S) or (A, S, S), since S = A: pass order='sas' or order='ass'"
-        )
-    return shape == (n_actions, n_states, n_states) and n_states > 1
+    return n_actions != n_states and shape == (n_actions, n_states, n_states)
 
 
 def _note(words: str) -> None:

@@ -168,7 +168,7 @@ def rllib_steps(path: Any, *, dones: str | None) -> Steps:
 def _add_batch(steps: Steps, place: str, batch: Any, dones: str | None) -> None:
     if isinstance(batch, Mapping) and batch.get("type") == "MultiAgentBatch":
         raise InvalidProblemError(f"{place}: batches of several agents are not supported")
-    for name in ("obs", "new_obs", "actions", "rewards"):
+    for name in ("obs", "new_obs", "actions", "rewards", "t"):
         found = batch.get(name) if isinstance(batch, Mapping) else None
         if isinstance(found, str):
             raise InvalidProblemError(f"{place}: {name!r} is compressed: write it with output_compress_columns=[]")
@@ -189,8 +189,14 @@ def _add_batch(steps: Steps, place: str, batch: Any, dones: str | None) -> None:
         raise InvalidProblemError(
             f"{place}: the batch stops in the middle of an episode: write it with batch_mode='complete_episodes'"
         )
+    ended = terminated | cut
+    begins = np.concatenate([[True], ended[:-1]])[: len(batch["t"])]
+    if any(step != 0 for step, first in zip(batch["t"], begins, strict=False) if first):
+        raise InvalidProblemError(
+            f"{place}: an episode begins in the middle ('t' is not 0): write it with batch_mode='complete_episodes'"
+        )
     steps.add(
-        terminated | cut,
+        ended,
         state=batch["obs"],
         action=batch["actions"],
         reward=batch["rewards"],
