@@ -85,7 +85,7 @@ def env_factory(name: str, options: dict[str, Any]) -> Callable[[], Any]:
         try:
             return make(**options) if known else make(name, **{"disable_env_checker": True, **options})
         except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
-            raise InvalidProblemError(f"{error}{_where_it_may_be(name)}") from None
+            raise InvalidProblemError(f"gymnasium cannot make {name!r}: {error}{_where_it_may_be(name)}") from None
 
     made.__qualname__ = name
     return made

@@ -363,7 +363,7 @@ def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(
         ("--max-successors 0", "max_successors must be at least 1, got 0"),
         ("--return-range 0 1", "return_range is for environments"),
         ("--seed -1", "seed must be at least 0, got -1"),
-        ("--reward-range 0 1", "(--reward-range) is for environments"),
+        ("--reward-range 0 1", "--reward-range is for environments"),
         ("--resume", "--resume needs --out"),
         ("--out broken.npy", "--out: broken.npy is not a folder"),
         ("--out broken.npy/run", "--out: broken.npy/run is not a folder"),
@@ -451,7 +451,7 @@ def test_an_environment_in_a_file_is_played(tmp_path):
     ("words", "message"),
     [
         (["gym:Blackjack-v1", *BOX], "--reward-range LOW HIGH"),
-        (["risky-bridge", *BOX, "--reward-range", 0, 1], "(--reward-range) is for environments"),
+        (["risky-bridge", *BOX, "--reward-range", 0, 1], "--reward-range is for environments"),
         (["gym:FrozenLake-v1", *BOX, "--max-states", 3], "with reward_range="),
         (
             ["gym:FrozenLake-v1", *BOX, "-p", "colour=red", "--reward-range", 0, 1],

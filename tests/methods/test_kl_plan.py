@@ -302,7 +302,7 @@ def test_threads_change_nothing(sign):
         a, b = serial.plan(counts, round), threads.plan(counts, round)
         np.testing.assert_array_equal(a.policy, b.policy)
         assert a.bounds == b.bounds
-        for name in ("greedy", "lead", "turn", "leading"):
+        for name in ("greedy", "lead", "switch_action", "leading"):
             np.testing.assert_array_equal(getattr(a.behaviour, name), getattr(b.behaviour, name))
 
 

@@ -102,7 +102,7 @@ def test_its_certificate_is_read_back_where_nobody_knows_the_method(registered, 
     monkeypatch.delitem(methods._REGISTERED, registered)
     read = eb.Certificate.load(tmp_path / "certificate.json")
     assert read._content() == made._content()
-    assert eb.Policy.load(tmp_path / "certificate.json")(0) == made.policy[0, 0]
+    assert eb.Policy.load(tmp_path / "certificate.json")(0, step=0) == made.policy[0, 0]
     verification = eb.verify(tmp_path / "certificate.json")
     assert not verification.ok
     assert "method" in verification.problems[0]

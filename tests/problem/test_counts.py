@@ -168,7 +168,7 @@ def test_a_forbidden_successor_is_named_and_the_counts_are_kept():
 def test_a_wrong_start_is_named():
     problem = problem_of(eb.FiniteMDP(SMALL.transitions, SMALL.rewards, horizon=3, start=[0.5, 0.5, 0, 0, 0]),
                          successors="model")  # fmt: skip
-    with pytest.raises(eb.InvalidProblemError, match="an episode started in state '4'"):
+    with pytest.raises(eb.InvalidProblemError, match="the random start went to state '4'"):
         Counts(problem).add(transitions((problem.n_rows - 1, 4, 1)), 1)
 
 

@@ -122,4 +122,4 @@ def test_what_several_trial_runs_together_contradict_is_not_advised():
     asked = {**ASKED, "horizon": 1, "reward_range": (0, 1), "eps": 1e-3}
     outlook = eb.forecast(Drawn(), **asked, trial_episodes=50)
     assert all("max_successors" not in one.declared for one in outlook.declarations)
-    assert np.isfinite(outlook.pilot.gap)
+    assert np.isfinite(outlook.trial.gap)

@@ -307,10 +307,10 @@ def test_a_certificate_cannot_hide_what_was_accepted(lake, tmp_path):
     result.certificate.save(path)
     content = json.loads(path.read_text())
     content["provenance"]["accepted"] = []
-    from entropic_bpi.certificate.certificate import _digest
+    from entropic_bpi.certificate.contents import digest
 
     content.pop("digest")
-    path.write_text(json.dumps({**content, "digest": _digest(content)}))
+    path.write_text(json.dumps({**content, "digest": digest(content)}))
     assert not eb.verify(path).ok
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
 from entropic_bpi.tools.text import parse_literal
 
 __all__ = [
@@ -118,10 +117,12 @@ def open_model(source: str, horizon: int | None, param: Sequence[str] | None, di
 
 def defaults_of(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The options that a problem file among the words of a command line stands for, by command."""
-    command = words[0] if words else ""
-    paths = [word for word in words[1:] if word.endswith(SUFFIX)] if command in _TAKE_A_FILE else []
-    for path in paths:
-        file = ProblemFile.read(path)
+    command, paths = words[0] if words else "", [word for word in words[1:] if word.endswith(".toml")]
+    if command not in _TAKE_A_FILE or not paths:
+        return {}
+    from entropic_bpi.problem.problem_file import ProblemFile  # which loads NumPy
+
+    for file in map(ProblemFile.read, paths):
         options = {name: getattr(file, name) for name in ("horizon", "discount") if name not in file.unconfirmed}
         options |= {"eps": file.eps, "delta": file.delta}
         if file.risk is not None and not {"--beta", "--evar"} & {word.partition("=")[0] for word in words}:
