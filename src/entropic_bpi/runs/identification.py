@@ -74,6 +74,7 @@ def identify(
     reward_range: tuple[float, float] | None = None,
     reward_law: str | None = None,
     return_range: tuple[float, float] | None = None,
+    noise: Any = None,
     discount: float | None = None,
     data: Log | None = None,
     max_episodes: int | None = None,
@@ -245,7 +246,8 @@ def identify(
         source, beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
         start=start, stationary=stationary, successors=successors, max_successors=max_successors, replan=replan,
         sampling=sampling,
-        reward_range=reward_range, reward_law=reward_law, return_range=return_range, discount=discount, data=data,
+        reward_range=reward_range, reward_law=reward_law, return_range=return_range, noise=noise, discount=discount,
+        data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
         max_states=max_states, device=device,
     )  # fmt: skip

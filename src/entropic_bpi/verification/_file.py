@@ -37,8 +37,10 @@ _KEYS = {
             "discount",
             "alpha",
             "lams",
+            "noise",
         )
     ),
+    "noise": ("labels", "law", "classes"),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted"),
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
@@ -114,6 +116,7 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
     if "assumptions" not in content:
         return content
     content["provenance"] = {"accepted": [], **content["provenance"]}  # which the first files of version 4 lack
+    content["problem"] = {"noise": None, **content["problem"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]
