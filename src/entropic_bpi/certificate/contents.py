@@ -128,7 +128,8 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
         if origin["log"] is not None:
             origin["log"] = {**origin["log"], "seen": False}
         content |= {"version": _VERSION, "provenance": origin}
-    content["provenance"] = {"accepted": [], **content["provenance"]}  # which the first files of version 4 lack
+    # which the first files of version 4 lack
+    content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():
         said = [sentence.replace(old, new) for sentence in said]
