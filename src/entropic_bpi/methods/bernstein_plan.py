@@ -9,9 +9,9 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import compiled, helper, inlined
 from entropic_bpi.methods.kl.rates import log_8e, reached
-from entropic_bpi.methods.ties import wins_tie
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
+from entropic_bpi.problem.ties import wins_tie
 from entropic_bpi.sources.simulator import Kernel, play_episode
 from entropic_bpi.types import Behaviour
 

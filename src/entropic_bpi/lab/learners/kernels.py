@@ -32,8 +32,8 @@ from typing import NamedTuple
 import numpy as np
 
 from entropic_bpi.compile.decorators import compiled, helper, inlined
-from entropic_bpi.methods.ties import tie_draw
 from entropic_bpi.model.backups import LARGEST_EXPONENT, lottery_risk
+from entropic_bpi.problem.ties import tie_draw
 
 
 class Model(NamedTuple):

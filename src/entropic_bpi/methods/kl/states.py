@@ -12,9 +12,9 @@ from entropic_bpi.compile.decorators import compiled, inlined, inner
 from entropic_bpi.methods.kl.gap import action_weight, deviation_ratio, ratio_of, row_extreme, same_ratio, slot_value
 from entropic_bpi.methods.kl.rates import mixture_radius
 from entropic_bpi.methods.kl.records import Box, Candidate, Deviation, Optimism, Place, PlanConstants, Scratch, Trial
-from entropic_bpi.methods.ties import wins_tie
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
+from entropic_bpi.problem.ties import wins_tie
 
 # Rounding of one step of the recursion, relative, added on the safe side.
 ROUNDING = 1e-13
