@@ -41,8 +41,6 @@ from entropic_bpi.types import Cell, Transitions
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
 
-__all__ = ["content_of", "digest", "parts_of", "read"]
-
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 4
 # What earlier files of these versions say in other words.

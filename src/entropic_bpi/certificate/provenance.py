@@ -9,8 +9,6 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.types import Evidence, Transitions
 
-__all__ = ["LogSummary", "Provenance", "assumptions_of"]
-
 _PRINTED = (
     "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests on the "
     "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"

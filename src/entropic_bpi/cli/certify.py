@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again, with_declarations
-from entropic_bpi.cli._app import CLAIM_FAILED, option
-from entropic_bpi.cli._show import (
+from entropic_bpi.cli.common.answer import again, with_declarations
+from entropic_bpi.cli.common.app import CLAIM_FAILED, option
+from entropic_bpi.cli.common.show import (
     Fact,
     assumption_facts,
     claim_facts,
@@ -23,7 +23,7 @@ from entropic_bpi.cli._show import (
     present,
     written,
 )
-from entropic_bpi.cli._sources import EVAR_IS, JsonOption, risk_of
+from entropic_bpi.cli.common.sources import EVAR_IS, JsonOption, risk_of
 from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.cli.levels import certify_levels
 from entropic_bpi.errors import InvalidProblemError

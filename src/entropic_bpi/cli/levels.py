@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from entropic_bpi.cli._show import Fact, assumption_facts, data, line, new_folder, present, written
+from entropic_bpi.cli.common.show import Fact, assumption_facts, data, line, new_folder, present, written
 from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.show.choices import certified_choices
@@ -16,8 +16,6 @@ from entropic_bpi.tools.files import write_csv
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
-
-__all__ = ["certify_levels"]
 
 _FILES = {"beta": ("spectrum.csv", "spectrum.png"), "evar": ("evar.csv", "evar.png")}
 _MOST_LEVELS = 10_000

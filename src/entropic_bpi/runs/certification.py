@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi.certificate.certificate import Certificate, LogSummary, Provenance
+from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
@@ -26,8 +27,6 @@ from entropic_bpi.sources.opening import accepted_names, open_problem
 from entropic_bpi.tools.checks import check_device, check_policy, check_positive, check_probability
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
-
-__all__ = ["Comparison", "certify"]
 
 # Keywords of Log.read that say how a table is read.
 _READ = [
