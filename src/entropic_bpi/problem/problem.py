@@ -93,6 +93,14 @@ class Problem(Declarations):
         problem.__dict__["frame"] = self.frame
         return problem
 
+    def learning_rewards(self, ends: tuple[float, float]) -> Problem:
+        """Return the same problem of a black box with another range of rewards; one of returns was about the others."""
+        slots, first = self.slots, 2 + int(self.slots.used[-1])
+        low, high = (np.full((1, len(slots.successor)), end) for end in ends)
+        low[0, 1] = high[0, 1] = 0.0
+        low[0, 2:first] = high[0, 2:first] = min(ends[0], 0.0)
+        return replace(self, reward_range=ends, return_range=None, slots=slots._replace(low=low, high=high))
+
     @property
     def artificial(self) -> bool:
         """Whether the planned problem has the artificial first step of a random start."""

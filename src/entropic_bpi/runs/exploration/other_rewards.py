@@ -197,13 +197,7 @@ def _paid(
     problem: Problem, seen: Transitions, reward: _Reward, ends: tuple[float, float]
 ) -> tuple[Problem, Transitions]:
     """Return the problem of an environment and its counts as if other rewards had been paid."""
-    (low, high), slots, first = ends, problem.slots, 2 + int(problem.slots.used[-1])
-    nothing = min(low, 0.0)
-    lows, highs = (np.full((1, len(slots.successor)), end) for end in (low, high))
-    lows[0, 1] = highs[0, 1] = 0.0
-    lows[0, 2:first] = highs[0, 2:first] = nothing
-    # A range of returns was declared of the other rewards.
-    changed = replace(problem, reward_range=ends, return_range=None, slots=slots._replace(low=lows, high=highs))
+    (low, high), nothing, changed = ends, min(ends[0], 0.0), problem.learning_rewards(ends)
     merged: list[list[float]] = []
     paid = []
     for row, y, times, least, most in zip(*(column.tolist() for column in seen), strict=True):
