@@ -13,8 +13,6 @@ from entropic_bpi.errors import InvalidModelError, InvalidProblemError
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Integers
 
-__all__ = ["Mechanics", "OutcomeTable", "Partitioned", "arrays_of_noise", "read_labels", "read_outcomes"]
-
 ONE_LAW = ""
 """The name of the law where there is only one."""
 

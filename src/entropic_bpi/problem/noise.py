@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from entropic_bpi.problem.counts import CountArrays
     from entropic_bpi.problem.rows import Slots
 
-__all__ = ["Balls", "Noise", "check_noise", "noise_of_model"]
-
 MODEL = "model"
 
 

@@ -41,8 +41,6 @@ from entropic_bpi.tools.checks import check_path, check_positive, check_probabil
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
 
-__all__ = ["SUFFIX", "ProblemFile", "Remark"]
-
 SUFFIX = ".toml"
 _HEADER = """\
 # What is declared about a problem. A declaration is used if it is confirmed: set confirmed = true if it is true of your

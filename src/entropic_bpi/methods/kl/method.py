@@ -71,8 +71,6 @@ from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
 
-__all__ = ["KL", "planning_beta"]
-
 SMALLEST_EXPONENT = 1e-5
 # Rounding of the exponents βr, relative, added on the safe side.
 EXPONENT_ROUNDING = 1e-15
