@@ -319,7 +319,26 @@ class FiniteMDP:
         return self._rewards[h if len(self._rewards) > 1 else 0]
 
     def policy_rows(self, policy: np.ndarray, h: int) -> SparseTransitions:
-        """The rows of step ``h`` that a policy ``(H, S)`` plays, one per state, with the reward of every entry."""
+        """Return the rows of a step that a policy plays, one per state, with the reward of every entry.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The actions.
+        h : int
+            The step.
+
+        Returns
+        -------
+        SparseTransitions
+            The rows.
+
+        Examples
+        --------
+        >>> import numpy as np, entropic_bpi as eb
+        >>> eb.instances.risky_bridge(horizon=7).policy_rows(np.zeros((7, 8), int), 0).indptr.size
+        9
+        """
         rows = self.step_rows(h)
         chosen = np.arange(self._n_states) * self._n_actions + policy[h]
         entries, lengths = entries_of(rows.indptr, chosen)
@@ -336,6 +355,18 @@ class FiniteMDP:
 
         Each forbidden action does what an allowed one does. That is already so in this model's own rows if its masks are
         the same at every step.
+
+        Returns
+        -------
+        FiniteMDP
+            This model if it has no masks that differ between steps, otherwise a new one.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> bridge.without_masks() is bridge
+        True
         """
         if self._allowed is None or len(self._allowed) == 1:
             return self
@@ -370,14 +401,54 @@ class FiniteMDP:
         return FiniteMDP._from_fields(fields)
 
     def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
-        """Return a policy with each forbidden action replaced by the allowed one that it copies."""
+        """Return a policy with each forbidden action replaced by the allowed one that it copies.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The actions.
+
+        Returns
+        -------
+        int array ``(H, S)``
+            Allowed actions.
+
+        Examples
+        --------
+        >>> import numpy as np, entropic_bpi as eb
+        >>> mdp = eb.FiniteMDP(np.ones((1, 2, 1)), np.zeros((1, 2)), horizon=1, allowed=np.array([[False, True]]))
+        >>> mdp.replace_forbidden(np.array([[0]])).tolist()
+        [[1]]
+        """
         if self._allowed is None:
             return policy
         table = np.broadcast_to(stand_ins(self._allowed), (self._horizon, self._n_states, self._n_actions))
         return np.take_along_axis(table, policy[..., None], axis=2)[..., 0]
 
     def check_policy(self, policy: Any) -> np.ndarray:
-        """Return ``policy`` as an int64 array ``(H, S)`` of allowed actions, or raise."""
+        """Return a policy as an int64 array ``(H, S)`` of allowed actions, or raise.
+
+        Parameters
+        ----------
+        policy : array_like ``(H, S)``
+            The actions.
+
+        Returns
+        -------
+        int array ``(H, S)``
+            The same actions.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the shape is wrong, or an action does not exist or is forbidden.
+
+        Examples
+        --------
+        >>> import numpy as np, entropic_bpi as eb
+        >>> eb.instances.risky_bridge(horizon=7).check_policy(np.zeros((7, 8), int)).shape
+        (7, 8)
+        """
         array = check_policy(policy, self._horizon, self._n_states, self._n_actions)
         wrong = self.replace_forbidden(array) != array
         if wrong.any():

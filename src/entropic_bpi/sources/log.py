@@ -463,7 +463,21 @@ class Log:
         return labels
 
     def first_states(self) -> list[np.ndarray]:
-        """The states in which episodes began, how often, and the first line of each; in order."""
+        """Return the states in which episodes began.
+
+        Returns
+        -------
+        list of three int arrays
+            The states in order, how many episodes began in each, and the first line of each.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> data = {"e": [0, 1], "t": [0, 0], "s": [2, 2], "a": [0, 1], "r": [0.0, 1.0]}
+        >>> [part.tolist() for part in eb.Log.read(data, **columns, truncated=True, states="seen").first_states()[:2]]
+        [[0], [2]]
+        """
         return self._arrays("SELECT state, count(*), min(line) FROM log WHERE step = 0 GROUP BY state ORDER BY 1")
 
     def starts(self) -> np.ndarray:
