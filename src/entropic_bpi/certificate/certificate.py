@@ -199,7 +199,30 @@ class Certificate:
         )
 
     def action_of(self, policy: np.ndarray, observation: Any, step: int) -> Any:
-        """What any policy ``(H, S)`` of this problem does on an observation; see :meth:`policy_of`."""
+        """Return what any policy of this problem does on an observation; see :meth:`policy_of`.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The numbers of the actions.
+        observation : observation, or state of a model
+            What is observed.
+        step : int
+            The step.
+
+        Returns
+        -------
+        action
+            As the environment's ``step`` takes it; of a model, by number.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> certificate = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1).certificate
+        >>> bool(certificate.action_of(certificate.policy, 0, step=0) == certificate.policy[0, 0])
+        True
+        """
         action = int(policy[step, self._state_of(observation)])
         if not self.problem.black_box_rewards:
             return action

@@ -41,7 +41,7 @@ TABLE, PLOT = "missing.csv", "missing.png"
 _SHOWN_ROWS = 10
 _NEEDED = ("episode", "step", "state", "action", "reward", "delta")
 _READ = (*_NEEDED[:-1], "next_state", "terminated", "exclude", "query", "max_states", "order_by", "table")
-_OF_A_RUN = ("source", "beta", "evar", "out", "as_json")
+_OF_A_RUN = ("source", "beta", "evar", "rewards", "out", "as_json")
 
 
 @with_declarations(without=("discount",))
@@ -69,6 +69,7 @@ def certify(
     table: str | None = None,
     eps: float | None = None,
     policy: Path | None = None,
+    rewards: Path | None = None,
     out: Path | None = None,
     as_json: bool = False,
     **declared: Any,
@@ -90,9 +91,12 @@ def certify(
 
         entropic-bpi certify run --evar 0.05:0.95:0.05 --out band
 
+        entropic-bpi certify run --beta -1 --rewards prices.csv --out dearer
+
     For a log, writes certificate.json, and missing.csv and missing.png: the visits that would make the gap smaller. For a
     run, writes spectrum.csv (beta, lower, upper, gap and the number of the policy) and spectrum.png, where lines mark the
-    risk levels at which the policy changes; with --evar, also or instead, evar.csv and evar.png.
+    risk levels at which the policy changes; with --evar, also or instead, evar.csv and evar.png. For one level, writes
+    certificate.json.
 
     Exit codes: 0 certified; 1 the gap is larger than --eps; 2 bad input, with the line of the log that is at fault.
 
@@ -101,7 +105,8 @@ def certify(
     source : LOG|RUN
         A log (a CSV, Parquet, .jsonl or .duckdb file); or the folder of a run, or a certificate file (.json).
     beta : BETA|LOW:HIGH:STEP
-        Risk parameter: positive seeks risk, negative avoids it, 0 is the mean. For a run: all levels from LOW to HIGH.
+        Risk parameter: positive seeks risk, negative avoids it, 0 is the mean. For a run: all levels from LOW to HIGH, or
+        one.
     evar : ALPHA|LOW:HIGH:STEP
         The entropic value at risk (EVaR) of this level, between 0 and 1; for a run, of all levels. EVaR is a lower
         bound on CVaR, the mean of the worst share ALPHA of the returns, and is not that mean: a policy with the best
@@ -124,6 +129,9 @@ def certify(
         The target gap. Default: the gap that the log certifies.
     policy : FILE
         Certify this policy: columns state and action (.csv), an object (.json), or .npy.
+    rewards : FILE
+        Certify for other known rewards: columns state, action, reward and perhaps next_state, of those that change
+        (.csv), an array (.npy), or a model that has them (.npz, problem.toml, ...).
     out : DIR
         Folder for the results.
 
@@ -152,7 +160,7 @@ def certify(
     if Path(source).is_dir() or source.endswith(".json"):
         if given:
             raise InvalidProblemError(f"{source} is a run: {given[0]} is for logs")
-        certify_levels(Path(source), beta, evar, out, as_json)
+        certify_levels(Path(source), beta, evar, rewards, out, as_json)
         return 0
     risk = risk_of(_number("beta", beta), _number("evar", evar))
     if out is not None:
@@ -162,7 +170,7 @@ def certify(
     log = _read_log(source, context.params)
     del declared["max_states"]  # it belongs to the log
     known = None if policy is None else _read_policy(policy)
-    claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, **declared)
+    claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, rewards=rewards, **declared)
     needs = eb.missing(claim)
     facts = [
         *_log_facts(log, claim),

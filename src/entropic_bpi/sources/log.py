@@ -47,7 +47,7 @@ from entropic_bpi.sources.logs.projection import EARNED, WHOLE, Projection
 from entropic_bpi.sources.logs.reading import LogReader, columns_of, listed_space
 from entropic_bpi.sources.logs.tables import hashable
 from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, unseen
-from entropic_bpi.sources.successors import declared_rows
+from entropic_bpi.sources.successors import declared_rows, with_noise
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
@@ -463,7 +463,21 @@ class Log:
         return labels
 
     def first_states(self) -> list[np.ndarray]:
-        """The states in which episodes began, how often, and the first line of each; in order."""
+        """Return the states in which episodes began.
+
+        Returns
+        -------
+        list of three int arrays
+            The states in order, how many episodes began in each, and the first line of each.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> data = {"e": [0, 1], "t": [0, 0], "s": [2, 2], "a": [0, 1], "r": [0.0, 1.0]}
+        >>> [part.tolist() for part in eb.Log.read(data, **columns, truncated=True, states="seen").first_states()[:2]]
+        [[0], [2]]
+        """
         return self._arrays("SELECT state, count(*), min(line) FROM log WHERE step = 0 GROUP BY state ORDER BY 1")
 
     def starts(self) -> np.ndarray:
@@ -575,6 +589,9 @@ class Log:
             spaces = _numbered(states.labels), _numbered(self.actions)
             fixed = given.reward_law in (None, "fixed")
             given = replace(given, successors=declared_rows(*spaces, successors, repeated=fixed))
+        if given.noise is not None:
+            given.check_combinations()
+            given = with_noise(_numbered(states.labels), _numbered(self.actions), given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, _numbered(states.labels).index))
         others = tuple(map(unseen, range(len(names), max_states or 0)))
