@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import sentences
-from entropic_bpi.problem.toml_values import start_from_toml, successors_from_toml
+from entropic_bpi.problem.toml_values import masks_from_toml, start_from_toml, successors_from_toml
 from entropic_bpi.tools.checks import (
     LARGEST_COUNT,
     check_choice,
@@ -31,8 +31,10 @@ from entropic_bpi.tools.text import parse_literal
 if TYPE_CHECKING:
     from entropic_bpi.problem.problem_file import ProblemFile
 
-__all__ = ["ENTRIES", "FIXED", "REWARD_LAWS", "Declarations", "Entry"]
+__all__ = ["ENTRIES", "FIXED", "INFO", "REWARD_LAWS", "Declarations", "Entry"]
 
+INFO = "info"
+"""Of ``allowed``: the masks are those that come with each observation, ``info["action_mask"]``."""
 FIXED = "fixed"
 """Of ``start``: every episode starts where the first one does."""
 REWARD_LAWS = ("fixed", "random", "random-pair")
@@ -97,6 +99,11 @@ def _check_start(name: str, value: Any) -> Any:
     return value if isinstance(value, (int, str, list)) else [value]
 
 
+def _check_allowed(name: str, value: Any) -> Any:
+    """Return what allows actions as it is, unless it is another word than "info"; the source checks the rest."""
+    return check_choice(name, value, (INFO,)) if isinstance(value, str) else value
+
+
 def _check_reward_law(name: str, value: Any) -> str:
     return check_choice(name, value, REWARD_LAWS)
 
@@ -127,6 +134,8 @@ class Declarations:
         Upper bound on the number of distinct observations.
     discount : float
         The discount factor of a return that never ends.
+    allowed : bool array, function or "info"
+        The actions that may be played.
 
     Examples
     --------
@@ -204,6 +213,15 @@ class Declarations:
         from_toml=start_from_toml,
         from_text=parse_literal,
         sentence=sentences.start,
+    )
+
+    allowed: Any = _entry(  # noqa: RUF009
+        _check_allowed,
+        "The actions that may be played: a boolean array (S, A) or (H, S, A), or info (the environment's action_mask).",
+        str,
+        metavar="info|FILE.npy",
+        from_toml=masks_from_toml,
+        sentence=sentences.allowed,
     )
 
     def __post_init__(self) -> None:

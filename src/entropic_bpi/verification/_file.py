@@ -37,8 +37,10 @@ _KEYS = {
             "discount",
             "alpha",
             "lams",
+            "allowed",
         )
     ),
+    "allowed": ("table", "offered"),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted"),
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
@@ -113,7 +115,9 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
     """The assumptions in today's words, which say the same."""
     if "assumptions" not in content:
         return content
-    content["provenance"] = {"accepted": [], **content["provenance"]}  # which the first files of version 4 lack
+    # Which the first files of version 4 lack.
+    content["provenance"] = {"accepted": [], **content["provenance"]}
+    content["problem"] = {"allowed": None, **content["problem"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]

@@ -133,6 +133,8 @@ class KL:
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
         self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
         self.planner: Any = None  # of the GPU, once there are counts
+        if device == "gpu" and problem.allowed is not None:
+            raise InvalidProblemError("device='gpu' does not support action masks (allowed=): use device='cpu'")
         if device == "gpu" and problem.open_ended:  # the column of states not seen yet is not kept there
             raise InvalidProblemError(
                 "device='gpu' is for known possible next states: declare successors=, or use device='cpu'"
