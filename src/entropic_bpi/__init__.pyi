@@ -17,6 +17,8 @@ from .lab import learners as learners
 from .lab.learners import Run as Run
 from .lab.learners import run as run
 from .model import instances as instances
+from .model.cvar import CVaRSolution as CVaRSolution
+from .model.cvar import solve_cvar as solve_cvar
 from .model.discounting import discounted as discounted
 from .model.evar import EVaRSolution as EVaRSolution
 from .model.evar import solve_evar as solve_evar

@@ -180,7 +180,7 @@ class ProblemFile(Declarations):
         if missing:
             raise InvalidProblemError(
                 f"{self.path or 'the problem file'}: not confirmed: {', '.join(missing)}. Set confirmed = true in "
-                f"[declare.{missing[0]}] if it is true of your problem, give {missing[0]}=, or accept all of them (--accept all)"
+                f"[declare.{missing[0]}] if it is true of your problem, give {missing[0]}=, or accept all (--accept all)"
             )
         return {name: value for name, value in self.given().items() if name in names} | own
 
