@@ -220,7 +220,9 @@ def _read_slots(name: str, value: Any) -> Slots:
 
 
 def _read_masks(name: str, value: Any, shape: tuple[int | None, ...]) -> Masks | None:
-    return None if value is None else Masks(**read_object(Masks, name, value, table=partial(array, shape=shape, kind=int)))
+    return (
+        None if value is None else Masks(**read_object(Masks, name, value, table=partial(array, shape=shape, kind=int)))
+    )
 
 
 def _read_rewards(name: str, value: Any, shape: tuple[int | None, ...], horizon: int) -> Any:

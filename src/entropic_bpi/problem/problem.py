@@ -15,8 +15,8 @@ from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import FIXED, Declarations
 from entropic_bpi.problem.limits import SAME_REWARD
-from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
 from entropic_bpi.problem.masks import Masks, masks_of_model
+from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
 from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
 from entropic_bpi.problem.starts import start_of_model
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
@@ -284,7 +284,9 @@ class Problem(Declarations):
         if len(wrong):
             h, s = wrong[0]
             where = f"state {self.state_names[s]!r} at step {h - self.artificial}"
-            raise InvalidProblemError(f"policy plays {self.action_names[policy[h, s]]!r} in {where}, which is forbidden")
+            raise InvalidProblemError(
+                f"policy plays {self.action_names[policy[h, s]]!r} in {where}, which is forbidden"
+            )
 
     def check_allowed(self, rows: np.ndarray) -> None:
         """Refuse rows of forbidden actions that were played."""

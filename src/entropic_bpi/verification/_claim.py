@@ -131,7 +131,9 @@ class Claim(Problem):
                 raise Rejected(f"the policy plays a forbidden action in state {np.argmax(wrong)} at step {h}")
         seen = self.seen.between(0, self.n_rows - self.random_start)
         steps = 1 if self.stationary else self.horizon
-        masks = np.broadcast_to(self.allowed.max(axis=0) if steps == 1 else self.allowed, (steps, *self.allowed.shape[1:]))
+        masks = np.broadcast_to(
+            self.allowed.max(axis=0) if steps == 1 else self.allowed, (steps, *self.allowed.shape[1:])
+        )
         played = masks.ravel()[seen.rows]
         if not played.all():
             raise Rejected(f"counts of a forbidden action: {self.place(int(seen.rows[np.argmin(played)]))}")
@@ -139,7 +141,9 @@ class Claim(Problem):
             visited = np.zeros(self.n_states, dtype=bool)
             visited[self.seen.successors] = visited[self.state_of(seen.rows)] = True
             if not self.allowed[0, ~visited].all():
-                raise Rejected("allowed has a mask of a state that was never seen, although masks come with observations")
+                raise Rejected(
+                    "allowed has a mask of a state that was never seen, although masks come with observations"
+                )
 
     def _read_cells(self, given: list[Any]) -> list[Cell]:
         """Cells that follow one another, each with its λ inside, until the last one, which has no end."""
