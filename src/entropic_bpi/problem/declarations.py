@@ -46,6 +46,20 @@ def _as_given(name: str, value: Any) -> Any:
     return value
 
 
+def _as_array(name: str, value: Any) -> Any:
+    """Return the array in a file, if the value names one (``.npy``), and any other value as it is."""
+    if not isinstance(value, str) or not value.endswith(".npy"):
+        return value
+    import numpy as np
+
+    try:
+        return np.load(value, allow_pickle=False)
+    except FileNotFoundError:
+        raise InvalidProblemError(f"no such file: {value}") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidProblemError(f"{value} is not a readable .npy file: {error}") from None
+
+
 class Entry(NamedTuple):
     """An entry of the table of declarations.
 
@@ -100,7 +114,8 @@ def _check_start(name: str, value: Any) -> Any:
 
 
 def _check_allowed(name: str, value: Any) -> Any:
-    """Return what allows actions as it is, unless it is another word than "info"; the source checks the rest."""
+    """Return what allows actions, of which a word must be "info"; the source checks the rest."""
+    value = _as_array(name, value)
     return check_choice(name, value, (INFO,)) if isinstance(value, str) else value
 
 
@@ -149,7 +164,7 @@ class Declarations:
         check_flag, "Transitions are the same at every step.", bool, sentence=sentences.stationary
     )
     successors: Any = _entry(  # noqa: RUF009
-        _as_given,
+        _as_array,
         "The possible next states: those of the model, or a boolean array (S, A, S).",
         str,
         metavar="model|FILE.npy",

@@ -236,6 +236,7 @@ class Player:
         self.least, self.most = problem.return_limits
         self.masks = problem.allowed if problem.allowed is not None and problem.allowed.offered else None
         self.mask_of: dict[int, bytes] = {}  # as they were last seen
+        self.latest_masks: Any = None  # of the copies of a vector
 
     def close(self) -> None:
         self.environment.close()
@@ -307,8 +308,8 @@ class Player:
         for h, tables in enumerate(plan):
             for walker in walkers:
                 walker.choose(*tables)
-                if self.masks is not None:
-                    walker.action = self._permitted(walker.state, walker.action)
+                if self.masks is not None:  # what a copy plays after its episode is of no interest
+                    walker.action = -1 if walker.done else self._permitted(walker.state, walker.action)
             answers, info = self._step([walker.action for walker in walkers])
             arrived: list[int] = []
             for walker, (observation, reward, terminated, truncated) in zip(walkers, answers, strict=True):
@@ -345,7 +346,7 @@ class Player:
             If there is none, if it allows nothing, or if it is not what it was when the state was visited before.
         """
         assert self.masks is not None
-        given = info.get("action_mask") if isinstance(info, dict) else None
+        given = self.latest_masks = info.get("action_mask") if isinstance(info, dict) else None
         masks = [given] if not self.environment.vector else [None] * len(states) if given is None else given
         for state, mask in zip(states, masks, strict=False):
             if state < 0:
@@ -371,6 +372,9 @@ class Player:
         """What the copies answer to one action each, and their info; copies without a walker repeat the first one's."""
         environment = self.environment
         played = [*actions, *actions[:1] * (environment.copies - len(actions))]
+        if self.masks is not None:
+            busy = len(actions)
+            played = [a if i < busy and a >= 0 else int(np.argmax(self.latest_masks[i])) for i, a in enumerate(played)]
         answer = self._guard("step", environment.env.step, environment.batch(played))
         observation, rewards, terminated, truncated, info = answer
         each = zip(self._singles(observation), rewards.tolist(), terminated.tolist(), truncated.tolist(), strict=True)
