@@ -42,8 +42,6 @@ from entropic_bpi.types import Cell, Transitions
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
 
-__all__ = ["content_of", "digest", "parts_of", "read"]
-
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 4
 # What earlier files of these versions say in other words.
@@ -60,7 +58,7 @@ _REWORDED = {
     " and that transitions do not depend": ", that transitions do not depend",
 }
 # Declarations that earlier files of these versions do not have.
-_ADDED = ("allowed",)
+_ADDED = ("noise", "allowed")
 _PARTS = ("problem", "method", "constants", "provenance", "assumptions", "policy", "counts", "claim")
 # The range of rewards follows from the slots; the risk is written as beta and alpha.
 _OF_THE_PROBLEM = {
@@ -131,8 +129,8 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
         if origin["log"] is not None:
             origin["log"] = {**origin["log"], "seen": False}
         content |= {"version": _VERSION, "provenance": origin}
-    # Which the first files of version 4 lack.
-    content["provenance"] = {"accepted": [], **content["provenance"]}
+    # which the first files of version 4 lack
+    content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     content["problem"] = {**dict.fromkeys(_ADDED), **content["problem"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():
@@ -195,7 +193,7 @@ def _read_problem(content: Any) -> Problem:
         "start": partial(_read_start, n_states=n_states),
         "eps": lambda name, value: check_positive(name, real(name, value)),
         "delta": lambda name, value: check_probability(name, real(name, value)),
-        "successors": lambda name, value: choice(name, value, "unknown", "model", "mask"),
+        "successors": lambda name, value: choice(name, value, "unknown", "model", "mask", "noise"),
         "reward_law": lambda name, value: choice(name, value, *REWARD_LAWS),
         "slots": _read_slots,
         "allowed": partial(_read_masks, shape=(None, n_states, n_actions)),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import sentences
-from entropic_bpi.problem.toml_values import masks_from_toml, start_from_toml, successors_from_toml
+from entropic_bpi.problem.toml_values import masks_from_toml, noise_from_toml, start_from_toml, successors_from_toml
 from entropic_bpi.tools.checks import (
     LARGEST_COUNT,
     check_choice,
@@ -30,8 +30,6 @@ from entropic_bpi.tools.text import parse_literal
 
 if TYPE_CHECKING:
     from entropic_bpi.problem.problem_file import ProblemFile
-
-__all__ = ["ENTRIES", "FIXED", "INFO", "REWARD_LAWS", "Declarations", "Entry"]
 
 INFO = "info"
 """Of ``allowed``: the masks are those that come with each observation, ``info["action_mask"]``."""
@@ -119,6 +117,12 @@ def _check_allowed(name: str, value: Any) -> Any:
     return check_choice(name, value, (INFO,)) if isinstance(value, str) else value
 
 
+def _check_noise(name: str, value: Any) -> Any:
+    from entropic_bpi.problem.noise import check_noise  # which needs NumPy
+
+    return check_noise(name, value)
+
+
 def _check_reward_law(name: str, value: Any) -> str:
     return check_choice(name, value, REWARD_LAWS)
 
@@ -151,6 +155,8 @@ class Declarations:
         The discount factor of a return that never ends.
     allowed : bool array, function or "info"
         The actions that may be played.
+    noise : Noise or "model"
+        The outcome is a known function of state, action and a random label whose law is unknown.
 
     Examples
     --------
@@ -228,6 +234,18 @@ class Declarations:
         from_toml=start_from_toml,
         from_text=parse_literal,
         sentence=sentences.start,
+    )
+    noise: Any = _entry(  # noqa: RUF009
+        _check_noise,
+        "Outcomes are a known function of state, action and a random label: the mechanics of the model.",
+        str,
+        metavar="model",
+        excludes={
+            "max_successors": "noise says what may follow",
+            "max_states": "the outcomes of noise are states, which must be listed",
+        },
+        from_toml=noise_from_toml,
+        sentence=sentences.noise,
     )
 
     allowed: Any = _entry(  # noqa: RUF009

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi.certificate.certificate import LogSummary, Provenance
+from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import horizon_for, repeated, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
@@ -43,13 +43,11 @@ from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import RunState
 from entropic_bpi.sources.environment import Environment, check_black_box, open_environment
 from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.log_projection import Projection
+from entropic_bpi.sources.logs.projection import Projection
 from entropic_bpi.tools.checks import check_path
 from entropic_bpi.tools.interrupts import deferred_interrupt
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Plan
-
-__all__ = ["identify", "start_run"]
 
 CHECKPOINT_SECONDS = 2.0
 _RENAMED = {"rewards": "reward_law", "announce": "preregister"}
@@ -74,6 +72,7 @@ def identify(
     reward_range: tuple[float, float] | None = None,
     reward_law: str | None = None,
     return_range: tuple[float, float] | None = None,
+    noise: Any = None,
     discount: float | None = None,
     data: Log | None = None,
     max_episodes: int | None = None,
@@ -157,6 +156,11 @@ def identify(
     return_range : (float, float), optional
         Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
         narrower than what the rewards allow. An episode outside ends the run with an error; at least one is played.
+    noise : Noise or "model", optional
+        Declare the mechanics: the outcome is a known function of state, action and a random label with one unknown law for
+        many state-action pairs (:class:`entropic_bpi.Noise`), whose visits are then counted together. ``"model"``: the
+        mechanics of a model that was made by :meth:`entropic_bpi.FiniteMDP.from_noise`, without its probabilities. An
+        outcome that no label explains ends the run with an error. Needs ``method="kl"``.
     discount : float, optional
         γ between 0 and 1: the return is discounted by γ a step and never ends, and so is the claim: what comes after the
         horizon is part of the bounds (:mod:`entropic_bpi.model.discounting`). Unless given, the horizon is the smallest
@@ -251,7 +255,8 @@ def identify(
         source, beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
         start=start, stationary=stationary, successors=successors, max_successors=max_successors, replan=replan,
         sampling=sampling,
-        reward_range=reward_range, reward_law=reward_law, return_range=return_range, discount=discount, data=data,
+        reward_range=reward_range, reward_law=reward_law, return_range=return_range, noise=noise, discount=discount,
+        data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
         max_states=max_states, allowed=allowed, device=device,
     )  # fmt: skip

@@ -20,10 +20,10 @@ from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.runs.advice import Candidates, fitting, true_of
+from entropic_bpi.runs.forecasts.advice import Candidates, fitting, true_of
+from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import HISTORY, BestPlan, RunState
-from entropic_bpi.runs.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources import open_sampler
 from entropic_bpi.sources.environment import EnvironmentRaised
@@ -32,8 +32,6 @@ from entropic_bpi.types import Bounds, Plan
 
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
-
-__all__ = ["Identification", "Loop"]
 
 # Unless something else is asked for, plan again after this fraction of the episodes so far.
 REPLAN = 0.01
@@ -317,6 +315,7 @@ class Loop:
     def _compiled(self) -> bool:
         """Whether a single compiled loop plans, tests and plays after every episode."""
         simulated = isinstance(self.sampler, Simulator) and hasattr(self.method, "play_every")
+        simulated = simulated and self.state.problem.noise is None
         return self.settings.replan == EVERY and simulated
 
     def _mark(self, error: BaseException) -> None:

@@ -17,7 +17,7 @@ known. So episodes may be cut without a next state at one step alone, the last o
 Ten million lines take half a minute, because they stay in DuckDB: labels become numbers, and lines become counts, before
 Python sees them.
 
-Nothing is guessed about the data (see :mod:`entropic_bpi.sources.tables`), and labels that could only be compared after
+Nothing is guessed about the data (see :mod:`entropic_bpi.sources.logs.tables`), and labels that could only be compared after
 rounding are refused.
 """
 
@@ -44,19 +44,17 @@ from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
 from entropic_bpi.sources.datasets.replays import Steps, d4rl_steps, rllib_steps, sb3_steps
 from entropic_bpi.sources.environment import check_black_box
-from entropic_bpi.sources.log_projection import EARNED, WHOLE, Projection
-from entropic_bpi.sources.log_reading import LogReader, columns_of, listed_space
+from entropic_bpi.sources.logs.projection import EARNED, WHOLE, Projection
+from entropic_bpi.sources.logs.reading import LogReader, columns_of, listed_space
+from entropic_bpi.sources.logs.tables import hashable
 from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, unseen
-from entropic_bpi.sources.successors import declared_rows
-from entropic_bpi.sources.tables import hashable
+from entropic_bpi.sources.successors import declared_rows, with_noise
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
     import duckdb
-
-__all__ = ["AllStates", "Log", "Outcomes", "labels_behind", "names_for"]
 
 Numbers = tuple[Iterable[int], Iterable[int]]
 """Of the states and the actions of a log, in a problem that has them in another order."""
@@ -466,7 +464,21 @@ class Log:
         return labels
 
     def first_states(self) -> list[np.ndarray]:
-        """The states in which episodes began, how often, and the first line of each; in order."""
+        """Return the states in which episodes began.
+
+        Returns
+        -------
+        list of three int arrays
+            The states in order, how many episodes began in each, and the first line of each.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> data = {"e": [0, 1], "t": [0, 0], "s": [2, 2], "a": [0, 1], "r": [0.0, 1.0]}
+        >>> [part.tolist() for part in eb.Log.read(data, **columns, truncated=True, states="seen").first_states()[:2]]
+        [[0], [2]]
+        """
         return self._arrays("SELECT state, count(*), min(line) FROM log WHERE step = 0 GROUP BY state ORDER BY 1")
 
     def starts(self) -> np.ndarray:
@@ -578,6 +590,9 @@ class Log:
             spaces = _numbered(states.labels), _numbered(self.actions)
             fixed = given.reward_law in (None, "fixed")
             given = replace(given, successors=declared_rows(*spaces, successors, repeated=fixed))
+        if given.noise is not None:
+            given.check_combinations()
+            given = with_noise(_numbered(states.labels), _numbered(self.actions), given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, _numbered(states.labels).index))
         if given.allowed is not None:

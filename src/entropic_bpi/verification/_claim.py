@@ -192,7 +192,8 @@ class Claim(Problem):
             raise Rejected(f"counts list {self.place(int(rows[i]))} to state {successors[i]} twice")
         if not self.black_box:
             return
-        slots = self.begin[rows]
+        # Where noise is declared, each outcome has a reward or range of its own, to which it is compared later.
+        slots = self.begin[rows] if self.noise is None else np.where(self.is_start(rows), self.begin[rows], 0)
         least, most = self.slot_low[0, slots], self.slot_high[0, slots]
         inside = (least <= low) & (low <= high) & (high <= most)
         if not inside.all():
@@ -293,6 +294,8 @@ class Claim(Problem):
         self.ignored = [name for name in ("stationary", "successors") if name in ignored]
         if ignored != self.ignored:
             raise Rejected(f"provenance.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}")
+        if self.method != "kl" and self.noise is not None:
+            raise Rejected(f"method {self.method!r} makes no use of noise")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
         if self.method != "kl" and self.random_start and self.start is not None:
@@ -308,6 +311,10 @@ class Claim(Problem):
         self.accepted = [
             a_string("provenance.accepted", name) for name in a_list("provenance.accepted", given["accepted"])
         ]
+        named = given["rewards"]
+        self.other_rewards = None if named is None else a_string("provenance.rewards", named)
+        if named is not None and (self.method != "kl" or self.random_rewards):
+            raise Rejected("only the KL method certifies for other rewards, and not for random ones")
         digest = given["preregistration"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("provenance.preregistration", digest)):
             raise Rejected(f"provenance.preregistration must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
@@ -338,6 +345,8 @@ class Claim(Problem):
         One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
         and takes one of the places where its state is listed. Where as much was seen as can happen, only that.
         """
+        if self.noise is not None and not self.is_start(layer[-1]):
+            return self.noise.outcomes(self, Outcomes)
         seen, n, count = self.seen.between(layer.start, layer.stop), self.n_states, len(layer)
         owner, slots = self.slots_of(np.array(layer))
         key = owner * (n + 1) + self.slot_successor[slots]
