@@ -251,3 +251,14 @@ def test_inspect_proposes_the_masks_that_are_offered():
         eb.inspect(Store(changes=True, masks=MASKS | True), episodes=300, seconds=60, seed=0).declarations.allowed
         is None
     )
+
+
+def test_masks_and_noise():
+    """The label's law is learned from allowed actions alone."""
+    noise = eb.Noise(["reaches", "falls"], lambda s, a, label: a if label == "reaches" else 3)
+    truth, plain = as_model(), as_model(None)
+    result = eb.identify(plain, **GOAL, noise=noise, allowed=MASKS, seed=1)
+    claim = result.certificate
+    assert MASKS[range(4), claim.policy].all()
+    assert claim.lower <= eb.solve(truth, -1.0).value <= claim.upper
+    assert eb.verify(claim).problems == []

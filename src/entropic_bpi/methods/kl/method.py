@@ -189,7 +189,7 @@ class KL:
         if self.problem.noise is not None:
             # Every visit teaches a law, so what is played matters little: mostly the candidate, sometimes anything.
             rng = np.random.default_rng((self.seed, round))
-            anything = rng.integers(self.problem.n_actions, size=policy.shape)
+            anything = self.problem.replace_forbidden(rng.integers(self.problem.n_actions, size=policy.shape))
             return Behaviour(anything, policy.copy(), np.full_like(turn, -1), round % NOISE_ROUNDS != 0)
         leading = self.challenge and round % 2 == 1
         return Behaviour(self.optimism.policy.copy(), policy.copy(), turn.copy(), leading)
