@@ -15,7 +15,7 @@ from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import CELLS, cell_edges
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import LARGEST_COUNT
 from entropic_bpi.types import Cell, Transitions
 

@@ -24,7 +24,7 @@ from entropic_bpi.problem.reward_counts import (
     new_reward_counts,
     record_reward,
 )
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.types import Transitions
 
 _FORBIDDEN = -1

@@ -14,13 +14,9 @@ import numpy as np
 from entropic_bpi.compile.decorators import inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers, Reals
-
-# How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
-END_REWARDS, STAY_REWARDS = 8, 2
-# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
-SAME_REWARD = 1e-9
 
 Compressed = tuple[np.ndarray, np.ndarray]
 """Successors as compressed rows ``(indptr, indices)``."""

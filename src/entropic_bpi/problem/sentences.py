@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from entropic_bpi.problem.rows import END_REWARDS, SAME_REWARD, STAY_REWARDS
+# How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
+END_REWARDS, STAY_REWARDS = 8, 2
+# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
+SAME_REWARD = 1e-9
 
 
 def stationary(problem: Any, seen: Any) -> str:

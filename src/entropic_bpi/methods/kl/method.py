@@ -66,7 +66,7 @@ from entropic_bpi.methods.kl.states import GIVEN, ROUNDING, refresh_radii
 from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
