@@ -38,7 +38,11 @@ PUBLIC = dict(public())
 
 
 def fields_of(thing):
-    return {one.name for one in dataclasses.fields(thing)} if dataclasses.is_dataclass(thing) else set()
+    return (
+        {one.name for one in dataclasses.fields(thing) if one.name[0] != "_"}
+        if dataclasses.is_dataclass(thing)
+        else set()
+    )
 
 
 def names(section):

@@ -98,6 +98,8 @@ class Certificate(Summarised):
         log = self.provenance.log
         _schema.check_transitions(problem, self.transitions, self.episodes, None if log is None else log.longest)
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
+        problem.check_allowed(self.transitions.rows)
+        problem.check_policy_allowed(np.pad(self.policy, ((int(problem.artificial), 0), (0, 0))))
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -219,33 +219,16 @@ def question(
     evar: float | None,
     param: list[str] | None,
     accept: str | None,
-    successors: str | None,
     replan: str | None,
     **others: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """What the options ask for: the model or environment, and the arguments of ``identify``."""
     arguments = {
         **risk_of(beta, evar),
-        "successors": _read_successors(successors),
         "replan": _read_replan(replan),
         **others,
     }
     return open_source(source, arguments, param, accept)
-
-
-def _read_successors(text: str | None) -> Any:
-    if text is None or text == "model":
-        return text
-    import numpy as np
-
-    if not text.endswith(".npy"):
-        raise InvalidProblemError(f"--successors must be 'model' or a .npy file with a boolean mask, got {text!r}")
-    try:
-        return np.load(text, allow_pickle=False)
-    except FileNotFoundError:
-        raise InvalidProblemError(f"no such file: {text}") from None
-    except (ValueError, EOFError) as error:
-        raise InvalidProblemError(f"{text} is not a readable .npy file: {error}") from None
 
 
 def _read_replan(text: str | None) -> str | float | None:

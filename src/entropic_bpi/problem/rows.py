@@ -30,7 +30,8 @@ class Frame(NamedTuple):
     """Sizes and row numbering, in the form the compiled kernels take.
 
     ``steps`` counts the artificial first step, if there is one. States that can be reached at step ``h`` under the
-    declared successors are ``states[first_state[h] : first_state[h + 1]]``.
+    declared successors are ``states[first_state[h] : first_state[h + 1]]``. ``allowed`` has the action masks,
+    ``(1 | H, S, A)``, or a single 1 if there are none.
     """
 
     steps: int
@@ -41,6 +42,7 @@ class Frame(NamedTuple):
     start: int
     first_state: np.ndarray
     states: np.ndarray
+    allowed: np.ndarray
 
 
 @inlined
@@ -58,6 +60,14 @@ def row_of(frame: Frame, h: int, s: int, a: int) -> int:
 def actions_at(frame: Frame, h: int) -> int:
     """How many actions there are at planned step ``h``."""
     return 1 if frame.artificial and h == 0 else frame.n_actions
+
+
+@inlined
+def is_allowed(frame: Frame, h: int, s: int, a: int) -> bool:
+    """Whether action ``a`` may be played in state ``s`` at planned step ``h``."""
+    if frame.allowed.size == 1 or (frame.artificial and h == 0):
+        return True
+    return frame.allowed[reward_step(frame, frame.allowed, h), s, a] != 0
 
 
 @inlined

@@ -133,6 +133,8 @@ class KL:
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
         self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
         self.planner: Any = None  # of the GPU, once there are counts
+        if device == "gpu" and problem.allowed is not None:
+            raise InvalidProblemError("device='gpu' does not support action masks (allowed=): use device='cpu'")
         if device == "gpu" and problem.open_ended:  # the column of states not seen yet is not kept there
             raise InvalidProblemError(
                 "device='gpu' is for known possible next states: declare successors=, or use device='cpu'"
@@ -187,7 +189,7 @@ class KL:
         if self.problem.noise is not None:
             # Every visit teaches a law, so what is played matters little: mostly the candidate, sometimes anything.
             rng = np.random.default_rng((self.seed, round))
-            anything = rng.integers(self.problem.n_actions, size=policy.shape)
+            anything = self.problem.replace_forbidden(rng.integers(self.problem.n_actions, size=policy.shape))
             return Behaviour(anything, policy.copy(), np.full_like(turn, -1), round % NOISE_ROUNDS != 0)
         leading = self.challenge and round % 2 == 1
         return Behaviour(self.optimism.policy.copy(), policy.copy(), turn.copy(), leading)
