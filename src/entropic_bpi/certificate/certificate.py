@@ -34,7 +34,7 @@ from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_integer, check_path, check_policy
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import Cell, Transitions
+from entropic_bpi.types import Cell, Summarised, Transitions
 
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
@@ -43,7 +43,7 @@ _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
+class Certificate(Summarised):
     """A claim about a policy and the counts that it follows from.
 
     Attributes
@@ -98,6 +98,8 @@ class Certificate:
         log = self.provenance.log
         _schema.check_transitions(problem, self.transitions, self.episodes, None if log is None else log.longest)
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
+        problem.check_allowed(self.transitions.rows)
+        problem.check_policy_allowed(np.pad(self.policy, ((int(problem.artificial), 0), (0, 0))))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -199,7 +201,30 @@ class Certificate:
         )
 
     def action_of(self, policy: np.ndarray, observation: Any, step: int) -> Any:
-        """What any policy ``(H, S)`` of this problem does on an observation; see :meth:`policy_of`."""
+        """Return what any policy of this problem does on an observation; see :meth:`policy_of`.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The numbers of the actions.
+        observation : observation, or state of a model
+            What is observed.
+        step : int
+            The step.
+
+        Returns
+        -------
+        action
+            As the environment's ``step`` takes it; of a model, by number.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> certificate = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1).certificate
+        >>> bool(certificate.action_of(certificate.policy, 0, step=0) == certificate.policy[0, 0])
+        True
+        """
         action = int(policy[step, self._state_of(observation)])
         if not self.problem.black_box_rewards:
             return action
@@ -308,11 +333,6 @@ class Certificate:
         import entropic_bpi
 
         return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         risk = self.problem.risk

@@ -31,6 +31,7 @@ from entropic_bpi.certificate.codec import (
 from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.problem.declarations import FIXED, REWARD_LAWS
+from entropic_bpi.problem.masks import Masks
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import Slots
@@ -57,7 +58,7 @@ _REWORDED = {
     " and that transitions do not depend": ", that transitions do not depend",
 }
 # Declarations that earlier files of these versions do not have.
-_ADDED = ("noise",)
+_ADDED = ("noise", "allowed")
 _PARTS = ("problem", "method", "constants", "provenance", "assumptions", "policy", "counts", "claim")
 # The range of rewards follows from the slots; the risk is written as beta and alpha.
 _OF_THE_PROBLEM = {
@@ -195,6 +196,7 @@ def _read_problem(content: Any) -> Problem:
         "successors": lambda name, value: choice(name, value, "unknown", "model", "mask", "noise"),
         "reward_law": lambda name, value: choice(name, value, *REWARD_LAWS),
         "slots": _read_slots,
+        "allowed": partial(_read_masks, shape=(None, n_states, n_actions)),
         "rewards": partial(_read_rewards, shape=(None, n_states, n_actions), horizon=horizon),
         "state_names": partial(names, length=n_states),
         "action_names": partial(names, length=n_actions),
@@ -213,6 +215,12 @@ def _read_slots(name: str, value: Any) -> Slots:
     listed = value.get("successor") if isinstance(value, dict) else None
     ends = partial(array, shape=(None, len(listed) if isinstance(listed, list) else 0), kind=float)
     return Slots(**read_object(Slots, name, value, low=ends, high=ends))
+
+
+def _read_masks(name: str, value: Any, shape: tuple[int | None, ...]) -> Masks | None:
+    return (
+        None if value is None else Masks(**read_object(Masks, name, value, table=partial(array, shape=shape, kind=int)))
+    )
 
 
 def _read_rewards(name: str, value: Any, shape: tuple[int | None, ...], horizon: int) -> Any:

@@ -31,6 +31,7 @@ def _assumptions(claim: Claim) -> list[str]:
         *_of_discount(claim),
         _of_start(claim),
         *_of_noise(claim),
+        *_of_masks(claim),
     ]
     if claim.ignored:
         sentences.append(f"constants='{claim.constants}' ignores {' and '.join(claim.ignored)}")
@@ -75,6 +76,20 @@ def _of_start(claim: Claim) -> str:
         return f"every episode starts in state {claim.state_names[claim.start]}"
     names = ", ".join(claim.state_names[s] for s in claim.start)
     return f"every episode starts in {'state' if len(claim.start) == 1 else 'one of the states'} {names}"
+
+
+def _of_masks(claim: Claim) -> list[str]:
+    if claim.allowed is None:
+        return []
+    masks = claim.allowed[:, :-1] if claim.black_box else claim.allowed
+    places = "state and action" if len(masks) == 1 else "step, state and action"
+    forbidden = f"{int((~masks).sum()):,} of {masks.size:,} combinations of {places}"
+    if not claim.offered:
+        return [f"actions are restricted by known masks, which forbid {forbidden}"]
+    return [
+        "actions are restricted by masks that come with the observations, the same at every visit of a state; those seen "
+        f"forbid {forbidden}, and where none was seen every action counts as allowed"
+    ]
 
 
 def _of_noise(claim: Claim) -> list[str]:

@@ -38,9 +38,11 @@ _KEYS = {
             "alpha",
             "lams",
             "noise",
+            "allowed",
         )
     ),
     "noise": ("labels", "law", "classes"),
+    "allowed": ("table", "offered"),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted", "rewards"),
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
@@ -117,7 +119,7 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
         return content
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
-    content["problem"] = {"noise": None, **content["problem"]}
+    content["problem"] = {"noise": None, "allowed": None, **content["problem"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]

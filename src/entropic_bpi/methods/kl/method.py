@@ -67,7 +67,7 @@ from entropic_bpi.methods.kl.states import GIVEN, ROUNDING, refresh_radii
 from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
@@ -134,6 +134,8 @@ class KL:
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
         self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
         self.planner: Any = None  # of the GPU, once there are counts
+        if device == "gpu" and problem.allowed is not None:
+            raise InvalidProblemError("device='gpu' does not support action masks (allowed=): use device='cpu'")
         if device == "gpu" and problem.open_ended:  # the column of states not seen yet is not kept there
             raise InvalidProblemError(
                 "device='gpu' is for known possible next states: declare successors=, or use device='cpu'"
@@ -210,6 +212,7 @@ class KL:
             policy = revealing_policy(self.problem, self._arrays(counts))
         elif kind == "anything":
             policy = np.random.default_rng((self.seed, round)).integers(self.problem.n_actions, size=policy.shape)
+            policy = self.problem.replace_forbidden(policy)
         return Behaviour(policy, policy, np.full_like(policy, -1), True)
 
     def _behaviour(self, policy: np.ndarray, turn: np.ndarray, round: int) -> Behaviour:

@@ -24,6 +24,8 @@ def revealing_policy(problem: Problem, arrays: CountArrays) -> np.ndarray:
     values = np.zeros(problem.n_states)
     for h in reversed(range(int(problem.artificial), problem.steps)):
         after = (worth + np.bincount(owner, share * values[following], pairs)).reshape(problem.n_states, -1)
+        if problem.allowed is not None:
+            after = np.where(problem.allowed.at(h - problem.artificial) != 0, after, -1.0)
         policy[h] = after.argmax(axis=1)
         values = after.max(axis=1)
     return policy
