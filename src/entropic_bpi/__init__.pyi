@@ -55,6 +55,7 @@ from .runs.identification import identify as identify
 from .runs.inspection import Inspection as Inspection
 from .runs.inspection import inspect as inspect
 from .runs.loop import Identification as Identification
+from .runs.monitoring.monitor import Monitor as Monitor
 from .runs.trial import Declaration as Declaration
 from .runs.trial import RunForecast as RunForecast
 from .runs.trial import TrialRun as TrialRun

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 import typer
 
-from entropic_bpi.cli import bounds, certify, check, compare, convert, experiments, forecast, identify, inspect, solve
+from entropic_bpi.cli import (
+    bounds,
+    certify,
+    check,
+    compare,
+    convert,
+    experiments,
+    forecast,
+    identify,
+    inspect,
+    monitor,
+    solve,
+)
 from entropic_bpi.cli._app import app, main
 from entropic_bpi.errors import InvalidProblemError
 
@@ -15,7 +27,7 @@ __all__ = ["app", "main"]
 
 _PANELS = {
     "Learn": [inspect.inspect, forecast.forecast, identify.identify, certify.certify],
-    "Check and show": [check.verify, check.report, check.doctor],
+    "Check and show": [check.verify, check.report, monitor.monitor, check.doctor],
     "Known models": [solve.instances, solve.solve, solve.front, convert.convert],
     "Research": [
         compare.compare,
