@@ -493,8 +493,7 @@ def test_the_command_watches_and_goes_on(tmp_path):
     said = typed("monitor.json", Lamp(0.7), "--save", saved, "--plot", drawn)
     assert said.exit_code == 1
     told = json.loads(said.output)
-    assert (told["alarm"], told["episodes"]) == (True, 600)
+    assert (told["alarm"], told["episodes"], told["level"]) == (True, 600, 0.02)
     assert "expected" in told["suspects"][0]
     assert (tmp_path / "e.png").stat().st_size > 1000
-    assert typed("monitor.json", Lamp(), "--level", "0.5").exit_code == 2
     assert typed("nothing.json", Lamp()).exit_code == 2

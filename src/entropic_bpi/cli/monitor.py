@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
-
-from entropic_bpi.cli._answer import with_options_of
-from entropic_bpi.cli._app import CLAIM_FAILED, option
-from entropic_bpi.cli._show import Fact, data, line, present, several
-from entropic_bpi.cli._sources import JsonOption
 from entropic_bpi.cli.certify import certify, read_log
-from entropic_bpi.errors import InvalidProblemError
-
-if TYPE_CHECKING:
-    from entropic_bpi.runs.monitoring.monitor import Monitor
+from entropic_bpi.cli.common.answer import with_options_of
+from entropic_bpi.cli.common.app import CLAIM_FAILED
+from entropic_bpi.cli.common.show import Fact, data, line, present, several
 
 _COLUMNS = "episode step order_by state action reward next_state terminated truncated all_truncated exclude query table"
-_NOT_GIVEN: Mapping[str, Any] = {"states": None, "actions": None, "max_states": None, "delta": 0.0}
 _OTHERS = [name for name in inspect.signature(certify).parameters if name not in _COLUMNS.split()]
 
 
 @with_options_of(certify, without=_OTHERS)
 def monitor(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            help="Folder that identify or certify wrote, a certificate file, or a file of --save to go on from.",
-            show_default=False,
-        ),
-    ],
-    log: Annotated[
-        str, typer.Argument(metavar="LOG", help="The new episodes: a CSV, Parquet, .jsonl or .duckdb file.")
-    ],
-    level: Annotated[float | None, option("Bound on the probability of a false alarm. Default: 0.01.")] = None,
-    save: Annotated[Path | None, option("Write what was observed, to go on from.", metavar="FILE.json")] = None,
-    plot: Annotated[Path | None, option("Draw the evidence over the episodes.", metavar="FILE.png")] = None,
-    as_json: JsonOption = False,
+    run: Path,
+    log: str,
+    *,
+    level: float = 0.01,
+    save: Path | None = None,
+    plot: Path | None = None,
+    as_json: bool = False,
     **columns: Any,
 ) -> int:
     """Check whether new episodes still agree with a certificate.
@@ -58,11 +41,27 @@ def monitor(
         --terminated over --save monitor.json --plot evidence.png
 
     Exit codes: 0 no alarm; 1 alarm; 2 bad input.
+
+    Parameters
+    ----------
+    run : RUN
+        Folder that identify or certify wrote, a certificate file, or a file of --save to go on from.
+    log : LOG
+        The new episodes: a CSV, Parquet, .jsonl or .duckdb file.
+    level
+        Bound on the probability of a false alarm; a file of --save has its own.
+    save : FILE.json
+        Write what was observed, to go on from.
+    plot : FILE.png
+        Draw the evidence over the episodes.
     """
+    from entropic_bpi.certificate.codec import parse
+    from entropic_bpi.runs.monitoring.monitor import FORMAT, Monitor
     from entropic_bpi.show import plots
 
-    watching = _opened(run, level)
-    watching.observe_log(read_log(log, {**_NOT_GIVEN, **columns}))
+    saved = not run.is_dir() and parse(run)[0].get("format") == FORMAT
+    watching = Monitor.load(run) if saved else Monitor(run, level=level)
+    watching.observe_log(read_log(log, {**dict.fromkeys(_OTHERS), "delta": 0.0, **columns}))
     if save is not None:
         watching.save(save)
     if plot is not None:
@@ -76,16 +75,3 @@ def monitor(
     ]
     present(facts, as_json, ("certify" if watching.alarm else "monitor", save or run, log))
     return CLAIM_FAILED if watching.alarm else 0
-
-
-def _opened(run: Path, level: float | None) -> Monitor:
-    """The monitor of a file, or a new one for a certificate."""
-    from entropic_bpi.certificate.codec import parse
-    from entropic_bpi.runs.monitoring.monitor import FORMAT, Monitor
-
-    content: Any = None if run.is_dir() else parse(run)[0]
-    if isinstance(content, dict) and content.get("format") == FORMAT:
-        if level is not None:
-            raise InvalidProblemError(f"{run} has a level of its own, which --level cannot change")
-        return Monitor.load(run)
-    return Monitor(run, level=0.01 if level is None else level)

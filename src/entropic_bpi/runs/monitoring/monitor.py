@@ -75,8 +75,8 @@ class Monitor:
         self.certificate = Policy.load(certificate)._labels
         self.level = check_probability("level", level)
         problem = self.certificate.problem
-        if self.certificate.method != "kl":
-            raise InvalidProblemError(f"a monitor needs a certificate of method='kl', got {self.certificate.method!r}")
+        if self.certificate.method != "kl" or problem.noise is not None:
+            raise InvalidProblemError("a monitor needs a certificate of method='kl' without noise=")
         self._rows = RowEvidence(problem, self.certificate.transitions)
         self._returns = ReturnEvidence(self.certificate)
         self.episodes, self._largest, self._stride = 0, 0.0, 1

@@ -27,9 +27,8 @@ import numpy as np
 from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.methods.kl.rates import mixture_radius
-from entropic_bpi.problem.limits import SAME_REWARD
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
 from entropic_bpi.types import Transitions
 
 __all__ = ["Outcome", "RowEvidence", "log_e_value"]
