@@ -250,7 +250,7 @@ class Monitor:
         earned = math.fsum(f * reward for f, reward in zip(problem.factors.tolist(), rewards, strict=False))
         least, most = problem.return_limits
         if (ended or len(actions) >= h) and not least <= earned <= most:
-            return f"it earned {earned:g}, outside the declared return_range {problem.return_range}"
+            return f"it earned {earned:g}, outside the declared range of returns ({least:g}, {most:g})"
         return None
 
     def _at(self, step: int, row: int) -> str:
