@@ -28,7 +28,7 @@ from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProbl
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.risk import Entropic, EVaR
 from entropic_bpi.sources.log import labels_behind, names_for
 from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_integer, check_path, check_policy
@@ -122,8 +122,9 @@ class Certificate:
 
     @property
     def risk(self) -> str:
-        """``"entropic"``, or ``"evar"`` for the entropic value at risk."""
-        return "evar" if isinstance(self.problem.risk, EVaR) else "entropic"
+        """``"entropic"``, ``"evar"`` for the entropic value at risk, or ``"any reward"`` for an exploration."""
+        risk = self.problem.risk
+        return "evar" if isinstance(risk, EVaR) else "entropic" if isinstance(risk, Entropic) else "any reward"
 
     @property
     def alpha(self) -> float | None:
@@ -200,6 +201,8 @@ class Certificate:
 
     def action_of(self, policy: np.ndarray, observation: Any, step: int) -> Any:
         """What any policy ``(H, S)`` of this problem does on an observation; see :meth:`policy_of`."""
+        if self.risk == "any reward":
+            raise InvalidProblemError("an exploration has no policy: eb.Exploration.solve(rewards, beta) returns one")
         action = int(policy[step, self._state_of(observation)])
         if not self.problem.black_box_rewards:
             return action
@@ -316,7 +319,7 @@ class Certificate:
 
     def __repr__(self) -> str:
         risk = self.problem.risk
-        named = f"risk={risk}" if isinstance(risk, EVaR) else f"beta={risk.beta:g}"
+        named = f"beta={risk.beta:g}" if isinstance(risk, Entropic) else f"risk={risk}"
         return (
             f"Certificate({named}, lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.6g}, "
             f"delta={self.delta:g}, episodes={self.episodes}, method={self.method!r})"

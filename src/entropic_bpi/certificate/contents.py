@@ -32,7 +32,7 @@ from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.problem.declarations import FIXED, REWARD_LAWS
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import Entropic, EVaR, Risk
+from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import Slots
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.checks import check_positive, check_probability
@@ -68,7 +68,8 @@ _OF_THE_PROBLEM = {
 
 def content_of(certificate: Certificate) -> dict[str, Any]:
     """Return all that the file of a certificate has, except for the digest."""
-    problem, cells = certificate.problem, certificate.cells
+    problem, cells, risk = certificate.problem, certificate.cells, certificate.problem.risk
+    explored = {"betas": [*risk.betas], "rewards": [*risk.rewards]} if isinstance(risk, AnyReward) else None
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -77,6 +78,7 @@ def content_of(certificate: Certificate) -> dict[str, Any]:
             **{key: encode(getattr(problem, name)) for name, key in _OF_THE_PROBLEM.items()},
             "beta": None if math.isnan(problem.beta) else problem.beta,
             "alpha": certificate.alpha,
+            "explored": explored,
         },
         "method": certificate.method,
         "constants": certificate.constants,
@@ -128,6 +130,7 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
         content |= {"version": _VERSION, "provenance": origin}
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
+    content["problem"] = {"explored": None, **content["problem"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():
         said = [sentence.replace(old, new) for sentence in said]
@@ -141,12 +144,12 @@ def parts_of(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     problem = _read_problem(given["problem"])
     counts = object_with("counts", given["counts"], "episodes", *Transitions._fields)
     claim = object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells")
-    method, evar = text("method", given["method"]), isinstance(problem.risk, EVaR)
+    method, evar = text("method", given["method"]), not isinstance(problem.risk, Entropic)
     constants, tests = _read_constants(method, given["constants"], evar)
     if method == "bernstein" and problem.discount is not None:
         raise CertificateError(f"method {method!r} does not discount")
     if evar and method != "kl":
-        raise CertificateError(f"the entropic value at risk is certified by method 'kl', got {method!r}")
+        raise CertificateError(f"{problem.risk} is certified by method 'kl', got {method!r}")
     seen = {name: value for name, value in counts.items() if name != "episodes"}
     parts = {
         "policy": array("policy", given["policy"], (problem.horizon, problem.n_states), int),
@@ -183,7 +186,7 @@ def _read_cell(name: str, value: Any) -> Cell:
 
 
 def _read_problem(content: Any) -> Problem:
-    given = object_with("problem", content, *_OF_THE_PROBLEM.values(), "beta", "alpha")
+    given = object_with("problem", content, *_OF_THE_PROBLEM.values(), "beta", "alpha", "explored")
     n_states, n_actions, horizon = (integer(name, given[name], 1) for name in ("n_states", "n_actions", "horizon"))
     readers: dict[str, Reader] = {
         "start": partial(_read_start, n_states=n_states),
@@ -200,7 +203,7 @@ def _read_problem(content: Any) -> Problem:
     values = {
         name: (readers.get(name) or reader_of(hints[name]))(key, given[key]) for name, key in _OF_THE_PROBLEM.items()
     }
-    problem = Problem(**values, risk=_read_risk(given["beta"], given["alpha"]))
+    problem = Problem(**values, risk=_read_risk(given["beta"], given["alpha"], given["explored"]))
     if problem.black_box_rewards and problem.slots.low.size:
         problem = replace(problem, reward_range=(problem.slots.low[0, 0], problem.slots.high[0, 0]))
     return problem
@@ -227,7 +230,10 @@ def _read_start(name: str, value: Any, n_states: int) -> Any:
     return value if value is None or value == FIXED else integer(name, value, 0, n_states - 1)
 
 
-def _read_risk(beta: Any, alpha: Any) -> Risk:
+def _read_risk(beta: Any, alpha: Any, explored: Any) -> Risk:
+    if explored is not None and (beta, alpha) == (None, None):
+        ranges = object_with("explored", explored, "betas", "rewards")
+        return AnyReward(*(tuple(items(name, ranges[name], tuple, real)) for name in ("betas", "rewards")))
     if alpha is None:
         return Entropic(real("beta", beta))
     if beta is not None:

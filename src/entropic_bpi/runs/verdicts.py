@@ -14,7 +14,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.risk import AnyReward, EVaR
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, LEVEL, REJECTED_FROM, AssumptionTests
 from entropic_bpi.sources.drift import Change, DriftTest
 from entropic_bpi.sources.homogeneity import HomogeneityTest
@@ -59,6 +59,8 @@ def value_lower_bound(tests: AssumptionTests) -> float:
     problem, n = tests.problem, int(tests.returns.sum())
     low, high = tests.lowest, tests.highest
     beta, cost = problem.beta, 0.0
+    if isinstance(problem.risk, AnyReward):  # rewards are ignored
+        return low
     if isinstance(problem.risk, EVaR):
         beta, cost = _tail_beta(problem.risk.cost, problem.eps, high - low)
     if n == 0:

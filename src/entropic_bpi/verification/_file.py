@@ -37,8 +37,10 @@ _KEYS = {
             "discount",
             "alpha",
             "lams",
+            "explored",
         )
     ),
+    "explored": ("betas", "rewards"),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted", "rewards"),
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
@@ -115,6 +117,7 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
         return content
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
+    content["problem"] = {"explored": None, **content["problem"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]

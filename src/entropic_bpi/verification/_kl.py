@@ -51,6 +51,13 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
     )
 
 
+def balls_of(claim: Claim, layer: range) -> tuple[Outcomes, np.ndarray]:
+    """What the rows of a layer may do, and the radii of their balls; infinite if nothing was seen or it is certain."""
+    outcomes = claim.outcomes(layer)
+    _KL(claim, 1.0, None)._with_radii(outcomes, layer)
+    return outcomes, claim.radii[layer]
+
+
 class _KL:
     """The bounds of one claim, at a β that is not too small."""
 

@@ -230,7 +230,9 @@ def _known(problem: Problem, given: Any, numbers: _Numbers) -> Problem:
     if isinstance(given, Mapping) or callable(given):
         return _at_slots(problem, _listed(problem, _lookup(numbers, given)))
     table, after = _array(given), (*sizes, problem.n_states)
-    if table.shape in (sizes, (horizon, *sizes)) and table.shape != after:
+    if table.shape == after == (horizon, *sizes):
+        raise InvalidProblemError(f"rewards of shape {after} could mean (S, A, S) or (H, S, A): give (H, S, A, S)")
+    if table.shape in (sizes, (horizon, *sizes)):
         table = table.reshape(-1, *sizes)
         if problem.rewards is not None:
             return replace(problem, rewards=table)
