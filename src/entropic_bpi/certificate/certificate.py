@@ -64,7 +64,8 @@ class Certificate:
     provenance : Circumstances
         How the counts came about.
     test : str or None
-        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate, or ``"pairs"``, the pair certificate.
+        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate; ``"pairs"``, the pair certificate; or
+        ``"explored"``, the bound for all rewards, of a policy that is best by the estimates.
     cells : tuple of Cell or None
         Of the entropic value at risk: the λ at whose bounds the claim comes from, and how far each of them speaks.
 

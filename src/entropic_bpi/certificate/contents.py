@@ -170,7 +170,7 @@ def _read_constants(method: str, constants: Any, evar: bool) -> tuple[str | None
     """Return the constants of a method, and what its gap may come from."""
     if method == "kl":
         choice("constants of method 'kl'", constants, None)
-        return None, (None,) if evar else ("ratio", "pairs")
+        return None, (None,) if evar else ("ratio", "pairs", "explored")
     if method == "bernstein":
         return choice("constants of method 'bernstein'", constants, "verified", "sharp", "printed"), (None,)
     # one that somebody registered

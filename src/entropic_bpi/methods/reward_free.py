@@ -253,10 +253,16 @@ class RewardFree:
         ends = self.problem.horizon * self.low - size, self.problem.horizon * self.high + size
         return EVaRClaim(*ends, min(gap * (1 + CLAIM_ROUNDING), ends[1] - ends[0]), cells)
 
-    def bound_at(self, counts: Counts, beta: float) -> float:
-        """The bound for one β, at most as large as the promise."""
-        b = max(abs(beta), SMALLEST_EXPONENT / self.spread if self.spread > 0 else 1.0)
-        return self._bound(abs(beta), b, self._point(b, self._sets(counts), counts)[0]) * (1 + CLAIM_ROUNDING)
+    def bound_at_most(self, counts: Counts) -> float:
+        """The bound for all rewards at the largest |β|, of a policy that is optimal in the estimated model there.
+
+        It also holds at a tiny β, for which another one is used: by Hoeffding's lemma for the value in either model, and
+        for what the policy loses in the estimated one. There is room for the rounding of that.
+        """
+        bound = self._bound(self.least, self.most, self._point(self.most, self._sets(counts), counts)[0])
+        lifted = (self.most - self.least) * self.spread**2 / 8
+        widest = len(self.problem.slots.successor) + self.problem.n_states
+        return bound * (1 + CLAIM_ROUNDING) + lifted + self.problem.steps * (4000 + widest) * 2.0**-50 / self.most
 
     def _promise(self, counts: Counts) -> tuple[float, float, dict[float, Any]]:
         """The bound for all β, the point where it is largest, and all points with D and the greedy policies there."""

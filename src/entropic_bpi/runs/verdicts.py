@@ -37,7 +37,8 @@ def check_assumptions(tests: AssumptionTests, upper: float) -> Evidence:
     """
     by_step, by_previous, over_time, value = tests.by_step, tests.by_previous, tests.over_time, value_lower_bound(tests)
     steps = None if by_step is None else by_step.log_e()
-    evidence = Evidence(steps, by_previous.log_e(), over_time.log_e(), value)
+    told = None if isinstance(tests.problem.risk, AnyReward) else value  # an exploration ignores what is paid
+    evidence = Evidence(steps, by_previous.log_e(), over_time.log_e(), told)
     # The test of the steps is last, because it also rejects for the reasons of the others; its remedy is not theirs.
     of_steps = by_step is not None and not by_step.log_e() < REJECTED_FROM
     if not evidence.memoryless < REJECTED_FROM:

@@ -12,6 +12,7 @@ with D and with the ends, so rounding each of them up bounds the whole.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -61,12 +62,55 @@ def explored_bounds(claim: Claim, report: Report) -> Bounds:
     return Bounds(float(down(claim.horizon * low)), float(up(claim.horizon * high)), gap)
 
 
-def explored_gap(claim: Claim, beta: float) -> float:
-    """The bound for the rewards of the problem and one β, of a policy that is optimal by the estimates."""
+def explored_gap(claim: Claim) -> float:
+    """The bound for all rewards in the range of the problem's own, and what the policy loses in the estimated model."""
     low, high = claim.reward_range
-    spread = float(up(claim.horizon * up(high - low)))
-    b = max(abs(beta), _SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0)
-    return _bound(abs(beta), b, Estimated(claim).deviation(b, high - low), spread)
+    spread, size = float(up(claim.horizon * up(high - low))), abs(claim.beta)
+    b = max(size, _SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0)
+    bound = _bound(size, b, Estimated(claim).deviation(b, high - low), spread)
+    # What is lost at a tiny β is at most what is lost at b and this more.
+    lifted = float(up((b - size) * spread * spread / 8.0)) * _ROOM
+    return float(up(bound + lifted + _loss(claim, math.copysign(b, claim.beta))))
+
+
+def _loss(claim: Claim, beta: float) -> float:
+    """By how much the policy is worse than the best one in the estimated model.
+
+    An action that was never tried may do anything there: it pays the least and leads to a state with the smallest value.
+    Logarithms of means of n numbers e^x, |x| <= 600, are known to (n + 2000) half units, at every step anew.
+    """
+    values, every, most = np.zeros((2, claim.n_states)), np.arange(claim.n_states), 0
+    for h in reversed(range(claim.steps)):
+        layer, step = claim.layer(h), h - claim.random_start
+        outcomes = claim.outcomes(layer)
+        happened = outcomes.times > 0
+        owner = np.repeat(np.arange(len(layer)), outcomes.sizes)[happened]
+        to, times = outcomes.successors[happened], outcomes.times[happened]
+        paid = np.zeros(len(to))
+        if claim.rewards is None and step >= 0:
+            slots, seen = outcomes.slots[happened], (outcomes.low + outcomes.high)[happened] / 2
+            low = claim.slot_low[step if len(claim.slot_low) > 1 else 0]
+            paid = np.where(slots < 0, seen, low[slots])  # a declared outcome that was seen has a known reward
+        visits, most = np.bincount(owner, times, len(layer)), max(most, len(to))
+        after = np.empty((2, len(layer)))
+        for side in range(2):
+            exponents = beta * (paid + values[side, to])
+            top = np.full(len(layer), -np.inf)
+            np.maximum.at(top, owner, exponents)
+            sums = np.bincount(owner, times * np.exp(exponents - top[owner]), len(layer))
+            after[side] = np.where(visits > 0, (top + np.log(sums / visits)) / beta, values[side, values[0].argmin()])
+            if claim.rewards is None and step >= 0:
+                after[side, visits == 0] += claim.reward_range[0]
+        if step < 0:
+            values = np.repeat(after[:, :1], claim.n_states, axis=1)
+            break
+        q = after.reshape(2, claim.n_states, claim.n_actions)
+        rewards = claim.rewards_at(h, every)
+        if rewards is not None:
+            q = q + rewards
+        values = np.stack([q[0].max(axis=1), q[1, every, claim.policy[step]]])
+    lost = float(values[0, claim.first_state] - values[1, claim.first_state])
+    return max(lost, 0.0) + claim.steps * (2 * most + 4000) * 2.0**-52 / abs(beta)
 
 
 def _bound(begin: float, end: float, d: float, spread: float) -> float:

@@ -21,7 +21,7 @@ Report = Callable[[], None]  # called after each step
 
 
 def kl_bounds(claim: Claim, report: Report) -> Bounds:
-    return Bounds(*bounds_at(claim, claim.beta, claim.test, report))
+    return Bounds(*bounds_at(claim, claim.beta, None if claim.test == "explored" else claim.test, report))
 
 
 def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:

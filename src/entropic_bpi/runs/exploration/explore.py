@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.estimate import best_by_estimates, estimated_loss
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.reward_free import RewardFree
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.risk import AnyReward
@@ -196,5 +199,22 @@ def solve_explored(certificate: Certificate, rewards: Any, beta: float, reward_r
         if rewards is None:
             raise InvalidProblemError("solve needs rewards=: what an environment pays is ignored while exploring")
         reward_range = problem.declared_range if reward_range is None else reward_range
-        return certify(certificate, beta=beta, rewards=rewards, reward_range=reward_range)
-    return certify(certificate, beta=beta, rewards=rewards)
+        return _with_promise(certify(certificate, beta=beta, rewards=rewards, reward_range=reward_range))
+    return _with_promise(certify(certificate, beta=beta, rewards=rewards))
+
+
+def _with_promise(claim: Certificate) -> Certificate:
+    """Return the claim, or one about the policy that is best by the estimates if the bound for all rewards is smaller."""
+    promised = promised_claim(claim)
+    return promised if promised.gap < claim.gap else claim
+
+
+def promised_claim(claim: Certificate) -> Certificate:
+    """Return the claim that the bound for all rewards makes about the policy that is best by the estimates."""
+    problem, size = claim.problem, abs(claim.beta)
+    method = RewardFree(replace(problem, risk=AnyReward((size, size), problem.possible_rewards)))
+    planned = best_by_estimates(claim)
+    other = certify(claim, beta=claim.beta, policy=planned)
+    loss = estimated_loss(other, math.copysign(method.most, claim.beta))
+    gap = method.bound_at_most(claim.counts) + loss
+    return replace(other, provenance=claim.provenance, gap=gap, test="explored")
