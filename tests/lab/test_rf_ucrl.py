@@ -35,8 +35,9 @@ def test_the_bound_is_the_published_one():
     rng = np.random.default_rng(1)
     mdp = eb.FiniteMDP(rng.dirichlet(np.ones(3), (3, 2)), np.zeros((3, 2)), horizon=3)
     problem = Problem.from_mdp(mdp, beta=0.0, eps=0.1, delta=0.1)
-    run = eb.identify(mdp, beta=0.0, eps=1e-9, delta=0.1, seed=1, max_episodes=20_000)
-    counts = Counts.of(problem, run.certificate.transitions, run.certificate.episodes)
+    run = eb.identify(mdp, beta=0.0, eps=1e-9, delta=0.1, seed=1, max_episodes=500)
+    seen = run.certificate.transitions
+    counts = Counts.of(problem, seen._replace(times=1000 * seen.times), 1000 * run.certificate.episodes)
     gap = RFUCRL(problem).plan(counts, 0).bounds.gap
     assert gap == pytest.approx(2 * errors(counts, 0.1, 0, 0), rel=1e-12)
     assert 0 < gap < 2 * 2

@@ -99,6 +99,8 @@ class Certificate:
         log = self.provenance.log
         _schema.check_transitions(problem, self.transitions, self.episodes, None if log is None else log.longest)
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
+        problem.check_allowed(self.transitions.rows)
+        problem.check_policy_allowed(np.pad(self.policy, ((int(problem.artificial), 0), (0, 0))))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -201,7 +203,30 @@ class Certificate:
         )
 
     def action_of(self, policy: np.ndarray, observation: Any, step: int) -> Any:
-        """What any policy ``(H, S)`` of this problem does on an observation; see :meth:`policy_of`."""
+        """Return what any policy of this problem does on an observation; see :meth:`policy_of`.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The numbers of the actions.
+        observation : observation, or state of a model
+            What is observed.
+        step : int
+            The step.
+
+        Returns
+        -------
+        action
+            As the environment's ``step`` takes it; of a model, by number.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> certificate = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1).certificate
+        >>> bool(certificate.action_of(certificate.policy, 0, step=0) == certificate.policy[0, 0])
+        True
+        """
         if self.risk == "any reward":
             raise InvalidProblemError("an exploration has no policy: eb.Exploration.solve(rewards, beta) returns one")
         action = int(policy[step, self._state_of(observation)])

@@ -126,6 +126,15 @@ class Policy:
         -------
         Policy
             This policy.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1)
+        >>> policy = eb.Policy.load(result.certificate).start()
+        >>> bool(policy(0) == result.policy[0, 0])
+        True
         """
         self._step = 0
         return self

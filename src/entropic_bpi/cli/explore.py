@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from entropic_bpi.cli.common.answer import again, with_declarations
-from entropic_bpi.cli.common.app import CLAIM_FAILED, option
+from entropic_bpi.cli.common.app import CLAIM_FAILED
 from entropic_bpi.cli.common.show import Fact, assumption_facts, claim_facts, data, present, written
-from entropic_bpi.cli.common.sources import JsonOption, ParamOption, SourceArgument, open_source
-from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT, HISTORY, read_successors, run_folder
+from entropic_bpi.cli.common.sources import open_source
+from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT, HISTORY, run_folder
 from entropic_bpi.tools.files import write_csv
 
 
-@with_declarations(without=("discount", "return_range", "reward_law"))
+@with_declarations(without=("discount", "return_range", "reward_law", "noise"))
 def explore(
     context: typer.Context,
-    source: SourceArgument,
-    betas: Annotated[tuple[float, float], option("The interval of the risk parameters.", metavar="LOW HIGH")],
-    eps: Annotated[float, option("Target: how much worse than the best policy, in the unit of the rewards.")],
-    delta: Annotated[float, option("Probability with which the promise may fail.")],
-    max_episodes: Annotated[int | None, option("Stop after this many episodes in any case.")] = None,
-    max_seconds: Annotated[
-        float | None, option("Stop after this time in any case, without the time for compiling.")
-    ] = None,
-    seed: Annotated[int | None, option("Seed, to repeat a run exactly. Default: a random one.")] = None,
-    param: ParamOption = None,
-    out: Annotated[Path | None, option("Folder for certificate, history and checkpoint.", metavar="DIR")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the exploration in --out.")] = False,
-    as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table; only the exit code.")] = False,
+    source: str,
+    *,
+    betas: tuple[float, float],
+    eps: float,
+    delta: float,
+    max_episodes: int | None = None,
+    max_seconds: float | None = None,
+    seed: int | None = None,
+    param: list[str] | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    as_json: bool = False,
+    quiet: bool = False,
     **declared: Any,
 ) -> int:
     """Play until every reward of a range can be optimised from the data, for every risk parameter of an interval.
@@ -47,13 +46,34 @@ def explore(
         entropic-bpi certify run --beta -1 --rewards prices.csv
 
     Exit codes: 0 the promise is reached; 1 the budget was spent before; 2 bad input.
+
+    Parameters
+    ----------
+    betas : LOW HIGH
+        The interval of the risk parameters.
+    eps
+        Target: how much worse than the best policy, in the unit of the rewards.
+    delta
+        Probability with which the promise may fail.
+    max_episodes
+        Stop after this many episodes in any case.
+    max_seconds
+        Stop after this time in any case, without the time for compiling.
+    seed
+        Seed, to repeat a run exactly. Default: a random one.
+    quiet : --quiet, -q
+        No progress and no table; only the exit code.
+    out : DIR
+        Folder for certificate, history and checkpoint.
+    resume
+        Continue the exploration in --out.
     """
     import entropic_bpi as eb
     from entropic_bpi.model.instances.sources import is_environment
 
     ends = declared.pop("reward_range")
     asked = {"reward_range": ends if is_environment(source) else None, "eps": eps, "delta": delta}
-    asked |= {**declared, "successors": read_successors(declared["successors"])}
+    asked |= declared
     model, arguments = open_source(source, asked, param)
     arguments |= {"reward_range": ends, "betas": betas, "seed": seed}
     arguments |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "progress": not quiet}

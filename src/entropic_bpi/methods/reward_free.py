@@ -35,11 +35,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from entropic_bpi.compile.decorators import compiled, inner
+from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.rates import mixture_radius
 from entropic_bpi.problem.counts import CountArrays, Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS, Frame, actions_at, row_of
+from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.problem.ties import wins_tie
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Cell, EVaRClaim, Plan
@@ -179,6 +181,8 @@ def go_back(
             s = frame.states[i]
             best[0] = best[1] = -1.0
             for a in range(actions_at(frame, h)):
+                if not is_allowed(frame, h, s, a):
+                    continue
                 row = row_of(frame, h, s, a)
                 begin, visits = arrays.begin[row], arrays.visits[row]
                 ends = _deviations(p[first[row] : first[row + 1]], q[first[row] : first[row + 1]], x[row], c)
@@ -222,6 +226,8 @@ class RewardFree:
     unused: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def __init__(self, problem: Problem, sampling: str = "", seed: int = 0) -> None:
+        if problem.noise is not None:
+            raise InvalidProblemError("explorations make no use of noise: leave it out")
         self.problem, self.seed, self.frame = problem, seed, problem.frame
         risk: AnyReward = problem.risk  # type: ignore[assignment]
         low, high = risk.rewards

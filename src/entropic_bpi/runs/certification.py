@@ -206,7 +206,7 @@ def certify(
         method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
         if policies is None:
             if policy is None:
-                planned = method.plan_once(counts).policy
+                planned = evidence.problem.replace_forbidden(method.plan_once(counts).policy)
             else:
                 planned = _planned(policy, evidence)
             return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
@@ -335,7 +335,9 @@ def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
         # Nothing is done after the end, and anything in a state that nobody saw.
         policy = np.pad(policy, ((0, 0), (0, problem.n_states - np.shape(policy)[1])))
     checked = check_policy(policy, problem.horizon, problem.n_states, problem.n_actions)
-    return np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
+    planned = np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
+    problem.check_policy_allowed(planned)
+    return planned
 
 
 def _by_label(action_of: Callable[[Any], Any], evidence: _Evidence) -> np.ndarray:

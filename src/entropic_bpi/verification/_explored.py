@@ -64,6 +64,8 @@ def explored_bounds(claim: Claim, report: Report) -> Bounds:
 
 def explored_gap(claim: Claim) -> float:
     """The bound for all rewards in the range of the problem's own, and what the policy loses in the estimated model."""
+    if claim.allowed is not None:
+        raise Rejected("the bound for all rewards is not used with action masks")
     low, high = claim.reward_range
     spread, size = float(up(claim.horizon * up(high - low))), abs(claim.beta)
     b = max(size, _SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0)
@@ -126,8 +128,13 @@ class Estimated:
     """The rows of every layer, with the sets of their seen successors."""
 
     def __init__(self, claim: Claim) -> None:
-        if claim.random_rewards or claim.discount is not None or claim.return_range is not None:
-            raise Rejected("explorations are not for random rewards, discounted returns or a range of returns")
+        if (
+            claim.noise is not None
+            or claim.random_rewards
+            or claim.discount is not None
+            or claim.return_range is not None
+        ):
+            raise Rejected("explorations are not for noise, random rewards, discounted returns or a range of returns")
         self.claim, self.layers = claim, {layer: _groups(claim, layer) for layer in claim.layers}
 
     def deviation(self, b: float, width: float) -> float:
@@ -143,6 +150,7 @@ class Estimated:
             states, now = claim.reachable[h], np.zeros_like(later)
             rows = claim.rows(h, states) - claim.layer(h).start
             values = self._values(claim.layer(h), later, reach)[:, rows]
+            values = np.where(claim.permitted(h, states), values, 0.0)
             now[:, states] = np.minimum(values.max(axis=2), reach)
             later = now
         return float(up(later[0, claim.first_state] + later[1, claim.first_state]))

@@ -205,6 +205,8 @@ def solve_explored(certificate: Certificate, rewards: Any, beta: float, reward_r
 
 def _with_promise(claim: Certificate) -> Certificate:
     """Return the claim, or one about the policy that is best by the estimates if the bound for all rewards is smaller."""
+    if claim.problem.allowed is not None:  # the estimated model's best policy does not know masks
+        return claim
     promised = promised_claim(claim)
     return promised if promised.gap < claim.gap else claim
 
