@@ -33,7 +33,7 @@ def errors(counts, delta, h, s):
 
 def test_the_bound_is_the_published_one():
     rng = np.random.default_rng(1)
-    mdp = eb.FiniteMDP(rng.dirichlet(np.ones(3), (3, 2)), np.zeros((3, 2)), horizon=3)
+    mdp = eb.FiniteMDP(rng.dirichlet(np.ones(3), (3, 2)), rng.random((3, 2)), horizon=3)
     problem = Problem.from_mdp(mdp, beta=0.0, eps=0.1, delta=0.1)
     run = eb.identify(mdp, beta=0.0, eps=1e-9, delta=0.1, seed=1, max_episodes=500)
     seen = run.certificate.transitions
