@@ -12,10 +12,11 @@ from entropic_bpi.cli.common.app import CLAIM_FAILED
 from entropic_bpi.cli.common.show import Fact, assumption_facts, claim_facts, data, present, written
 from entropic_bpi.cli.common.sources import open_source
 from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT, HISTORY, run_folder
+from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.tools.files import write_csv
 
 
-@with_declarations(without=("discount", "return_range", "reward_law", "noise"))
+@with_declarations(without=[name for name, entry in ENTRIES.items() if "exploration" in entry.not_for])
 def explore(
     context: typer.Context,
     source: str,

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Exploration", "explore"]
 
-_REFUSED = {
-    "return_range": "it is about the rewards that are paid, which are ignored",
-    "reward_law": "the rewards that are paid are ignored",
-    "discount": "what is promised is for a number of steps",
-}
-
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
@@ -168,15 +162,14 @@ def explore(
     ...     claim = found.solve({("s0", "safe"): price}, beta=-1.0)
     ...     assert claim.gap <= 0.5 and eb.verify(claim).ok
     """
-    for name in _REFUSED:
-        if settings.get(name) not in (None, False):
-            raise InvalidProblemError(f"{name} is not for explore: {_REFUSED[name]}")
     given = {"eps": eps, "delta": delta, "reward_range": reward_range, **settings}
     opened, arguments = open_problem(source, given)
     rewards = (0.0, 1.0) if arguments["reward_range"] is None else arguments["reward_range"]
     arguments |= {"risk": AnyReward(betas, rewards), "beta": None}
     arguments["reward_range"] = None if isinstance(opened, FiniteMDP) else rewards
-    checked = replace(Settings.of(**arguments), accepted=accepted_names(source, given))
+    declared = Settings.of(**arguments)
+    declared.declared.check_source("exploration")
+    checked = replace(declared, accepted=accepted_names(source, given))
     run = run_to_end(
         opened, checked, checkpoint=checkpoint, accept_errors=accept_errors, preregister=None, progress=progress
     )
