@@ -54,6 +54,8 @@ from .runs.certification import Comparison as Comparison
 from .runs.certification import certify as certify
 from .runs.data_needs import Missing as Missing
 from .runs.data_needs import missing as missing
+from .runs.exploration.explore import Exploration as Exploration
+from .runs.exploration.explore import explore as explore
 from .runs.forecasts.trial import Declaration as Declaration
 from .runs.forecasts.trial import RunForecast as RunForecast
 from .runs.forecasts.trial import TrialRun as TrialRun

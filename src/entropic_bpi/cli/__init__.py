@@ -14,6 +14,7 @@ from entropic_bpi.cli import (
     compare,
     convert,
     experiments,
+    explore,
     forecast,
     identify,
     inspect,
@@ -27,7 +28,7 @@ from entropic_bpi.errors import InvalidProblemError
 __all__ = ["app", "main"]
 
 _PANELS = {
-    "Learn": [inspect.inspect, forecast.forecast, identify.identify, certify.certify],
+    "Learn": [inspect.inspect, forecast.forecast, identify.identify, explore.explore, certify.certify],
     "Check and show": [check.verify, check.report, monitor.monitor, check.doctor],
     "Known models": [solve.instances, solve.solve, solve.front, convert.convert],
     "Research": [
