@@ -64,6 +64,7 @@ from .runs.identification import identify as identify
 from .runs.inspection import Inspection as Inspection
 from .runs.inspection import inspect as inspect
 from .runs.loop import Identification as Identification
+from .runs.monitoring.monitor import Monitor as Monitor
 from .show import plots as plots
 from .show import report as report
 from .sources.log import Log as Log

@@ -468,7 +468,11 @@ class Certificate(Summarised):
         ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
         True
         """
-        content, size = read(check_path("path", path))
+        return cls._of_content(*read(check_path("path", path)), path)
+
+    @classmethod
+    def _of_content(cls, content: dict[str, Any], size: int, path: str | Path) -> Certificate:
+        """The certificate with this content, of a file of ``size`` bytes."""
         try:
             parts, said = parts_of(content)
             certificate = cls(**parts)

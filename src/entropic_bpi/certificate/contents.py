@@ -107,6 +107,11 @@ def digest(content: Mapping[str, Any]) -> str:
 def read(path: Path) -> tuple[dict[str, Any], int]:
     """Return the content of a certificate file, without its digest and in the terms of this version, and its size."""
     content, size = parse(path)
+    return checked(content, path), size
+
+
+def checked(content: Any, path: Path) -> dict[str, Any]:
+    """Return the content of the file ``path``, without its digest and in the terms of this version."""
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CertificateError(f"{path} is not a certificate of entropic-bpi")
     if content.get("version") not in (3, _VERSION):
@@ -116,7 +121,7 @@ def read(path: Path) -> tuple[dict[str, Any], int]:
     if digest({key: value for key, value in content.items() if key != "digest"}) != content.pop("digest", None):
         raise CertificateError(f"{path} was changed after it was written: its digest does not match")
     try:
-        return _in_this_version(content), size
+        return _in_this_version(content)
     except (KeyError, TypeError, AttributeError):
         raise CertificateError(f"{path} is not a certificate of version {content['version']}") from None
 

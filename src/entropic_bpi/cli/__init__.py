@@ -18,6 +18,7 @@ from entropic_bpi.cli import (
     forecast,
     identify,
     inspect,
+    monitor,
     solve,
 )
 from entropic_bpi.cli.common.answer import help_of, with_documented_options
@@ -28,7 +29,7 @@ __all__ = ["app", "main"]
 
 _PANELS = {
     "Learn": [inspect.inspect, forecast.forecast, identify.identify, explore.explore, certify.certify],
-    "Check and show": [check.verify, check.report, check.doctor],
+    "Check and show": [check.verify, check.report, monitor.monitor, check.doctor],
     "Known models": [solve.instances, solve.solve, solve.front, convert.convert],
     "Research": [
         compare.compare,
