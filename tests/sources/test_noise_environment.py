@@ -146,3 +146,31 @@ def test_forged_mechanics_are_not_verified(what, tmp_path):
     path = tmp_path / "forged.json"
     path.write_text(json.dumps({**content, "digest": digest(content)}))
     assert not eb.verify(path).ok
+
+
+class Uneven(Shop):
+    """A shop in which a stock of 3 meets another demand than the others."""
+
+    def step(self, action):
+        full = min(self.stock + int(action), 3)
+        law = [0.05, 0.15, 0.7, 0.1] if full == 3 else LAW
+        following, reward = sell(self.stock, int(action), int(self.np_random.choice(4, p=law)))
+        ended = following is eb.END
+        self.stock = self.stock if ended else following
+        return self.stock, reward, ended, False, {}
+
+
+def test_a_law_that_is_not_shared_is_found_out():
+    declared = {**GOAL, "eps": 1e-13, "max_episodes": 2000}
+    with pytest.raises(eb.InvalidProblemError, match=r"does not have the declared law everywhere.*look at state '\d'"):
+        eb.identify(Uneven(), noise=eb.Noise(range(4), sell), **declared)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_shared_law_raises_no_alarm(seed):
+    declared = {**GOAL, "eps": 1e-3, "max_episodes": 300, "seed": seed}
+    result = eb.identify(Shop(), noise=eb.Noise(range(4), sell), **declared)
+    tests = result.certificate.provenance.tests
+    assert tests.stationary < 4.6
+    assert "and have the declared laws (log e-value" in result.certificate.assumptions[-1]
+    assert eb.verify(result.certificate).ok
