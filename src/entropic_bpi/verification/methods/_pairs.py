@@ -17,7 +17,7 @@ from entropic_bpi.verification._ball import Balls, Rows, extreme_mean
 from entropic_bpi.verification._claim import Claim
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import Interval, down, up
-from entropic_bpi.verification._ratio import Sheet, other_action, same_action, smallest_of_largest, tally_in
+from entropic_bpi.verification.methods._ratio import Sheet, other_action, same_action, smallest_of_largest, tally_in
 
 _CORNERS = 3  # of the base's successors, those that are tried at both ends
 _KNOWN = 1e-9  # a relative value known to this precision is not tried at both ends
