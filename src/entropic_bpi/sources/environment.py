@@ -24,7 +24,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import INFO, Declarations
 from entropic_bpi.problem.masks import Masks, masks_of, numbered_starts, offered_masks
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import Risk
+from entropic_bpi.problem.risk import AnyReward, Risk
 from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
 from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
@@ -222,6 +222,7 @@ class Player:
     def __init__(self, environment: Environment, problem: Problem, seed: int, tests: AssumptionTests) -> None:
         self.environment, self.problem, self.seed, self.tests = environment, problem, seed, tests
         self.low, self.high = problem.declared_range
+        self.ignores_rewards = isinstance(problem.risk, AnyReward)
         self.factor = problem.factors.tolist()
         self.least, self.most = problem.return_limits
         self.masks = problem.allowed if problem.allowed is not None and problem.allowed.offered else None
@@ -409,6 +410,8 @@ class Player:
         return state
 
     def _reward(self, reward: Any, state: int, action: int) -> float:
+        if self.ignores_rewards:
+            return self.low
         try:
             value = float(reward)
         except (TypeError, ValueError, OverflowError):
