@@ -459,6 +459,8 @@ class Problem(Declarations):
         mechanics, successors, rewards = None, given.successors, None
         if given.noise is not None:
             _check_noise_fits(given)
+            if given.stationary is False:
+                raise InvalidProblemError("noise and stationary=False: the label has the same law at every step")
             mechanics, successors, rewards = given.noise
         slots = slots_of_black_box(
             n_observations,
@@ -555,8 +557,6 @@ def _check_noise_fits(given: Declarations) -> None:
     given.check_combinations()
     if given.successors is not None:
         raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
-    if given.stationary is False:
-        raise InvalidProblemError("noise and stationary=False: the label has the same law at every step")
     if given.reward_law not in (None, "fixed"):
         raise InvalidProblemError("noise and random rewards: make what is random in the reward part of the label")
 
