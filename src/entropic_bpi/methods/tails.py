@@ -74,7 +74,8 @@ class Tails(NamedTuple):
         i = index - self.first
         if i < 0:
             return 0.0, 0.0
-        return tuple(self.below[:, min(i, self.below.shape[1] - 1)].tolist())  # type: ignore[return-value]
+        lower, upper = self.below[:, min(i, self.below.shape[1] - 1)].tolist()
+        return lower, upper
 
     def at_most(self, x: float) -> tuple[float, float]:
         """P(return ≤ x)."""
@@ -288,5 +289,3 @@ def _fill(
                     extreme = now[kind, -1, i - start]
                     now[kind, -1, i - start] = max(extreme, value) if upper else min(extreme, value)
         first, last = start, stop
-
-

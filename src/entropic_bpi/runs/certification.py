@@ -26,7 +26,7 @@ from entropic_bpi.tools.checks import check_device, check_policy, check_positive
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
 
-__all__ = ["Comparison", "certify"]
+__all__ = ["CollectedData", "Comparison", "certificate_of", "certify", "check_learned", "evidence_of", "read_policy"]
 
 # Keywords of Log.read that say how a table is read.
 _READ = [
@@ -74,7 +74,7 @@ class Comparison:
         return f"Comparison({intervals}; order={self.order})"
 
 
-class _Evidence(NamedTuple):
+class CollectedData(NamedTuple):
     """Counts of a problem, in their canonical order, how they came about, and the labels of its states and actions."""
 
     counts: Counts
@@ -161,42 +161,46 @@ def certify(
     >>> bool(low <= eb.evaluate(bridge, result.policy, -1.0).value <= high)
     True
     """
-    if "episode" in declarations:
-        columns = {name: declarations.pop(name) for name in _READ if name in declarations}
-        source = Log.read(source, **columns)
     given = {"beta": beta, "risk": risk, "eps": eps, "delta": delta, "states": states, **declarations}
-    accepted = accepted_names(source, given)
-    source, declarations = open_problem(source, given)
-    beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
     with telling_of_compiling():
-        if isinstance(source, Log):
-            evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
-        else:
-            evidence = _collected(source, check_risk(beta, risk), eps, delta, {"states": states, **declarations})
-        if accepted:
-            evidence = evidence._replace(provenance=evidence.provenance._replace(accepted=accepted))
+        evidence = evidence_of(source, given)
         counts = evidence.counts
         method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
         if policies is None:
             if policy is None:
                 planned = method.plan_once(counts).policy
             else:
-                planned = _planned(policy, evidence)
-            return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
+                planned = read_policy(policy, evidence)
+            return certificate_of(evidence, planned, method.bounds_of(counts, planned), named=eps)
         if policy is not None or not isinstance(policies, Mapping) or not policies:
             raise InvalidProblemError("policies must be a mapping of names to policies, instead of policy")
-        each = {str(name): _planned(given, evidence) for name, given in policies.items()}
+        each = {str(name): read_policy(given, evidence) for name, given in policies.items()}
         return Comparison(
             certificates={
-                name: _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
+                name: certificate_of(evidence, planned, method.bounds_of(counts, planned), named=eps)
                 for name, planned in each.items()
             },
             intervals={name: method.interval_of(counts, planned) for name, planned in each.items()},
         )
 
 
-def _certificate(
-    evidence: _Evidence, planned: np.ndarray, claim: Claim | EVaRClaim, *, named: float | None
+def evidence_of(source: Any, given: Mapping[str, Any]) -> CollectedData:
+    """Return what a source has collected, under what is ``given``: the arguments of :func:`certify`."""
+    given = dict(given)
+    if "episode" in given:
+        source = Log.read(source, **{name: given.pop(name) for name in _READ if name in given})
+    accepted = accepted_names(source, given)
+    source, declarations = open_problem(source, given)
+    beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
+    if isinstance(source, Log):
+        evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
+    else:
+        evidence = _collected(source, check_risk(beta, risk), eps, delta, {"states": states, **declarations})
+    return evidence._replace(provenance=evidence.provenance._replace(accepted=accepted)) if accepted else evidence
+
+
+def certificate_of(
+    evidence: CollectedData, planned: np.ndarray, claim: Claim | EVaRClaim, *, named: float | None
 ) -> Certificate:
     problem, provenance = evidence.problem, evidence.provenance
     if provenance.log is not None and named is None:
@@ -222,9 +226,19 @@ def _is_not_a_log(source: Any) -> str:
     return f"this is a {type(source).__name__}. Read a table first: eb.Log.read(table, episode=…, state=…, …)"
 
 
+def check_learned(problem: Problem, risk: Risk) -> None:
+    """Refuse a risk for which random rewards were not learned."""
+    same = risk == problem.risk or (isinstance(risk, EVaR) and isinstance(problem.risk, EVaR))
+    if problem.random_rewards and not same:
+        raise InvalidProblemError(
+            f"random rewards were learned for {problem.risk} and cannot be certified for {risk}: how much a random reward "
+            "is worth depends on beta, and delta was spent on those that were declared before the first episode"
+        )
+
+
 def _collected(
     source: Any, risk: Risk, eps: float | None, delta: float | None, declared: Mapping[str, Any]
-) -> _Evidence:
+) -> CollectedData:
     """What a run has collected."""
     for name, value in declared.items():
         if value is not None:
@@ -240,13 +254,8 @@ def _collected(
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
         provenance = certificate.provenance._replace(ignored=())
-    same = risk == problem.risk
-    if problem.random_rewards and not same and not (isinstance(risk, EVaR) and isinstance(problem.risk, EVaR)):
-        raise InvalidProblemError(
-            f"random rewards were learned for {problem.risk} and cannot be certified for {risk}: how much a random reward "
-            "is worth depends on beta, and delta was spent on those that were declared before the first episode"
-        )
-    if provenance.tests is not None and not same:
+    check_learned(problem, risk)
+    if provenance.tests is not None and risk != problem.risk:
         provenance = provenance._replace(tests=provenance.tests._replace(returns=None))
     problem = replace(
         problem,
@@ -256,12 +265,12 @@ def _collected(
     )
     problem.check_limits()
     counts = Counts.of(problem, transitions, episodes)
-    return _Evidence(counts, transitions, provenance, problem.state_names, problem.action_names)
+    return CollectedData(counts, transitions, provenance, problem.state_names, problem.action_names)
 
 
 def _logged(
     log: Log, risk: Risk, eps: float | None, delta: float | None, given: Any, declared: Declarations
-) -> _Evidence:
+) -> CollectedData:
     """What a log has collected, under what is declared about it."""
     if delta is None:
         raise InvalidProblemError("a log needs delta=: the probability with which the claim may fail")
@@ -277,12 +286,14 @@ def _logged(
     provenance = Provenance(log=LogSummary(*projection.facts(), seen=states.seen))
     tests = AssumptionTests(problem)
     tests.add(projection.batch(), *projection.over_time())
-    return _Evidence(counts, transitions, provenance, states.labels, log.actions, tests)
+    return CollectedData(counts, transitions, provenance, states.labels, log.actions, tests)
 
 
-def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
+def read_policy(policy: Any, evidence: CollectedData) -> np.ndarray:
     """A policy in any form as actions ``(steps, S)``, the artificial first step of a random start included."""
     problem = evidence.problem
+    if not isinstance(policy, (Mapping, np.ndarray, list)):
+        policy = getattr(policy, "actions", getattr(policy, "policy", policy))  # of a Policy, or of a solution
     if isinstance(policy, Mapping):
         policy = _by_label(_table(policy), evidence)
     elif callable(policy):
@@ -297,7 +308,7 @@ def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
     return np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
 
 
-def _by_label(action_of: Callable[[Any], Any], evidence: _Evidence) -> np.ndarray:
+def _by_label(action_of: Callable[[Any], Any], evidence: CollectedData) -> np.ndarray:
     """A policy that says what to do in each state, whatever the step."""
     problem, numbers = evidence.problem, _by_name({label: a for a, label in enumerate(evidence.actions)})
     actions = np.zeros(problem.n_states, dtype=np.int64)
