@@ -41,7 +41,7 @@ from entropic_bpi.types import Cell, Transitions
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
 
-__all__ = ["content_of", "digest", "parts_of", "read"]
+__all__ = ["content_of", "digest", "encode_cells", "parts_of", "read"]
 
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 4
@@ -88,10 +88,14 @@ def content_of(certificate: Certificate) -> dict[str, Any]:
         "counts": {"episodes": certificate.episodes, **encode(certificate.transitions)},
         "claim": {
             **{name: getattr(certificate, name) for name in ("lower", "upper", "gap", "reached", "test")},
-            "cells": cells
-            and [{**encode(cell), "until": None if cell.until == math.inf else cell.until} for cell in cells],
+            "cells": cells and encode_cells(cells),
         },
     }
+
+
+def encode_cells(cells: tuple[Cell, ...]) -> list[dict[str, Any]]:
+    """Return the cells of an entropic value at risk in terms of JSON; the last has no end."""
+    return [{**encode(cell), "until": None if cell.until == math.inf else cell.until} for cell in cells]
 
 
 def digest(content: Mapping[str, Any]) -> str:

@@ -36,10 +36,10 @@ __all__ = ["SLACK", "Tails", "step_of_grid", "tails_of"]
 
 # Multiples of the step, up to this share of it, are multiples; a sum has as many of these errors as steps.
 SLACK = 1e-9
-# Entries (step, state, threshold) of a table that take seconds to fill, and thresholds of a grid that are too few.
-_MOST_ENTRIES, _FEWEST_BINS, _MORE_ON_A_LATTICE = 4_000_000, 200, 4
-# What is lost to rounding in a step, relative.
-_ROUNDING = 1e-14
+# Entries (step, state, threshold) of a table that take seconds to fill, and thresholds of a grid: the fewest and the most.
+_MOST_ENTRIES, _FEWEST_BINS, _MOST_BINS, _MORE_ON_A_LATTICE = 4_000_000, 200, 2_000, 4
+# Room for the rounding of a step, relative, and for whoever checks with other, equally careful solvers.
+_ROUNDING = 1e-11
 
 
 class Tails(NamedTuple):
@@ -87,7 +87,7 @@ class Tails(NamedTuple):
         return 1.0 - upper, 1.0 - lower
 
     def _outwards(self, lower: float, upper: float) -> tuple[float, float]:
-        room = self.slack * self.step + _ROUNDING * (abs(lower) + abs(upper))
+        room = 2 * self.slack * self.step + _ROUNDING * (abs(lower) + abs(upper))
         return lower - room, upper + room
 
     def quantile(self, alpha: float) -> tuple[float, float]:
@@ -141,12 +141,12 @@ def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tai
 def step_of_grid(problem: Problem, counts: Counts, bins: int | None) -> float:
     """Return the step of which all rewards are multiples, or where that is too small one with as many bins as is quick."""
     spread = max(problem.return_spread + problem.tail[1] - problem.tail[0], sys.float_info.min)
-    most = max(_FEWEST_BINS, _MOST_ENTRIES // len(problem.frame.states)) if bins is None else bins
+    most = max(_FEWEST_BINS, _MOST_ENTRIES // len(problem.frame.states))
     if bins is None and problem.discount is None:
         common = _common_step(_rewards_of(problem, counts.arrays))
         if common is not None and spread / common <= _MORE_ON_A_LATTICE * most:
             return common
-    return spread / most
+    return spread / (min(most, _MOST_BINS) if bins is None else bins)
 
 
 def _rewards_of(problem: Problem, arrays: CountArrays) -> np.ndarray:

@@ -88,6 +88,9 @@ class Log:
 class Claim(Problem):
     """A problem and what is claimed about it, checked for shape and kept as arrays."""
 
+    alone = False
+    """Whether only the policy's own value matters, from both sides: no other may be chosen."""
+
     def __init__(self, content: dict[str, Any]) -> None:
         content = an_object("the certificate", content)
         problem = an_object("problem", content["problem"])
@@ -111,7 +114,7 @@ class Claim(Problem):
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
         tests = ("ratio", "pairs") if self.method == "kl" and self.alpha is None else (None,)
         self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
-        self.cells = None if claim["cells"] is None else self._read_cells(a_list("claim.cells", claim["cells"]))
+        self.cells = None if claim["cells"] is None else self.read_cells(a_list("claim.cells", claim["cells"]))
         if (self.cells is None) != (self.alpha is None):
             raise Rejected("claim.cells belong to the entropic value at risk, and it needs them")
         if self.alpha is not None and self.method != "kl":
@@ -119,7 +122,7 @@ class Claim(Problem):
         self.assumptions = content["assumptions"]
         self.radii: dict[range, np.ndarray] = {}  # of the balls of each step, once they are known
 
-    def _read_cells(self, given: list[Any]) -> list[Cell]:
+    def read_cells(self, given: list[Any]) -> list[Cell]:
         """Cells that follow one another, each with its λ inside, until the last one, which has no end."""
         if len(given) > _MOST_CELLS:
             raise Rejected(f"claim.cells must be at most {_MOST_CELLS}, got {len(given)}")

@@ -13,7 +13,7 @@ import numpy as np
 from entropic_bpi import methods
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
-from entropic_bpi.certificate.contents import content_of, digest
+from entropic_bpi.certificate.contents import content_of, digest, encode_cells
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.methods.tails import Tails, step_of_grid, tails_of
@@ -377,7 +377,7 @@ class _Bounding:
         """Bounds of one measure and, of an entropic value at risk, the cells behind them."""
         if measure.kind == "evar":
             claim = self.methods[measure.text].own_claim(self.counts, policy)
-            return (claim.lower, claim.upper), [[cell.lam, cell.until] for cell in claim.cells]
+            return (claim.lower, claim.upper), encode_cells(claim.cells)
         if measure.risk is not None:
             return self.methods[measure.text].interval_of(self.counts, policy), None
         assert tails is not None
