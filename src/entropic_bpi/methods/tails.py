@@ -87,7 +87,7 @@ class Tails(NamedTuple):
         return 1.0 - upper, 1.0 - lower
 
     def _outwards(self, lower: float, upper: float) -> tuple[float, float]:
-        room = 2 * self.slack * self.step + _ROUNDING * (abs(lower) + abs(upper))
+        room = _ROUNDING * (abs(lower) + abs(upper))
         return lower - room, upper + room
 
     def quantile(self, alpha: float) -> tuple[float, float]:

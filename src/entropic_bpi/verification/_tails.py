@@ -84,14 +84,13 @@ class Law:
             ends = zip(less, (1, -1), strict=True)
             upper, lower = (1.0 - p if p in (0.0, 1.0) else float(toward(1.0 - p, side)) for p, side in ends)
             return lower, upper
-        room = up(self.slack * self.step)
         if kind == "quantile":
             possible = np.append(self.above[:-1] >= number, True), np.append(self.below[:-1] >= number, True)
             low, high = (self.thresholds[np.argmax(side)] for side in possible)
         else:
             low = down(self.thresholds - up(self.long / number)).max()
             high = min(up(self.thresholds - down(self.short / number)).max(), self.thresholds[-1])
-        return float(down(down(low) - room)), float(up(up(high) + room))
+        return float(down(low)), float(up(high))
 
 
 class _Recursion(KLRecursion):

@@ -35,6 +35,8 @@ from entropic_bpi.tools.checks import check_integer, check_path
 from entropic_bpi.tools.files import write_text_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from entropic_bpi.verification import Verification
 
 __all__ = ["Appraisal", "Band", "CertainPair", "Difference", "appraise"]
@@ -101,6 +103,10 @@ class Appraisal:
         The data and the assumptions: a certificate of the mean of the first policy; None where the model is known.
     title, unit : str or None
         As declared.
+    history : structured array or None
+        Of the run that the data come from, if that was given.
+    model : FiniteMDP or None
+        The model, where it is known.
 
     Examples
     --------
@@ -119,6 +125,8 @@ class Appraisal:
     certificate: Certificate | None
     title: str | None
     unit: str | None
+    history: np.ndarray | None
+    model: FiniteMDP | None
     _file: dict[str, Any]
 
     @property
@@ -160,7 +168,7 @@ class Appraisal:
                 return row["lower"], row["upper"]
         raise InvalidProblemError(f"nothing was asked about the measure {measure!r} of policy {policy!r}")
 
-    def report(self, path: str | Path) -> Verification | None:
+    def report(self, path: str | Path) -> Verification:
         """Write a page for whoever decides.
 
         Parameters
@@ -170,8 +178,8 @@ class Appraisal:
 
         Returns
         -------
-        Verification or None
-            The result of the check when the page was written; None where the model is known.
+        Verification
+            The result of the check when the page was written; where the model is known, there is nothing to check.
 
         Examples
         --------
@@ -186,6 +194,33 @@ class Appraisal:
         import entropic_bpi
 
         return entropic_bpi.report.write(self, path)
+
+    def plot(self) -> Figure:
+        """Draw the bounds of the laws of the return of all policies.
+
+        Returns
+        -------
+        Figure
+            The Matplotlib figure.
+
+        Raises
+        ------
+        InvalidProblemError
+            If rewards are random: nothing is known of the law of the return.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> figure = eb.appraise(bridge, {"safe": eb.solve(bridge, -2.0)}).plot()
+        >>> len(figure.axes)
+        1
+        """
+        import entropic_bpi.show.decisions
+
+        if not self.bands:
+            raise InvalidProblemError("of random rewards the law is not known: there is nothing to draw")
+        return entropic_bpi.show.decisions.draw_laws(self)
 
     def save(self, path: str | Path) -> None:
         """Write the appraisal with the data that it rests on, as a file that :func:`entropic_bpi.verify` checks.
@@ -308,7 +343,7 @@ def appraise(
     with telling_of_compiling():
         data = evidence_of(evidence, given)
         planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
-        return _Bounding(data, asked, bins).of(planned)
+        return _Bounding(data, asked, bins, getattr(evidence, "history", None)).of(planned)
 
 
 def _risk_of(evidence: Any, measures: list[Measure], declarations: Mapping[str, Any]) -> Any:
@@ -323,8 +358,8 @@ def _risk_of(evidence: Any, measures: list[Measure], declarations: Mapping[str, 
 class _Bounding:
     """The bounds of measures from counts."""
 
-    def __init__(self, data: CollectedData, measures: list[Measure], bins: int | None) -> None:
-        self.data, self.measures, self.counts = data, measures, data.counts
+    def __init__(self, data: CollectedData, measures: list[Measure], bins: int | None, history: Any) -> None:
+        self.data, self.measures, self.counts, self.history = data, measures, data.counts, history
         self.problem = data.problem
         for measure in measures:
             if measure.risk is not None:
@@ -361,6 +396,8 @@ class _Bounding:
             certificate=certificate,
             title=getattr(problem, "title", None),
             unit=getattr(problem, "unit", None),
+            history=self.history,
+            model=None,
             _file={"step": self.step if self._needs_tables() else None, "cells": cells},
         )
 
@@ -399,7 +436,9 @@ def _exact(mdp: FiniteMDP, policies: Mapping[str, Any], measures: list[Measure],
             table.append(_row(name, measure, *ends))
         thresholds = np.union1d(below.support, above.support)
         bands[name] = Band(thresholds, *(_distribution(law, thresholds) for law in (above, below)))
-    return Appraisal(table, _differences(table, measures), bands, planned, None, None, mdp.title, mdp.unit, {})
+    return Appraisal(
+        table, _differences(table, measures), bands, planned, None, None, mdp.title, mdp.unit, None, mdp, {}
+    )
 
 
 def _laws(mdp: FiniteMDP, policy: np.ndarray, bins: int | None) -> tuple[ReturnLaw, ReturnLaw]:

@@ -29,7 +29,7 @@ def write(
 
     Parameters
     ----------
-    source : Identification, Certificate or path
+    source : Identification, Certificate, Appraisal or path
         The result of a run; a certificate, or its file; or the folder that ``identify --out`` wrote. A certificate alone
         does not tell how the gap fell, nor the seed.
     path : path
@@ -43,7 +43,8 @@ def write(
     Returns
     -------
     Verification
-        What the check said when the report was made. If it is not ``ok``, so does the page, at its top and in red.
+        What the check said when the report was made. If it is not ``ok``, so does the page, at its top and in red. An
+        appraisal of a known model has no data to check.
 
     Examples
     --------
@@ -97,7 +98,7 @@ def summary_html(thing: Any) -> str:
 
     Parameters
     ----------
-    thing : FiniteMDP, Solution, Front, Certificate, Identification, Policy, Rollout, RunForecast, Missing or Log
+    thing : FiniteMDP, Solution, Front, Certificate, Identification, Appraisal, Policy, Rollout, RunForecast, Missing or Log
         The object.
 
     Returns
