@@ -17,6 +17,7 @@ from .lab import learners as learners
 from .lab.learners import Run as Run
 from .lab.learners import run as run
 from .model import instances as instances
+from .model.arrays import SparseTransitions as SparseTransitions
 from .model.cvar import CVaRSolution as CVaRSolution
 from .model.cvar import solve_cvar as solve_cvar
 from .model.discounting import discounted as discounted
@@ -32,7 +33,6 @@ from .model.frontier import front as front
 from .model.gymnasium.env import as_gymnasium as as_gymnasium
 from .model.gymnasium.table import from_gymnasium as from_gymnasium
 from .model.mdp import FiniteMDP as FiniteMDP
-from .model.mdp import SparseTransitions as SparseTransitions
 from .model.planning import Evaluation as Evaluation
 from .model.planning import Solution as Solution
 from .model.planning import evaluate as evaluate
@@ -45,6 +45,7 @@ from .model.tilting import chi_square as chi_square
 from .model.tilting import entropic_variance as entropic_variance
 from .model.tilting import tilted as tilted
 from .problem.declarations import Declarations as Declarations
+from .problem.noise import Noise as Noise
 from .problem.problem_file import ProblemFile as ProblemFile
 from .problem.problem_file import Remark as Remark
 from .problem.risk import Entropic as Entropic
@@ -55,14 +56,14 @@ from .runs.certification import Comparison as Comparison
 from .runs.certification import certify as certify
 from .runs.data_needs import Missing as Missing
 from .runs.data_needs import missing as missing
+from .runs.forecasts.trial import Declaration as Declaration
+from .runs.forecasts.trial import RunForecast as RunForecast
+from .runs.forecasts.trial import TrialRun as TrialRun
+from .runs.forecasts.trial import forecast as forecast
 from .runs.identification import identify as identify
 from .runs.inspection import Inspection as Inspection
 from .runs.inspection import inspect as inspect
 from .runs.loop import Identification as Identification
-from .runs.trial import Declaration as Declaration
-from .runs.trial import RunForecast as RunForecast
-from .runs.trial import TrialRun as TrialRun
-from .runs.trial import forecast as forecast
 from .show import plots as plots
 from .show import report as report
 from .sources.log import Log as Log

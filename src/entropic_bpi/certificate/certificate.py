@@ -23,7 +23,7 @@ import numpy as np
 
 from entropic_bpi.certificate import schema as _schema
 from entropic_bpi.certificate.contents import content_of, digest, parts_of, read
-from entropic_bpi.certificate.provenance import LogSummary, Provenance, assumptions_of
+from entropic_bpi.certificate.provenance import Provenance, assumptions_of
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
@@ -38,8 +38,6 @@ from entropic_bpi.types import Cell, Transitions
 
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
-
-__all__ = ["Certificate", "LogSummary", "Provenance"]
 
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
@@ -100,6 +98,8 @@ class Certificate:
         log = self.provenance.log
         _schema.check_transitions(problem, self.transitions, self.episodes, None if log is None else log.longest)
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
+        problem.check_allowed(self.transitions.rows)
+        problem.check_policy_allowed(np.pad(self.policy, ((int(problem.artificial), 0), (0, 0))))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -201,7 +201,30 @@ class Certificate:
         )
 
     def action_of(self, policy: np.ndarray, observation: Any, step: int) -> Any:
-        """What any policy ``(H, S)`` of this problem does on an observation; see :meth:`policy_of`."""
+        """Return what any policy of this problem does on an observation; see :meth:`policy_of`.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The numbers of the actions.
+        observation : observation, or state of a model
+            What is observed.
+        step : int
+            The step.
+
+        Returns
+        -------
+        action
+            As the environment's ``step`` takes it; of a model, by number.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> certificate = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1).certificate
+        >>> bool(certificate.action_of(certificate.policy, 0, step=0) == certificate.policy[0, 0])
+        True
+        """
         action = int(policy[step, self._state_of(observation)])
         if not self.problem.black_box_rewards:
             return action

@@ -31,6 +31,7 @@ from entropic_bpi.certificate.codec import (
 from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.problem.declarations import FIXED, REWARD_LAWS
+from entropic_bpi.problem.masks import Masks
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import Slots
@@ -40,8 +41,6 @@ from entropic_bpi.types import Cell, Transitions
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
-
-__all__ = ["content_of", "digest", "encode_cells", "parts_of", "read"]
 
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 4
@@ -58,6 +57,8 @@ _REWORDED = {
     ),
     " and that transitions do not depend": ", that transitions do not depend",
 }
+# Declarations that earlier files of these versions do not have.
+_ADDED = ("noise", "allowed")
 _PARTS = ("problem", "method", "constants", "provenance", "assumptions", "policy", "counts", "claim")
 # The range of rewards follows from the slots; the risk is written as beta and alpha.
 _OF_THE_PROBLEM = {
@@ -132,7 +133,9 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
         if origin["log"] is not None:
             origin["log"] = {**origin["log"], "seen": False}
         content |= {"version": _VERSION, "provenance": origin}
-    content["provenance"] = {"accepted": [], **content["provenance"]}  # which the first files of version 4 lack
+    # which the first files of version 4 lack
+    content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
+    content["problem"] = {**dict.fromkeys(_ADDED), **content["problem"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():
         said = [sentence.replace(old, new) for sentence in said]
@@ -194,9 +197,10 @@ def _read_problem(content: Any) -> Problem:
         "start": partial(_read_start, n_states=n_states),
         "eps": lambda name, value: check_positive(name, real(name, value)),
         "delta": lambda name, value: check_probability(name, real(name, value)),
-        "successors": lambda name, value: choice(name, value, "unknown", "model", "mask"),
+        "successors": lambda name, value: choice(name, value, "unknown", "model", "mask", "noise"),
         "reward_law": lambda name, value: choice(name, value, *REWARD_LAWS),
         "slots": _read_slots,
+        "allowed": partial(_read_masks, shape=(None, n_states, n_actions)),
         "rewards": partial(_read_rewards, shape=(None, n_states, n_actions), horizon=horizon),
         "state_names": partial(names, length=n_states),
         "action_names": partial(names, length=n_actions),
@@ -215,6 +219,12 @@ def _read_slots(name: str, value: Any) -> Slots:
     listed = value.get("successor") if isinstance(value, dict) else None
     ends = partial(array, shape=(None, len(listed) if isinstance(listed, list) else 0), kind=float)
     return Slots(**read_object(Slots, name, value, low=ends, high=ends))
+
+
+def _read_masks(name: str, value: Any, shape: tuple[int | None, ...]) -> Masks | None:
+    return (
+        None if value is None else Masks(**read_object(Masks, name, value, table=partial(array, shape=shape, kind=int)))
+    )
 
 
 def _read_rewards(name: str, value: Any, shape: tuple[int | None, ...], horizon: int) -> Any:

@@ -28,8 +28,6 @@ from entropic_bpi.tools.text import shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NOT_CERTIFIED", "Policy", "Rollout", "rollout", "rows_of"]
-
 CERTIFICATE = "certificate.json"
 _COLUMNS = "step", "state", "action"
 _NOTHING = object()
@@ -133,6 +131,15 @@ class Policy:
         -------
         Policy
             This policy.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1)
+        >>> policy = eb.Policy.load(result.certificate).start()
+        >>> bool(policy(0) == result.policy[0, 0])
+        True
         """
         self._step = 0
         return self

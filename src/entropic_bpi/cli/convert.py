@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from entropic_bpi.cli._show import Fact, data, line, present
-from entropic_bpi.cli._sources import HorizonOption, JsonOption, ParamOption, SourceArgument, open_model
+from entropic_bpi.cli.common.show import Fact, data, line, present
+from entropic_bpi.cli.common.sources import open_model
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.formats.registry import format_of
 
 
 def convert(
-    source: SourceArgument,
-    target: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="The model file to write: .npz or .json (ours), .csv (MDPs.jl), .tra (PRISM), .drn (Storm).",
-            show_default=False,
-        ),
-    ],
-    horizon: HorizonOption = None,
-    param: ParamOption = None,
-    as_json: JsonOption = False,
+    source: str, target: Path, *, horizon: int | None = None, param: list[str] | None = None, as_json: bool = False
 ) -> None:
     """Write a model in another format.
 
@@ -36,6 +22,11 @@ def convert(
         entropic-bpi convert model.drn model.csv -p reward=cost
 
         entropic-bpi convert model.csv model.npz --horizon 20
+
+    Parameters
+    ----------
+    target : FILE
+        The model file to write: .npz or .json (ours), .csv (MDPs.jl), .tra (PRISM), .drn (Storm).
     """
     if target.exists():
         raise InvalidProblemError(f"{target} exists already, and nothing is overwritten: give another FILE")

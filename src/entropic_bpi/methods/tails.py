@@ -32,8 +32,6 @@ from entropic_bpi.problem.counts import CountArrays, Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
 
-__all__ = ["SLACK", "Tails", "step_of_grid", "tails_of"]
-
 # Multiples of the step, up to this share of it, are multiples; a sum has as many of these errors as steps.
 SLACK = 1e-9
 # Entries (step, state, threshold) of a table that take seconds to fill, and thresholds of a grid: the fewest and the most.
@@ -110,10 +108,11 @@ def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tai
             "probabilities, quantiles and CVaR need reward_law='fixed': of random rewards only the mean of exp(beta * "
             "reward) is learned, at the declared beta, and not their tails"
         )
-    refresh_radii(rules, counts.arrays)
+    arrays = method._arrays(counts)
+    refresh_radii(rules, arrays)
     known = np.empty((0, 0, 0)) if problem.rewards is None else problem.rewards
     scale = _Scale(step, SLACK, problem.factors, known)
-    frame, arrays = method.frame, counts.arrays
+    frame = method.frame
     visited = np.zeros((frame.steps + 1, frame.n_states), dtype=np.bool_)
     ends = np.zeros((2, frame.steps + 1), dtype=np.int64)
     ends[:, -1] = math.floor(problem.tail[0] / step + SLACK), math.ceil(problem.tail[1] / step - SLACK)

@@ -16,8 +16,6 @@ from entropic_bpi.model.backups import lottery_risk
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.tools.checks import check_finite, check_integer
 
-__all__ = ["ReturnLaw", "ReturnLawBracket", "max_return", "min_return", "return_law"]
-
 MAX_SUPPORT = 2_000_000
 # Pairs (state, return so far) that are expanded before equal ones are merged; bounds the memory of a return law.
 _EXPANDED_AT_ONCE = 4_000_000

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import sentences
-from entropic_bpi.problem.toml_values import start_from_toml, successors_from_toml
+from entropic_bpi.problem.toml_values import masks_from_toml, noise_from_toml, start_from_toml, successors_from_toml
 from entropic_bpi.tools.checks import (
     LARGEST_COUNT,
     check_choice,
@@ -31,8 +31,8 @@ from entropic_bpi.tools.text import parse_literal
 if TYPE_CHECKING:
     from entropic_bpi.problem.problem_file import ProblemFile
 
-__all__ = ["ENTRIES", "FIXED", "REWARD_LAWS", "Declarations", "Entry"]
-
+INFO = "info"
+"""Of ``allowed``: the masks are those that come with each observation, ``info["action_mask"]``."""
 FIXED = "fixed"
 """Of ``start``: every episode starts where the first one does."""
 REWARD_LAWS = ("fixed", "random", "random-pair")
@@ -42,6 +42,20 @@ REWARD_LAWS = ("fixed", "random", "random-pair")
 def _as_given(name: str, value: Any) -> Any:
     """Return the value as it is: what it must be depends on the source, which checks it."""
     return value
+
+
+def _as_array(name: str, value: Any) -> Any:
+    """Return the array in a file, if the value names one (``.npy``), and any other value as it is."""
+    if not isinstance(value, str) or not value.endswith(".npy"):
+        return value
+    import numpy as np
+
+    try:
+        return np.load(value, allow_pickle=False)
+    except FileNotFoundError:
+        raise InvalidProblemError(f"no such file: {value}") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidProblemError(f"{value} is not a readable .npy file: {error}") from None
 
 
 class Entry(NamedTuple):
@@ -97,6 +111,18 @@ def _check_start(name: str, value: Any) -> Any:
     return value if isinstance(value, (int, str, list)) else [value]
 
 
+def _check_allowed(name: str, value: Any) -> Any:
+    """Return what allows actions, of which a word must be "info"; the source checks the rest."""
+    value = _as_array(name, value)
+    return check_choice(name, value, (INFO,)) if isinstance(value, str) else value
+
+
+def _check_noise(name: str, value: Any) -> Any:
+    from entropic_bpi.problem.noise import check_noise  # which needs NumPy
+
+    return check_noise(name, value)
+
+
 def _check_reward_law(name: str, value: Any) -> str:
     return check_choice(name, value, REWARD_LAWS)
 
@@ -127,6 +153,10 @@ class Declarations:
         Upper bound on the number of distinct observations.
     discount : float
         The discount factor of a return that never ends.
+    allowed : bool array, function or "info"
+        The actions that may be played.
+    noise : Noise or "model"
+        The outcome is a known function of state, action and a random label whose law is unknown.
 
     Examples
     --------
@@ -140,7 +170,7 @@ class Declarations:
         check_flag, "Transitions are the same at every step.", bool, sentence=sentences.stationary
     )
     successors: Any = _entry(  # noqa: RUF009
-        _as_given,
+        _as_array,
         "The possible next states: those of the model, or a boolean array (S, A, S).",
         str,
         metavar="model|FILE.npy",
@@ -204,6 +234,27 @@ class Declarations:
         from_toml=start_from_toml,
         from_text=parse_literal,
         sentence=sentences.start,
+    )
+    noise: Any = _entry(  # noqa: RUF009
+        _check_noise,
+        "Outcomes are a known function of state, action and a random label: the mechanics of the model.",
+        str,
+        metavar="model",
+        excludes={
+            "max_successors": "noise says what may follow",
+            "max_states": "the outcomes of noise are states, which must be listed",
+        },
+        from_toml=noise_from_toml,
+        sentence=sentences.noise,
+    )
+
+    allowed: Any = _entry(  # noqa: RUF009
+        _check_allowed,
+        "The actions that may be played: a boolean array (S, A) or (H, S, A), or info (the environment's action_mask).",
+        str,
+        metavar="info|FILE.npy",
+        from_toml=masks_from_toml,
+        sentence=sentences.allowed,
     )
 
     def __post_init__(self) -> None:

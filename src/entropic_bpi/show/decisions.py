@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from entropic_bpi.runs.appraisal import Appraisal
     from entropic_bpi.runs.appraisal.measures import Measure
 
-__all__ = ["Decision", "decision_of", "draw_laws", "drawn_band", "measure_name", "value_range", "with_unit"]
-
 _CURRENCIES = "€$£¥"
 # More episodes than so many times those that there are: no number is worth saying.
 _MOST_TIMES = 10_000

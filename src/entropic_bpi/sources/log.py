@@ -17,7 +17,7 @@ known. So episodes may be cut without a next state at one step alone, the last o
 Ten million lines take half a minute, because they stay in DuckDB: labels become numbers, and lines become counts, before
 Python sees them.
 
-Nothing is guessed about the data (see :mod:`entropic_bpi.sources.tables`), and labels that could only be compared after
+Nothing is guessed about the data (see :mod:`entropic_bpi.sources.logs.tables`), and labels that could only be compared after
 rounding are refused.
 """
 
@@ -36,26 +36,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.declarations import INFO, Declarations
+from entropic_bpi.problem.masks import masks_of
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
 from entropic_bpi.sources.datasets.replays import Steps, d4rl_steps, rllib_steps, sb3_steps
 from entropic_bpi.sources.environment import check_black_box
-from entropic_bpi.sources.log_projection import EARNED, WHOLE, Projection
-from entropic_bpi.sources.log_reading import LogReader, columns_of, listed_space
+from entropic_bpi.sources.logs.projection import EARNED, WHOLE, Projection
+from entropic_bpi.sources.logs.reading import LogReader, columns_of, listed_space
+from entropic_bpi.sources.logs.tables import hashable
 from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, unseen
-from entropic_bpi.sources.successors import declared_rows
-from entropic_bpi.sources.tables import hashable
+from entropic_bpi.sources.successors import declared_rows, with_noise
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
     import duckdb
-
-__all__ = ["AllStates", "Log", "Outcomes", "labels_behind", "names_for"]
 
 Numbers = tuple[Iterable[int], Iterable[int]]
 """Of the states and the actions of a log, in a problem that has them in another order."""
@@ -465,7 +464,21 @@ class Log:
         return labels
 
     def first_states(self) -> list[np.ndarray]:
-        """The states in which episodes began, how often, and the first line of each; in order."""
+        """Return the states in which episodes began.
+
+        Returns
+        -------
+        list of three int arrays
+            The states in order, how many episodes began in each, and the first line of each.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> data = {"e": [0, 1], "t": [0, 0], "s": [2, 2], "a": [0, 1], "r": [0.0, 1.0]}
+        >>> [part.tolist() for part in eb.Log.read(data, **columns, truncated=True, states="seen").first_states()[:2]]
+        [[0], [2]]
+        """
         return self._arrays("SELECT state, count(*), min(line) FROM log WHERE step = 0 GROUP BY state ORDER BY 1")
 
     def starts(self) -> np.ndarray:
@@ -577,8 +590,17 @@ class Log:
             spaces = _numbered(states.labels), _numbered(self.actions)
             fixed = given.reward_law in (None, "fixed")
             given = replace(given, successors=declared_rows(*spaces, successors, repeated=fixed))
+        if given.noise is not None:
+            given.check_combinations()
+            given = with_noise(_numbered(states.labels), _numbered(self.actions), given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, _numbered(states.labels).index))
+        if given.allowed is not None:
+            if max_states is not None or (isinstance(given.allowed, str) and given.allowed == INFO):
+                raise InvalidProblemError("allowed= of a log must be an array or a function, of states that are listed")
+            index = _numbered(self.actions).index
+            masks = masks_of(given.allowed, given.horizon or 0, states.labels, len(self.actions), index, extra=1)
+            given = replace(given, allowed=masks)
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them
             others = tuple(f"#{other}" for other in others)
@@ -628,7 +650,8 @@ class Log:
         2
         """
         self._refuse_amounts(problem)
-        states, actions = numbers
+        states, actions = (list(part) for part in numbers)
+        self._refuse_forbidden(problem, states, actions)
         return Projection(
             problem,
             self,
@@ -637,6 +660,18 @@ class Log:
             horizon=problem.horizon if playing or not problem.stationary else None,
             last_ends=not (playing or problem.stationary),
         )
+
+    def _refuse_forbidden(self, problem: Problem, states: list[int], actions: list[int]) -> None:
+        """Name the first line whose action is forbidden; steps beyond the horizon have the masks of the last."""
+        if problem.allowed is None:
+            return
+        query = "SELECT step, state, action, min(line) AS line FROM log GROUP BY step, state, action ORDER BY line"
+        for step, state, action, line in self._fetch(query):
+            if not problem.allowed.at(step)[states[state], actions[action]]:
+                label, chosen = self.states[state], self.actions[action]
+                raise InvalidProblemError(
+                    f"line {line} of {self.name}: action {shown(chosen)} in state {shown(label)} is forbidden by allowed="
+                )
 
     def _refuse_amounts(self, problem: Problem) -> None:
         """Name the first line whose reward, or with which the return, is not in the declared range."""

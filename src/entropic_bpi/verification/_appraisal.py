@@ -68,6 +68,7 @@ def _read_policies(given: Any, claim: Claim) -> dict[str, Claim]:
     for name, actions in given.items():
         own = copy.copy(claim)
         own.policy = integers(f"policies.{name:.80}", actions, shape, 0, claim.n_actions - 1)
+        own.check_masks()
         own.alone, own.alpha, own.cells = True, None, None
         found[name] = own
     return found

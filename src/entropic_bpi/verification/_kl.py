@@ -73,14 +73,18 @@ class KLRecursion:
         claim = self.claim
         concerned = np.zeros(claim.n_rows, dtype=bool)
         for h in range(steps):
-            concerned[claim.rows(h, claim.reachable[h]).ravel()] = True
+            concerned[claim.playable(h, claim.reachable[h])] = True
         return np.flatnonzero(concerned)
 
     def _rows_at_risk(self) -> int:
         """P: rows with several possible outcomes that matter, fixed before any data."""
         claim = self.claim
         rows = self._rows_until(claim.steps if claim.rewards is None else claim.steps - 1)
-        return int((claim.most[rows] > 1).sum())
+        rows = rows[claim.most[rows] > 1]
+        if claim.noise is None:
+            return len(rows)
+        pairs = rows[~claim.is_start(rows)]
+        return claim.noise.count_balls(pairs) + len(rows) - len(pairs)
 
     def _laws_at_risk(self) -> int:
         """How many laws of rewards may have to be learned, at any step; one for each outcome, or one for all of a row."""
@@ -274,6 +278,8 @@ class KLRecursion:
             own = np.arange(len(states)), chosen
         high, low = (gains.high, gains.low) if sign > 0 else (gains.low, gains.high)
         optimistic = self.backup(h, rows.ravel(), high.ravel(), later.optimum, sign).reshape(rows.shape)
+        if not claim.alone:
+            optimistic[~claim.permitted(h, states)] = 0.0 if sign > 0 else math.inf  # worse than anything
         optimum = optimistic.max(axis=1) if sign > 0 else optimistic.min(axis=1)
         policy = self.backup(h, rows[own], low[own], later.policy, -sign)
         now.optimum[states], now.policy[states] = optimum, policy

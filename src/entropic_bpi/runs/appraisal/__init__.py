@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from entropic_bpi.verification import Verification
 
-__all__ = ["Appraisal", "Band", "CertainPair", "Difference", "appraise"]
-
 FORMAT, VERSION = "entropic-bpi appraisal", 1
 # Bins of a law with too many returns, where the model is known.
 _BINS = 2_000

@@ -11,8 +11,6 @@ from entropic_bpi.problem.risk import Entropic, EVaR, Risk
 from entropic_bpi.tools.checks import check_finite, check_probability
 from entropic_bpi.tools.text import shown
 
-__all__ = ["MEASURES", "Measure", "read_measures"]
-
 MEASURES = ("mean", "cvar 0.05", "quantile 0.05")
 _CHECKS: dict[str, Callable[[float], float]] = {
     "cvar": check_level,

@@ -18,8 +18,6 @@ from entropic_bpi.show.words import Rounding, name, number, signed
 if TYPE_CHECKING:
     from entropic_bpi.runs.appraisal import Appraisal
 
-__all__ = ["Chart", "fall_of_the_gap", "law_of_the_return", "laws_of_policies"]
-
 Chart = tuple[str, str]
 """The SVG, and what it shows in words."""
 

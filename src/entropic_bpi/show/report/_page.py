@@ -31,8 +31,6 @@ from entropic_bpi.tools.text import printable
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["page_of"]
-
 _LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
 # With more than this share of episodes of which nothing is known, the rest says little.
@@ -133,8 +131,8 @@ def _own_measures(certificate: Certificate) -> dict[str, Any]:
         kept.setdefault(tuple(found.interval(policy, measure.text) for measure in found.measures), policy)
     names = set(kept.values())
     table = [row for row in found.table if row["policy"] in names]
-    bands, policies = ({key: part[key] for key in part if key in names} for part in (found.bands, found.policies))
-    return _decided(replace(found, table=table, bands=bands, policies=policies))
+    bands = {policy: found.bands[policy] for policy in policies if policy in names}
+    return _decided(replace(found, table=table, bands=bands, policies={policy: policies[policy] for policy in bands}))
 
 
 def _bins(certificate: Certificate, most: int) -> int | None:

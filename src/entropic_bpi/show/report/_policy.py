@@ -19,8 +19,6 @@ from entropic_bpi.show.choices import places_of, reached_by, seen_to_reach
 from entropic_bpi.show.words import Rounding, name
 from entropic_bpi.tools.checks import check_integer
 
-__all__ = ["Grid", "Line", "Policy", "SideBySide", "policy_of", "side_by_side"]
-
 # More lines would make the page slow; the file has them all.
 _MOST_LINES = 1000
 _MOST_CELLS = 2500

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from entropic_bpi.show.words import number
 
-__all__ = ["Axis", "Drawing"]
-
 _WIDTH, _HEIGHT = 420, 220
 _RIGHT, _TOP, _BOTTOM = 14, 10, 46
 _MOST_TICKS = 5
