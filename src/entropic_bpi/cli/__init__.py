@@ -7,7 +7,19 @@ from __future__ import annotations
 
 import typer
 
-from entropic_bpi.cli import bounds, certify, check, compare, convert, experiments, forecast, identify, inspect, solve
+from entropic_bpi.cli import (
+    appraise,
+    bounds,
+    certify,
+    check,
+    compare,
+    convert,
+    experiments,
+    forecast,
+    identify,
+    inspect,
+    solve,
+)
 from entropic_bpi.cli.common.answer import help_of, with_documented_options
 from entropic_bpi.cli.common.app import app, main
 from entropic_bpi.errors import InvalidProblemError
@@ -16,7 +28,7 @@ __all__ = ["app", "main"]
 
 _PANELS = {
     "Learn": [inspect.inspect, forecast.forecast, identify.identify, certify.certify],
-    "Check and show": [check.verify, check.report, check.doctor],
+    "Check and show": [appraise.appraise, check.verify, check.report, check.doctor],
     "Known models": [solve.instances, solve.solve, solve.front, convert.convert],
     "Research": [
         compare.compare,

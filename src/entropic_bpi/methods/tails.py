@@ -85,13 +85,19 @@ class Tails(NamedTuple):
         return 1.0 - upper, 1.0 - lower
 
     def _outwards(self, lower: float, upper: float) -> tuple[float, float]:
-        room = _ROUNDING * (abs(lower) + abs(upper))
+        room = _ROUNDING * (abs(lower) + abs(upper) + self.step)
         return lower - room, upper + room
 
     def quantile(self, alpha: float) -> tuple[float, float]:
         """The smallest return that is not exceeded with probability at least ``alpha``."""
         high, low = (int(np.argmax(side >= min(alpha, side[-1]))) for side in self.below)
         return self._outwards((self.first + low) * self.step, (self.first + high) * self.step)
+
+    @property
+    def mean(self) -> tuple[float, float]:
+        """The mean of the return."""
+        lower, upper = (self.thresholds[-1] - self.short[::-1, -1]).tolist()
+        return self._outwards(lower, upper)
 
     def cvar(self, alpha: float) -> tuple[float, float]:
         """The mean of the worst fraction ``alpha`` of the returns."""
@@ -118,7 +124,7 @@ def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tai
     ends[:, -1] = math.floor(problem.tail[0] / step + SLACK), math.ceil(problem.tail[1] / step - SLACK)
     _visit(frame, arrays, policy, scale, visited, ends)
     size = ends[1] - ends[0] + 1
-    if size.max() * frame.n_states > 200 * _MOST_ENTRIES:
+    if size.max() * frame.n_states > 5 * _MOST_ENTRIES:
         raise InvalidProblemError(f"a step of {step:g} needs {size.max()} thresholds for each state: give a larger one")
     tables = np.empty((2, 4, frame.n_states + 1, size.max()))
     scratch = np.empty((3, rules.widest))
@@ -126,7 +132,6 @@ def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tai
     (below, upper, short, shorter), error = tables[frame.steps % 2, :, frame.start, : size[0]], _ROUNDING * frame.steps
     b = (ends[0, 0] + np.arange(size[0])) * step
     least, most = problem.return_limits
-    below[b >= most], upper[b < least] = 1.0, 0.0
     room = error * (size[0] * step + abs(b[0]) + abs(b[-1]))
     short = np.maximum(np.maximum(short - room, b - most), 0.0)
     shorter = np.minimum(shorter + room, np.maximum(b - least, 0.0))
@@ -134,6 +139,9 @@ def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tai
     below = np.maximum.accumulate(np.clip(below - error, 0.0, 1.0))
     upper = np.minimum.accumulate(np.clip(upper + error, 0.0, 1.0)[::-1])[::-1]
     below[-1] = upper[-1] = 1.0
+    if problem.return_range is not None:  # what differs from its ends by rounding is equal to them
+        low, high = problem.return_range
+        below[b >= high - SLACK * step], upper[b < low - SLACK * step] = 1.0, 0.0
     return Tails(step, int(ends[0, 0]), SLACK * (frame.steps + 1), np.stack([below, upper]), np.stack([short, shorter]))
 
 

@@ -66,15 +66,15 @@ class _Words:
 
     def __init__(self, appraisal: Appraisal) -> None:
         self.appraisal, self.unit = appraisal, appraisal.unit
-        ends = [abs(row[side]) for row in appraisal.table for side in ("lower", "upper")]
-        self.to = Rounding(max((end for end in ends if math.isfinite(end)), default=0.0))
+        self.to = Rounding() if appraisal.certificate is None else Rounding.of(appraisal.certificate)
 
     def end(self, measure: Measure, bound: float, upper: bool) -> str:
         shown = 100 * bound if measure.is_probability else bound
         if self.appraisal.delta is None:
             text = signed(number(shown))
         else:
-            text = self.to.at_most(shown) if upper else self.to.at_least(shown)
+            to = Rounding(100.0) if measure.is_probability else self.to
+            text = to.at_most(shown) if upper else to.at_least(shown)
         return f"{text} %" if measure.is_probability else with_unit(text, self.unit)
 
     def between(self, measure: Measure, lower: float, upper: float) -> str:
@@ -130,7 +130,9 @@ def _value(appraisal: Appraisal, policy: str, measure: Measure) -> float:
 
 
 def _leader(appraisal: Appraisal, measure: Measure) -> str:
-    return max(appraisal.policies, key=lambda policy: _value(appraisal, policy, measure))
+    """The policy of which most is certain."""
+    ends = {policy: appraisal.interval(policy, measure.text) for policy in appraisal.policies}
+    return max(ends, key=lambda policy: ends[policy][0] if measure.sign > 0 else -ends[policy][1])
 
 
 def _advice(appraisal: Appraisal) -> list[str]:
@@ -174,7 +176,7 @@ def _more_episodes(appraisal: Appraisal, measure: Measure, best: str, rival: str
     width = (
         sum(upper - lower for lower, upper in (appraisal.interval(each, measure.text) for each in (best, rival))) / 2
     )
-    times = (width / apart) ** 2 if apart > 0 else math.inf
+    times = (width / apart) ** 2 if apart else math.inf
     if not times < _MOST_TIMES:
         return "; more episodes alone may not decide it"
     more = max(1.0, appraisal.certificate.episodes) * max(times - 1.0, 0.1)

@@ -41,14 +41,18 @@ def check_appraisal(content: dict[str, Any], claim: Claim, report: Report) -> li
         stated.add((name, measure))
         lower, upper = a_number("table.lower", row["lower"]), a_number("table.upper", row["upper"])
         kind, number = _read_measure(measure)
+        implied = (-math.inf, math.inf)
         if kind in ("mean", "entropic", "evar"):
             implied = _risk_bounds(policies[name], kind, number, cells.get((name, measure)), report)
-        else:
-            if step is None:
-                raise Rejected(f"step is needed for the measure {measure!r}")
+        elif step is None:
+            raise Rejected(f"step is needed for the measure {measure!r}")
+        if kind in ("cvar", "quantile", "below", "above") or (
+            kind == "mean" and step is not None and not (lower <= implied[0] and implied[1] <= upper)
+        ):
             if name not in laws:
                 laws[name] = Law(policies[name], float(step), report)
-            implied = laws[name].bounds_of(kind, number)
+            least, most = laws[name].bounds_of(kind, number)
+            implied = max(implied[0], least), min(implied[1], most)
         if not lower <= implied[0]:
             problems.append(
                 f"{measure} of {name}: at least {lower!r} is stated, but the counts imply only {implied[0]!r}"

@@ -60,7 +60,9 @@ class Law:
         self.thresholds = (table.first + np.arange(len(below))) * step
         if claim.return_range is not None:
             least, most = claim.return_range[0] - claim.return_room, claim.return_range[1] + claim.return_room
-            below, above = np.where(self.thresholds >= most, 1.0, below), np.where(self.thresholds < least, 0.0, above)
+            # What differs from its ends by rounding is equal to them.
+            low, high = claim.return_range[0] - _SLACK * step, claim.return_range[1] - _SLACK * step
+            below, above = np.where(self.thresholds >= high, 1.0, below), np.where(self.thresholds < low, 0.0, above)
             short = np.maximum(short, down(self.thresholds - most))
             long = np.minimum(long, np.maximum(0.0, up(self.thresholds - least)))
         self.below, self.above, self.short, self.long = below, above, short, long
@@ -84,7 +86,9 @@ class Law:
             ends = zip(less, (1, -1), strict=True)
             upper, lower = (1.0 - p if p in (0.0, 1.0) else float(toward(1.0 - p, side)) for p, side in ends)
             return lower, upper
-        if kind == "quantile":
+        if kind == "mean":
+            low, high = down(self.thresholds[-1] - self.long[-1]), up(self.thresholds[-1] - self.short[-1])
+        elif kind == "quantile":
             possible = np.append(self.above[:-1] >= number, True), np.append(self.below[:-1] >= number, True)
             low, high = (self.thresholds[np.argmax(side)] for side in possible)
         else:

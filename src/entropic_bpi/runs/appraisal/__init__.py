@@ -414,7 +414,10 @@ class _Bounding:
             claim = self.methods[measure.text].own_claim(self.counts, policy)
             return (claim.lower, claim.upper), encode_cells(claim.cells)
         if measure.risk is not None:
-            return self.methods[measure.text].interval_of(self.counts, policy), None
+            ends = self.methods[measure.text].interval_of(self.counts, policy)
+            if measure.kind == "mean" and tails is not None:  # both hold; on a lattice the second has no error
+                ends = max(ends[0], tails.mean[0]), min(ends[1], tails.mean[1])
+            return ends, None
         assert tails is not None
         kinds = {"cvar": tails.cvar, "quantile": tails.quantile, "below": tails.at_most, "above": tails.at_least}
         return kinds[measure.kind](measure.number), None
