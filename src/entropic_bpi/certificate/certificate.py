@@ -28,13 +28,13 @@ from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProbl
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.risk import Entropic, EVaR
 from entropic_bpi.sources.log import labels_behind, names_for
 from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_integer, check_path, check_policy
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import Cell, Transitions
+from entropic_bpi.types import Cell, Summarised, Transitions
 
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
@@ -43,7 +43,7 @@ _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
+class Certificate(Summarised):
     """A claim about a policy and the counts that it follows from.
 
     Attributes
@@ -64,7 +64,8 @@ class Certificate:
     provenance : Circumstances
         How the counts came about.
     test : str or None
-        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate, or ``"pairs"``, the pair certificate.
+        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate; ``"pairs"``, the pair certificate; or
+        ``"explored"``, the bound for all rewards, of a policy that is best by the estimates.
     cells : tuple of Cell or None
         Of the entropic value at risk: the λ at whose bounds the claim comes from, and how far each of them speaks.
 
@@ -124,8 +125,9 @@ class Certificate:
 
     @property
     def risk(self) -> str:
-        """``"entropic"``, or ``"evar"`` for the entropic value at risk."""
-        return "evar" if isinstance(self.problem.risk, EVaR) else "entropic"
+        """``"entropic"``, ``"evar"`` for the entropic value at risk, or ``"any reward"`` for an exploration."""
+        risk = self.problem.risk
+        return "evar" if isinstance(risk, EVaR) else "entropic" if isinstance(risk, Entropic) else "any reward"
 
     @property
     def alpha(self) -> float | None:
@@ -225,6 +227,8 @@ class Certificate:
         >>> bool(certificate.action_of(certificate.policy, 0, step=0) == certificate.policy[0, 0])
         True
         """
+        if self.risk == "any reward":
+            raise InvalidProblemError("an exploration has no policy: eb.Exploration.solve(rewards, beta) returns one")
         action = int(policy[step, self._state_of(observation)])
         if not self.problem.black_box_rewards:
             return action
@@ -334,14 +338,9 @@ class Certificate:
 
         return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
 
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
-
     def __repr__(self) -> str:
         risk = self.problem.risk
-        named = f"risk={risk}" if isinstance(risk, EVaR) else f"beta={risk.beta:g}"
+        named = f"beta={risk.beta:g}" if isinstance(risk, Entropic) else f"risk={risk}"
         return (
             f"Certificate({named}, lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.6g}, "
             f"delta={self.delta:g}, episodes={self.episodes}, method={self.method!r})"
@@ -405,7 +404,11 @@ class Certificate:
         ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
         True
         """
-        content, size = read(check_path("path", path))
+        return cls._of_content(*read(check_path("path", path)), path)
+
+    @classmethod
+    def _of_content(cls, content: dict[str, Any], size: int, path: str | Path) -> Certificate:
+        """The certificate with this content, of a file of ``size`` bytes."""
         try:
             parts, said = parts_of(content)
             certificate = cls(**parts)

@@ -15,9 +15,11 @@ from entropic_bpi.cli import (
     compare,
     convert,
     experiments,
+    explore,
     forecast,
     identify,
     inspect,
+    monitor,
     solve,
 )
 from entropic_bpi.cli.common.answer import help_of, with_documented_options
@@ -27,8 +29,8 @@ from entropic_bpi.errors import InvalidProblemError
 __all__ = ["app", "main"]
 
 _PANELS = {
-    "Learn": [inspect.inspect, forecast.forecast, identify.identify, certify.certify],
-    "Check and show": [appraise.appraise, check.verify, check.report, check.doctor],
+    "Learn": [inspect.inspect, forecast.forecast, identify.identify, explore.explore, certify.certify],
+    "Check and show": [appraise.appraise, check.verify, check.report, monitor.monitor, check.doctor],
     "Known models": [solve.instances, solve.solve, solve.front, convert.convert],
     "Research": [
         compare.compare,

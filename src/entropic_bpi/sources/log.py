@@ -26,7 +26,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -52,6 +52,7 @@ from entropic_bpi.sources.successors import declared_rows, with_noise
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
+from entropic_bpi.types import Summarised
 
 if TYPE_CHECKING:
     import duckdb
@@ -94,7 +95,7 @@ class AllStates(NamedTuple):
         return list(map(_numbered(self.labels).index, labels))
 
 
-class Log:
+class Log(Summarised):
     """A log of episodes, checked; made by ``Log.read`` or ``Log.from_minari``.
 
     Attributes
@@ -388,11 +389,6 @@ class Log:
         log.name = steps.name
         return log
 
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
-
     def __repr__(self) -> str:
         return (
             f"Log({self.episodes} episodes, {self.lines} lines, {len(self.states)} states, {len(self.actions)} actions)"
@@ -535,6 +531,30 @@ class Log:
         key = f"{'0' if pooled else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
         query = f"SELECT {key}, count(*), min(line) FROM log WHERE {where} GROUP BY ALL ORDER BY 1, 2, 3, 4, 5"
         return Outcomes(*self._arrays(query))
+
+    def walks(self) -> Iterator[tuple[list[int], list[int], list[int], list[float], bool]]:
+        """Return the episodes one by one, in the order of their first lines.
+
+        Returns
+        -------
+        iterator of tuple
+            The numbers of the states; those of the states after them, ``len(states)`` for an end, without the last one if it
+            is not used; the numbers of the actions; the rewards; and whether the episode terminated.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> table = {"e": [0, 0], "t": [0, 1], "s": [0, 1], "a": [0, 0], "r": [0.5, 1.0]}
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> list(eb.Log.read(table, **columns, truncated=True).walks())
+        [([0, 1], [1], [0, 0], [0.5, 1.0], False)]
+        """
+        columns = ", ".join(f"list({name} ORDER BY step)" for name in ("state", "successor", "action", "reward"))
+        query = f"SELECT {columns}, bool_or(terminated) FROM log GROUP BY episode ORDER BY min(line)"
+        found = self._connection.execute(query)
+        while rows := found.fetchmany(10_000):
+            for states, successors, actions, rewards, terminated in rows:
+                yield states, [s for s in successors if s is not None], actions, rewards, bool(terminated)
 
     def _used(self, horizon: int | None, last_ends: bool) -> tuple[str, str]:
         """Which lines are used, and their successors, in SQL."""

@@ -305,8 +305,11 @@ def appraise(
     bins : int, optional
         Thresholds of a grid for the law of the return. Default: where all rewards are multiples of a number, these
         multiples, so that nothing is rounded; otherwise as many as take a few seconds. Rounding only widens the intervals.
-    states, **declarations
-        For a log, as :func:`entropic_bpi.certify` takes them.
+    states : iterable or "seen", optional
+        For a log, as :func:`entropic_bpi.certify` takes it.
+    **declarations
+        For a log, what is declared about it, as :func:`entropic_bpi.certify` takes it; and ``rewards``, another known reward
+        for the same data.
 
     Returns
     -------
@@ -336,10 +339,10 @@ def appraise(
         bins = check_integer("bins", bins, at_least=2)
     if isinstance(evidence, FiniteMDP):
         return _exact(evidence, policies, asked, bins)
-    risk = _risk_of(evidence, asked, declarations)
+    risk, rewards = _risk_of(evidence, asked, declarations), declarations.pop("rewards", None)
     given = {"beta": None, "risk": risk, "eps": None, "delta": delta, "states": states, **declarations}
     with telling_of_compiling():
-        data = evidence_of(evidence, given)
+        data = evidence_of(evidence, given, rewards)
         planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
         return _Bounding(data, asked, bins, getattr(evidence, "history", None)).of(planned)
 
