@@ -139,8 +139,8 @@ def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tai
     below = np.maximum.accumulate(np.clip(below - error, 0.0, 1.0))
     upper = np.minimum.accumulate(np.clip(upper + error, 0.0, 1.0)[::-1])[::-1]
     below[-1] = upper[-1] = 1.0
-    if problem.return_range is not None:  # what differs from its ends by rounding is equal to them
-        low, high = problem.return_range
+    if problem.limits_returns:  # what differs from its declared ends by rounding is equal to them
+        low, high = least + problem.return_room, most - problem.return_room
         below[b >= high - SLACK * step], upper[b < low - SLACK * step] = 1.0, 0.0
     return Tails(step, int(ends[0, 0]), SLACK * (frame.steps + 1), np.stack([below, upper]), np.stack([short, shorter]))
 
