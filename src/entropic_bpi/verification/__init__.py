@@ -51,12 +51,12 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.verification._appraisal import check_appraisal
 from entropic_bpi.verification._assumptions import check_assumptions
 from entropic_bpi.verification._balance import unbalanced
-from entropic_bpi.verification._bernstein import bernstein_bounds
 from entropic_bpi.verification._claim import Bounds, Claim
-from entropic_bpi.verification._evar import evar_bounds
 from entropic_bpi.verification._explored import explored_bounds, explored_gap
 from entropic_bpi.verification._file import APPRAISAL, Rejected, an_object, content_of
 from entropic_bpi.verification._kl import kl_bounds
+from entropic_bpi.verification.methods._bernstein import bernstein_bounds
+from entropic_bpi.verification.methods._evar import evar_bounds
 
 __all__ = ["Verification", "verify"]
 
