@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from entropic_bpi.verification._claim import Claim
-from entropic_bpi.verification._evar import evar_bounds
 from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_object, integers, one_of
 from entropic_bpi.verification._kl import bounds_at
 from entropic_bpi.verification._tails import Law
+from entropic_bpi.verification.methods._evar import evar_bounds
 
 _NUMBERED = ("entropic", "evar", "cvar", "quantile", "below", "above")
 
