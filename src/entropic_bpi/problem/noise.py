@@ -16,7 +16,7 @@ R_{mix}(N_r)`. See the page "Known mechanics, unknown noise" of the documentatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,7 +143,7 @@ class Balls:
     refines : bool array ``(balls, balls)``
         ``refines[b, r]``: visits of ball ``b`` feed ball ``r``; every class of ``b`` lies in one of ``r``.
     slot_of_label : int array ``(S * A, most labels)``
-        Which of the pair's slots each label leads to, -1 behind the last.
+        Which of the pair's slots each label leads to, -1 behind the last; 0 for all labels where there is one slot.
     label_of_slot : int array ``(S * A, most slots)``
         The first label of each slot, -1 behind the last.
     """
@@ -167,7 +167,8 @@ class Balls:
             [(first_of[:, np.maximum(mine, 0)] == first_of)[:, mine >= 0].all(axis=1) for mine in first_of]
         )
         self.refines &= self.law[:, None] == self.law
-        self.refines |= one_class  # what has one outcome has it under every law
+        self.refines |= one_class  # what has one outcome has it under every law, whatever the label
+        self.slot_of_label[one_class[self.of_pair]] = 0
         self.label_of_slot = np.full((pairs, slots.used[:pairs].max()), -1)
         for label in range(most - 1, -1, -1):
             rows = np.flatnonzero(filled[:, label])
@@ -189,6 +190,14 @@ class Balls:
         self.row = np.repeat(self.rows, used)
         self.offset = np.arange(len(self.row)) - np.repeat(np.cumsum(used) - used, used)
         self.cell = number[self.of_pair[self.row], self.label_of_slot[self.row, self.offset]]
+
+    def classes_of(self, pair: int, slot: int) -> Iterator[tuple[int, int]]:
+        """The balls that a visit of ``pair`` with this outcome feeds, and the number of its class in each."""
+        first = np.searchsorted(self.row, pair)
+        if first < len(self.row) and self.row[first] == pair:
+            begin, end = np.searchsorted(self.giver, [self.cell[first + slot], self.cell[first + slot] + 1])
+            for taker in self.taker[begin:end].tolist():
+                yield int(self.ball_of_cell[taker]), taker
 
     def arrays(self, arrays: CountArrays) -> CountArrays:
         """Return the counts with those of its ball in every row; the counts of the pairs themselves are not changed."""
