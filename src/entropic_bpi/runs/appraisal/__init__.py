@@ -347,7 +347,8 @@ def appraise(
         data = evidence_of(evidence, given, rewards)
         planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
         found = _Bounding(data, asked, bins, getattr(evidence, "history", None)).of(planned)
-    return replace(found, **{name: _text(name, text) for name, text in words.items() if text is not None})
+    labels: dict[str, Any] = {name: _text(name, text) for name, text in words.items() if text is not None}
+    return replace(found, **labels)
 
 
 def _text(name: str, value: Any) -> str:
