@@ -70,8 +70,8 @@ def identify(
     replan: Annotated[
         str | None,
         option(
-            "Plan again after every episode, or when the number of episodes has grown by this fraction. Default: 0.01; for "
-            "environments, more if a plan takes longer than that.",
+            "Plan again after every episode, or when the number of episodes has grown by this fraction. Default: 0.01, and "
+            "more if plans take long.",
             metavar="every|RATIO",
         ),
     ] = None,
