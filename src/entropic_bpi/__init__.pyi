@@ -17,6 +17,8 @@ from .lab import learners as learners
 from .lab.learners import Run as Run
 from .lab.learners import run as run
 from .model import instances as instances
+from .model.cvar import CVaRSolution as CVaRSolution
+from .model.cvar import solve_cvar as solve_cvar
 from .model.discounting import discounted as discounted
 from .model.evar import EVaRSolution as EVaRSolution
 from .model.evar import solve_evar as solve_evar
@@ -30,7 +32,7 @@ from .model.frontier import front as front
 from .model.gymnasium.env import as_gymnasium as as_gymnasium
 from .model.gymnasium.table import from_gymnasium as from_gymnasium
 from .model.mdp import FiniteMDP as FiniteMDP
-from .model.mdp import SparseTransitions as SparseTransitions
+from .model.parts.arrays import SparseTransitions as SparseTransitions
 from .model.planning import Evaluation as Evaluation
 from .model.planning import Solution as Solution
 from .model.planning import evaluate as evaluate
@@ -43,6 +45,7 @@ from .model.tilting import chi_square as chi_square
 from .model.tilting import entropic_variance as entropic_variance
 from .model.tilting import tilted as tilted
 from .problem.declarations import Declarations as Declarations
+from .problem.noise import Noise as Noise
 from .problem.problem_file import ProblemFile as ProblemFile
 from .problem.problem_file import Remark as Remark
 from .problem.risk import Entropic as Entropic
@@ -51,14 +54,17 @@ from .runs.certification import Comparison as Comparison
 from .runs.certification import certify as certify
 from .runs.data_needs import Missing as Missing
 from .runs.data_needs import missing as missing
+from .runs.exploration.explore import Exploration as Exploration
+from .runs.exploration.explore import explore as explore
+from .runs.forecasts.trial import Declaration as Declaration
+from .runs.forecasts.trial import RunForecast as RunForecast
+from .runs.forecasts.trial import TrialRun as TrialRun
+from .runs.forecasts.trial import forecast as forecast
 from .runs.identification import identify as identify
 from .runs.inspection import Inspection as Inspection
 from .runs.inspection import inspect as inspect
 from .runs.loop import Identification as Identification
-from .runs.trial import Declaration as Declaration
-from .runs.trial import RunForecast as RunForecast
-from .runs.trial import TrialRun as TrialRun
-from .runs.trial import forecast as forecast
+from .runs.monitoring.monitor import Monitor as Monitor
 from .show import plots as plots
 from .show import report as report
 from .sources.log import Log as Log

@@ -8,22 +8,6 @@ from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-__all__ = [
-    "END",
-    "Behaviour",
-    "Bounds",
-    "Cell",
-    "Claim",
-    "EVaRClaim",
-    "Evidence",
-    "Goal",
-    "Integers",
-    "Plan",
-    "Reals",
-    "Transitions",
-]
-
-
 # Arrays in what is written to files, with the type of their numbers.
 Integers = Annotated[np.ndarray, int]
 Reals = Annotated[np.ndarray, float]
@@ -39,6 +23,15 @@ class _Ending(Enum):
 
 
 END: Final = _Ending.END
+
+
+class Summarised:
+    """A result that notebooks show by its summary."""
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.summary_html(self)
 
 
 class Goal(NamedTuple):

@@ -10,15 +10,14 @@ import math
 import numpy as np
 
 from entropic_bpi.errors import CertificateError
+from entropic_bpi.model.parts.mechanics import Partitioned
 from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import CELLS, cell_edges
-from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import LARGEST_COUNT
 from entropic_bpi.types import Cell, Transitions
-
-__all__ = ["check_cells", "check_problem", "check_transitions"]
 
 
 def check_problem(problem: Problem) -> None:
@@ -40,7 +39,13 @@ def check_problem(problem: Problem) -> None:
         )
     if isinstance(problem.start, list) and not _ascend(problem.start, n - 1 - problem.black_box_rewards):
         raise CertificateError(f"start must list different states in order, got {problem.start!r:.80}")
+    if problem.allowed is not None and not _allows_something(problem):
+        raise CertificateError("allowed must have flags for 1 or all steps, and at least one action for each state")
     problem.check()
+    if (problem.noise is None) == (problem.successors == "noise"):
+        raise CertificateError("successors are those of the noise where that is declared, and nowhere else")
+    if problem.noise is not None:
+        _check_mechanics(problem)
     returns = problem.return_range
     if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
         raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
@@ -52,14 +57,38 @@ def check_problem(problem: Problem) -> None:
         raise CertificateError("slots do not list the successors and rewards that are declared")
 
 
+def _allows_something(problem: Problem) -> bool:
+    assert problem.allowed is not None
+    table = problem.allowed.table
+    shapes = [(steps, problem.n_states, problem.n_actions) for steps in (1, problem.horizon)]
+    flags = table.shape in shapes and table.dtype == np.int64 and np.isin(table, (0, 1)).all()
+    return bool(flags and table.any(axis=2).all() and (problem.black_box_rewards or not problem.allowed.offered))
+
+
+def _check_mechanics(problem: Problem) -> None:
+    """Whether each label of each pair leads to one of its slots, and each slot has a label."""
+    assert problem.noise is not None
+    labels, law, classes = problem.noise
+    pairs = problem.n_states * problem.n_actions
+    if not (labels and all(labels) and problem.stationary) or problem.random_rewards:
+        raise CertificateError("noise needs labels, stationary transitions and fixed rewards")
+    _check_indices("noise.law", law, pairs, 0, len(labels) - 1)
+    sizes = np.array([len(names) for names in labels])[law]
+    _check_indices("noise.classes", classes, int(sizes.sum()), 0, int(problem.slots.used.max()))
+    owner, most = np.repeat(np.arange(pairs), sizes), int(problem.slots.used.max()) + 1
+    found = np.unique(owner * most + classes)
+    if (classes >= problem.slots.used[owner]).any() or len(found) != problem.slots.used[:pairs].sum():
+        raise CertificateError("noise.classes must name every slot of each state and action, and no other")
+
+
 def _ascend(states: list[int], last: int) -> bool:
     return sorted(set(states)) == states and states[0] >= 0 and states[-1] <= last
 
 
 def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
     """Whether the cells of an entropic value at risk are in order, and their λ were declared where that is needed."""
-    if isinstance(problem.risk, EVaR) != (cells is not None):
-        raise CertificateError("claim.cells belong to the entropic value at risk, and it needs them")
+    if isinstance(problem.risk, Entropic) != (cells is None):
+        raise CertificateError("claim.cells belong to the entropic value at risk and to explorations, which need them")
     if problem.lams != (problem.declared_lams if isinstance(problem.risk, EVaR) and problem.random_rewards else None):
         raise CertificateError("lams belong to the entropic value at risk of random rewards, which fix them")
     if cells is None:
@@ -71,8 +100,8 @@ def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
         if problem.lams is not None and cell.lam not in problem.lams:
             raise CertificateError(f"claim.cells: lam = {cell.lam} was not declared")
         begin = cell.until
-    if begin < math.inf:
-        raise CertificateError("the last of claim.cells must be without an end")
+    if isinstance(problem.risk, AnyReward) != (begin < math.inf):
+        raise CertificateError("the last of claim.cells must be without an end, except for explorations")
 
 
 def check_transitions(problem: Problem, transitions: Transitions, episodes: int, longest: int | None = None) -> None:
@@ -95,6 +124,8 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int,
             )
     if learned:
         slot, slots = problem.slots.begin[rows], problem.slots
+        if problem.noise is not None:  # of which each outcome has a reward or range of its own
+            slot = np.where((slot == 1) | (rows == problem.n_rows - 1), slot, 0)
         inside = (slots.low[0, slot] <= rewards) & (rewards <= upper) & (upper <= slots.high[0, slot])
         if not inside.all() or (slot == 1).any():  # the slot of the end
             raise CertificateError("counts must pay rewards in their range, and there are none after the end")
@@ -160,6 +191,10 @@ def _is_black_box(problem: Problem) -> bool:
         if declared is None:
             return False
     declarations = {name: getattr(problem, name) for name in ENTRIES}
+    if problem.noise is not None and declared is not None:
+        lows, highs = (ends[0, len(ends[0]) - len(declared[1]) :] for ends in (slots.low, slots.high))
+        rewards = np.where(lows == highs, lows, np.nan)
+        declarations["noise"], declared = Partitioned(problem.noise, declared, rewards), None
     wanted = Problem.black_box(
         problem.n_states - 1,
         problem.n_actions,

@@ -13,15 +13,15 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.mechanics import Mechanics
 from entropic_bpi.problem.declarations import FIXED, Declarations
-from entropic_bpi.problem.limits import SAME_REWARD
+from entropic_bpi.problem.masks import Masks, masks_of_model, start_of_model
+from entropic_bpi.problem.noise import Balls, noise_of_model
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
 from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
-from entropic_bpi.problem.starts import start_of_model
+from entropic_bpi.problem.sentences import SAME_REWARD
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
 from entropic_bpi.types import Goal
-
-__all__ = ["Problem"]
 
 # By how much of its spread a return may miss its declared range and be called rounded.
 RETURN_ROOM = 1e-9
@@ -49,7 +49,9 @@ class Problem(Declarations):
     stationary : bool
         Whether counts are pooled over the steps.
     successors : str
-        What is declared about the possible next states: ``"unknown"``, ``"model"`` or ``"mask"``.
+        What is declared about the possible next states: ``"unknown"``, ``"model"``, ``"mask"`` or ``"noise"``.
+    allowed : Masks or None
+        The actions that may be played; None if all may.
     reward_range : (float, float) or None
         The declared range of learned rewards; None where rewards are known.
     rewards : array ``(1 | H, S, A)`` or None
@@ -60,6 +62,8 @@ class Problem(Declarations):
         With ``max_states`` the names of the states are a list that grows with what is found.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
+    noise : Mechanics or None
+        What is declared about the noise; the slots are then the classes of its labels.
     lams : tuple of float or None
         For EVaR of random rewards: the λ at which it may be bounded, declared before the first episode.
     """
@@ -73,12 +77,14 @@ class Problem(Declarations):
     delta: float
     stationary: bool
     successors: str
+    allowed: Masks | None = None
     reward_law: str = "fixed"
     rewards: np.ndarray | None
     slots: Slots
     state_names: Sequence[str]
     action_names: Sequence[str]
     source_hash: str
+    noise: Mechanics | None = None
     lams: tuple[float, ...] | None = None
 
     @property
@@ -91,10 +97,20 @@ class Problem(Declarations):
         return Goal(self.risk, self.eps, self.delta)
 
     def at(self, beta: float, eps: float) -> Problem:
-        """Return the same problem with an entropic risk parameter; the frame, which does not depend on it, is shared."""
+        """Return the same problem with an entropic risk parameter; what does not depend on it is shared."""
         problem = replace(self, risk=Entropic(beta), eps=eps)
-        problem.__dict__["frame"] = self.frame
+        problem.__dict__.update(frame=self.frame, balls=self.balls)
         return problem
+
+    def learning_rewards(self, ends: tuple[float, float]) -> Problem:
+        """Return the same problem of a black box with another range of rewards; one of returns was about the others."""
+        if self.noise is not None:
+            raise InvalidProblemError("other rewards are not supported with noise=: give a Noise with these rewards")
+        slots, first = self.slots, 2 + int(self.slots.used[-1])
+        low, high = (np.full((1, len(slots.successor)), end) for end in ends)
+        low[0, 1] = high[0, 1] = 0.0
+        low[0, 2:first] = high[0, 2:first] = min(ends[0], 0.0)
+        return replace(self, reward_range=ends, return_range=None, slots=slots._replace(low=low, high=high))
 
     @property
     def artificial(self) -> bool:
@@ -230,6 +246,7 @@ class Problem(Declarations):
             self.first_state,
             first.astype(np.int64),
             np.concatenate(reachable).astype(np.int64),
+            np.ones((1, 1, 1), dtype=np.int64) if self.allowed is None else self.allowed.table,
         )
 
     def _reachable(self) -> list[np.ndarray]:
@@ -240,7 +257,7 @@ class Problem(Declarations):
             if self.successors == "unknown" and not (h == 0 and isinstance(self.start, list)):
                 steps.append(everywhere)
                 continue
-            rows = self.rows_at(h, steps[-1])
+            rows = self.playable_rows(h, steps[-1])
             found = np.zeros(self.n_states + 1, dtype=bool)
             for begin, used in zip(self.slots.begin[rows], self.slots.used[rows], strict=True):
                 found[self.slots.successor[begin : begin + used]] = True
@@ -254,6 +271,45 @@ class Problem(Declarations):
             return np.array([self.n_rows - 1])
         offset = 0 if self.stationary else (h - self.artificial) * pairs
         return (offset + states[:, None] * self.n_actions + np.arange(self.n_actions)).ravel()
+
+    def playable_rows(self, h: int, states: np.ndarray) -> np.ndarray:
+        """The rows of the actions in ``states`` at planned step ``h`` that are not known to be forbidden before any data."""
+        rows = self.rows_at(h, states)
+        if self.allowed is None or self.allowed.offered or (self.artificial and h == 0):
+            return rows  # masks that are not known before the first episode change nothing of what is fixed then
+        return rows[self.allowed.at(h - self.artificial)[states].ravel() != 0]
+
+    def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
+        """Return a policy ``(steps, S)`` with each forbidden action replaced by the first allowed one."""
+        if self.allowed is None:
+            return policy
+        replaced, first = policy.copy(), int(self.artificial)
+        for h in range(self.horizon):
+            mask = self.allowed.at(h)
+            wrong = np.flatnonzero(mask[np.arange(self.n_states), policy[h + first]] == 0)
+            replaced[h + first, wrong] = mask[wrong].argmax(axis=1)
+        return replaced
+
+    def check_policy_allowed(self, policy: np.ndarray) -> None:
+        """Refuse a policy ``(steps, S)`` with a forbidden action."""
+        wrong = np.argwhere(self.replace_forbidden(policy) != policy)
+        if len(wrong):
+            h, s = wrong[0]
+            where = f"state {self.state_names[s]!r} at step {h - self.artificial}"
+            raise InvalidProblemError(
+                f"policy plays {self.action_names[policy[h, s]]!r} in {where}, which is forbidden"
+            )
+
+    def check_allowed(self, rows: np.ndarray) -> None:
+        """Refuse rows of forbidden actions that were played."""
+        if self.allowed is None:
+            return
+        table = self.allowed.table
+        table = table.max(axis=0) if self.stationary else np.broadcast_to(table, (self.horizon, *table.shape[1:]))
+        played = rows[rows < table.size]
+        wrong = table.ravel()[played] == 0
+        if wrong.any():
+            raise InvalidProblemError(f"{self.describe(int(played[wrong][0]))} was played, which allowed= forbids")
 
     def check_limits(self) -> None:
         """Refuse numbers that a certificate cannot state, and rewards whose differences or sums leave doubles."""
@@ -327,7 +383,7 @@ class Problem(Declarations):
         """Which rows need a ball: those with several possible outcomes that matter. Fixed before any data."""
         concerned = np.zeros(self.n_rows, dtype=bool)
         for h, states in self.places_at_risk:
-            concerned[self.rows_at(h, states)] = True
+            concerned[self.playable_rows(h, states)] = True
         return concerned & self.uncertain
 
     @property
@@ -335,10 +391,19 @@ class Problem(Declarations):
         """Which rows may have several outcomes: the others are known once they were visited."""
         return (self.slots.possible > 1) & (self.max_outcomes != 1)
 
+    @cached_property
+    def balls(self) -> Balls | None:
+        """Which ball each state-action pair uses and feeds; None where every row has a ball of its own."""
+        return None if self.noise is None else Balls(self.noise, self.slots)
+
     @property
     def rows_at_risk(self) -> int:
-        """P: how many rows need a ball."""
-        return int(self.at_risk.sum())
+        """P: how many balls are needed."""
+        rows = np.flatnonzero(self.at_risk)
+        if self.balls is None:
+            return len(rows)
+        pairs = rows[rows < len(self.balls.of_pair)]
+        return len(np.unique(self.balls.of_pair[pairs])) + len(rows) - len(pairs)
 
     @property
     def delta_of_transitions(self) -> float:
@@ -356,7 +421,7 @@ class Problem(Declarations):
             return 0
         for h in range(int(self.artificial), self.steps):
             states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
-            concerned[self.rows_at(h, states)] = True
+            concerned[self.playable_rows(h, states)] = True
         concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
         laws = (
             1
@@ -391,20 +456,26 @@ class Problem(Declarations):
             raise InvalidProblemError("an environment needs horizon= and reward_range=")
         _check_plan_fits(given.horizon, n_observations + 1, n_actions)
         stationary, law = given.stationary is not False, given.reward_law or "fixed"
+        mechanics, successors, rewards = None, given.successors, None
+        if given.noise is not None:
+            _check_noise_fits(given)
+            mechanics, successors, rewards = given.noise
         slots = slots_of_black_box(
             n_observations,
             n_actions,
             times=1 if stationary else given.horizon,
             reward_range=given.reward_range,
-            successors=given.successors,
+            successors=successors,
             fixed=law == "fixed",
             starts=given.start if isinstance(given.start, list) else None,
+            rewards=rewards,
         )
         resolved = {
             "stationary": stationary,
             "reward_law": law,
             "start": given.start,
-            "successors": "unknown" if given.successors is None else "mask",
+            "successors": "unknown" if successors is None else "mask" if given.noise is None else "noise",
+            "noise": mechanics,
         }
         problem = cls(
             n_states=n_observations + 1,
@@ -445,13 +516,18 @@ class Problem(Declarations):
                 "stationary=True declares one kernel for all steps, but the model's changes by step"
             )
         _check_plan_fits(mdp.horizon, mdp.n_states, mdp.n_actions)
-        successors = given.successors
+        successors: Any = given.successors
         resolved = {
             "horizon": mdp.horizon,
             "start": start_of_model(mdp, given.start),
             "stationary": bool(given.stationary),
             "successors": "unknown" if successors is None else "model" if isinstance(successors, str) else "mask",
+            "allowed": masks_of_model(mdp, given.allowed),
         }
+        if given.noise is not None:
+            _check_noise_fits(given)
+            mechanics, successors, _ = noise_of_model(given.noise, mdp)
+            resolved |= {"stationary": True, "successors": "noise", "noise": mechanics}
         problem = cls(
             n_states=mdp.n_states,
             n_actions=mdp.n_actions,
@@ -459,7 +535,7 @@ class Problem(Declarations):
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
             rewards=None if mdp.next_state_rewards else _step_table(mdp),
-            slots=slots_of_model(mdp, bool(given.stationary), successors, start_of_model(mdp, given.start)),
+            slots=slots_of_model(mdp, resolved["stationary"], successors, resolved["start"]),
             state_names=mdp.state_names,
             action_names=mdp.action_names,
             source_hash=mdp.content_hash,
@@ -473,6 +549,16 @@ def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
     """A plan has at least 8 numbers for every step, state and action, whatever the method."""
     sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
+
+
+def _check_noise_fits(given: Declarations) -> None:
+    given.check_combinations()
+    if given.successors is not None:
+        raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
+    if given.stationary is False:
+        raise InvalidProblemError("noise and stationary=False: the label has the same law at every step")
+    if given.reward_law not in (None, "fixed"):
+        raise InvalidProblemError("noise and random rewards: make what is random in the reward part of the label")
 
 
 def _step_table(mdp: FiniteMDP) -> np.ndarray:

@@ -14,22 +14,9 @@ import numpy as np
 from entropic_bpi.compile.decorators import inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.limits import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers, Reals
-
-__all__ = [
-    "END_REWARDS",
-    "STAY_REWARDS",
-    "Frame",
-    "Slots",
-    "actions_at",
-    "declared_rows",
-    "reward_step",
-    "row_of",
-    "slots_of_black_box",
-    "slots_of_model",
-]
 
 Compressed = tuple[np.ndarray, np.ndarray]
 """Successors as compressed rows ``(indptr, indices)``."""
@@ -43,7 +30,8 @@ class Frame(NamedTuple):
     """Sizes and row numbering, in the form the compiled kernels take.
 
     ``steps`` counts the artificial first step, if there is one. States that can be reached at step ``h`` under the
-    declared successors are ``states[first_state[h] : first_state[h + 1]]``.
+    declared successors are ``states[first_state[h] : first_state[h + 1]]``. ``allowed`` has the action masks,
+    ``(1 | H, S, A)``, or a single 1 if there are none.
     """
 
     steps: int
@@ -54,6 +42,7 @@ class Frame(NamedTuple):
     start: int
     first_state: np.ndarray
     states: np.ndarray
+    allowed: np.ndarray
 
 
 @inlined
@@ -71,6 +60,14 @@ def row_of(frame: Frame, h: int, s: int, a: int) -> int:
 def actions_at(frame: Frame, h: int) -> int:
     """How many actions there are at planned step ``h``."""
     return 1 if frame.artificial and h == 0 else frame.n_actions
+
+
+@inlined
+def is_allowed(frame: Frame, h: int, s: int, a: int) -> bool:
+    """Whether action ``a`` may be played in state ``s`` at planned step ``h``."""
+    if frame.allowed.size == 1 or (frame.artificial and h == 0):
+        return True
+    return frame.allowed[reward_step(frame, frame.allowed, h), s, a] != 0
 
 
 @inlined
@@ -105,12 +102,13 @@ def slots_of_black_box(
     successors: Compressed | None,
     fixed: bool,
     starts: list[int] | None = None,
+    rewards: np.ndarray | None = None,
 ) -> Slots:
     """Lay out the slots of an environment that can only be played, with ``times`` rows for each state-action pair.
 
     Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; from slot 2 on the declared first states
     or, if there are none, a start not seen yet; then the declared successors, row by row, each with a reward that was not
-    seen yet. Where rewards are ``fixed``, another reward is another outcome.
+    seen yet, or that of ``rewards`` where this is not NaN. Where rewards are ``fixed``, another one is another outcome.
     """
     n_states, (low, high) = n_observations + 1, reward_range
     listed = np.empty(0, dtype=np.int64) if successors is None else successors[1]
@@ -118,13 +116,14 @@ def slots_of_black_box(
     begin, used, possible = _pairs_of_black_box(n_observations, n_actions, successors, fixed)
     if successors is not None:
         begin[: n_observations * n_actions] += 2 + len(first)
-    nothing = [min(low, 0.0)] * len(first)
+    nothing, unknown = [min(low, 0.0)] * len(first), np.full(len(listed), np.nan)
+    known = unknown if rewards is None else rewards
     return Slots(
         begin=np.append(np.tile(begin, times), 2),
         used=np.append(np.tile(used, times), len(first)),
         successor=np.concatenate([[n_states, n_observations, *first], listed]),
-        low=np.concatenate([[low, 0.0, *nothing], np.full(len(listed), low)])[None],
-        high=np.concatenate([[high, 0.0, *nothing], np.full(len(listed), high)])[None],
+        low=np.concatenate([[low, 0.0, *nothing], np.where(np.isnan(known), low, known)])[None],
+        high=np.concatenate([[high, 0.0, *nothing], np.where(np.isnan(known), high, known)])[None],
         possible=np.append(np.tile(possible, times), n_observations if starts is None else len(starts)),
     )
 
@@ -152,6 +151,8 @@ def declared_rows(mdp: FiniteMDP, successors: Any) -> Compressed | None:
     """Declared successors as compressed rows ``(indptr, indices)`` over (s, a) or (h, s, a); None if unknown."""
     if successors is None:
         return None
+    if isinstance(successors, tuple):  # numbered already
+        return successors
     if isinstance(successors, str):
         if successors != "model":
             raise InvalidProblemError(

@@ -20,17 +20,15 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from entropic_bpi._version import __version__
-from entropic_bpi.certificate.certificate import LogSummary, Provenance
+from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts, in_order
-from entropic_bpi.problem.facts import differences
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.state import BestPlan, RunState
 from entropic_bpi.sources.homogeneity import Tally
+from entropic_bpi.tools.facts import differences
 from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.types import Bounds, Plan, Transitions
-
-__all__ = ["Checkpoint", "Saved", "read_summary"]
 
 FORMAT = 5
 _FIRST_LINE = re.compile(rb"entropic-bpi checkpoint (\d{1,9})(?: of release ([0-9A-Za-z.+]{1,40}))?\n")
@@ -70,6 +68,8 @@ class Saved(NamedTuple):
     def _begun(self, problem: Problem, provenance: Provenance, seen: Transitions) -> RunState:
         """The state without anything that depends on the plans, or on how counts are pooled."""
         header = self.header
+        if problem.allowed is not None and problem.allowed.offered:
+            problem.allowed.table[:] = self.arrays["masks"]
         counts = Counts.of(problem, seen, header["episodes"])
         log = None if header["log"] is None else LogSummary(*header["log"])
         kept = {name: header[name] for name in ("errors", "preregistration")}
@@ -151,6 +151,9 @@ class Checkpoint:
             arrays |= {"best_policy": best.plan.policy, **_named("best", best.transitions._asdict())}
         if state.tests is not None:
             arrays |= _named("tests", state.tests.state())
+        masks = state.problem.allowed
+        if masks is not None and masks.offered:
+            arrays["masks"] = masks.table
         self.saved = time.monotonic()
         try:
             write_atomically(self.path, lambda file: _write(file, header, arrays))

@@ -26,12 +26,11 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi.certificate.certificate import LogSummary, Provenance
+from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import horizon_for, repeated, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.facts import facts_of, problem_facts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.runs.checkpoint import Checkpoint
@@ -43,13 +42,12 @@ from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import RunState
 from entropic_bpi.sources.environment import Environment, check_black_box, open_environment
 from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.log_projection import Projection
+from entropic_bpi.sources.logs.projection import Projection
 from entropic_bpi.tools.checks import check_path
+from entropic_bpi.tools.facts import facts_of, problem_facts
 from entropic_bpi.tools.interrupts import deferred_interrupt
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Plan
-
-__all__ = ["identify", "start_run"]
 
 CHECKPOINT_SECONDS = 2.0
 _RENAMED = {"rewards": "reward_law", "announce": "preregister"}
@@ -74,6 +72,7 @@ def identify(
     reward_range: tuple[float, float] | None = None,
     reward_law: str | None = None,
     return_range: tuple[float, float] | None = None,
+    noise: Any = None,
     discount: float | None = None,
     data: Log | None = None,
     max_episodes: int | None = None,
@@ -86,6 +85,7 @@ def identify(
     progress: bool = False,
     num_envs: int = 1,
     max_states: int | None = None,
+    allowed: Any = None,
     device: str = "cpu",
     **renamed: Any,
 ) -> Identification:
@@ -158,6 +158,11 @@ def identify(
     return_range : (float, float), optional
         Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
         narrower than what the rewards allow. An episode outside ends the run with an error; at least one is played.
+    noise : Noise or "model", optional
+        Declare the mechanics: the outcome is a known function of state, action and a random label with one unknown law for
+        many state-action pairs (:class:`entropic_bpi.Noise`), whose visits are then counted together. ``"model"``: the
+        mechanics of a model that was made by :meth:`entropic_bpi.FiniteMDP.from_noise`, without its probabilities. An
+        outcome that no label explains ends the run with an error. Needs ``method="kl"``.
     discount : float, optional
         γ between 0 and 1: the return is discounted by γ a step and never ends, and so is the claim: what comes after the
         horizon is part of the bounds (:mod:`entropic_bpi.model.discounting`). Unless given, the horizon is the smallest
@@ -201,6 +206,11 @@ def identify(
         Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
         strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
         more is an error. Only this bound enters the certificate, so a tight one helps.
+    allowed : bool array, function or "info", optional
+        The actions that may be played, ``(S, A)`` or ``(H, S, A)``, or a function ``state -> actions``; the masks of a
+        FiniteMDP are known. ``"info"``: the environment's ``info["action_mask"]``, which must come with every observation
+        and be the same at every visit of a state; where it was not seen yet, every action counts as allowed. No policy with
+        forbidden actions is played or compared with.
     device : {"cpu", "gpu"}
         Where ``"kl"`` makes its plans: ``"gpu"`` is for models of thousands of states and more whose successors are
         declared, at most 32 of each state and action. It needs an NVIDIA GPU and the extra ``gpu``.
@@ -247,10 +257,26 @@ def identify(
         source, beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
         start=start, stationary=stationary, successors=successors, max_successors=max_successors, replan=replan,
         sampling=sampling,
-        reward_range=reward_range, reward_law=reward_law, return_range=return_range, discount=discount, data=data,
+        reward_range=reward_range, reward_law=reward_law, return_range=return_range, noise=noise, discount=discount,
+        data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
-        max_states=max_states, device=device,
+        max_states=max_states, allowed=allowed, device=device,
     )  # fmt: skip
+    return run_to_end(
+        source, settings, checkpoint=checkpoint, accept_errors=accept_errors, preregister=preregister, progress=progress
+    )
+
+
+def run_to_end(
+    source: Any,
+    settings: Settings,
+    *,
+    checkpoint: str | Path | None,
+    accept_errors: bool,
+    preregister: str | Path | None,
+    progress: bool,
+) -> Identification:
+    """Run until the goal or the end of the budget, from the checkpoint if there is one; see :func:`identify`."""
     path, preregistered = _optional_path("checkpoint", checkpoint), _optional_path("preregister", preregister)
     with closing(_Setup(source, settings)) as setup:
         facts = setup.facts() if path or preregistered else {}

@@ -19,16 +19,19 @@ def _assumptions(claim: Claim) -> list[str]:
     sentences = [
         *_origin(claim),
         f"transitions {'are the same at every' if claim.stationary else 'may differ from step to'} step",
-        {
-            "unknown": "any state may follow any state and action",
-            "model": "the possible next states are those of the model (their probabilities are not used)",
-            "mask": "the possible next states are those of the declared mask",
+        *{
+            "unknown": ["any state may follow any state and action"],
+            "model": ["the possible next states are those of the model (their probabilities are not used)"],
+            "mask": ["the possible next states are those of the declared mask"],
+            "noise": [],
         }[claim.successors],
         *_of_states(claim),
         *_limits(claim),
         _of_rewards(claim),
         *_of_discount(claim),
         _of_start(claim),
+        *_of_noise(claim),
+        *_of_masks(claim),
     ]
     if claim.ignored:
         sentences.append(f"constants='{claim.constants}' ignores {' and '.join(claim.ignored)}")
@@ -51,6 +54,8 @@ def _assumptions(claim: Claim) -> list[str]:
     if claim.accepted:
         names = ", ".join(claim.accepted)
         sentences.append(f"declarations accepted all at once, not confirmed one by one: {names}")
+    if claim.other_rewards is not None:
+        sentences.append(f"the rewards are {claim.other_rewards}; the episodes were collected for other rewards")
     if claim.errors:
         often = "once" if claim.errors == 1 else f"{claim.errors} times"
         sentences.append(
@@ -58,7 +63,7 @@ def _assumptions(claim: Claim) -> list[str]:
             "because of what happened in them"
         )
     if claim.tests is not None:
-        sentences.append(_tested(claim.tests))
+        sentences.append(_tested(claim.tests, claim.noise is not None))
     return sentences
 
 
@@ -73,6 +78,31 @@ def _of_start(claim: Claim) -> str:
     return f"every episode starts in {'state' if len(claim.start) == 1 else 'one of the states'} {names}"
 
 
+def _of_masks(claim: Claim) -> list[str]:
+    if claim.allowed is None:
+        return []
+    masks = claim.allowed[:, :-1] if claim.black_box else claim.allowed
+    places = "state and action" if len(masks) == 1 else "step, state and action"
+    forbidden = f"{int((~masks).sum()):,} of {masks.size:,} combinations of {places}"
+    if not claim.offered:
+        return [f"actions are restricted by known masks, which forbid {forbidden}"]
+    return [
+        "actions are restricted by masks that come with the observations, the same at every visit of a state; those seen "
+        f"forbid {forbidden}, and where none was seen every action counts as allowed"
+    ]
+
+
+def _of_noise(claim: Claim) -> list[str]:
+    if claim.noise is None:
+        return []
+    sizes = claim.noise.sizes
+    law = "one unknown law" if len(sizes) == 1 else f"one of {len(sizes)} unknown laws, declared for each of them,"
+    return [
+        "the outcome is a known function of state, action and a random label, which is drawn independently at every visit "
+        f"from {law} on {' or '.join(map(str, sizes))} labels"
+    ]
+
+
 def _of_states(claim: Claim) -> list[str]:
     if claim.max_states is None:
         return []
@@ -80,9 +110,9 @@ def _of_states(claim: Claim) -> list[str]:
     return [f"{bound}; a state is one of them, numbered as it was first seen"]
 
 
-def _tested(tests: dict[str, float]) -> str:
+def _tested(tests: dict[str, float], noise: bool) -> str:
     tested = {
-        "stationary": "that transitions are the same at every step",
+        "stationary": "that transitions are the same at every step" + (" and have the declared laws" if noise else ""),
         "memoryless": "that transitions do not depend on the previous state",
         "unchanging": "that nothing changes over the episodes",
     }
@@ -120,6 +150,13 @@ def _origin(claim: Claim) -> list[str]:
 
 
 def _of_rewards(claim: Claim) -> str:
+    if claim.explored is not None:
+        (first, last), (least, most) = claim.explored
+        of = "state, action and next state" if claim.rewards is None else "state and action"
+        return (
+            f"the claim is for every reward in [{least:g}, {most:g}] that is a function of step, {of}, and for every beta "
+            f"from {first:g} to {last:g}"
+        )
     if not claim.black_box:
         known = "state, action and next state" if claim.rewards is None else "state and action"
         return f"rewards are known, a function of {known}"

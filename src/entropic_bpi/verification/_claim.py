@@ -99,6 +99,7 @@ class Claim(Problem):
         self.constants = one_of(f"constants of method {self.method!r}", content["constants"], wanted)
         self.policy = integers("policy", content["policy"], (self.horizon, self.n_states), 0, self.n_actions - 1)
         self._read_counts(an_object("counts", content["counts"]))
+        self._check_masks()
         self._read_provenance(an_object("provenance", content["provenance"]))
         if self.return_range is not None and self.episodes:
             self._check_returns(*self.return_range)
@@ -109,15 +110,41 @@ class Claim(Problem):
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
-        tests = ("ratio", "pairs") if self.method == "kl" and self.alpha is None else (None,)
+        entropic = self.alpha is None and self.explored is None
+        tests = ("ratio", "pairs", "explored") if self.method == "kl" and entropic else (None,)
         self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
         self.cells = None if claim["cells"] is None else self._read_cells(a_list("claim.cells", claim["cells"]))
-        if (self.cells is None) != (self.alpha is None):
-            raise Rejected("claim.cells belong to the entropic value at risk, and it needs them")
-        if self.alpha is not None and self.method != "kl":
-            raise Rejected(f"the entropic value at risk is certified by the KL method alone, not by {self.method!r}")
+        if (self.cells is None) != entropic:
+            raise Rejected("claim.cells belong to the entropic value at risk and to explorations, which need them")
+        if not entropic and self.method != "kl":
+            raise Rejected(f"EVaR and explorations are certified by the KL method alone, not by {self.method!r}")
         self.assumptions = content["assumptions"]
         self.radii: dict[range, np.ndarray] = {}  # of the balls of each step, once they are known
+
+    def _check_masks(self) -> None:
+        """Whether nothing forbidden is in the policy or was played, and no mask came with a state that nobody saw."""
+        if self.allowed is None:
+            return
+        for h in range(self.horizon):
+            states = np.arange(self.n_states)
+            wrong = ~self.permitted(h + self.random_start, states)[states, self.policy[h]]
+            if wrong.any():
+                raise Rejected(f"the policy plays a forbidden action in state {np.argmax(wrong)} at step {h}")
+        seen = self.seen.between(0, self.n_rows - self.random_start)
+        steps = 1 if self.stationary else self.horizon
+        masks = np.broadcast_to(
+            self.allowed.max(axis=0) if steps == 1 else self.allowed, (steps, *self.allowed.shape[1:])
+        )
+        played = masks.ravel()[seen.rows]
+        if not played.all():
+            raise Rejected(f"counts of a forbidden action: {self.place(int(seen.rows[np.argmin(played)]))}")
+        if self.offered:
+            visited = np.zeros(self.n_states, dtype=bool)
+            visited[self.seen.successors] = visited[self.state_of(seen.rows)] = True
+            if not self.allowed[0, ~visited].all():
+                raise Rejected(
+                    "allowed has a mask of a state that was never seen, although masks come with observations"
+                )
 
     def _read_cells(self, given: list[Any]) -> list[Cell]:
         """Cells that follow one another, each with its λ inside, until the last one, which has no end."""
@@ -133,8 +160,8 @@ class Claim(Problem):
             if self.lams is not None and lam not in self.lams:
                 raise Rejected(f"claim.cells use lam = {lam!r}, which was not declared")
             cells.append(Cell(lam, until, one_of("claim.cells.test", cell["test"], ("ratio", "pairs", None))))
-        if not cells or cells[-1].until < math.inf:
-            raise Rejected("claim.cells must reach without end")
+        if not cells or (cells[-1].until < math.inf) == (self.explored is None):
+            raise Rejected("claim.cells must reach without end, except those of explorations")
         return cells
 
     def _read_counts(self, given: dict[str, Any]) -> None:
@@ -166,7 +193,8 @@ class Claim(Problem):
             raise Rejected(f"counts list {self.place(int(rows[i]))} to state {successors[i]} twice")
         if not self.black_box:
             return
-        slots = self.begin[rows]
+        # Where noise is declared, each outcome has a reward or range of its own, to which it is compared later.
+        slots = self.begin[rows] if self.noise is None else np.where(self.is_start(rows), self.begin[rows], 0)
         least, most = self.slot_low[0, slots], self.slot_high[0, slots]
         inside = (least <= low) & (low <= high) & (high <= most)
         if not inside.all():
@@ -267,6 +295,8 @@ class Claim(Problem):
         self.ignored = [name for name in ("stationary", "successors") if name in ignored]
         if ignored != self.ignored:
             raise Rejected(f"provenance.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}")
+        if self.method != "kl" and self.noise is not None:
+            raise Rejected(f"method {self.method!r} makes no use of noise")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
         if self.method != "kl" and self.random_start and self.start is not None:
@@ -282,6 +312,10 @@ class Claim(Problem):
         self.accepted = [
             a_string("provenance.accepted", name) for name in a_list("provenance.accepted", given["accepted"])
         ]
+        named = given["rewards"]
+        self.other_rewards = None if named is None else a_string("provenance.rewards", named)
+        if named is not None and (self.method != "kl" or self.random_rewards):
+            raise Rejected("only the KL method certifies for other rewards, and not for random ones")
         digest = given["preregistration"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("provenance.preregistration", digest)):
             raise Rejected(f"provenance.preregistration must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
@@ -312,6 +346,8 @@ class Claim(Problem):
         One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
         and takes one of the places where its state is listed. Where as much was seen as can happen, only that.
         """
+        if self.noise is not None and not self.is_start(layer[-1]):
+            return self.noise.outcomes(self, Outcomes)
         seen, n, count = self.seen.between(layer.start, layer.stop), self.n_states, len(layer)
         owner, slots = self.slots_of(np.array(layer))
         key = owner * (n + 1) + self.slot_successor[slots]

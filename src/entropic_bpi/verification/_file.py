@@ -37,10 +37,16 @@ _KEYS = {
             "discount",
             "alpha",
             "lams",
+            "noise",
+            "allowed",
+            "explored",
         )
     ),
+    "noise": ("labels", "law", "classes"),
+    "allowed": ("table", "offered"),
+    "explored": ("betas", "rewards"),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted"),
+    "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted", "rewards"),
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
     "provenance.log": ("longest", "unused", "excluded", "seen"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
@@ -113,7 +119,9 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
     """The assumptions in today's words, which say the same."""
     if "assumptions" not in content:
         return content
-    content["provenance"] = {"accepted": [], **content["provenance"]}  # which the first files of version 4 lack
+    # which the first files of version 4 lack
+    content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
+    content["problem"] = {"noise": None, "allowed": None, "explored": None, **content["problem"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]

@@ -12,8 +12,8 @@ from entropic_bpi.verification._ball import Rows, Tallies, betting_radii, extrem
 from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up
-from entropic_bpi.verification._pairs import PairCertificate, Step
-from entropic_bpi.verification._ratio import Sheet, other_action, same_action
+from entropic_bpi.verification.methods._pairs import PairCertificate, Step
+from entropic_bpi.verification.methods._ratio import Sheet, other_action, same_action
 
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
 
@@ -21,7 +21,7 @@ Report = Callable[[], None]  # called after each step
 
 
 def kl_bounds(claim: Claim, report: Report) -> Bounds:
-    return Bounds(*bounds_at(claim, claim.beta, claim.test, report))
+    return Bounds(*bounds_at(claim, claim.beta, None if claim.test == "explored" else claim.test, report))
 
 
 def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:
@@ -51,6 +51,13 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
     )
 
 
+def balls_of(claim: Claim, layer: range) -> tuple[Outcomes, np.ndarray]:
+    """What the rows of a layer may do, and the radii of their balls; infinite if nothing was seen or it is certain."""
+    outcomes = claim.outcomes(layer)
+    _KL(claim, 1.0, None)._with_radii(outcomes, layer)
+    return outcomes, claim.radii[layer]
+
+
 class _KL:
     """The bounds of one claim, at a β that is not too small."""
 
@@ -73,14 +80,18 @@ class _KL:
         claim = self.claim
         concerned = np.zeros(claim.n_rows, dtype=bool)
         for h in range(steps):
-            concerned[claim.rows(h, claim.reachable[h]).ravel()] = True
+            concerned[claim.playable(h, claim.reachable[h])] = True
         return np.flatnonzero(concerned)
 
     def _rows_at_risk(self) -> int:
         """P: rows with several possible outcomes that matter, fixed before any data."""
         claim = self.claim
         rows = self._rows_until(claim.steps if claim.rewards is None else claim.steps - 1)
-        return int((claim.most[rows] > 1).sum())
+        rows = rows[claim.most[rows] > 1]
+        if claim.noise is None:
+            return len(rows)
+        pairs = rows[~claim.is_start(rows)]
+        return claim.noise.count_balls(pairs) + len(rows) - len(pairs)
 
     def _laws_at_risk(self) -> int:
         """How many laws of rewards may have to be learned, at any step; one for each outcome, or one for all of a row."""
@@ -267,6 +278,7 @@ class _KL:
         own = np.arange(len(states)), chosen
         high, low = (gains.high, gains.low) if sign > 0 else (gains.low, gains.high)
         optimistic = self.backup(h, rows.ravel(), high.ravel(), later.optimum, sign).reshape(rows.shape)
+        optimistic[~claim.permitted(h, states)] = 0.0 if sign > 0 else math.inf  # worse than anything
         optimum = optimistic.max(axis=1) if sign > 0 else optimistic.min(axis=1)
         policy = self.backup(h, rows[own], low[own], later.policy, -sign)
         now.optimum[states], now.policy[states] = optimum, policy

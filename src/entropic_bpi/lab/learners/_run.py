@@ -18,8 +18,6 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.tools.text import shown
 
-__all__ = ["Run", "names", "register", "run", "title"]
-
 Learner = Callable[..., Play]
 
 # By name: how papers write it, and the module that has it.
@@ -224,7 +222,7 @@ def run(
         grid=game.oracle.grid,
         regret=game.oracle.regret * game.reward_span,
         policy_changes=int(game.oracle.changes[0]) - 1,
-        policy=_policy(game),
+        policy=mdp.replace_forbidden(_policy(game)),
         seconds=time.perf_counter() - began,
         settings=settings,
     )

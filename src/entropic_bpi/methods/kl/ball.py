@@ -24,8 +24,6 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import compiled
 
-__all__ = ["kl_extreme", "kl_extremum"]
-
 # Past this radius the ball is the whole simplex for all that doubles can tell.
 WHOLE_SIMPLEX = 60.0
 # |sqrt(F/x) - 1| at which to stop: the bound's error is of second order in it, below 1e-5 of the interval.

@@ -16,26 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from entropic_bpi.errors import InvalidModelError
-from entropic_bpi.model.arrays import SUM_TOLERANCE, starts_of
+from entropic_bpi.model.parts.arrays import SUM_TOLERANCE, starts_of
 from entropic_bpi.tools.text import printable, shown
 
 if TYPE_CHECKING:
     from entropic_bpi.model.mdp import FiniteMDP
-
-__all__ = [
-    "Entries",
-    "Entry",
-    "action_name",
-    "check_target",
-    "choose_reward",
-    "entries_of_model",
-    "fault",
-    "integer",
-    "lines_of",
-    "names_of_states",
-    "real",
-    "word",
-]
 
 _LARGEST_NUMBER = 2**31 - 1
 # A model has a row for each state and action, also where a file has none.

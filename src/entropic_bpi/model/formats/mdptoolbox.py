@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from entropic_bpi.model.arrays import SparseTransitions, is_sparse_sequence
-
-__all__ = ["recognise"]
+from entropic_bpi.model.parts.arrays import SparseTransitions, is_sparse_sequence
 
 
 def recognise(transitions: Any, rewards: Any, order: str | None) -> tuple[Any, Any, str]:

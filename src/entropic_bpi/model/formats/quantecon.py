@@ -9,11 +9,9 @@ import numpy as np
 from scipy import sparse
 
 from entropic_bpi.errors import InvalidModelError
-from entropic_bpi.model.arrays import SparseTransitions, starts_of
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.arrays import SparseTransitions, starts_of
 from entropic_bpi.tools.text import shown
-
-__all__ = ["from_quantecon"]
 
 
 def from_quantecon(ddp: Any, *, horizon: int, start: Any = 0) -> FiniteMDP:

@@ -1,0 +1,405 @@
+"""Before a run: what it would probably take, and which declarations would help, by short trial runs of it.
+
+A trial run is the run itself, ended early; its own last gaps say how much longer it would go on
+(:mod:`entropic_bpi.runs.forecasts.timings`).
+Then each declaration that could be true is made, alone and all of them together, and the trial run is repeated. What a
+model is known to have is read from the model. Of an environment nobody knows: a declaration that fits all that was seen is
+tried, and the factor that is told is what it would bring *if* it is true. Nothing is certified by any of this.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, NoReturn
+
+from entropic_bpi import theory
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.return_law import max_return
+from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.runs.forecasts.advice import Candidates, Seen, all_together
+from entropic_bpi.runs.forecasts.timings import Forecast, between, count
+from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
+from entropic_bpi.runs.loop import Loop
+from entropic_bpi.runs.settings import EVERY, Settings
+from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
+from entropic_bpi.types import Summarised
+
+# Of the arguments of identify, those that do not change what a run takes.
+_NOT_ASKED = {
+    "source",
+    "max_episodes",
+    "max_seconds",
+    "checkpoint",
+    "accept_errors",
+    "preregister",
+    "progress",
+    "renamed",
+}
+# Larger models than this many rows (h, s, a) are too much for the proved lower bound, which is looked for so long.
+_LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
+# A gap that is smaller by this factor, after no more episodes, speaks for a declaration.
+_NARROWER = 0.95
+# A smaller factor than this is none.
+_ALIKE = 1.05
+_RENAMED = {"pilot": "trial"}
+_UPPER_FORMS = {"verified": "verified", "sharp": "implicit"}
+
+
+class TrialRun(NamedTuple):
+    """A short run, the beginning of the run that is forecast.
+
+    ``until`` is all that the run takes, from its first episode to the goal: known if the trial run ``reached`` it, otherwise
+    a range by its last gaps, or None where there is no ground for a forecast yet. Time for compiling is left out.
+
+    Attributes
+    ----------
+    episodes : int
+        Episodes played.
+    seconds : float
+        Time, without compiling.
+    gap : float
+        The gap at the end.
+    reached : bool
+        Whether the target was reached.
+    until : Forecast or None
+        Episodes and seconds of the whole run: known if the target was reached, otherwise a range, or None if there is no
+        forecast yet.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200)
+    >>> found.trial.episodes, found.trial.reached
+    (200, False)
+    """
+
+    episodes: int
+    seconds: float
+    gap: float
+    reached: bool
+    until: Forecast | None
+
+
+class Declaration(NamedTuple):
+    """A declaration that could be made, and its effect.
+
+    ``true`` says that it was read from the model; otherwise it only fits what was seen. With it the run takes a ``factor``
+    fewer episodes, from one end of the forecasts' ranges to the other: the upper end is infinite where the run without it
+    has no forecast, and None where this one has none.
+
+    Attributes
+    ----------
+    declared : dict
+        The declaration, by the names of arguments of ``identify``.
+    true : bool
+        Whether it was read from the model; otherwise it only agrees with all observations.
+    trial : TrialRun
+        The trial run with this declaration.
+    factor : (float, float) or None
+        How many times fewer episodes the run takes with it, from one end of the forecasts' ranges to the other. The upper
+        end is infinite if the run without it has no forecast; None if this one has none.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200)
+    >>> found.declarations[0].declared
+    {'successors': 'model'}
+    """
+
+    declared: dict[str, Any]
+    true: bool
+    trial: TrialRun
+    factor: tuple[float, float] | None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_attribute(self, name, _RENAMED)
+
+    @property
+    def helps(self) -> bool:
+        """Whether the trial runs show that it does."""
+        return self.factor is not None and self.factor[0] > 1
+
+    @property
+    def effect(self) -> str:
+        """In words, what it does to the number of episodes."""
+        if self.factor is None:
+            return f"no forecast yet: a gap of {self.trial.gap:.3g} after {self.trial.episodes:,} episodes"
+        low, high = self.factor
+        if max(low, 1 / low, high, 1 / high) < _ALIKE:
+            return "about as many episodes"
+        if low <= 1 <= high:
+            none = "no measurable difference; try a longer trial run"
+            return "a forecast, where there is none yet" if high == math.inf else none
+        if high < 1:
+            return "more episodes"
+        if high == math.inf:
+            return f"more than {_times(low)} times fewer episodes"
+        return f"{between(low, high, _times)} times fewer episodes"
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.declared.items())
+
+
+@dataclass(frozen=True)
+class RunForecast(Summarised):
+    """What a run would probably take: the outcome of :func:`forecast`.
+
+    Attributes
+    ----------
+    trial : TrialRun
+        With the arguments as given.
+    declarations : tuple of Declaration
+        Those that were tried, the most helpful first.
+    lower : float or None
+        No algorithm with the same guarantee takes fewer episodes, on average, on this model (small known models alone; see
+        :func:`entropic_bpi.theory.characteristic_time`).
+    upper : float or None
+        With ``method="bernstein"`` on a known model: how many episodes are proved to be enough.
+    memory : int or None
+        Bytes: the most that this process has had so far, where the system tells.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200)
+    >>> low, high = found.episodes
+    >>> 200 < low < high
+    True
+    """
+
+    trial: TrialRun
+    declarations: tuple[Declaration, ...]
+    lower: float | None
+    upper: float | None
+    memory: int | None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_attribute(self, name, _RENAMED)
+
+    @property
+    def episodes(self) -> tuple[float, float] | None:
+        """The range of the episodes to the goal, or None if there is no forecast yet."""
+        return None if self.trial.until is None else self.trial.until.episodes
+
+    @property
+    def seconds(self) -> tuple[float, float] | None:
+        """The same of the seconds."""
+        return None if self.trial.until is None else self.trial.until.seconds
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        trial = self.trial
+        if trial.until is None:
+            yield f"no forecast yet: a gap of {trial.gap:.3g} after {trial.episodes:,} episodes"
+        else:
+            yield ("reached by the trial run: " if trial.reached else "probably ") + trial.until.in_all()
+        for one in self.declarations:
+            yield f"{one}: {one.effect}{'' if one.true else ', if it is true'}"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2g}" if factor < 99 else count(factor)
+
+
+def forecast(
+    source: Any, *, trial_seconds: float = 3.0, trial_episodes: int | None = None, **arguments: Any
+) -> RunForecast:
+    """What a run of :func:`identify` would probably take, by a short trial run of it, and which declarations would help.
+
+    Parameters
+    ----------
+    source : FiniteMDP, Gymnasium environment, vector environment, environment id, class, factory or problem file
+        As of :func:`identify`. An environment is played by the trial runs, of which there are up to five.
+    trial_seconds : float
+        How long a trial run may take, besides compiling. A longer one has seen more of how the gap falls.
+    trial_episodes : int, optional
+        How many episodes it may play, for environments whose episodes are expensive.
+    **arguments
+        Those of :func:`identify`: ``beta`` or ``risk``, ``eps``, ``delta``, ``horizon`` and so on, except for what ends or
+        saves a run.
+
+    Returns
+    -------
+    RunForecast
+        The forecast, and the declarations that were tried.
+
+    Examples
+    --------
+    A model this small is certified by the trial run itself. What is advised is true: it is read from the model.
+
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> outlook = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_seconds=60.0)
+    >>> print(outlook)  # doctest: +ELLIPSIS
+    reached by the trial run: 1,400 episodes, ...
+    successors='model': 31 times fewer episodes
+    stationary=True, successors='model': 30 times fewer episodes
+    stationary=True: 2.7 times fewer episodes
+    max_successors=2: 1.2 times fewer episodes
+
+    A shorter one foresees a range, which is no bound:
+
+    >>> low, high = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200).episodes
+    >>> low < outlook.trial.episodes < high
+    True
+
+    The run, with what helps:
+
+    >>> best = outlook.declarations[0]
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, **best.declared, seed=1)
+    >>> result.stopped
+    True
+    """
+    unknown = set(arguments) - (set(inspect.signature(identify).parameters) - _NOT_ASKED)
+    if unknown:
+        refuse_renamed("forecast", {name: arguments[name] for name in unknown if name in ("rewards", "announce")})
+        raise TypeError(f"forecast() takes the arguments of identify() that describe a run, not {sorted(unknown)[0]!r}")
+    source, settings = Settings.read(
+        source,
+        **arguments,
+        max_seconds=check_positive("trial_seconds", trial_seconds),
+        max_episodes=None if trial_episodes is None else check_integer("trial_episodes", trial_episodes),
+    )
+    first, trial = _run_trial(source, settings)
+    known = isinstance(source, FiniteMDP)
+    # The theorems are about entropic risks of returns that end.
+    proved = known and not isinstance(settings.goal.risk, EVaR) and settings.declared.discount is None
+    return RunForecast(
+        trial,
+        measured(source, settings, first.candidates(), trial),
+        lower=_lower(source, settings) if proved else None,
+        upper=_upper(source, settings) if proved and settings.method == "bernstein" else None,
+        memory=_memory(),
+    )
+
+
+def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
+    """The beginning of a run, and what it says about the rest."""
+    with closing(start_run(source, settings)) as loop:
+        loop.go(lambda plan: None)
+    assert loop.state.best is not None
+    bounds, played, seconds = loop.state.best.plan.bounds, loop.state.counts.episodes, loop.elapsed()
+    reached = bounds.reached(loop.state.problem.goal)
+    more = Forecast((0.0, 0.0), (0.0, 0.0)) if reached else loop.forecast()
+    until = None if more is None else more.after(played, seconds)
+    return loop, TrialRun(played, seconds, float(bounds.certified.gap), reached, until)
+
+
+def measured(source: Any, settings: Settings, candidates: Candidates, without: TrialRun) -> tuple[Declaration, ...]:
+    """Make trial runs with each of the declarations and with all of them, and return those that agree with every run.
+
+    Parameters
+    ----------
+    source : FiniteMDP, environment, id, class or factory
+    settings : Settings
+        With the budget of a trial run.
+    candidates : Candidates
+        Declarations that agree with what was seen so far (:meth:`entropic_bpi.runs.loop.Loop.candidates`).
+    without : TrialRun
+        The run without them.
+
+    Returns
+    -------
+    tuple of Declaration
+        The most helpful first.
+    """
+    found, seen, tried = candidates.declarations, candidates.seen, []
+    for declared in (*found, *all_together(found)):
+        try:
+            loop, trial = _run_trial(source, replace(settings, declared=replace(settings.declared, **declared)))
+        except InvalidProblemError as error:
+            counts = getattr(error, "counts", None)
+        else:
+            counts = loop.state.counts
+            if not loop.state.provenance.ignored:
+                tried.append(Declaration(declared, seen is None, trial, _factor(trial, without)))
+        if seen is not None and counts is not None and counts.episodes:
+            seen |= Seen.of(counts)
+    agreed = [one for one in tried if seen is None or not seen.contradicts(one.declared)]
+    return tuple(sorted(agreed, key=_rank, reverse=True))
+
+
+def _rank(one: Declaration) -> tuple[Any, ...]:
+    """By the factor; without a forecast by the gap, and where the effect is the same what declares less."""
+    return one.factor or (0.0, 0.0), -one.trial.gap, -len(one.declared)
+
+
+def _factor(trial: TrialRun, without: TrialRun) -> tuple[float, float] | None:
+    """How many times fewer episodes one run takes than the other; None without a forecast."""
+    if trial.until is None:
+        return None
+    fewest, most = trial.until.episodes
+    # Without a forecast all that is known is that the goal was not reached by then.
+    others = (without.episodes, math.inf) if without.until is None else without.until.episodes
+    # What is certified before the first episode counts as one.
+    return max(others[0], 1) / max(most, 1), max(others[1], 1) / max(fewest, 1)
+
+
+def advised(declarations: Sequence[Declaration], without: TrialRun) -> Declaration | None:
+    """Return the declaration to advise: the first that helps or else, of those that narrow the gap, the best; or None."""
+    for one in declarations:
+        if one.helps or (without.until is None and one.trial.until is not None):
+            return one
+    narrower = [
+        one
+        for one in declarations
+        if one.trial.gap < _NARROWER * without.gap and one.trial.episodes <= without.episodes
+    ]
+    return min(narrower, key=lambda one: (one.trial.gap, len(one.declared)), default=None)
+
+
+def _lower(mdp: FiniteMDP, settings: Settings) -> float | None:
+    """What every algorithm needs on this model, where it is small."""
+    if mdp.horizon * mdp.n_states * mdp.n_actions > _LARGEST_FOR_BOUND:
+        return None
+    risk, eps, delta = settings.goal
+    pooled = bool(settings.declared.stationary) and mdp.stationary
+    try:
+        bound = theory.characteristic_time(mdp, risk.beta, eps, delta=delta, stationary=pooled, seconds=_BOUND_SECONDS)
+    except InvalidProblemError:
+        return None
+    return bound.episodes if bound.episodes > 0 else None
+
+
+def _upper(mdp: FiniteMDP, settings: Settings) -> float | None:
+    """What the paper's rule is proved to need at most: if it tests after every episode, in units of the rewards' range."""
+    form = _UPPER_FORMS.get(settings.options["constants"])
+    low, high = mdp.reward_range
+    if form is None or not low < high or settings.replan != EVERY:
+        return None
+    unit, (risk, eps, delta) = high - low, settings.goal
+    try:
+        return theory.upper_bound(
+            mdp.n_states,
+            mdp.n_actions,
+            mdp.horizon + (not isinstance(mdp.start, int)),
+            beta=risk.beta * unit,
+            eps=eps / unit,
+            delta=delta,
+            max_return=(max_return(mdp) - mdp.horizon * low) / unit,
+            form=form,
+        )
+    except InvalidProblemError:
+        return None
+
+
+def _memory() -> int | None:
+    """The most memory that this process has had."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit

@@ -1,0 +1,264 @@
+"""Tables of any origin in DuckDB: every value is read as it was written, or there is an error.
+
+DuckDB guesses well, and that is not good enough for evidence: a CSV file whose first lines have another number of columns
+loses them, quotes that appear late become part of a value, ``log [1].csv`` is the file ``log 1.csv``, and numbers that
+Parquet does not have are rounded. So nothing is guessed here.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.sources.datasets.columns import as_columns, json_rows, opened, rows_as_columns
+from entropic_bpi.tools.extras import module_of_extra
+from entropic_bpi.tools.text import shown
+
+_CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "python_enable_replacements")
+# Every column is text, so that no label is changed ('007') and a wrong entry has a line.
+_DIALECT = "auto_detect = false, delim = ',', quote = '\"', escape = '\"', header = true, nullstr = ''"
+_PARQUET, _JSON, _DATABASES = (".parquet", ".pq"), (".jsonl", ".ndjson", ".json"), (".duckdb", ".ddb")
+_ROUNDED = ("INTERVAL", "TIME WITH")  # which Parquet has, but not to the microsecond, and without the zone
+
+
+class Table:
+    """The table ``data`` of a DuckDB database of its own, which has no access to anything else.
+
+    Attributes
+    ----------
+    name : str
+        Of the file, or the type of the data.
+    text : bool
+        Whether all values are text, as those of CSV files.
+    rounded : set of str
+        Columns of Parquet files whose values DuckDB may have rounded.
+    """
+
+    def __init__(self, data: Any, table: str | None = None) -> None:
+        self.duckdb = module_of_extra("duckdb", "logs", "a log")
+        self.connection = self.duckdb.connect(config=dict.fromkeys(_CLOSED, "false"))
+        self.data, self.name, self.text = data, type(data).__name__, False
+        self.rounded: set[str] = set()
+        self._inside = table
+        self._lines: int | None = None
+        self._objects: dict[str, Any] = {}
+
+    def fetch(self, query: str) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query).fetchall()
+
+    def columns(self, table: str) -> dict[str, str]:
+        """The columns of a table or view, and their types."""
+        return {name: kind for name, kind, *_ in self.fetch(f"DESCRIBE FROM {table}")}
+
+    def load(self, roles: Mapping[str, Any] | None) -> None:
+        """Make the table ``data`` with the columns of some roles, or with all; from then on nothing else can be read."""
+        with TemporaryDirectory() as folder:
+            self._open(folder)
+            wanted = "*"
+            if roles is not None:
+                self.check_columns(roles, "given")
+                wanted = ", ".join(dict.fromkeys(map(quoted, roles.values())))
+            self.connection.execute(f"CREATE TEMP TABLE data AS SELECT {wanted} FROM given")
+            self.connection.unregister("given")
+            if _is_database(self.data):
+                self.connection.execute("DROP VIEW IF EXISTS given")
+                self.connection.execute("DETACH attached")
+        self._refuse_lost_lines()
+        self._refuse_merged_values()
+        self.connection.execute("SET enable_external_access = false")
+        self.connection.execute("SET lock_configuration = true")
+
+    def check_columns(self, roles: Mapping[str, Any], table: str) -> None:
+        known = self.columns(table)
+        for role, column in roles.items():
+            if not isinstance(column, str) or column not in known:
+                raise InvalidProblemError(
+                    f"{role}={shown(column)} is not a column of {self.name}, which has {', '.join(known)}"
+                )
+
+    def check_select(self, name: str, expected: str, text: Any, query: str) -> None:
+        """Refuse what is not one SELECT statement."""
+        statements = self.connection.extract_statements(query) if isinstance(text, str) else []
+        if [statement.type for statement in statements] != [self.duckdb.StatementType.SELECT]:
+            raise InvalidProblemError(f"{name} must be {expected}, got {shown(text)}")
+
+    # -- what was given ------------------------------------------------------------------------------------------------
+
+    def _open(self, folder: str) -> None:
+        """Make the data readable as ``given``."""
+        if self._inside is not None and not _is_database(self.data):
+            raise InvalidProblemError(f"table= names a table of a .duckdb file, got {shown(self.data)}")
+        if _is_database(self.data):
+            self._open_database(os.fsdecode(self.data))
+        elif isinstance(self.data, (str, os.PathLike)):
+            self._open_files(os.fsdecode(self.data))
+        elif isinstance(self.data, self.duckdb.DuckDBPyRelation):
+            self._open_relation(str(Path(folder, "relation.parquet")))
+        else:
+            self._register(as_columns(self.data))
+
+    def _register(self, columns: Any) -> None:
+        self.data = columns
+        self.connection.register("given", columns)
+        self._objects = _columns_of_objects(columns)
+
+    def _open_database(self, path: str) -> None:
+        """Read a table of a DuckDB file; it may be left out if there is only one."""
+        self.name = Path(path).name
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"there is no file {shown(path)}")
+        self.connection.execute(f"ATTACH {_text(os.path.abspath(path))} AS attached (READ_ONLY)")
+        inside = "WHERE database_name = 'attached' AND schema_name = 'main' AND NOT internal"
+        tables = (
+            f"SELECT table_name FROM duckdb_tables() {inside} UNION ALL SELECT view_name FROM duckdb_views() {inside}"
+        )
+        known = sorted(name for (name,) in self.fetch(tables))
+        name = known[0] if self._inside is None and len(known) == 1 else self._inside
+        if name not in known:
+            raise InvalidProblemError(
+                f"{self.name} has the tables {', '.join(known) or '(none)'}: give table= one of them"
+            )
+        self._view(f"FROM attached.{quoted(str(name))}")
+
+    def _view(self, query: str) -> None:
+        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW given AS {query}")
+
+    def _open_files(self, path: str) -> None:
+        self.name = Path(path).name
+        found = [path] if os.path.isfile(path) else glob.glob(path, recursive=True)
+        if os.path.isdir(path):
+            found = glob.glob(os.path.join(glob.escape(path), "**", "*.parquet"), recursive=True)
+        paths = sorted(filter(os.path.isfile, found))
+        if not paths:
+            raise FileNotFoundError(
+                f"there is no file {shown(path)}; only local files are read, and SQL is given as query="
+            )
+        # DuckDB takes a path for a pattern, and one that begins with a protocol for a place in the network.
+        given = [_text(glob.escape(os.path.abspath(path))) for path in paths]
+        if all(path.lower().endswith(_PARQUET) for path in paths):
+            self._open_parquet(given)
+        elif all(path.lower().removesuffix(".gz").endswith(_JSON) for path in paths):
+            self._register(rows_as_columns(_without_batches(place) for path in paths for place in json_rows(path)))
+        else:
+            self._open_csv(paths, given)
+
+    def _open_csv(self, paths: list[str], given: list[str]) -> None:
+        """One dialect: commas, double quotes that are doubled inside quotes, and a first line with the names."""
+        headers, lines = zip(*map(_lines_of, paths), strict=True)
+        names = [name or f"column{i}" for i, name in enumerate(headers[0])]
+        if not names or len({name.lower() for name in names}) < len(names) or len(set(headers)) > 1:
+            raise ValueError("the first line must name the columns, each name once, and the same in all files")
+        columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
+        packed = {path.lower().endswith(".gz") for path in paths}
+        if len(packed) > 1:
+            raise ValueError("some files are compressed and others are not")
+        compression = "gzip" if packed == {True} else "none"
+        self.text, self._lines = True, sum(lines)
+        self._view(
+            f"FROM read_csv([{', '.join(given)}], {_DIALECT}, compression = '{compression}', hive_partitioning = false, "
+            f"columns = {{{columns}}})"
+        )
+
+    def _open_parquet(self, given: list[str]) -> None:
+        # The columns of one file would be cast to the types of another.
+        kinds = []
+        for files in (*([path] for path in given[1:]), given):
+            self._view(f"FROM read_parquet([{', '.join(files)}], hive_partitioning = false)")
+            kinds.append(self.columns("given"))
+        if any(kind != kinds[0] for kind in kinds):
+            raise ValueError("the files have different columns, or columns of different types")
+        # Decimals that are too long become doubles, and times of this old type lose their nanoseconds.
+        rounded = "SELECT name FROM parquet_schema([{}]) WHERE type = 'INT96' OR precision > 38"
+        self.rounded = {name for (name,) in self.fetch(rounded.format(", ".join(given)))}
+
+    def _open_relation(self, path: str) -> None:
+        """Take a relation out of its own database, by a file; what Parquet would round travels as text."""
+        self.name = "the relation"
+        file = f"read_parquet({_text(glob.escape(path))})"
+        self.data.limit(0).write_parquet(path)
+        kept = self.columns(file)
+        sent, back = [], []
+        for name, kind in zip(self.data.columns, map(str, self.data.types), strict=True):
+            if "UNION(" in kind:
+                raise ValueError(f"column {name} is a {kind}, whose values may be different and written alike")
+            as_text = kept.get(name) != kind or any(word in kind for word in _ROUNDED)
+            sent.append(f"CAST({quoted(name)} AS VARCHAR) AS {quoted(name)}" if as_text else quoted(name))
+            back.append(f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}" if as_text else quoted(name))
+        self.data.project(", ".join(sent)).write_parquet(path)
+        self._view(f"SELECT {', '.join(back)} FROM {file}")
+
+    def _refuse_lost_lines(self) -> None:
+        ((read,),) = self.fetch("SELECT count(*) FROM data")
+        if self._lines not in (None, read):
+            raise ValueError(f"it has {self._lines} lines after the first, but {read} were read")
+
+    def _refuse_merged_values(self) -> None:
+        """Refuse a column of Python objects of which DuckDB takes different ones for the same, such as 1 and '1'."""
+        for name in self._objects.keys() & self.columns("data").keys():
+            ((told,),) = self.fetch(f"SELECT count(DISTINCT {quoted(name)}) FROM data")
+            different = {
+                value
+                for value in _different(self._objects[name])
+                if value is not None and str(value != value) == "False"
+            }
+            if told < len(different):
+                raise ValueError(f"column {name} holds different values that are the same to DuckDB: give it one type")
+
+
+def _is_database(data: Any) -> bool:
+    return isinstance(data, (str, os.PathLike)) and os.fsdecode(data).lower().endswith(_DATABASES)
+
+
+def _without_batches(placed: tuple[str, Any]) -> tuple[str, Any]:
+    place, row = placed
+    if isinstance(row, dict) and row.get("type") in ("SampleBatch", "MultiAgentBatch"):
+        raise ValueError(f"{place} is a batch of RLlib: read it with eb.Log.from_rllib(path)")
+    return placed
+
+
+def _lines_of(path: str) -> tuple[tuple[str, ...], int]:
+    """The names in the first line of a CSV file, and how many lines follow; an empty one does not count."""
+    with opened(path) as file:
+        lines = csv.reader(file, strict=True)
+        try:
+            return tuple(next(lines, ())), sum(map(bool, lines))
+        except csv.Error as error:
+            raise ValueError(f"not a CSV file with commas and double quotes: {error}") from None
+
+
+def _columns_of_objects(data: Any) -> dict[str, Any]:
+    """The columns of a frame or a dictionary of arrays that hold any Python objects."""
+    names = data if isinstance(data, dict) else data.columns if hasattr(data, "dtypes") else ()
+    return {str(name): data[name] for name in names if str(getattr(data[name], "dtype", "")) == "object"}
+
+
+def _different(column: Any) -> set[Any]:
+    try:
+        return set(column)
+    except TypeError:  # lists and dictionaries
+        return set(map(hashable, column))
+
+
+def hashable(label: Any) -> Any:
+    """A label that can be the key of a dictionary: arrays, lists and dictionaries as tuples."""
+    if isinstance(label, dict):
+        label = list(label.values())
+    elif isinstance(label, np.ndarray):
+        label = label.tolist()
+    return tuple(map(hashable, label)) if isinstance(label, list | tuple) else label
+
+
+def quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

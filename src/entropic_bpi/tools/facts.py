@@ -1,0 +1,87 @@
+"""Facts: what makes a run the run that it is, by name.
+
+A run goes on from a checkpoint only if every fact is what it was. A fact is a short text: the value as JSON or, of anything
+long, its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+_LONGEST = 200
+
+
+def facts_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Each value as a text that is the same in every process."""
+    texts = {name: json.dumps(_plain(value), sort_keys=True) for name, value in values.items()}
+    return {name: text if len(text) <= _LONGEST else _digest(text.encode()) for name, text in texts.items()}
+
+
+def problem_facts(problem: Any) -> dict[str, Any]:
+    """Every field of the problem, arrays included: a field that is added later is a fact, too."""
+    values = {field.name: getattr(problem, field.name) for field in fields(problem)}
+    slots, risk = values.pop("slots"), values.pop("risk")
+    return values | asdict(risk) | {f"slots.{name}": array for name, array in slots._asdict().items()}
+
+
+def differences(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What differs, by name; empty if nothing does. Digests say little, and are left out where other facts differ."""
+    names = [name for name in {**now, **then} if then.get(name) != now.get(name)]
+    names = [name for name in names if "sha256:" not in then.get(name, "") + now.get(name, "")] or names
+    return "; ".join(f"{name} was {_shown(then, name)}, is {_shown(now, name)}" for name in names)
+
+
+def _shown(facts: Mapping[str, str], name: str) -> str:
+    text = facts.get(name, "not given")
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
+def _plain(value: Any) -> Any:
+    """``value`` in terms of JSON; what has no text of its own is named by its type."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(repr, value))
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.asarray(value)
+        return f"{array.dtype} {array.shape} {_digest(array.tobytes())}"
+    if hasattr(value, "content_hash"):
+        return str(value.content_hash)
+    if hasattr(value, "__qualname__"):
+        return [qualified_name(value), source_digest([value])]
+    text = repr(value)
+    return qualified_name(type(value)) if " at 0x" in text else text
+
+
+def qualified_name(thing: Any) -> str:
+    return f"{thing.__module__}.{thing.__qualname__}"
+
+
+def source_digest(things: Iterable[Any]) -> str:
+    """Digest of the source of classes and functions; what has none that can be read counts as empty."""
+    return _digest("\n".join(_source(thing) for thing in things).encode("utf-8", "replace"))
+
+
+@cache
+def _source(thing: Any) -> str:
+    try:
+        return inspect.getsource(thing)
+    except Exception:  # a class typed at a prompt or compiled, or a file that is gone or no longer parses
+        methods = (part for part in vars(thing).values() if inspect.isfunction(part)) if inspect.isclass(thing) else ()
+        return "\n".join(_source(method) for method in methods)
+
+
+def _digest(content: bytes) -> str:
+    return "sha256:" + hashlib.sha256(content).hexdigest()
