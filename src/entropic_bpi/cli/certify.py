@@ -44,7 +44,7 @@ _READ = (*_NEEDED[:-1], "next_state", "terminated", "exclude", "query", "max_sta
 _OF_A_RUN = ("source", "beta", "evar", "rewards", "out", "as_json")
 
 
-@with_declarations(without=("discount",))
+@with_declarations(without=("discount", "reward"))  # which is a column here
 def certify(
     context: typer.Context,
     source: str,

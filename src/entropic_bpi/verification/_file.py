@@ -39,6 +39,7 @@ _KEYS = {
             "lams",
             "noise",
             "allowed",
+            "reward",
         )
     ),
     "noise": ("labels", "law", "classes"),
@@ -119,7 +120,7 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
         return content
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
-    content["problem"] = {"noise": None, "allowed": None, **content["problem"]}
+    content["problem"] = {"noise": None, "allowed": None, "reward": None, **content["problem"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]
