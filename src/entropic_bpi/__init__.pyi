@@ -17,7 +17,6 @@ from .lab import learners as learners
 from .lab.learners import Run as Run
 from .lab.learners import run as run
 from .model import instances as instances
-from .model.arrays import SparseTransitions as SparseTransitions
 from .model.cvar import CVaRSolution as CVaRSolution
 from .model.cvar import solve_cvar as solve_cvar
 from .model.discounting import discounted as discounted
@@ -33,6 +32,7 @@ from .model.frontier import front as front
 from .model.gymnasium.env import as_gymnasium as as_gymnasium
 from .model.gymnasium.table import from_gymnasium as from_gymnasium
 from .model.mdp import FiniteMDP as FiniteMDP
+from .model.parts.arrays import SparseTransitions as SparseTransitions
 from .model.planning import Evaluation as Evaluation
 from .model.planning import Solution as Solution
 from .model.planning import evaluate as evaluate

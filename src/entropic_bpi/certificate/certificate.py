@@ -34,7 +34,7 @@ from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_integer, check_path, check_policy
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import Cell, Transitions
+from entropic_bpi.types import Cell, Summarised, Transitions
 
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
@@ -43,7 +43,7 @@ _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
+class Certificate(Summarised):
     """A claim about a policy and the counts that it follows from.
 
     Attributes
@@ -333,11 +333,6 @@ class Certificate:
         import entropic_bpi
 
         return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         risk = self.problem.risk

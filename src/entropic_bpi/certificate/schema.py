@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from entropic_bpi.errors import CertificateError
-from entropic_bpi.model.mechanics import Partitioned
+from entropic_bpi.model.parts.mechanics import Partitioned
 from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import CELLS, cell_edges

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.masks import check_allowed
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.masks import check_allowed
 from entropic_bpi.problem.declarations import INFO
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers

@@ -23,7 +23,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.mechanics import Mechanics, OutcomeTable, Partitioned, read_labels, read_outcomes
+from entropic_bpi.model.parts.mechanics import Mechanics, OutcomeTable, Partitioned, read_labels, read_outcomes
 from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:

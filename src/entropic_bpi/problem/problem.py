@@ -13,7 +13,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.mechanics import Mechanics
+from entropic_bpi.model.parts.mechanics import Mechanics
 from entropic_bpi.problem.declarations import FIXED, Declarations
 from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.masks import Masks, masks_of_model

@@ -28,7 +28,7 @@ from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources import open_sampler
 from entropic_bpi.sources.environment import EnvironmentRaised
 from entropic_bpi.sources.simulator import Simulator
-from entropic_bpi.types import Bounds, Plan
+from entropic_bpi.types import Bounds, Plan, Summarised
 
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
@@ -51,7 +51,7 @@ _NOTHING_TO_DECLARE = Candidates()
 
 
 @dataclass(frozen=True, eq=False)
-class Identification:
+class Identification(Summarised):
     """The outcome of :func:`identify`.
 
     Attributes
@@ -184,11 +184,6 @@ class Identification:
         import entropic_bpi
 
         return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         claim, warning = self.certificate, "" if self.stopped else f"{NOT_CERTIFIED}; "

@@ -53,6 +53,7 @@ from entropic_bpi.sources.successors import declared_rows, with_noise
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
+from entropic_bpi.types import Summarised
 
 if TYPE_CHECKING:
     import duckdb
@@ -95,7 +96,7 @@ class AllStates(NamedTuple):
         return list(map(_numbered(self.labels).index, labels))
 
 
-class Log:
+class Log(Summarised):
     """A log of episodes, checked; made by ``Log.read`` or ``Log.from_minari``.
 
     Attributes
@@ -388,11 +389,6 @@ class Log:
         log.actions = tuple(steps.actions[number] for number in log.actions)
         log.name = steps.name
         return log
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         return (
