@@ -75,7 +75,7 @@ class KnownRewards(NamedTuple):
         return seen._replace(rewards=rewards, upper=rewards)
 
 
-def with_rewards(states: Any, actions: Any, given: Declarations) -> Declarations:
+def with_known_rewards(states: Any, actions: Any, given: Declarations) -> Declarations:
     """Return the declarations with the rewards by number; ``states`` and ``actions`` are finite spaces.
 
     If they depend on the next state, any state may follow and there are few, all of them are listed as successors, so that

@@ -109,8 +109,8 @@ class Problem(Declarations):
 
     def learning_rewards(self, ends: tuple[float, float]) -> Problem:
         """Return the same problem of a black box with another range of rewards; one of returns was about the others."""
-        if self.noise is not None:
-            raise InvalidProblemError("other rewards are not supported with noise=: give a Noise with these rewards")
+        if self.noise is not None or self.reward is not None:
+            raise InvalidProblemError("other rewards are not supported with noise= or reward=: declare these instead")
         slots, first = self.slots, 2 + int(self.slots.used[-1])
         low, high = (np.full((1, len(slots.successor)), end) for end in ends)
         low[0, 1] = high[0, 1] = 0.0

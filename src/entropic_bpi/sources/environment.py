@@ -23,7 +23,7 @@ from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import INFO, Declarations
 from entropic_bpi.problem.facts import qualified_name, source_digest
-from entropic_bpi.problem.known_rewards import with_rewards
+from entropic_bpi.problem.known_rewards import with_known_rewards
 from entropic_bpi.problem.masks import Masks, masks_of, offered_masks
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
@@ -177,7 +177,7 @@ class Environment:
             assert isinstance(states, FiniteSpace)
             given = with_noise(states, self.actions, given)
         if given.reward is not None:
-            given = with_rewards(states, self.actions, given)
+            given = with_known_rewards(states, self.actions, given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, states.index))
         if given.allowed is not None:

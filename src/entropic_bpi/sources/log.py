@@ -37,7 +37,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import INFO, Declarations
-from entropic_bpi.problem.known_rewards import with_rewards
+from entropic_bpi.problem.known_rewards import with_known_rewards
 from entropic_bpi.problem.masks import masks_of
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
@@ -591,7 +591,7 @@ class Log(Summarised):
             given.check_combinations()
             given = with_noise(_numbered(states.labels), _numbered(self.actions), given)
         if given.reward is not None:
-            given = with_rewards(_numbered(states.labels), _numbered(self.actions), given)
+            given = with_known_rewards(_numbered(states.labels), _numbered(self.actions), given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, _numbered(states.labels).index))
         if given.allowed is not None:

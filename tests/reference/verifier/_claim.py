@@ -216,6 +216,9 @@ class Claim(Problem):
 
     def _read_provenance(self, given: dict[str, Any]) -> None:
         self.batches = one_of("provenance.batches", given["batches"], (True, False))
+        self.other_rewards = given["rewards"]
+        if self.other_rewards is not None and (self.method != "kl" or self.random_rewards):
+            raise Rejected("other rewards that nobody certifies for")
         ignored = a_list("provenance.ignored", given["ignored"])
         self.ignored = [name for name in ("stationary", "successors") if name in ignored]
         if ignored != self.ignored:
