@@ -54,6 +54,8 @@ from .runs.certification import Comparison as Comparison
 from .runs.certification import certify as certify
 from .runs.data_needs import Missing as Missing
 from .runs.data_needs import missing as missing
+from .runs.exploration.explore import Exploration as Exploration
+from .runs.exploration.explore import explore as explore
 from .runs.forecasts.trial import Declaration as Declaration
 from .runs.forecasts.trial import RunForecast as RunForecast
 from .runs.forecasts.trial import TrialRun as TrialRun
@@ -62,6 +64,7 @@ from .runs.identification import identify as identify
 from .runs.inspection import Inspection as Inspection
 from .runs.inspection import inspect as inspect
 from .runs.loop import Identification as Identification
+from .runs.monitoring.monitor import Monitor as Monitor
 from .show import plots as plots
 from .show import report as report
 from .sources.log import Log as Log

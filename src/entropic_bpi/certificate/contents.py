@@ -34,7 +34,7 @@ from entropic_bpi.problem.declarations import FIXED, REWARD_LAWS
 from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.masks import Masks
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import Entropic, EVaR, Risk
+from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import Slots
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.checks import check_positive, check_probability
@@ -72,7 +72,8 @@ _OF_THE_PROBLEM = {
 
 def content_of(certificate: Certificate) -> dict[str, Any]:
     """Return all that the file of a certificate has, except for the digest."""
-    problem, cells = certificate.problem, certificate.cells
+    problem, cells, risk = certificate.problem, certificate.cells, certificate.problem.risk
+    explored = {"betas": [*risk.betas], "rewards": [*risk.rewards]} if isinstance(risk, AnyReward) else None
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -82,6 +83,7 @@ def content_of(certificate: Certificate) -> dict[str, Any]:
             "reward": None if problem.reward is None else True,  # its values are those of the slots
             "beta": None if math.isnan(problem.beta) else problem.beta,
             "alpha": certificate.alpha,
+            "explored": explored,
         },
         "method": certificate.method,
         "constants": certificate.constants,
@@ -107,6 +109,11 @@ def digest(content: Mapping[str, Any]) -> str:
 def read(path: Path) -> tuple[dict[str, Any], int]:
     """Return the content of a certificate file, without its digest and in the terms of this version, and its size."""
     content, size = parse(path)
+    return checked(content, path), size
+
+
+def checked(content: Any, path: Path) -> dict[str, Any]:
+    """Return the content of the file ``path``, without its digest and in the terms of this version."""
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CertificateError(f"{path} is not a certificate of entropic-bpi")
     if content.get("version") not in (3, _VERSION):
@@ -116,7 +123,7 @@ def read(path: Path) -> tuple[dict[str, Any], int]:
     if digest({key: value for key, value in content.items() if key != "digest"}) != content.pop("digest", None):
         raise CertificateError(f"{path} was changed after it was written: its digest does not match")
     try:
-        return _in_this_version(content), size
+        return _in_this_version(content)
     except (KeyError, TypeError, AttributeError):
         raise CertificateError(f"{path} is not a certificate of version {content['version']}") from None
 
@@ -133,7 +140,7 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
         content |= {"version": _VERSION, "provenance": origin}
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
-    content["problem"] = {**dict.fromkeys(_ADDED), **content["problem"]}
+    content["problem"] = {**dict.fromkeys((*_ADDED, "explored")), **content["problem"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():
         said = [sentence.replace(old, new) for sentence in said]
@@ -147,12 +154,12 @@ def parts_of(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     problem = _read_problem(given["problem"])
     counts = object_with("counts", given["counts"], "episodes", *Transitions._fields)
     claim = object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells")
-    method, evar = text("method", given["method"]), isinstance(problem.risk, EVaR)
+    method, evar = text("method", given["method"]), not isinstance(problem.risk, Entropic)
     constants, tests = _read_constants(method, given["constants"], evar)
     if method == "bernstein" and problem.discount is not None:
         raise CertificateError(f"method {method!r} does not discount")
     if evar and method != "kl":
-        raise CertificateError(f"the entropic value at risk is certified by method 'kl', got {method!r}")
+        raise CertificateError(f"{problem.risk} is certified by method 'kl', got {method!r}")
     seen = {name: value for name, value in counts.items() if name != "episodes"}
     parts = {
         "policy": array("policy", given["policy"], (problem.horizon, problem.n_states), int),
@@ -173,7 +180,7 @@ def _read_constants(method: str, constants: Any, evar: bool) -> tuple[str | None
     """Return the constants of a method, and what its gap may come from."""
     if method == "kl":
         choice("constants of method 'kl'", constants, None)
-        return None, (None,) if evar else ("ratio", "pairs")
+        return None, (None,) if evar else ("ratio", "pairs", "explored")
     if method == "bernstein":
         return choice("constants of method 'bernstein'", constants, "verified", "sharp", "printed"), (None,)
     # one that somebody registered
@@ -189,7 +196,7 @@ def _read_cell(name: str, value: Any) -> Cell:
 
 
 def _read_problem(content: Any) -> Problem:
-    given = object_with("problem", content, *_OF_THE_PROBLEM.values(), "beta", "alpha")
+    given = object_with("problem", content, *_OF_THE_PROBLEM.values(), "beta", "alpha", "explored")
     n_states, n_actions, horizon = (integer(name, given[name], 1) for name in ("n_states", "n_actions", "horizon"))
     readers: dict[str, Reader] = {
         "start": partial(_read_start, n_states=n_states),
@@ -211,7 +218,7 @@ def _read_problem(content: Any) -> Problem:
     slots, head = values["slots"], 2 + (int(values["slots"].used[-1]) if values["slots"].used.size else 0)
     if values["reward"] and slots.low.size and slots.high.size:
         values["reward"] = KnownRewards(None, slots.low[0, head:], slots.high[0, head:])
-    problem = Problem(**values, risk=_read_risk(given["beta"], given["alpha"]))
+    problem = Problem(**values, risk=_read_risk(given["beta"], given["alpha"], given["explored"]))
     if problem.black_box_rewards and problem.slots.low.size:
         problem = replace(problem, reward_range=(problem.slots.low[0, 0], problem.slots.high[0, 0]))
     return problem
@@ -244,7 +251,10 @@ def _read_start(name: str, value: Any, n_states: int) -> Any:
     return value if value is None or value == FIXED else integer(name, value, 0, n_states - 1)
 
 
-def _read_risk(beta: Any, alpha: Any) -> Risk:
+def _read_risk(beta: Any, alpha: Any, explored: Any) -> Risk:
+    if explored is not None and (beta, alpha) == (None, None):
+        ranges = object_with("explored", explored, "betas", "rewards")
+        return AnyReward(*(tuple(items(name, ranges[name], tuple, real)) for name in ("betas", "rewards")))
     if alpha is None:
         return Entropic(real("beta", beta))
     if beta is not None:

@@ -14,7 +14,7 @@ from entropic_bpi.model.parts.mechanics import Partitioned
 from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import CELLS, cell_edges
-from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import LARGEST_COUNT
 from entropic_bpi.types import Cell, Transitions
@@ -87,8 +87,8 @@ def _ascend(states: list[int], last: int) -> bool:
 
 def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
     """Whether the cells of an entropic value at risk are in order, and their λ were declared where that is needed."""
-    if isinstance(problem.risk, EVaR) != (cells is not None):
-        raise CertificateError("claim.cells belong to the entropic value at risk, and it needs them")
+    if isinstance(problem.risk, Entropic) != (cells is None):
+        raise CertificateError("claim.cells belong to the entropic value at risk and to explorations, which need them")
     if problem.lams != (problem.declared_lams if isinstance(problem.risk, EVaR) and problem.random_rewards else None):
         raise CertificateError("lams belong to the entropic value at risk of random rewards, which fix them")
     if cells is None:
@@ -100,8 +100,8 @@ def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
         if problem.lams is not None and cell.lam not in problem.lams:
             raise CertificateError(f"claim.cells: lam = {cell.lam} was not declared")
         begin = cell.until
-    if begin < math.inf:
-        raise CertificateError("the last of claim.cells must be without an end")
+    if isinstance(problem.risk, AnyReward) != (begin < math.inf):
+        raise CertificateError("the last of claim.cells must be without an end, except for explorations")
 
 
 def check_transitions(problem: Problem, transitions: Transitions, episodes: int, longest: int | None = None) -> None:

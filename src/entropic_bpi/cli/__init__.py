@@ -7,7 +7,20 @@ from __future__ import annotations
 
 import typer
 
-from entropic_bpi.cli import bounds, certify, check, compare, convert, experiments, forecast, identify, inspect, solve
+from entropic_bpi.cli import (
+    bounds,
+    certify,
+    check,
+    compare,
+    convert,
+    experiments,
+    explore,
+    forecast,
+    identify,
+    inspect,
+    monitor,
+    solve,
+)
 from entropic_bpi.cli.common.answer import help_of, with_documented_options
 from entropic_bpi.cli.common.app import app, main
 from entropic_bpi.errors import InvalidProblemError
@@ -15,8 +28,8 @@ from entropic_bpi.errors import InvalidProblemError
 __all__ = ["app", "main"]
 
 _PANELS = {
-    "Learn": [inspect.inspect, forecast.forecast, identify.identify, certify.certify],
-    "Check and show": [check.verify, check.report, check.doctor],
+    "Learn": [inspect.inspect, forecast.forecast, identify.identify, explore.explore, certify.certify],
+    "Check and show": [check.verify, check.report, monitor.monitor, check.doctor],
     "Known models": [solve.instances, solve.solve, solve.front, convert.convert],
     "Research": [
         compare.compare,

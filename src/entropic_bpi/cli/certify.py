@@ -167,7 +167,7 @@ def certify(
         new_folder(out, (CERTIFICATE, TABLE, PLOT))
     import entropic_bpi as eb
 
-    log = _read_log(source, context.params)
+    log = read_log(source, context.params)
     del declared["max_states"]  # it belongs to the log
     known = None if policy is None else _read_policy(policy)
     claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, rewards=rewards, **declared)
@@ -188,7 +188,7 @@ def certify(
     return 0 if claim.reached else CLAIM_FAILED
 
 
-def _read_log(source: str, options: Mapping[str, Any]) -> Log:
+def read_log(source: str, options: Mapping[str, Any]) -> Log:
     from entropic_bpi.sources.log import Log
 
     lacking = [f"--{name}" for name in _NEEDED if options[name] is None and (name != "step" or not options["order_by"])]

@@ -160,7 +160,7 @@ def identify(
     model, asked = question(**{name: value for name, value in options if name not in OF_A_RUN})
     asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "preregister": preregister}
     checkpoint = None if out is None else out / CHECKPOINT
-    with _folder(out, resume):
+    with run_folder(out, resume):
         try:
             result = eb.identify(model, **asked, accept_errors=accept_errors, checkpoint=checkpoint, progress=not quiet)
         except KeyboardInterrupt as interrupt:
@@ -239,7 +239,7 @@ def _read_replan(text: str | None) -> str | float | None:
 
 
 @contextmanager
-def _folder(out: Path | None, resume: bool) -> Iterator[None]:
+def run_folder(out: Path | None, resume: bool) -> Iterator[None]:
     """Keep the folder to this run, after a check of what it holds."""
     if out is None:
         if resume:

@@ -80,7 +80,8 @@ class Entry(NamedTuple):
     neutral : value
         A value that states nothing, and may be given for any source.
     not_for : dict
-        For each kind of source that it does not apply to (``"model"``, ``"environment"``, ``"log"``), the reason.
+        For each kind of source that it does not apply to (``"model"``, ``"environment"``, ``"log"``, ``"exploration"``), the
+        reason.
     excludes : dict
         For each declaration that it cannot be combined with, the reason.
     section : {"declare", "names"}
@@ -226,7 +227,8 @@ class Declarations:
         metavar="LOW HIGH",
         not_for={
             "model": "return_range is for environments: the episodes of a FiniteMDP are drawn many at once, so that the "
-            "return of each cannot be checked"
+            "return of each cannot be checked",
+            "exploration": "return_range is not for explore, which ignores the rewards that are paid",
         },
         excludes={"discount": "how the two go together is not proved"},
         sentence=sentences.return_range,
@@ -244,13 +246,19 @@ class Declarations:
         "The reward given state, action and next state: fixed, random, or random-pair (independent of the next state).",
         str,
         neutral="fixed",
-        not_for={"model": "reward_law is for environments; a FiniteMDP's rewards are known and fixed"},
+        not_for={
+            "model": "reward_law is for environments; a FiniteMDP's rewards are known and fixed",
+            "exploration": "reward_law is not for explore, which ignores the rewards that are paid",
+        },
     )
     discount: float | None = _entry(
         check_probability,
         "Discount factor of a return that never ends.",
         float,
-        not_for={"log": "discount is not supported for logs: their returns are not discounted"},
+        not_for={
+            "log": "discount is not supported for logs: their returns are not discounted",
+            "exploration": "discount is not for explore, whose promise is for a number of steps",
+        },
         sentence=sentences.discount,
     )
     start: Any = _entry(  # noqa: RUF009
@@ -267,6 +275,7 @@ class Declarations:
         "Outcomes are a known function of state, action and a random label: the mechanics of the model.",
         str,
         metavar="model",
+        not_for={"exploration": "noise is not for explore, which has a ball for each state-action pair"},
         excludes={
             "max_successors": "noise says what may follow",
             "max_states": "the outcomes of noise are states, which must be listed",

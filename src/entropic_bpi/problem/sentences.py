@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from entropic_bpi.problem.risk import AnyReward
+
 # How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
 END_REWARDS, STAY_REWARDS = 8, 2
 # Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
@@ -52,6 +54,13 @@ def return_range(problem: Any, seen: Any) -> str | None:
 
 def rewards(problem: Any, seen: Any) -> str:
     """Return the sentence about the range and the law of the rewards together."""
+    if isinstance(problem.risk, AnyReward):
+        (first, last), (least, most) = problem.risk.betas, problem.risk.rewards
+        known = "state, action and next state" if problem.next_state_rewards else "state and action"
+        return (
+            f"the claim is for every reward in [{least:g}, {most:g}] that is a function of step, {known}, and for every "
+            f"beta from {first:g} to {last:g}"
+        )
     if not problem.black_box_rewards:
         known = "state, action and next state" if problem.next_state_rewards else "state and action"
         return f"rewards are known, a function of {known}"

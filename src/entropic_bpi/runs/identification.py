@@ -266,6 +266,21 @@ def identify(
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
         max_states=max_states, allowed=allowed, reward=reward, device=device,
     )  # fmt: skip
+    return run_to_end(
+        source, settings, checkpoint=checkpoint, accept_errors=accept_errors, preregister=preregister, progress=progress
+    )
+
+
+def run_to_end(
+    source: Any,
+    settings: Settings,
+    *,
+    checkpoint: str | Path | None,
+    accept_errors: bool,
+    preregister: str | Path | None,
+    progress: bool,
+) -> Identification:
+    """Run until the goal or the end of the budget, from the checkpoint if there is one; see :func:`identify`."""
     path, preregistered = _optional_path("checkpoint", checkpoint), _optional_path("preregister", preregister)
     with closing(_Setup(source, settings)) as setup:
         facts = setup.facts() if path or preregistered else {}

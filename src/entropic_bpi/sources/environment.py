@@ -26,7 +26,7 @@ from entropic_bpi.problem.facts import qualified_name, source_digest
 from entropic_bpi.problem.known_rewards import with_known_rewards
 from entropic_bpi.problem.masks import Masks, masks_of, offered_masks
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import Risk
+from entropic_bpi.problem.risk import AnyReward, Risk
 from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
@@ -227,6 +227,7 @@ class Player:
         self.environment, self.problem, self.seed, self.tests = environment, problem, seed, tests
         # Rewards that are known are compared with what is declared when they are counted.
         self.low, self.high = problem.declared_range if problem.reward is None else (-math.inf, math.inf)
+        self.ignores_rewards = isinstance(problem.risk, AnyReward)
         self.factor = problem.factors.tolist()
         self.least, self.most = problem.return_limits
         self.masks = problem.allowed if problem.allowed is not None and problem.allowed.offered else None
@@ -414,6 +415,8 @@ class Player:
         return state
 
     def _reward(self, reward: Any, state: int, action: int) -> float:
+        if self.ignores_rewards:
+            return self.low
         try:
             value = float(reward)
         except (TypeError, ValueError, OverflowError):

@@ -26,7 +26,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -532,6 +532,30 @@ class Log(Summarised):
         key = f"{'0' if pooled else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
         query = f"SELECT {key}, count(*), min(line) FROM log WHERE {where} GROUP BY ALL ORDER BY 1, 2, 3, 4, 5"
         return Outcomes(*self._arrays(query))
+
+    def walks(self) -> Iterator[tuple[list[int], list[int], list[int], list[float], bool]]:
+        """Return the episodes one by one, in the order of their first lines.
+
+        Returns
+        -------
+        iterator of tuple
+            The numbers of the states; those of the states after them, ``len(states)`` for an end, without the last one if it
+            is not used; the numbers of the actions; the rewards; and whether the episode terminated.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> table = {"e": [0, 0], "t": [0, 1], "s": [0, 1], "a": [0, 0], "r": [0.5, 1.0]}
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> list(eb.Log.read(table, **columns, truncated=True).walks())
+        [([0, 1], [1], [0, 0], [0.5, 1.0], False)]
+        """
+        columns = ", ".join(f"list({name} ORDER BY step)" for name in ("state", "successor", "action", "reward"))
+        query = f"SELECT {columns}, bool_or(terminated) FROM log GROUP BY episode ORDER BY min(line)"
+        found = self._connection.execute(query)
+        while rows := found.fetchmany(10_000):
+            for states, successors, actions, rewards, terminated in rows:
+                yield states, [s for s in successors if s is not None], actions, rewards, bool(terminated)
 
     def _used(self, horizon: int | None, last_ends: bool) -> tuple[str, str]:
         """Which lines are used, and their successors, in SQL."""

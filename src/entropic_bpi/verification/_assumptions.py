@@ -150,6 +150,13 @@ def _origin(claim: Claim) -> list[str]:
 
 
 def _of_rewards(claim: Claim) -> str:
+    if claim.explored is not None:
+        (first, last), (least, most) = claim.explored
+        of = "state, action and next state" if claim.rewards is None else "state and action"
+        return (
+            f"the claim is for every reward in [{least:g}, {most:g}] that is a function of step, {of}, and for every beta "
+            f"from {first:g} to {last:g}"
+        )
     if not claim.black_box:
         known = "state, action and next state" if claim.rewards is None else "state and action"
         return f"rewards are known, a function of {known}"

@@ -110,13 +110,14 @@ class Claim(Problem):
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
-        tests = ("ratio", "pairs") if self.method == "kl" and self.alpha is None else (None,)
+        entropic = self.alpha is None and self.explored is None
+        tests = ("ratio", "pairs", "explored") if self.method == "kl" and entropic else (None,)
         self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
         self.cells = None if claim["cells"] is None else self._read_cells(a_list("claim.cells", claim["cells"]))
-        if (self.cells is None) != (self.alpha is None):
-            raise Rejected("claim.cells belong to the entropic value at risk, and it needs them")
-        if self.alpha is not None and self.method != "kl":
-            raise Rejected(f"the entropic value at risk is certified by the KL method alone, not by {self.method!r}")
+        if (self.cells is None) != entropic:
+            raise Rejected("claim.cells belong to the entropic value at risk and to explorations, which need them")
+        if not entropic and self.method != "kl":
+            raise Rejected(f"EVaR and explorations are certified by the KL method alone, not by {self.method!r}")
         self.assumptions = content["assumptions"]
         self.radii: dict[range, np.ndarray] = {}  # of the balls of each step, once they are known
 
@@ -159,8 +160,8 @@ class Claim(Problem):
             if self.lams is not None and lam not in self.lams:
                 raise Rejected(f"claim.cells use lam = {lam!r}, which was not declared")
             cells.append(Cell(lam, until, one_of("claim.cells.test", cell["test"], ("ratio", "pairs", None))))
-        if not cells or cells[-1].until < math.inf:
-            raise Rejected("claim.cells must reach without end")
+        if not cells or (cells[-1].until < math.inf) == (self.explored is None):
+            raise Rejected("claim.cells must reach without end, except those of explorations")
         return cells
 
     def _read_counts(self, given: dict[str, Any]) -> None:

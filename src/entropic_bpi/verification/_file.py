@@ -40,10 +40,12 @@ _KEYS = {
             "noise",
             "allowed",
             "reward",
+            "explored",
         )
     ),
     "noise": ("labels", "law", "classes"),
     "allowed": ("table", "offered"),
+    "explored": ("betas", "rewards"),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted", "rewards"),
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
@@ -120,7 +122,7 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
         return content
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
-    content["problem"] = {"noise": None, "allowed": None, "reward": None, **content["problem"]}
+    content["problem"] = {**dict.fromkeys(("noise", "allowed", "reward", "explored")), **content["problem"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]

@@ -21,7 +21,7 @@ Report = Callable[[], None]  # called after each step
 
 
 def kl_bounds(claim: Claim, report: Report) -> Bounds:
-    return Bounds(*bounds_at(claim, claim.beta, claim.test, report))
+    return Bounds(*bounds_at(claim, claim.beta, None if claim.test == "explored" else claim.test, report))
 
 
 def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:
@@ -49,6 +49,13 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
         upper,
         width if test is None else min(float(Interval.of(Fraction(gap) + bias + most - least).high), width),
     )
+
+
+def balls_of(claim: Claim, layer: range) -> tuple[Outcomes, np.ndarray]:
+    """What the rows of a layer may do, and the radii of their balls; infinite if nothing was seen or it is certain."""
+    outcomes = claim.outcomes(layer)
+    _KL(claim, 1.0, None)._with_radii(outcomes, layer)
+    return outcomes, claim.radii[layer]
 
 
 class _KL:

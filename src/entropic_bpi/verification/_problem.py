@@ -160,9 +160,20 @@ class Problem:
             raise Rejected("only an environment offers masks, and the same at every step")
         self.allowed = table
 
+    explored: tuple[list[float], list[float]] | None
+
     def _read_risk(self, given: dict[str, Any]) -> None:
         """The risk parameter β, or the level α of the entropic value at risk, and the λ that were declared for it."""
-        alpha, lams = given["alpha"], given["lams"]
+        alpha, lams, self.explored = given["alpha"], given["lams"], None
+        if given["explored"] is not None:
+            ranges = an_object("explored", given["explored"])
+            betas, rewards = (
+                [a_number(f"explored.{name}", x) for x in a_list(name, ranges[name], 2)] for name in ranges
+            )
+            if not (betas[0] <= betas[1] and rewards[0] <= rewards[1] and given["beta"] is alpha is lams is None):
+                raise Rejected("an exploration has ranges of beta and of rewards, and neither beta nor alpha")
+            self.explored, self.alpha, self.beta, self.lams = (betas, rewards), None, math.nan, None
+            return
         self.alpha = None if alpha is None else a_number("alpha", alpha)
         if self.alpha is None:
             self.beta = a_number("beta", given["beta"])

@@ -102,9 +102,9 @@ class Problem:
             ]
         self._read_slots(an_object("slots", given["slots"]))
         self._read_masks(given["allowed"])
-        self.noise = None
-        if given["noise"] is not None:
-            raise Rejected("this reference does not know noise")
+        self.noise = self.explored = None
+        if given["noise"] is not None or given["explored"] is not None:
+            raise Rejected("this reference knows neither noise nor explorations")
         self.known_reward = one_of("reward", given["reward"], (None, True)) is True
         if self.known_reward and (not self.black_box or self.random_rewards or self.max_states is not None):
             raise Rejected("known rewards that nobody can have declared")
