@@ -12,8 +12,8 @@ from entropic_bpi.verification._ball import Rows, Tallies, betting_radii, extrem
 from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up
-from entropic_bpi.verification._pairs import PairCertificate, Step
-from entropic_bpi.verification._ratio import Sheet, other_action, same_action
+from entropic_bpi.verification.methods._pairs import PairCertificate, Step
+from entropic_bpi.verification.methods._ratio import Sheet, other_action, same_action
 
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
 
