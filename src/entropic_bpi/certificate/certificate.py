@@ -37,6 +37,8 @@ from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Cell, Summarised, Transitions
 
 if TYPE_CHECKING:
+    from scipy import sparse
+
     from entropic_bpi.verification import Verification
 
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
@@ -304,6 +306,68 @@ class Certificate(Summarised):
             unseen = "" if problem.max_states is None else " that were seen: the claim holds whatever is done on it"
             raise InvalidProblemError(f"{shown(name)} is none of the observations{unseen}")
         return self._numbers[name]
+
+    def interval_model(self) -> tuple[sparse.csr_array, sparse.csr_array]:
+        """Return the smallest and the largest probability of every transition that the data allow.
+
+        With probability at least 1 - δ all of them hold at once. They are the projections of the balls of ``method="kl"``;
+        bounds over the balls are at least as tight as over these intervals.
+
+        Returns
+        -------
+        (csr_array, csr_array)
+            Lower and upper probabilities, of the same structure. Row ``(h * S + s) * A + a``, or ``s * A + a`` where counts
+            are pooled, has the next states that may follow; the last row is that of a random start, if there is one. Of an
+            environment, the last state is the end.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> options = {"successors": "model", "stationary": True}
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, **options)
+        >>> lower, upper = result.certificate.interval_model()
+        >>> truth = bridge.transitions.reshape(-1, 8)
+        >>> bool((lower.toarray() <= truth).all() and (truth <= upper.toarray()).all())
+        True
+        """
+        from entropic_bpi.certificate.interval_model import intervals_of
+
+        return intervals_of(self)
+
+    def save_interval_model(self, path: str | Path, *, smallest: float = 0.0) -> None:
+        """Write the interval MDP that the data allow, for Storm (``.drn``) or PRISM (``.tra`` with three more files).
+
+        It is unrolled over the steps: state ``h * S + s`` is state s before step h, and the last one, labelled ``end``,
+        comes after the last step. The return is what is earned until ``end``.
+
+        Parameters
+        ----------
+        path : path
+            The file to write.
+        smallest : float
+            Raise lower ends below it to this number. Storm computes rewards only if no transition may be impossible: give
+            a tiny number such as 1e-9, with which the model leaves out those in which one is.
+
+        Raises
+        ------
+        InvalidProblemError
+            If rewards are learned or depend on the next state.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.certificate.save_interval_model(f"{folder}/bridge.drn")
+        ...     print(pathlib.Path(folder, "bridge.drn").read_text().splitlines()[1])
+        @value_type: double-interval
+        """
+        from entropic_bpi.certificate.interval_model import write_intervals
+
+        write_intervals(self, check_path("path", path), smallest)
 
     def report(
         self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None

@@ -174,8 +174,10 @@ class FiniteMDP(ModelRows, Summarised):
             start = np.append(np.asarray(start, dtype=float), [0.0] * (len(names) - len(states)))
         else:
             raise InvalidModelError(f"start must be one of the states, or a distribution over them; got {shown(start)}")
-        named = list(map(str, actions))
-        mdp = cls(transitions, rewards, horizon=horizon, start=start, state_names=names, action_names=named)
+        named: dict[str, Any] = {"state_names": names, "action_names": list(map(str, actions))}
+        if rewards.ndim == 3 and len(set(rewards.shape) | {horizon}) == 1:  # which could also mean (H, S, A)
+            rewards = np.broadcast_to(rewards, (horizon, *rewards.shape))
+        mdp = cls(transitions, rewards, horizon=horizon, start=start, order="sas", **named)
         mdp._noise = table
         return mdp
 
