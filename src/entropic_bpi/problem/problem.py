@@ -15,12 +15,11 @@ from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.mechanics import Mechanics
 from entropic_bpi.problem.declarations import FIXED, Declarations
-from entropic_bpi.problem.masks import Masks, masks_of_model
+from entropic_bpi.problem.masks import Masks, masks_of_model, start_of_model
 from entropic_bpi.problem.noise import Balls, noise_of_model
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
 from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
 from entropic_bpi.problem.sentences import SAME_REWARD
-from entropic_bpi.problem.starts import start_of_model
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
 from entropic_bpi.types import Goal
 

@@ -31,7 +31,6 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import horizon_for, repeated, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.facts import facts_of, problem_facts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.runs.checkpoint import Checkpoint
@@ -45,6 +44,7 @@ from entropic_bpi.sources.environment import Environment, check_black_box, open_
 from entropic_bpi.sources.log import Log
 from entropic_bpi.sources.logs.projection import Projection
 from entropic_bpi.tools.checks import check_path
+from entropic_bpi.tools.facts import facts_of, problem_facts
 from entropic_bpi.tools.interrupts import deferred_interrupt
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Plan

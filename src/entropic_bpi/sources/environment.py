@@ -22,16 +22,15 @@ from entropic_bpi._gymnasium_ids import env_factory, is_class_in_file
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import INFO, Declarations
-from entropic_bpi.problem.facts import qualified_name, source_digest
-from entropic_bpi.problem.masks import Masks, masks_of, offered_masks
+from entropic_bpi.problem.masks import Masks, masks_of, numbered_starts, offered_masks
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, Risk
-from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
 from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
 from entropic_bpi.sources.successors import declared_rows, with_noise
 from entropic_bpi.tools.checks import check_finite, check_memory
+from entropic_bpi.tools.facts import qualified_name, source_digest
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Behaviour, Transitions
 

@@ -37,10 +37,9 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import INFO, Declarations
-from entropic_bpi.problem.masks import masks_of
+from entropic_bpi.problem.masks import masks_of, numbered_starts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
-from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
 from entropic_bpi.sources.datasets.replays import Steps, d4rl_steps, rllib_steps, sb3_steps
 from entropic_bpi.sources.environment import check_black_box
