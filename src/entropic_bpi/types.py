@@ -14,6 +14,7 @@ __all__ = [
     "Bounds",
     "Cell",
     "Claim",
+    "Cut",
     "EVaRClaim",
     "Evidence",
     "Goal",
@@ -75,13 +76,31 @@ class Bounds(NamedTuple):
         return self._replace(gap=min(self.gap, width)) if math.isfinite(self.lower) else self
 
 
+# What a gap may come from: the gap certificate, the pair certificate, or the first of these on parts of the balls, of which
+# some may be empty.
+RATIO, PAIRS, BOXES, EMPTY = "ratio", "pairs", "boxes", "empty"
+
+
+class Cut(NamedTuple):
+    """Two parts of the kernels: the probability that ``row`` leads to one of ``states`` is at most ``at``, or at least."""
+
+    row: int
+    states: tuple[int, ...]
+    at: float
+
+
 class Claim(NamedTuple):
-    """The bounds that a certificate states, and the ``test`` that its gap comes from, where a method has several."""
+    """The bounds that a certificate states, and the ``test`` that its gap comes from, where a method has several.
+
+    Of ``"boxes"`` the tree of ``cuts`` in preorder: the part with the smaller probability first, and for each leaf
+    ``"ratio"`` or ``"empty"``.
+    """
 
     lower: float
     upper: float
     gap: float
     test: str | None
+    cuts: tuple[Cut | str, ...] | None = None
 
 
 class Cell(NamedTuple):
