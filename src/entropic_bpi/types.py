@@ -82,10 +82,13 @@ RATIO, PAIRS, BOXES, EMPTY = "ratio", "pairs", "boxes", "empty"
 
 
 class Cut(NamedTuple):
-    """Two parts of the kernels: the probability that ``row`` leads to one of ``states`` is at most ``at``, or at least."""
+    """Two parts of the kernels: an ``event`` of a ``law`` has a probability of at most ``at``, or of at least that.
 
-    row: int
-    states: tuple[int, ...]
+    A law is a row, and an event one of its next states.
+    """
+
+    law: int
+    event: tuple[int, ...]
     at: float
 
 

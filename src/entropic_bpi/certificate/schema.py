@@ -81,7 +81,7 @@ def check_cuts(problem: Problem, test: str | None, cuts: tuple[Cut | str, ...] |
         raise CertificateError("claim.cuts belong to the test 'boxes', and it needs them")
     open_ends = 1
     for cut in cuts or ():
-        if open_ends == 0 or (isinstance(cut, Cut) and not (cut.row < problem.n_rows and 0 < cut.at < 1)):
+        if open_ends == 0 or (isinstance(cut, Cut) and not (cut.law < problem.n_rows and 0 < cut.at < 1)):
             raise CertificateError(f"claim.cuts must be one tree of cuts at probabilities, got {cut!r:.80}")
         open_ends += 1 if isinstance(cut, Cut) else -1
     if cuts is not None and open_ends:

@@ -152,6 +152,8 @@ class Balls:
         Outcomes that a row has of its own, and the radius of its ball, rounded up.
     low, high : array (K, N)
         Bounds on what each outcome pays, as e^{βr}.
+    least, most : array (K, N), optional
+        Between what the probability of each outcome lies in the part of the balls that is looked at.
     """
 
     successors: np.ndarray
@@ -160,6 +162,8 @@ class Balls:
     radius: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    least: np.ndarray | None = None
+    most: np.ndarray | None = None
 
     @cached_property
     def visits(self) -> np.ndarray:
@@ -172,7 +176,10 @@ class Balls:
     def take(self, columns: np.ndarray) -> Balls:
         parts = (self.successors, self.tallies, self.low, self.high)
         successors, tallies, low, high = (part.take(columns, axis=1) for part in parts)
-        return Balls(successors, tallies, self.sizes.take(columns), self.radius.take(columns), low, high)
+        part = Balls(successors, tallies, self.sizes.take(columns), self.radius.take(columns), low, high)
+        if self.least is None or self.most is None:
+            return part
+        return replace(part, least=self.least.take(columns, axis=1), most=self.most.take(columns, axis=1))
 
 
 class Rows:
@@ -211,6 +218,20 @@ class Rows:
             replace(ball, low=weights.low[at], high=weights.high[at])
             for at, ball in zip(self.positions, self.balls, strict=True)
         ]
+
+    def one(self, row: int) -> Balls:
+        """A single row."""
+        return self.balls[self.kind[row]].take(self.column[row : row + 1])
+
+    def restrict(self, row: int, least: np.ndarray, most: np.ndarray) -> None:
+        """State between what the probabilities of the outcomes of a row lie."""
+        kind, column = self.kind[row], self.column[row]
+        ball = self.balls[kind]
+        if ball.least is None or ball.most is None:
+            shape = ball.tallies.shape
+            ball = self.balls[kind] = replace(ball, least=np.zeros(shape), most=np.ones(shape))
+        assert ball.least is not None and ball.most is not None
+        ball.least[:, column], ball.most[:, column] = least, most
 
     def batches(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
         """Some rows, a few at a time: where they are in ``rows``, and what they are."""
@@ -319,7 +340,11 @@ def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) ->
         gain[limit] = down(below(np.exp(-up(mean + ball.radius[limit]))))
     gain = down(depth * gain)
     # Written so that a gain that is not a number is none.
-    return np.where(gain > 0.0, np.minimum(top, up(top - gain)), top), w
+    bound = np.where(gain > 0.0, np.minimum(top, up(top - gain)), top)
+    cut = _cut(ball)
+    if cut.size:
+        bound[cut] = np.fmin(bound[cut], _boxed_mean(ball.take(cut), f[:, cut])[0])
+    return bound, w
 
 
 def _depths(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -349,5 +374,117 @@ def tilted_mean(
     q = np.where(ball.shares > 0.0, ball.shares / (depths + w), 0.0) * np.exp(logs)
     first = np.argmax(g, axis=0)
     q[first, np.arange(len(first))] += np.maximum(0.0, 1.0 - q.sum(axis=0))
+    cut = _cut(ball)
+    if cut.size:
+        q[:, cut] = _boxed_mean(ball.take(cut), g[:, cut])[1]
     tilted = q * weights
     return (tilted * rho).sum(axis=0) / tilted.sum(axis=0), w
+
+
+# -- parts of balls ---------------------------------------------------------------------------------------------------
+
+
+_ROOM = 1e-14  # relative, for the rounding of a few sums and products
+
+
+def _cut(ball: Balls) -> np.ndarray:
+    """The columns of which only a part is looked at."""
+    if ball.least is None or ball.most is None:
+        return np.empty(0, dtype=np.intp)
+    return np.flatnonzero((ball.least > 0.0).any(axis=0) | (ball.most < 1.0).any(axis=0))
+
+
+def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """No mean of ``f`` over q of a ball with least ≤ q ≤ most exceeds the first number; the second is roughly the best q.
+
+    The smaller of two bounds, each of which holds whatever is chosen. Of the box alone: ν + Σ max((f-ν)·most, (f-ν)·least)
+    for any ν. Of both: Σ max((f-g)·most, (f-g)·least) and the bound of the ball for any g (weak duality).
+    """
+    least, most = ball.least, ball.most
+    assert least is not None and most is not None
+    best, law = np.full(f.shape[1], np.inf), np.zeros(f.shape)
+    for i, nu in enumerate(f):
+        above = f - nu
+        raised = np.where(above > 0.0, most, least)
+        value = nu + (above * raised).sum(axis=0) + _ROOM * (abs(nu) + (abs(above) * most).sum(axis=0))
+        law = np.where(value < best, raised, law)
+        law[i] += np.where(value < best, 1.0 - law.sum(axis=0), 0.0)
+        best = np.fmin(best, value)
+    g, q = _shifted(ball, f, least, most)
+    value = np.maximum((f - g) * most, (f - g) * least).sum(axis=0) + _ROOM * (abs(f) + abs(g)).sum(axis=0)
+    value = value + highest_mean(replace(ball, least=None, most=None), g)[0]
+    return np.fmin(best, value), np.where(value < best, q, law)
+
+
+def _shifted(ball: Balls, f: np.ndarray, least: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values g whose largest mean over the ball is attained about where that of ``f`` over ball and box is, and that q.
+
+    One probability after another that leaves the box is fixed at its end, and the optimum of the others computed again:
+    q = pλ/(ν-f), with ν from the conditional law and λ from what is left of the radius.
+    """
+    p, columns = ball.shares, np.arange(f.shape[1])
+    fixed, end = np.zeros(f.shape, dtype=bool), np.zeros(f.shape)
+    for _ in range(len(f)):
+        mass = 1.0 - np.where(fixed, end, 0.0).sum(axis=0)
+        used = np.where(fixed & (p > 0.0), p * np.log(np.where(fixed & (p > 0.0), p / end, 1.0)), 0.0).sum(axis=0)
+        free = np.where(fixed, 0.0, p)
+        share, room = free.sum(axis=0), ball.radius - used
+        top = np.where(fixed, -np.inf, f).max(axis=0)
+        below = np.where(fixed, 0.0, top - f)
+        unit = np.where(free > 0.0, below, 0.0).max(axis=0)
+        unit = np.where(unit > 0.0, unit, 1.0)
+        radius = room / share - np.log(share / mass)
+        sound = (radius > 0.0) & (radius < 700.0) & (share > 0.0)
+        w = good_w(free / np.where(sound, share, 1.0), below / unit, np.where(sound, radius, 1.0))
+        nu = top + unit * w
+        apart = np.where(fixed, 1.0, nu - f)
+        logs = np.where(free > 0.0, free * np.log(np.where(free > 0.0, apart, 1.0)), 0.0).sum(axis=0)
+        lam = np.exp((logs - room) / share)
+        q = np.where(fixed, end, np.where(free > 0.0, free * lam / apart, 0.0))
+        first = np.where(fixed, -np.inf, f).argmax(axis=0)
+        q[first, columns] += np.maximum(0.0, 1.0 - q.sum(axis=0))
+        g = np.where(fixed & sound, nu - np.where(p > 0.0, p * lam / np.where(fixed, end, 1.0), 0.0), f)
+        g = np.where(np.isfinite(g), g, f)
+        outside = np.where(fixed | ~sound, 0.0, np.maximum(q - most, least - q))
+        worst = outside.argmax(axis=0)
+        new = outside[worst, columns] > 1e-12
+        if not new.any():
+            break
+        fixed[worst[new], columns[new]] = True
+        end = np.where(fixed & (end == 0.0), np.where(q > most, most, least), end)
+    return g, q
+
+
+def intervals_of(ball: Balls) -> tuple[np.ndarray, np.ndarray]:
+    """Between what each probability of a single row lies, given its ball."""
+    units = np.eye(len(ball.tallies))
+    ends = [np.array([float(extreme_mean(ball, unit[:, None], side)[0]) for unit in units]) for side in (-1, 1)]
+    return np.clip(down(ends[0]), 0.0, 1.0), np.clip(up(ends[1]), 0.0, 1.0)
+
+
+def narrowed(least: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same, using that probabilities add up to 1."""
+    for _ in range(4):
+        least = np.maximum(least, down(1.0 - up(most.sum() - most)) - _ROOM)
+        most = np.minimum(most, up(1.0 - down(least.sum() - least)) + _ROOM)
+    return least, most
+
+
+def holds_none(ball: Balls, least: np.ndarray, most: np.ndarray) -> bool:
+    """Whether certainly no law of the ball of a single row lies in a box.
+
+    Its intervals are in order, and for some λ ≥ 0 the smallest of Σ p log(p/q) + λ(Σ q - 1) over the box, which is below
+    KL(p, q) for every law q there, exceeds the radius.
+    """
+    if np.any(least > most + 1e-9) or least.sum() > 1.0 + 1e-9 or most.sum() < 1.0 - 1e-9:
+        return True
+    p = ball.shares[:, 0]
+    seen = p > 0.0
+    for lam in np.geomspace(1e-6, 1e6, 2001) if seen.any() else ():
+        q = np.clip(p / lam, least, most)
+        if np.all(q[seen] > 0.0):
+            logs = p[seen] * np.log(p[seen] / q[seen])
+            value = logs.sum() + lam * (q.sum() - 1.0) - 100 * _ROOM * (1.0 + abs(logs).sum() + lam * (q.sum() + 1.0))
+            if value > ball.radius[0]:
+                return True
+    return False

@@ -34,6 +34,14 @@ REJECTED_FROM = math.log(1 / TEST_LEVEL)
 
 
 _MOST_CELLS = 256
+_MOST_LEAVES = 1024
+
+
+class Leaf(NamedTuple):
+    """A part of the kernels, and how its gap is bounded: by ``cuts`` (row, state, probability, whether it is at least that)."""
+
+    test: str
+    cuts: tuple[tuple[int, int, float, bool], ...]
 
 
 class Cell(NamedTuple):
@@ -109,9 +117,12 @@ class Claim(Problem):
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
-        tests = ("ratio", "pairs") if self.method == "kl" and self.alpha is None else (None,)
+        tests = ("ratio", "pairs", "boxes") if self.method == "kl" and self.alpha is None else (None,)
         self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
         self.cells = None if claim["cells"] is None else self._read_cells(a_list("claim.cells", claim["cells"]))
+        if (claim["cuts"] is None) == (self.test == "boxes"):
+            raise Rejected("claim.cuts belong to the test 'boxes', and it needs them")
+        self.leaves = None if claim["cuts"] is None else self._read_cuts(a_list("claim.cuts", claim["cuts"]))
         if (self.cells is None) != (self.alpha is None):
             raise Rejected("claim.cells belong to the entropic value at risk, and it needs them")
         if self.alpha is not None and self.method != "kl":
@@ -136,6 +147,34 @@ class Claim(Problem):
         if not cells or cells[-1].until < math.inf:
             raise Rejected("claim.cells must reach without end")
         return cells
+
+    def _read_cuts(self, given: list[Any]) -> list[Leaf]:
+        """The leaves of a binary tree of cuts, which is listed in preorder, the part with the smaller probability first.
+
+        A cut is about a row whose possible next states are known and all different, and about one of these: then it is a
+        statement about the law of the row.
+        """
+        leaves: list[Leaf] = []
+        paths: list[tuple[tuple[int, int, float, bool], ...]] = [()]
+        for part in given:
+            if not paths or len(leaves) + len(paths) > _MOST_LEAVES:
+                raise Rejected(f"claim.cuts must be one tree of at most {_MOST_LEAVES} leaves")
+            path = paths.pop()
+            if isinstance(part, str):
+                leaves.append(Leaf(one_of("claim.cuts", part, ("ratio", "empty")), path))
+                continue
+            cut = an_object("claim.cuts", part)
+            row, at = an_integer("claim.cuts.law", cut["law"], 0, self.n_rows - 1), a_number("claim.cuts.at", cut["at"])
+            (state,) = integers("claim.cuts.event", cut["event"], (1,), 0, self.n_states - 1).tolist()
+            listed = self.slot_successor[self.begin[row] : self.begin[row] + self.used[row]].tolist()
+            if state not in listed or self.n_states in listed or len(set(listed)) < len(listed):
+                raise Rejected(f"claim.cuts: that {self.place(row)} leads to state {state} is no event of its law")
+            if not 0.0 < at < 1.0:
+                raise Rejected(f"claim.cuts.at must be a probability between 0 and 1, got {at!r}")
+            paths += [(*path, (row, state, at, True)), (*path, (row, state, at, False))]
+        if paths:
+            raise Rejected(f"claim.cuts lack {len(paths)} leaves")
+        return leaves
 
     def _read_counts(self, given: dict[str, Any]) -> None:
         self.episodes = an_integer("counts.episodes", given["episodes"], 0)

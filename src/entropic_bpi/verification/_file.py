@@ -44,7 +44,8 @@ _KEYS = {
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
     "provenance.log": ("longest", "unused", "excluded", "seen"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
-    "claim": ("lower", "upper", "gap", "reached", "test", "cells"),
+    "claim": ("lower", "upper", "gap", "reached", "test", "cells", "cuts"),
+    "claim.cuts": ("law", "event", "at"),
     "claim.cells": ("lam", "until", "test"),
 }
 
@@ -113,7 +114,9 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
     """The assumptions in today's words, which say the same."""
     if "assumptions" not in content:
         return content
-    content["provenance"] = {"accepted": [], **content["provenance"]}  # which the first files of version 4 lack
+    # What the first files of version 4 lack.
+    content["provenance"] = {"accepted": [], **content["provenance"]}
+    content["claim"] = {"cuts": None, **content["claim"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]

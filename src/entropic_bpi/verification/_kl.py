@@ -8,8 +8,17 @@ from fractions import Fraction
 
 import numpy as np
 
-from entropic_bpi.verification._ball import Rows, Tallies, betting_radii, extreme_mean, mixture_radii
-from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
+from entropic_bpi.verification._ball import (
+    Rows,
+    Tallies,
+    betting_radii,
+    extreme_mean,
+    holds_none,
+    intervals_of,
+    mixture_radii,
+    narrowed,
+)
+from entropic_bpi.verification._claim import Bounds, Claim, Leaf, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up
 from entropic_bpi.verification._pairs import PairCertificate, Step
@@ -18,6 +27,7 @@ from entropic_bpi.verification._ratio import Sheet, other_action, same_action
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
 
 Report = Callable[[], None]  # called after each step
+Boxes = dict[int, tuple[np.ndarray, np.ndarray]]  # between what the probabilities of the outcomes of a row lie
 
 
 def kl_bounds(claim: Claim, report: Report) -> Bounds:
@@ -34,7 +44,10 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
     if exponent < _SMALLEST_EXPONENT:
         beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
-    lower, upper, gap = map(float, _KL(claim, beta, test).bounds(report))
+    method = _KL(claim, beta, None if claim.leaves else test)
+    lower, upper, gap = map(float, method.bounds(report))
+    if claim.leaves:
+        gap = max(method.gap_in(leaf, report) for leaf in claim.leaves)
     if not all(map(math.isfinite, (lower, upper, gap))):
         raise Rejected("the bounds cannot be computed: they are not finite")
     # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
@@ -54,7 +67,8 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
 class _KL:
     """The bounds of one claim, at a β that is not too small."""
 
-    def __init__(self, claim: Claim, beta: float, test: str | None) -> None:
+    def __init__(self, claim: Claim, beta: float, test: str | None, boxes: Boxes | None = None) -> None:
+        self.boxes: Boxes = boxes or {}  # where only a part of the balls is looked at
         self.claim, self.beta, self.sign, self.test = claim, beta, 1 if beta > 0 else -1, test
         self.origin = claim.reward_range[0]
         self.outcomes: dict[range, tuple[Outcomes, Rows]] = {}
@@ -144,7 +158,30 @@ class _KL:
                 numbers = np.array(layer)[concerned]
                 mixture = mixture_radii(tallies, claim.possible[numbers], claim.most[numbers])
                 radii[concerned] = up(up(self.log_union + mixture) / down(tallies.visits.astype(float)))
-        return Rows(sizes, outcomes.successors, outcomes.times, claim.radii[layer])
+        rows = Rows(sizes, outcomes.successors, outcomes.times, claim.radii[layer])
+        for row in set(self.boxes).intersection(layer):
+            rows.restrict(row - layer.start, *self.boxes[row])
+        return rows
+
+    def gap_in(self, leaf: Leaf, report: Report) -> float:
+        """The gap on a part of the balls; of one that is said to be empty, only if it is."""
+        claim, boxes, empty = self.claim, Boxes(), False
+        for row in dict.fromkeys(cut[0] for cut in leaf.cuts):
+            layer = next(layer for layer in claim.layers if row in layer)
+            ball = self._with_radii(claim.outcomes(layer), layer).one(row - layer.start)
+            least, most = intervals_of(ball)
+            for _, state, at, above in (cut for cut in leaf.cuts if cut[0] == row):
+                here = ball.successors[:, 0] == state
+                least = np.maximum(least, np.where(here & above, at, 0.0))
+                most = np.minimum(most, np.where(here & (not above), at, 1.0))
+            boxes[row] = narrowed(least, most)
+            empty = empty or holds_none(ball, *boxes[row])
+        if empty:
+            return 0.0
+        if leaf.test == "empty":
+            raise Rejected("claim.cuts: a leaf is said to hold no kernel, and may hold one")
+        lower, upper, gap = _KL(claim, self.beta, leaf.test, boxes).bounds(report)
+        return float(min(gap, up(upper - lower)))
 
     def _strength(self, step: int) -> Interval:
         """β, or βγ^h."""

@@ -95,7 +95,7 @@ PAIRS_ROOM = 1e-4
 # The pair certificate takes longer to check: it must be better by this share.
 WORTH_PAIRS = 1e-3
 # How much larger, relatively, the gap of boxes is stated: who checks it may find other multipliers. In a run twice that.
-BOX_ROOM = 1e-3
+BOX_ROOM = 1e-4
 
 
 def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidate:
