@@ -478,13 +478,8 @@ def holds_none(ball: Balls, least: np.ndarray, most: np.ndarray) -> bool:
     """
     if np.any(least > most + 1e-9) or least.sum() > 1.0 + 1e-9 or most.sum() < 1.0 - 1e-9:
         return True
-    p = ball.shares[:, 0]
-    seen = p > 0.0
-    for lam in np.geomspace(1e-6, 1e6, 2001) if seen.any() else ():
-        q = np.clip(p / lam, least, most)
-        if np.all(q[seen] > 0.0):
-            logs = p[seen] * np.log(p[seen] / q[seen])
-            value = logs.sum() + lam * (q.sum() - 1.0) - 100 * _ROOM * (1.0 + abs(logs).sum() + lam * (q.sum() + 1.0))
-            if value > ball.radius[0]:
-                return True
-    return False
+    p, lam = ball.shares, np.geomspace(1e-6, 1e6, 4001)
+    q = np.clip(p / lam, least[:, None], most[:, None])
+    logs = np.where(p > 0.0, p * np.log(np.where(p > 0.0, p / q, 1.0)), 0.0)
+    room = 100 * _ROOM * (1.0 + abs(logs).sum(axis=0) + lam * (q.sum(axis=0) + 1.0))
+    return bool(np.any(logs.sum(axis=0) + lam * (q.sum(axis=0) - 1.0) - room > ball.radius[0]))

@@ -175,7 +175,7 @@ class _KL:
                 least = np.maximum(least, np.where(here & above, at, 0.0))
                 most = np.minimum(most, np.where(here & (not above), at, 1.0))
             boxes[row] = narrowed(least, most)
-            empty = empty or holds_none(ball, *boxes[row])
+            empty = empty or (leaf.test == "empty" and holds_none(ball, *boxes[row]))
         if empty:
             return 0.0
         if leaf.test == "empty":
