@@ -17,6 +17,9 @@ from .lab import learners as learners
 from .lab.learners import Run as Run
 from .lab.learners import run as run
 from .model import instances as instances
+from .model.arrays import SparseTransitions as SparseTransitions
+from .model.cvar import CVaRSolution as CVaRSolution
+from .model.cvar import solve_cvar as solve_cvar
 from .model.discounting import discounted as discounted
 from .model.evar import EVaRSolution as EVaRSolution
 from .model.evar import solve_evar as solve_evar
@@ -30,7 +33,6 @@ from .model.frontier import front as front
 from .model.gymnasium.env import as_gymnasium as as_gymnasium
 from .model.gymnasium.table import from_gymnasium as from_gymnasium
 from .model.mdp import FiniteMDP as FiniteMDP
-from .model.mdp import SparseTransitions as SparseTransitions
 from .model.planning import Evaluation as Evaluation
 from .model.planning import Solution as Solution
 from .model.planning import evaluate as evaluate
@@ -51,14 +53,14 @@ from .runs.certification import Comparison as Comparison
 from .runs.certification import certify as certify
 from .runs.data_needs import Missing as Missing
 from .runs.data_needs import missing as missing
+from .runs.forecasts.trial import Declaration as Declaration
+from .runs.forecasts.trial import RunForecast as RunForecast
+from .runs.forecasts.trial import TrialRun as TrialRun
+from .runs.forecasts.trial import forecast as forecast
 from .runs.identification import identify as identify
 from .runs.inspection import Inspection as Inspection
 from .runs.inspection import inspect as inspect
 from .runs.loop import Identification as Identification
-from .runs.trial import Declaration as Declaration
-from .runs.trial import RunForecast as RunForecast
-from .runs.trial import TrialRun as TrialRun
-from .runs.trial import forecast as forecast
 from .show import plots as plots
 from .show import report as report
 from .sources.log import Log as Log

@@ -16,8 +16,6 @@ from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 
-__all__ = ["env_factory", "is_class_in_file", "register_when_imported"]
-
 _HOME = "entropic_bpi.model.gymnasium.env"
 _IDS = {
     "entropic_bpi/RiskyBridge-v0": f"{_HOME}:make_risky_bridge",

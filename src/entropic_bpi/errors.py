@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CertificateError", "EntropicBPIError", "InvalidModelError", "InvalidProblemError"]
-
 
 class EntropicBPIError(Exception):
     """Base of every error that this library raises on purpose.

@@ -8,23 +8,6 @@ from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-__all__ = [
-    "END",
-    "Behaviour",
-    "Bounds",
-    "Cell",
-    "Claim",
-    "Cut",
-    "EVaRClaim",
-    "Evidence",
-    "Goal",
-    "Integers",
-    "Plan",
-    "Reals",
-    "Transitions",
-]
-
-
 # Arrays in what is written to files, with the type of their numbers.
 Integers = Annotated[np.ndarray, int]
 Reals = Annotated[np.ndarray, float]

@@ -152,3 +152,23 @@ def test_levels_are_for_runs(log, capsys):
     code, _, err = run(capsys, "certify", log, *COLUMNS, *GOAL, "--beta", "-1:1:1")
     assert code == 2
     assert err == "entropic-bpi: --beta must be a number for a log, got '-1:1:1'\n"
+
+
+def test_a_run_is_certified_for_other_rewards(tmp_path):
+    from typer.testing import CliRunner
+
+    from entropic_bpi.cli import app
+
+    def call(*words):
+        return CliRunner().invoke(app, [*map(str, words)])
+
+    run, out, prices = tmp_path / "run", tmp_path / "dearer", tmp_path / "prices.csv"
+    options = ["--beta", "-1", "--eps", "0.5", "--delta", "0.1", "--successors", "model", "--seed", "1", "-q"]
+    assert call("identify", "risky-bridge", "-p", "horizon=5", *options, "--out", run).exit_code == 0
+    prices.write_text("state,action,reward\ns0,safe,0.25\n")
+    answer = call("certify", run, "--beta", "-1", "--rewards", prices, "--out", out)
+    assert answer.exit_code == 0
+    assert "collected for other rewards" in answer.output
+    assert call("verify", out / "certificate.json").exit_code == 0
+    prices.write_text("state,price\ns0,0.25\n")
+    assert call("certify", run, "--beta", "-1", "--rewards", prices).exit_code == 2

@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from entropic_bpi import cli, experiments
-from entropic_bpi.cli import _answer
+from entropic_bpi.cli.common import answer as _answer
 from entropic_bpi.lab.experiments import figures
 from entropic_bpi.lab.experiments.validation import Validation
 

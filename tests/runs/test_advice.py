@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import entropic_bpi as eb
 from entropic_bpi import cli
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.runs.advice import Seen, as_options
-from entropic_bpi.runs.trial import Declaration, TrialRun, advised
+from entropic_bpi.runs.forecasts.advice import Seen, as_options
+from entropic_bpi.runs.forecasts.trial import Declaration, TrialRun, advised
 
 ASKED = {"horizon": 4, "reward_range": (-3, 3), "beta": -1.0, "eps": 0.05, "delta": 0.1, "seed": 1}
 

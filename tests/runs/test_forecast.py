@@ -15,7 +15,7 @@ import entropic_bpi as eb
 from entropic_bpi.compile.decorators import compile_clock
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.runs import progress as _progress
-from entropic_bpi.runs.timings import Forecast, Timings, forecast_of
+from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 
 ROWS = [("episodes", np.int64), ("gap", float)]
 

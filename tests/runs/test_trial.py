@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi.runs import trial
-from entropic_bpi.runs.advice import returns_along
+from entropic_bpi.runs.forecasts import trial
+from entropic_bpi.runs.forecasts.advice import returns_along
 from entropic_bpi.runs.settings import Settings
 
 BRIDGE = eb.instances.risky_bridge(horizon=5)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import entropic_bpi as eb
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.sources import tables as _tables
+from entropic_bpi.sources.logs import tables as _tables
 from tests.reference.logs import ROLES, behaviour_value, counted, play, table
 
 N_STATES = 4

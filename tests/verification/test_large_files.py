@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi import cli
-from entropic_bpi.cli import verify as command
 
 
 @pytest.fixture(scope="module")
@@ -86,20 +85,6 @@ def test_progress_counts_to_the_end():
         (total,) = {total for _, total in told}
         assert [done for done, _ in told] == list(range(1, total + 1))
         assert total % len(claim.policy) == 0
-
-
-def test_a_bar_is_shown_on_a_terminal_from_two_seconds_on(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(command.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(command.sys.stderr, "isatty", lambda: True, raising=False)
-    with command._Bar() as bar:
-        now[0] = 1.9
-        bar.update(1, 10)
-        assert bar.bar is None
-        now[0] = 2.1
-        bar.update(2, 10)
-        assert bar.bar is not None
-        assert bar.bar.tasks[0].completed == 2
 
 
 # -- small files about huge problems -----------------------------------------------------------------------------------

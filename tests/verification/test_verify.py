@@ -24,7 +24,8 @@ from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi import cli
-from entropic_bpi.certificate.certificate import Certificate, Provenance
+from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.verification import Verification, verify

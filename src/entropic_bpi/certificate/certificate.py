@@ -23,7 +23,7 @@ import numpy as np
 
 from entropic_bpi.certificate import schema as _schema
 from entropic_bpi.certificate.contents import content_of, digest, parts_of, read
-from entropic_bpi.certificate.provenance import LogSummary, Provenance, assumptions_of
+from entropic_bpi.certificate.provenance import Provenance, assumptions_of
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
@@ -38,8 +38,6 @@ from entropic_bpi.types import Cell, Cut, Transitions
 
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
-
-__all__ = ["Certificate", "LogSummary", "Provenance"]
 
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 

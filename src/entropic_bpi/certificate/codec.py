@@ -21,21 +21,6 @@ from entropic_bpi.errors import CertificateError
 from entropic_bpi.tools.checks import LARGEST_COUNT, LARGEST_REAL
 from entropic_bpi.tools.files import read_unpacked
 
-__all__ = [
-    "array",
-    "choice",
-    "encode",
-    "integer",
-    "items",
-    "names",
-    "object_with",
-    "parse",
-    "read_object",
-    "reader_of",
-    "real",
-    "text",
-]
-
 Reader = Callable[[str, Any], Any]
 """``(name, value)``: returns the value that is written in JSON, or raises a ``CertificateError`` that names it."""
 

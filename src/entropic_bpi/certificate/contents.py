@@ -41,8 +41,6 @@ from entropic_bpi.types import BOXES, EMPTY, PAIRS, RATIO, Cell, Cut, Transition
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
 
-__all__ = ["content_of", "digest", "parts_of", "read"]
-
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 4
 # What earlier files of these versions say in other words.
@@ -129,8 +127,8 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
         if origin["log"] is not None:
             origin["log"] = {**origin["log"], "seen": False}
         content |= {"version": _VERSION, "provenance": origin}
-    # what the first files of version 4 lack
-    content["provenance"] = {"accepted": [], **content["provenance"]}
+    # which the first files of version 4 lack
+    content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     content["claim"] = {"cuts": None, **content["claim"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():

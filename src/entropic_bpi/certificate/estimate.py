@@ -12,8 +12,6 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.types import Transitions
 
-__all__ = ["best_by_estimates"]
-
 # Of the entropic value at risk: λ times the range of the return, between which the best one is looked for.
 _SMALLEST_TILT, _LARGEST_TILT, _TILTS = 1e-3, 1e3, 40
 

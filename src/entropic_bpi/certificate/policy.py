@@ -28,8 +28,6 @@ from entropic_bpi.tools.text import shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NOT_CERTIFIED", "Policy", "Rollout", "rollout", "rows_of"]
-
 CERTIFICATE = "certificate.json"
 _COLUMNS = "step", "state", "action"
 _NOTHING = object()

@@ -9,8 +9,6 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM
 from entropic_bpi.types import Evidence, Transitions
 
-__all__ = ["LogSummary", "Provenance", "assumptions_of"]
-
 _PRINTED = (
     "the bonus is the one that the paper prints, the caps and the stopping rule are corrected; the guarantee rests on the "
     "proof on paper, for at most 12 steps or S <= 16H/(H - 12)"
@@ -57,6 +55,8 @@ class Provenance(NamedTuple):
         Where the counts come from a log, wholly or to begin with: what is known of it.
     accepted : tuple of str
         Declarations of a problem file that the user accepted all at once instead of confirming each.
+    rewards : str or None
+        What the rewards of the claim are called, if the episodes were collected for others.
     """
 
     batches: bool = True
@@ -66,6 +66,7 @@ class Provenance(NamedTuple):
     tests: Evidence | None = None
     log: LogSummary | None = None
     accepted: tuple[str, ...] = ()
+    rewards: str | None = None
 
 
 def assumptions_of(
@@ -83,6 +84,8 @@ def assumptions_of(
     if provenance.accepted:
         names = ", ".join(provenance.accepted)
         notes.append(f"declarations accepted all at once, not confirmed one by one: {names}")
+    if provenance.rewards is not None:
+        notes.append(f"the rewards are {provenance.rewards}; the episodes were collected for other rewards")
     return (*notes, *_lost_episodes(provenance), *_tested(provenance.tests))
 
 

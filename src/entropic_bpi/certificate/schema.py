@@ -18,8 +18,6 @@ from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import LARGEST_COUNT
 from entropic_bpi.types import BOXES, Cell, Cut, Transitions
 
-__all__ = ["check_cells", "check_cuts", "check_problem", "check_transitions"]
-
 
 def check_problem(problem: Problem) -> None:
     """Whether the slots of every row are there, and are what is declared."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typer
 
 from entropic_bpi.cli import bounds, certify, check, compare, convert, experiments, forecast, identify, inspect, solve
-from entropic_bpi.cli._app import app, main
+from entropic_bpi.cli.common.app import app, main
 from entropic_bpi.errors import InvalidProblemError
 
 __all__ = ["app", "main"]

@@ -8,11 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._show import Fact, data, line, present
-from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.cli.common.show import Fact, data, line, present
+from entropic_bpi.cli.common.sources import JsonOption
 from entropic_bpi.errors import InvalidProblemError
-
-__all__ = ["bounds"]
 
 _STANDING = {
     ("lower", "verified"): "machine-checked",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again, with_declarations
-from entropic_bpi.cli._app import CLAIM_FAILED, option
-from entropic_bpi.cli._show import (
+from entropic_bpi.cli.common.answer import again, with_declarations
+from entropic_bpi.cli.common.app import CLAIM_FAILED, option
+from entropic_bpi.cli.common.show import (
     Fact,
     assumption_facts,
     claim_facts,
@@ -23,7 +23,7 @@ from entropic_bpi.cli._show import (
     present,
     written,
 )
-from entropic_bpi.cli._sources import EVAR_IS, JsonOption, risk_of
+from entropic_bpi.cli.common.sources import EVAR_IS, JsonOption, risk_of
 from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.cli.levels import certify_levels
 from entropic_bpi.errors import InvalidProblemError
@@ -41,7 +41,7 @@ TABLE, PLOT = "missing.csv", "missing.png"
 _SHOWN_ROWS = 10
 _NEEDED = ("episode", "step", "state", "action", "reward", "delta")
 _READ = (*_NEEDED[:-1], "next_state", "terminated", "exclude", "query", "max_states", "order_by", "table")
-_OF_A_RUN = ("source", "beta", "evar", "out", "as_json")
+_OF_A_RUN = ("source", "beta", "evar", "rewards", "out", "as_json")
 
 
 def _column(text: str) -> Any:
@@ -62,7 +62,7 @@ def certify(
         str | None,
         option(
             "Risk parameter: positive seeks risk, negative avoids it, 0 is the mean. For a run: all levels from LOW to "
-            "HIGH.",
+            "HIGH, or one.",
             metavar="BETA|LOW:HIGH:STEP",
         ),
     ] = None,
@@ -102,6 +102,14 @@ def certify(
         Path | None,
         option("Certify this policy: columns state and action (.csv), an object (.json), or .npy.", metavar="FILE"),
     ] = None,
+    rewards: Annotated[
+        Path | None,
+        option(
+            "Certify for other known rewards: columns state, action, reward and perhaps next_state, of those that change "
+            "(.csv), an array (.npy), or a model that has them (.npz, problem.toml, ...).",
+            metavar="FILE",
+        ),
+    ] = None,
     out: Annotated[Path | None, option("Folder for the results.", metavar="DIR")] = None,
     as_json: JsonOption = False,
     **declared: Any,
@@ -123,9 +131,12 @@ def certify(
 
         entropic-bpi certify run --evar 0.05:0.95:0.05 --out band
 
+        entropic-bpi certify run --beta -1 --rewards prices.csv --out dearer
+
     For a log, writes certificate.json, and missing.csv and missing.png: the visits that would make the gap smaller. For a
     run, writes spectrum.csv (beta, lower, upper, gap and the number of the policy) and spectrum.png, where lines mark the
-    risk levels at which the policy changes; with --evar, also or instead, evar.csv and evar.png.
+    risk levels at which the policy changes; with --evar, also or instead, evar.csv and evar.png. For one level, writes
+    certificate.json.
 
     Exit codes: 0 certified; 1 the gap is larger than --eps; 2 bad input, with the line of the log that is at fault.
     """
@@ -133,7 +144,7 @@ def certify(
     if Path(source).is_dir() or source.endswith(".json"):
         if given:
             raise InvalidProblemError(f"{source} is a run: {given[0]} is for logs")
-        certify_levels(Path(source), beta, evar, out, as_json)
+        certify_levels(Path(source), beta, evar, rewards, out, as_json)
         return 0
     risk = risk_of(_number("beta", beta), _number("evar", evar))
     if out is not None:
@@ -143,7 +154,7 @@ def certify(
     log = _read_log(source, context.params)
     del declared["max_states"]  # it belongs to the log
     known = None if policy is None else _read_policy(policy)
-    claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, **declared)
+    claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, rewards=rewards, **declared)
     needs = eb.missing(claim)
     facts = [
         *_log_facts(log, claim),

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from entropic_bpi._version import __version__
-from entropic_bpi.cli._app import CLAIM_FAILED, option
-from entropic_bpi.cli._show import Fact, data, line, present, several
-from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.cli.common.app import CLAIM_FAILED, option
+from entropic_bpi.cli.common.show import Fact, data, line, present, several
+from entropic_bpi.cli.common.sources import JsonOption
 from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.formats.registry import FORMATS, OBJECTS

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again
-from entropic_bpi.cli._app import option
-from entropic_bpi.cli._show import Fact, OutOption, data, line, new_folder, present, written
-from entropic_bpi.cli._sources import BetaOption, HorizonOption, JsonOption, ParamOption, SourceArgument, open_model
+from entropic_bpi.cli.common.answer import again
+from entropic_bpi.cli.common.app import option
+from entropic_bpi.cli.common.show import Fact, OutOption, data, line, new_folder, present, written
+from entropic_bpi.cli.common.sources import (
+    BetaOption,
+    HorizonOption,
+    JsonOption,
+    ParamOption,
+    SourceArgument,
+    open_model,
+)
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.files import write_csv
 

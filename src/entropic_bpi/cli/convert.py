@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from entropic_bpi.cli._show import Fact, data, line, present
-from entropic_bpi.cli._sources import HorizonOption, JsonOption, ParamOption, SourceArgument, open_model
+from entropic_bpi.cli.common.show import Fact, data, line, present
+from entropic_bpi.cli.common.sources import HorizonOption, JsonOption, ParamOption, SourceArgument, open_model
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.formats.registry import format_of
 

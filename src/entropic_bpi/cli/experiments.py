@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again
-from entropic_bpi.cli._app import CLAIM_FAILED, option
-from entropic_bpi.cli._show import Fact, data, line, present
-from entropic_bpi.cli._sources import EVAR_IS, HorizonOption, JsonOption, ParamOption, open_model, parse_params
+from entropic_bpi.cli.common.answer import again
+from entropic_bpi.cli.common.app import CLAIM_FAILED, option
+from entropic_bpi.cli.common.show import Fact, data, line, present
+from entropic_bpi.cli.common.sources import EVAR_IS, HorizonOption, JsonOption, ParamOption, open_model, parse_params
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import printable
 

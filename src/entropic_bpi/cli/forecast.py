@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._advice import advice_facts, advised_words, trial_content
-from entropic_bpi.cli._answer import again, with_options_of
-from entropic_bpi.cli._app import option
-from entropic_bpi.cli._show import Fact, data, line, present
-from entropic_bpi.cli._sources import JsonOption
+from entropic_bpi.cli.common.advice import advice_facts, advised_words, trial_content
+from entropic_bpi.cli.common.answer import again, with_options_of
+from entropic_bpi.cli.common.app import option
+from entropic_bpi.cli.common.show import Fact, data, line, present
+from entropic_bpi.cli.common.sources import JsonOption
 from entropic_bpi.cli.identify import OF_A_RUN, identify, question
 from entropic_bpi.show.words import Rounding, number
 
 if TYPE_CHECKING:
-    from entropic_bpi.runs.trial import RunForecast, TrialRun
+    from entropic_bpi.runs.forecasts.trial import RunForecast, TrialRun
 
 _OF_A_TRIAL = ("trial_seconds", "trial_episodes", "as_json")
 # Less memory than this is not reported.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._advice import advice_facts
-from entropic_bpi.cli._answer import again, with_declarations
-from entropic_bpi.cli._app import CLAIM_FAILED, option
-from entropic_bpi.cli._show import (
+from entropic_bpi.cli.common.advice import advice_facts
+from entropic_bpi.cli.common.answer import again, with_declarations
+from entropic_bpi.cli.common.app import CLAIM_FAILED, option
+from entropic_bpi.cli.common.show import (
     Fact,
     assumption_facts,
     claim_facts,
@@ -25,7 +25,7 @@ from entropic_bpi.cli._show import (
     several,
     written,
 )
-from entropic_bpi.cli._sources import (
+from entropic_bpi.cli.common.sources import (
     EitherBetaOption,
     EVaROption,
     JsonOption,
@@ -177,8 +177,8 @@ def _advice(context: typer.Context, model: Any, asked: dict[str, Any], result: I
     """After a budget was spent in vain: declarations that agree with what was seen, measured by short trial runs."""
     if not result.candidates.declarations:
         return []
+    from entropic_bpi.runs.forecasts.trial import TrialRun, measured
     from entropic_bpi.runs.settings import Settings
-    from entropic_bpi.runs.trial import TrialRun, measured
 
     seconds = min(_LONGEST_TRIAL, max(result.seconds, _SHORTEST_TRIAL))
     given = {name: value for name, value in asked.items() if name != "preregister"}

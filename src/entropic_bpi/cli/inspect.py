@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from entropic_bpi.cli._app import option
-from entropic_bpi.cli._show import Fact, data, line, new_folder, present
-from entropic_bpi.cli._sources import JsonOption, ParamOption, SourceArgument, parse_params
+from entropic_bpi.cli.common.app import option
+from entropic_bpi.cli.common.show import Fact, data, line, new_folder, present
+from entropic_bpi.cli.common.sources import JsonOption, ParamOption, SourceArgument, parse_params
 
 if TYPE_CHECKING:
     from entropic_bpi.problem.declarations import Declarations

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from entropic_bpi.cli._show import Fact, data, line, new_folder, present, written
+from entropic_bpi.cli.common.show import Fact, assumption_facts, data, line, new_folder, present, written
 from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.show.choices import certified_choices
@@ -17,16 +17,16 @@ from entropic_bpi.tools.files import write_csv
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
 
-__all__ = ["certify_levels"]
-
 _FILES = {"beta": ("spectrum.csv", "spectrum.png"), "evar": ("evar.csv", "evar.png")}
 _MOST_LEVELS = 10_000
 _SHOWN_CHANGES = 3
 _COLUMNS = ("lower", "upper", "gap", "policy")
 
 
-def certify_levels(source: Path, beta: str | None, evar: str | None, out: Path | None, as_json: bool) -> None:
-    """Certify all levels of ``beta`` and ``evar``, each LOW:HIGH:STEP, and print, write and draw the bands."""
+def certify_levels(
+    source: Path, beta: str | None, evar: str | None, rewards: Path | None, out: Path | None, as_json: bool
+) -> None:
+    """Certify all levels of ``beta`` and ``evar``, each LOW:HIGH:STEP or a number, and print, write and draw the bands."""
     import entropic_bpi as eb
     from entropic_bpi.runs.progress import counting
 
@@ -36,34 +36,41 @@ def certify_levels(source: Path, beta: str | None, evar: str | None, out: Path |
     if not all(0 < alpha < 1 for alpha in asked.get("evar", [])):
         raise InvalidProblemError(f"--evar: levels must lie between 0 and 1, got {evar}")
     run = eb.Certificate.load(_certificate_in(source))
+    files = {which: _FILES[which] if len(levels) > 1 else (CERTIFICATE,) for which, levels in asked.items()}
+    if len(files) > len(set(files.values())):
+        raise InvalidProblemError("give one level of --beta or --evar, or LOW:HIGH:STEP of each")
     if out is not None:
-        new_folder(out, [name for which in asked for name in _FILES[which]])
+        new_folder(out, [name for which in asked for name in files[which]])
     facts = data(delta=run.delta, episodes=run.episodes)
     for which, levels in asked.items():
         risk, claims = eb.Entropic if which == "beta" else eb.EVaR, []
         with counting("levels", len(levels)) as advance:
             for level in levels:
-                claims.append(eb.certify(run, risk=risk(level)))
+                claims.append(eb.certify(run, risk=risk(level), rewards=rewards))
                 advance(False)
         policies = [_actions(claim) for claim in claims]
         band = _Band(which, levels, claims, policies, _number(policies))
         facts += _facts(run, band)
         if out is not None:
             _write(out, band)
-            facts.append(written(out, _FILES[which]))
-    files = [] if out is None else [str(out / name) for which in asked for name in _FILES[which]]
-    present([*facts, Fact("written", files)], as_json, ("report", source, "-o", "report.html"))
+            facts.append(written(out, files[which]))
+    if rewards is not None:
+        facts += assumption_facts(claims[-1])
+    kept = [] if out is None else [str(out / name) for which in asked for name in files[which]]
+    present([*facts, Fact("written", kept)], as_json, ("report", source, "-o", "report.html"))
 
 
 def _levels(name: str, text: str) -> list[float]:
-    """``LOW:HIGH:STEP`` in decimal arithmetic, so that 0 and the upper end are met exactly."""
+    """``LOW:HIGH:STEP`` in decimal arithmetic, so that 0 and the upper end are met exactly; or one number."""
     try:
-        low, high, step = (Decimal(part) for part in text.split(":"))
+        low, high, step = (Decimal(part) for part in (text if ":" in text else f"{text}:{text}:1").split(":"))
         valid = all(part.is_finite() for part in (low, high, step)) and step > 0 and low <= high
     except (ValueError, InvalidOperation):
         valid = False
     if not valid:
-        raise InvalidProblemError(f"--{name} must be LOW:HIGH:STEP with LOW <= HIGH and STEP > 0, got {text!r}")
+        raise InvalidProblemError(
+            f"--{name} must be a number, or LOW:HIGH:STEP with LOW <= HIGH and STEP > 0, got {text!r}"
+        )
     if (high - low) / step >= _MOST_LEVELS:
         raise InvalidProblemError(f"--{name} {text} has more than {_MOST_LEVELS} levels")
     return [float(low + i * step) for i in range(int((high - low) / step) + 1)]
@@ -97,6 +104,8 @@ class _Band(NamedTuple):
 def _write(out: Path, band: _Band) -> None:
     from entropic_bpi.show import plots
 
+    if len(band.levels) == 1:
+        return band.claims[0].save(out / CERTIFICATE)
     table, plot = _FILES[band.which]
     write_csv(out / table, ("beta" if band.which == "beta" else "alpha", *_COLUMNS), band.rows())
     plots.save(plots.spectrum(band.claims, band.numbers), out / plot)

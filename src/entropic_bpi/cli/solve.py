@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from entropic_bpi.cli._answer import again
-from entropic_bpi.cli._app import option
-from entropic_bpi.cli._show import Fact, data, policy_facts, present
-from entropic_bpi.cli._sources import (
+from entropic_bpi.cli.common.answer import again
+from entropic_bpi.cli.common.app import option
+from entropic_bpi.cli.common.show import Fact, data, policy_facts, present
+from entropic_bpi.cli.common.sources import (
     DiscountOption,
     EitherBetaOption,
     EVaROption,

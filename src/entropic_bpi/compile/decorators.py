@@ -21,8 +21,6 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import event
 
-__all__ = ["allocating", "compile_clock", "compiled", "helper", "inlined", "inner", "parallel", "run_clock", "serial"]
-
 # A kernel keeps the type that it was written with; the dtypes of its arrays are Numba's affair.
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -10,8 +10,6 @@ import numba.cuda
 
 from entropic_bpi.errors import InvalidProblemError
 
-__all__ = ["THREADS", "check_gpu", "check_room", "config", "cuda", "resident_blocks"]
-
 # Numba's types say less of them than there is.
 cuda: Any = numba.cuda
 config: Any = numba.config

@@ -21,8 +21,6 @@ from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 from numba.core.types.misc import unliteral
 
-__all__ = ["Entry", "EntryCompiler", "Part", "PartCompiler"]
-
 
 class _PartLibrary(JITCodeLibrary):
     """The code of a part, with that of its own parts: linked into its callers' before that is optimised."""

@@ -19,23 +19,6 @@ from entropic_bpi.model.planning import solve
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 
-__all__ = [
-    "RowData",
-    "bets",
-    "claimed_rows",
-    "collect",
-    "divergences",
-    "growth",
-    "largest_wealth",
-    "log_8e",
-    "log_union",
-    "mixture_radii",
-    "optimal_values",
-    "rows_at_risk",
-    "steps_of_rows",
-    "true_rewards",
-]
-
 BISECTIONS = 60
 
 

@@ -32,8 +32,6 @@ from entropic_bpi.sources.philox import uniform
 from entropic_bpi.sources.simulator import Kernel, choose_action, kernel_row, next_state
 from entropic_bpi.types import Behaviour
 
-__all__ = ["PairSheets", "Records", "RunConfig", "RunMemory", "RunResult", "TrueRows", "one_run", "rules_of"]
-
 
 class TrueRows(NamedTuple):
     """What only the oracle knows: by row of the counts, the row of the ``kernel``, and whether the event is about it."""

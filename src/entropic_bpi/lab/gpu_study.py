@@ -41,8 +41,6 @@ from entropic_bpi.problem.rows import Frame
 from entropic_bpi.sources.philox import STREAM_SIZE, open_stream, uniform
 from entropic_bpi.sources.simulator import Kernel, Simulator
 
-__all__ = ["StudyResults", "begin", "launch", "values_of", "why_not"]
-
 THREADS = 64
 
 

@@ -13,8 +13,6 @@ from entropic_bpi.lab.learners import title as title_of
 from entropic_bpi.show.plots import COLOURS, DASHES, new_figure, tidy
 from entropic_bpi.tools.text import drawable
 
-__all__ = ["regret"]
-
 
 def regret(runs: Mapping[str, Sequence[Run]], *, title: str = "") -> Figure:
     """Plot the mean regret of each learner over its seeds, and a band from the smallest to the largest.

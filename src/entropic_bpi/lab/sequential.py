@@ -45,8 +45,6 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.checks import check_integer, check_list, check_memory, check_probability
 from entropic_bpi.tools.text import shown
 
-__all__ = ["SequentialTest", "Verdict"]
-
 _LEAST_DEALINGS = 10_000
 # Statistics that differ by less, as a share of the largest possible one, are equal: sums in another order are not.
 _DIGITS = 9

@@ -45,8 +45,6 @@ from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Plan
 
-__all__ = ["Bernstein"]
-
 # Below this |β|H the sharp form carries (Z - 1)/|β|, whose digits Z itself would lose.
 SMALL_EXPONENT = 1.0
 # Below this |β| nothing differs from β = 0, and quotients by β would leave the range of doubles.

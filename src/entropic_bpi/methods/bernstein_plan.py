@@ -15,8 +15,6 @@ from entropic_bpi.problem.ties import wins_tie
 from entropic_bpi.sources.simulator import Kernel, play_episode
 from entropic_bpi.types import Behaviour
 
-__all__ = ["Sheet", "Tables"]
-
 # What rounding can do to G / Z.
 ROUNDING = 1e-13
 # The same where it is more: for each step, for the largest x times each step (x is large after few visits, and multiplies

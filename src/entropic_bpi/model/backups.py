@@ -22,22 +22,6 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import allocating, compiled, inlined, inner
 
-__all__ = [
-    "Lotteries",
-    "Scale",
-    "anchors",
-    "backup_best",
-    "backward_induction",
-    "best_action",
-    "best_paid_action",
-    "lottery_risk",
-    "products_of_rows",
-    "reference",
-    "risk_of_rows",
-    "shared_risk_of_rows",
-    "terms_of",
-]
-
 # Below this exponent e^{βv} is linear to the last bit relative to the risk, so β = 0 is exact.
 LINEAR_EXPONENT = 1e-18
 # Largest exponent for which a probability-weighted sum of exponentials is safe in doubles.

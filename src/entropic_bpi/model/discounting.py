@@ -21,8 +21,6 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.tools.checks import check_integer, check_memory, check_probability
 
-__all__ = ["discounted", "factors", "horizon_for", "long_horizon", "repeated", "tail_of"]
-
 # The part of ε that the tail may take on either side, where the horizon is chosen from ε.
 SHARE_OF_EPS = 0.1
 # γ^H where nothing says how exact to be.

@@ -36,8 +36,6 @@ from entropic_bpi.model.planning import Solution, solve
 from entropic_bpi.model.return_law import max_return, min_return
 from entropic_bpi.tools.checks import check_positive, check_probability
 
-__all__ = ["EVaRSolution", "solve_evar"]
-
 # Where cells begin: this many times c/R; and how much farther the last λ goes when what lies beyond matters.
 _FIRST_GRID = 16.0
 _FARTHER = 16.0

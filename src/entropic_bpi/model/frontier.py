@@ -36,8 +36,6 @@ from entropic_bpi.tools.checks import check_choice, check_positive, check_probab
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["BestOnFront", "Front", "FrontRow", "best_on_front", "front"]
-
 _MOST_POINTS = 1_000_000
 _AHEAD = 32  # points of the grid that are planned in one call
 # Policies whose values differ by less, relative to the returns, are equally good.

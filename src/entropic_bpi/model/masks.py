@@ -13,8 +13,6 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidModelError
 
-__all__ = ["check_allowed", "row_sources", "stand_ins"]
-
 
 def check_allowed(allowed: Any, horizon: int, n_states: int, n_actions: int) -> np.ndarray | None:
     """Return masks as a boolean array ``(1 or H, S, A)``, or None if every action is allowed."""

@@ -29,8 +29,6 @@ from entropic_bpi.model.reading import ModelArrays, rewards_of_entries
 from entropic_bpi.tools.checks import check_policy
 from entropic_bpi.tools.text import shown
 
-__all__ = ["FiniteMDP", "SparseTransitions", "check_model"]
-
 
 class FiniteMDP:
     r"""A finite MDP with a finite horizon: immutable, validated, hashable by content.

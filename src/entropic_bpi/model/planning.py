@@ -42,8 +42,6 @@ from entropic_bpi.model.steps import (
 )
 from entropic_bpi.tools.checks import check_device, check_finite, check_memory
 
-__all__ = ["Evaluation", "Solution", "evaluate", "solve", "worst_value"]
-
 # Up to this many pairs of a state and an action, one compiled call for all steps is faster than a call a step, ...
 _FEW_PAIRS = 1000
 # ... for dense models while the matrix of a step is so small that the library's products cost more to call than to do.

@@ -20,8 +20,6 @@ from entropic_bpi.model import backups as _entropic
 from entropic_bpi.model.backups import LINEAR_EXPONENT, Lotteries, Scale
 from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["Planner"]
-
 # Few enough for half of the threads that a processor can have: most of the time they wait for the memory.
 _REGISTERS = 64
 # Results are copied in pieces of so many numbers, by so many threads: the pages of new memory take longer than the bus.

@@ -33,8 +33,6 @@ from entropic_bpi.model.formats.mdptoolbox import recognise
 from entropic_bpi.model.masks import check_allowed, row_sources
 from entropic_bpi.tools.text import shown
 
-__all__ = ["ModelArrays", "rewards_of_entries"]
-
 # Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
 _SUM_ROUNDING = 1e-14
 _LARGEST_RETURN = 1e307

@@ -16,8 +16,6 @@ from entropic_bpi.model.backups import lottery_risk
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.tools.checks import check_finite, check_integer
 
-__all__ = ["ReturnLaw", "ReturnLawBracket", "max_return", "min_return", "return_law"]
-
 MAX_SUPPORT = 2_000_000
 # Pairs (state, return so far) that are expanded before equal ones are merged; bounds the memory of a return law.
 _EXPANDED_AT_ONCE = 4_000_000
@@ -151,7 +149,7 @@ class ReturnLaw:
         >>> law.cvar(0.5)
         0.5
         """
-        alpha = _check_level(alpha)
+        alpha = check_level(alpha)
         taken = np.diff(np.minimum(np.concatenate([[0.0], np.cumsum(self.probabilities)]), alpha))
         return float(taken @ self.support / taken.sum())
 
@@ -177,7 +175,7 @@ class ReturnLaw:
         >>> law.evar(0.5) <= law.cvar(0.5)
         True
         """
-        alpha = _check_level(alpha)
+        alpha = check_level(alpha)
         if alpha == 1 or len(self.support) == 1:
             return self.mean
         if alpha <= self.probabilities[0]:
@@ -332,7 +330,7 @@ def _merge(state: np.ndarray, returns: np.ndarray, mass: np.ndarray, *, toleranc
     return state[first], returns[first], np.add.reduceat(mass, first)
 
 
-def _check_level(alpha: float) -> float:
+def check_level(alpha: float) -> float:
     alpha = check_finite("alpha", alpha)
     if not 0 < alpha <= 1:
         raise InvalidProblemError(f"alpha must be greater than 0 and at most 1, got {alpha}")

@@ -15,16 +15,6 @@ from numba import get_num_threads
 from entropic_bpi.model import backups
 from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = [
-    "evaluate_by_steps",
-    "evaluate_mixed",
-    "plan_in_one_call",
-    "solve_by_bounds",
-    "solve_by_steps",
-    "solve_sparse",
-    "step_q_values",
-]
-
 # From this many rows on, a step takes more than 2 ms, and to hand threads their share 0.12 ms: they pay even on two
 # processors. They wait for each other asleep, since the spinning barrier of a parallel kernel of Numba's takes 10 to 15 ms
 # a step where other programs keep the processors busy.

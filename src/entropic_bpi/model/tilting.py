@@ -13,8 +13,6 @@ from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.planning import Evaluation, evaluate
 from entropic_bpi.tools.checks import check_finite
 
-__all__ = ["chi_square", "entropic_variance", "tilted"]
-
 
 def _tilts(
     mdp: FiniteMDP, policy: np.ndarray, beta: float

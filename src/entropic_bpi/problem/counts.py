@@ -27,8 +27,6 @@ from entropic_bpi.problem.reward_counts import (
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.types import Transitions
 
-__all__ = ["CountArrays", "Counts", "in_order", "record", "spare_slots"]
-
 _FORBIDDEN = -1
 _FULL = -2
 _CONTRADICTED = -3

@@ -31,8 +31,6 @@ from entropic_bpi.tools.text import parse_literal
 if TYPE_CHECKING:
     from entropic_bpi.problem.problem_file import ProblemFile
 
-__all__ = ["ENTRIES", "FIXED", "REWARD_LAWS", "Declarations", "Entry"]
-
 FIXED = "fixed"
 """Of ``start``: every episode starts where the first one does."""
 REWARD_LAWS = ("fixed", "random", "random-pair")

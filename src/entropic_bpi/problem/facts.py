@@ -18,8 +18,6 @@ import numpy as np
 
 from entropic_bpi.problem.problem import Problem
 
-__all__ = ["differences", "facts_of", "problem_facts", "qualified_name", "source_digest"]
-
 _LONGEST = 200
 
 

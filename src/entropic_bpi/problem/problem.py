@@ -14,14 +14,11 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import FIXED, Declarations
-from entropic_bpi.problem.limits import SAME_REWARD
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
-from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
+from entropic_bpi.problem.rows import SAME_REWARD, Frame, Slots, slots_of_black_box, slots_of_model
 from entropic_bpi.problem.starts import start_of_model
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
 from entropic_bpi.types import Goal
-
-__all__ = ["Problem"]
 
 # By how much of its spread a return may miss its declared range and be called rounded.
 RETURN_ROOM = 1e-9
@@ -95,6 +92,14 @@ class Problem(Declarations):
         problem = replace(self, risk=Entropic(beta), eps=eps)
         problem.__dict__["frame"] = self.frame
         return problem
+
+    def learning_rewards(self, ends: tuple[float, float]) -> Problem:
+        """Return the same problem of a black box with another range of rewards; one of returns was about the others."""
+        slots, first = self.slots, 2 + int(self.slots.used[-1])
+        low, high = (np.full((1, len(slots.successor)), end) for end in ends)
+        low[0, 1] = high[0, 1] = 0.0
+        low[0, 2:first] = high[0, 2:first] = min(ends[0], 0.0)
+        return replace(self, reward_range=ends, return_range=None, slots=slots._replace(low=low, high=high))
 
     @property
     def artificial(self) -> bool:

@@ -41,8 +41,6 @@ from entropic_bpi.tools.checks import check_path, check_positive, check_probabil
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
 
-__all__ = ["SUFFIX", "ProblemFile", "Remark"]
-
 SUFFIX = ".toml"
 _HEADER = """\
 # What is declared about a problem. A declaration is used if it is confirmed: set confirmed = true if it is true of your
@@ -180,7 +178,7 @@ class ProblemFile(Declarations):
         if missing:
             raise InvalidProblemError(
                 f"{self.path or 'the problem file'}: not confirmed: {', '.join(missing)}. Set confirmed = true in "
-                f"[declare.{missing[0]}] if it is true of your problem, give {missing[0]}=, or accept all of them (--accept all)"
+                f"[declare.{missing[0]}] if it is true of your problem, give {missing[0]}=, or accept all (--accept all)"
             )
         return {name: value for name, value in self.given().items() if name in names} | own
 

@@ -13,18 +13,6 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import inner
 
-__all__ = [
-    "CELLS",
-    "MOST_VALUES",
-    "RewardCounts",
-    "cell_edges",
-    "copied",
-    "first_entry",
-    "has_room",
-    "new_reward_counts",
-    "record_reward",
-]
-
 MOST_VALUES = 64
 CELLS = 1024
 _POOL = {"successor": np.int64, "low": np.float64, "high": np.float64, "times": np.int64}

@@ -10,8 +10,6 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.checks import check_finite
 from entropic_bpi.tools.text import shown
 
-__all__ = ["EVaR", "Entropic", "Risk", "check_risk"]
-
 
 @dataclass(frozen=True)
 class Entropic:

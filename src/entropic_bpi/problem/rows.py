@@ -14,22 +14,13 @@ import numpy as np
 from entropic_bpi.compile.decorators import inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.limits import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers, Reals
 
-__all__ = [
-    "END_REWARDS",
-    "STAY_REWARDS",
-    "Frame",
-    "Slots",
-    "actions_at",
-    "declared_rows",
-    "reward_step",
-    "row_of",
-    "slots_of_black_box",
-    "slots_of_model",
-]
+# How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
+END_REWARDS, STAY_REWARDS = 8, 2
+# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
+SAME_REWARD = 1e-9
 
 Compressed = tuple[np.ndarray, np.ndarray]
 """Successors as compressed rows ``(indptr, indices)``."""

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from entropic_bpi.problem.limits import END_REWARDS, SAME_REWARD, STAY_REWARDS
-
-__all__ = ["discount", "max_states", "max_successors", "return_range", "rewards", "start", "stationary", "successors"]
+from entropic_bpi.problem.rows import END_REWARDS, SAME_REWARD, STAY_REWARDS
 
 
 def stationary(problem: Any, seen: Any) -> str:

@@ -12,8 +12,6 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import FIXED
 from entropic_bpi.tools.text import shown
 
-__all__ = ["numbered_starts", "start_of_model"]
-
 
 def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
     """Return the numbers of the declared first states, in order, or what else is declared about them.

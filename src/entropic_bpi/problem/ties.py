@@ -6,8 +6,6 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import compiled, helper, inlined
 
-__all__ = ["tie_draw", "wins_tie"]
-
 
 @inlined
 def _mixed(key: np.uint64, counter: int) -> np.uint64:

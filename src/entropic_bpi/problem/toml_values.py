@@ -13,8 +13,6 @@ from typing import Any
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import shown
 
-__all__ = ["key_as_toml", "label_from_toml", "start_from_toml", "successors_from_toml", "value_as_toml"]
-
 _END = {"end": True}
 
 

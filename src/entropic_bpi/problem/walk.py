@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from entropic_bpi.model.mdp import FiniteMDP, SparseTransitions
+from entropic_bpi.model.arrays import SparseTransitions
+from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
-
-__all__ = ["walk", "walk_model", "walk_observed"]
 
 # The states that are occupied at a step, their masses, and the rows that are played there.
 Step = tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi.certificate.certificate import Certificate, LogSummary, Provenance
+from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR, Risk, check_risk
+from entropic_bpi.runs.exploration.other_rewards import with_rewards
 from entropic_bpi.runs.progress import telling_of_compiling
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
@@ -25,8 +27,6 @@ from entropic_bpi.sources.opening import accepted_names, open_problem
 from entropic_bpi.tools.checks import check_device, check_policy, check_positive, check_probability
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
-
-__all__ = ["Comparison", "certify"]
 
 # Keywords of Log.read that say how a table is read.
 _READ = [
@@ -99,6 +99,7 @@ def certify(
     policy: Any = None,
     policies: Mapping[str, Any] | None = None,
     states: Any = None,
+    rewards: Any = None,
     device: str = "cpu",
     **declarations: Any,
 ) -> Any:
@@ -132,6 +133,15 @@ def certify(
         For a log, which states exist; it or ``max_states`` is required unless :meth:`entropic_bpi.Log.read` was told. A list
         of all of them; or ``"seen"``: you declare that those of the log are all there are, and the certificate says so.
         Nothing is assumed by default, because a rare state may not be in the log.
+    rewards : array, function, mapping, path, FiniteMDP or problem file, optional
+        Certify for these known rewards instead of those that the episodes were collected for: an array with a shape that
+        :class:`entropic_bpi.FiniteMDP` takes; a function of state, action and next state; the rewards that change, by
+        ``(state, action)`` or ``(state, action, next state)``, as a mapping or a CSV file with the columns ``state``,
+        ``action``, ``reward`` and perhaps ``next_state``; or the model that has them, such as a changed ``problem.toml``.
+        States and actions are named as in ``policy``, the end of an episode is :data:`entropic_bpi.END` (``end`` in a file).
+        Of an environment or a log, an array is ``(S, A)`` or ``(S, A, S + 1)``, whose last column is the end; a function
+        also needs ``reward_range``, for what is paid where nobody has been. All these claims hold at once, also for rewards
+        that were chosen after looking at the data. Refused where rewards are random.
     device : {"cpu", "gpu"}
         Where the bounds are computed; see :func:`entropic_bpi.identify`.
     **declarations
@@ -160,6 +170,14 @@ def certify(
     >>> low, high = both.intervals["found"]
     >>> bool(low <= eb.evaluate(bridge, result.policy, -1.0).value <= high)
     True
+
+    What if the safe action paid half as much?
+
+    >>> prices = bridge.rewards * [0.5, 1.0]
+    >>> changed = eb.certify(result, beta=-1.0, rewards=prices)
+    >>> dearer = eb.FiniteMDP(bridge.transitions, prices, horizon=7)
+    >>> bool(changed.lower <= eb.solve(dearer, -1.0).value <= changed.upper), eb.verify(changed).ok
+    (True, True)
     """
     if "episode" in declarations:
         columns = {name: declarations.pop(name) for name in _READ if name in declarations}
@@ -168,6 +186,11 @@ def certify(
     accepted = accepted_names(source, given)
     source, declarations = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
+    other_range = None
+    if rewards is not None and not isinstance(source, Log):
+        other_range = declarations.pop("reward_range", None)
+    elif callable(rewards):  # of a log, one range holds both rewards
+        other_range = declarations.get("reward_range")
     with telling_of_compiling():
         if isinstance(source, Log):
             evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
@@ -175,6 +198,8 @@ def certify(
             evidence = _collected(source, check_risk(beta, risk), eps, delta, {"states": states, **declarations})
         if accepted:
             evidence = evidence._replace(provenance=evidence.provenance._replace(accepted=accepted))
+        if rewards is not None:
+            evidence = _with_rewards(evidence, rewards, other_range)
         counts = evidence.counts
         method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
         if policies is None:
@@ -214,6 +239,18 @@ def _certificate(
         transitions=evidence.transitions,
         provenance=provenance,
     )
+
+
+def _with_rewards(evidence: _Evidence, rewards: Any, reward_range: Any) -> _Evidence:
+    """The same data for other rewards; what its returns showed was about those that were paid."""
+    labels = evidence.states, evidence.actions
+    problem, transitions, name = with_rewards(evidence.problem, evidence.transitions, labels, rewards, reward_range)
+    problem.check_limits()
+    provenance = evidence.provenance
+    tests = provenance.tests if evidence.tests is None else check_assumptions(evidence.tests, math.inf)
+    provenance = provenance._replace(rewards=name, tests=tests and tests._replace(returns=None))
+    counts = Counts.of(problem, transitions, evidence.counts.episodes)
+    return evidence._replace(counts=counts, transitions=transitions, provenance=provenance, tests=None)
 
 
 def _is_not_a_log(source: Any) -> str:

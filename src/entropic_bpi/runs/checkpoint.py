@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from entropic_bpi._version import __version__
-from entropic_bpi.certificate.certificate import LogSummary, Provenance
+from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts, in_order
 from entropic_bpi.problem.facts import differences
@@ -29,8 +29,6 @@ from entropic_bpi.runs.state import BestPlan, RunState
 from entropic_bpi.sources.homogeneity import Tally
 from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.types import Bounds, Plan, Transitions
-
-__all__ = ["Checkpoint", "Saved", "read_summary"]
 
 FORMAT = 5
 _FIRST_LINE = re.compile(rb"entropic-bpi checkpoint (\d{1,9})(?: of release ([0-9A-Za-z.+]{1,40}))?\n")

@@ -28,8 +28,6 @@ from entropic_bpi.runs.loop import Identification
 from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
 from entropic_bpi.types import Transitions
 
-__all__ = ["Missing", "Row", "limits", "missing", "planned_policy"]
-
 _FIRST_TRIES = 100
 _MOST_DOUBLINGS = 24
 _MOST_TRIALS = 300

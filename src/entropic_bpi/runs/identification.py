@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi.certificate.certificate import LogSummary, Provenance
+from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import horizon_for, repeated, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
@@ -43,13 +43,11 @@ from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import RunState
 from entropic_bpi.sources.environment import Environment, check_black_box, open_environment
 from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.log_projection import Projection
+from entropic_bpi.sources.logs.projection import Projection
 from entropic_bpi.tools.checks import check_path
 from entropic_bpi.tools.interrupts import deferred_interrupt
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Plan
-
-__all__ = ["identify", "start_run"]
 
 CHECKPOINT_SECONDS = 2.0
 _RENAMED = {"rewards": "reward_law", "announce": "preregister"}

@@ -19,10 +19,10 @@ from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.runs.advice import Candidates, fitting, true_of
+from entropic_bpi.runs.forecasts.advice import Candidates, fitting, true_of
+from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import HISTORY, BestPlan, RunState
-from entropic_bpi.runs.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources import open_sampler
 from entropic_bpi.sources.environment import EnvironmentRaised
@@ -31,8 +31,6 @@ from entropic_bpi.types import Bounds, Plan
 
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
-
-__all__ = ["Identification", "Loop"]
 
 # Unless something else is asked for, plan again after this fraction of the episodes so far.
 REPLAN = 0.01

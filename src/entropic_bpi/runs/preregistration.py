@@ -15,8 +15,6 @@ from pathlib import Path
 from entropic_bpi._version import __version__
 from entropic_bpi.errors import InvalidProblemError
 
-__all__ = ["check_preregistered", "preregister"]
-
 
 def preregister(path: Path, facts: dict[str, str], *, seed: int, max_episodes: int | None) -> str:
     """Write the preregistration of a run that begins now, and return its digest; a file that exists is never replaced."""

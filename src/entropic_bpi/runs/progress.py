@@ -12,8 +12,6 @@ from typing import Any
 from entropic_bpi.compile.decorators import compile_clock
 from entropic_bpi.tools.text import duration
 
-__all__ = ["Progress", "RunProgress", "counting"]
-
 _REFRESH_SECONDS = 0.2
 # When text is printed first, and how far two such lines are apart at most.
 _FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 10.0, 60.0

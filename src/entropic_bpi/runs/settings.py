@@ -24,8 +24,6 @@ from entropic_bpi.tools.checks import (
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Goal
 
-__all__ = ["CHECKS", "EVERY", "Settings"]
-
 EVERY = 0.0
 """The batch ratio of ``replan="every"``."""
 

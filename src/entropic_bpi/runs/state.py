@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi.certificate.certificate import Provenance
+from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.types import Plan, Transitions
-
-__all__ = ["HISTORY", "BestPlan", "RunState"]
 
 HISTORY = np.dtype([("episodes", "<i8"), ("lower", "<f8"), ("upper", "<f8"), ("gap", "<f8")])
 

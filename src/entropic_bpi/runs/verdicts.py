@@ -21,8 +21,6 @@ from entropic_bpi.sources.homogeneity import HomogeneityTest
 from entropic_bpi.tools.checks import LARGEST_REACH
 from entropic_bpi.types import Evidence
 
-__all__ = ["check_assumptions"]
-
 _MOST_SUSPECTS = 3
 _SMALLEST_EXPONENT = 1e-5
 _SOLVED = 1e-9

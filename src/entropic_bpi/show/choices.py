@@ -12,8 +12,6 @@ if TYPE_CHECKING:  # the command line imports this module before it knows whethe
     from entropic_bpi.certificate.certificate import Certificate
     from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["Choice", "certified_choices", "choices_of", "places_of", "reached_by", "seen_to_reach"]
-
 
 class Choice(NamedTuple):
     """What a policy does in a state from ``first_step`` to ``last_step`` (0-based)."""

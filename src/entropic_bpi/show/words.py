@@ -16,8 +16,6 @@ from entropic_bpi.tools.text import printable
 if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs arrays
     from entropic_bpi.certificate.certificate import Certificate
 
-__all__ = ["Claim", "Risk", "Rounding", "ascii_minus", "claim_of", "name", "number", "probability", "risk_of", "signed"]
-
 _DIGITS = 3
 _DUST_DIGITS = 9
 _LONGEST_NAME = 60

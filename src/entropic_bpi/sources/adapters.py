@@ -19,8 +19,6 @@ from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 
-__all__ = ["as_gymnasium_env"]
-
 _EXTRA = "pip install 'entropic-bpi[compat]'"
 
 

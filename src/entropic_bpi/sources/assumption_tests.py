@@ -33,8 +33,6 @@ from entropic_bpi.sources.drift import DriftTest
 from entropic_bpi.sources.homogeneity import HomogeneityTest, Tally
 from entropic_bpi.types import Transitions
 
-__all__ = ["BEFORE_THE_FIRST", "CELLS", "LEVEL", "REJECTED_FROM", "AssumptionTests", "Batch", "Visit"]
-
 LEVEL = 0.01
 """The probability with which a test may ever reject what is true."""
 REJECTED_FROM = math.log(1 / LEVEL)

@@ -46,8 +46,6 @@ import numpy as np
 from entropic_bpi.sources.homogeneity import Tally, carriers
 from entropic_bpi.types import Transitions
 
-__all__ = ["REWARD_CLASSES", "Change", "DriftTest", "cell_of"]
-
 REWARD_CLASSES = 64
 # Which events about rewards are computed: so far up in the order of the rewards seen, and of their classes.
 _SPREAD = np.arange(1, 6) / 6

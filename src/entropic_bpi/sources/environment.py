@@ -25,7 +25,6 @@ from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.facts import qualified_name, source_digest
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
@@ -34,18 +33,6 @@ from entropic_bpi.sources.successors import declared_rows
 from entropic_bpi.tools.checks import check_finite, check_memory
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Behaviour, Transitions
-
-__all__ = [
-    "END_REWARDS",
-    "STAY_REWARDS",
-    "Environment",
-    "EnvironmentRaised",
-    "Player",
-    "check_black_box",
-    "make_env",
-    "open_environment",
-    "transitions_of",
-]
 
 _Tables = tuple[list[int], list[int], list[int]]  # of one step: the greedy actions, the lead and the turns
 

@@ -42,8 +42,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["HomogeneityTest", "Tally", "carriers", "log_kt", "log_price"]
-
 _Outcome = tuple[int, float]  # next state, reward
 _LOG_GAMMA_HALF = 0.5 * math.log(math.pi)
 

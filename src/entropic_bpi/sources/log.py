@@ -17,7 +17,7 @@ known. So episodes may be cut without a next state at one step alone, the last o
 Ten million lines take half a minute, because they stay in DuckDB: labels become numbers, and lines become counts, before
 Python sees them.
 
-Nothing is guessed about the data (see :mod:`entropic_bpi.sources.tables`), and labels that could only be compared after
+Nothing is guessed about the data (see :mod:`entropic_bpi.sources.logs.tables`), and labels that could only be compared after
 rounding are refused.
 """
 
@@ -43,19 +43,17 @@ from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
 from entropic_bpi.sources.datasets.replays import Steps, d4rl_steps, rllib_steps, sb3_steps
 from entropic_bpi.sources.environment import check_black_box
-from entropic_bpi.sources.log_projection import EARNED, WHOLE, Projection
-from entropic_bpi.sources.log_reading import LogReader, columns_of, listed_space
+from entropic_bpi.sources.logs.projection import EARNED, WHOLE, Projection
+from entropic_bpi.sources.logs.reading import LogReader, columns_of, listed_space
+from entropic_bpi.sources.logs.tables import hashable
 from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, unseen
 from entropic_bpi.sources.successors import declared_rows
-from entropic_bpi.sources.tables import hashable
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
     import duckdb
-
-__all__ = ["AllStates", "Log", "Outcomes", "labels_behind", "names_for"]
 
 Numbers = tuple[Iterable[int], Iterable[int]]
 """Of the states and the actions of a log, in a problem that has them in another order."""

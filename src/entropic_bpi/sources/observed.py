@@ -22,8 +22,6 @@ from entropic_bpi.sources.environment import Environment, EnvironmentRaised
 from entropic_bpi.sources.log import Log
 from entropic_bpi.tools.text import shown
 
-__all__ = ["ENDED", "LEFT", "LONGEST_EPISODE", "TRUNCATED", "Observed", "observe", "observed_log"]
-
 LONGEST_EPISODE = 1000
 """Episodes are left after this many steps."""
 ENDED, TRUNCATED, LEFT = "ended", "truncated", "left"

@@ -12,8 +12,6 @@ from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
 from entropic_bpi.sources.log import Log
 
-__all__ = ["accepted_names", "as_problem_file", "open_log", "open_problem", "open_word"]
-
 _LOGS = (".csv", ".gz", ".parquet", ".pq", ".jsonl", ".ndjson", ".duckdb")
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import inlined, inner
 
-__all__ = ["STREAM_SIZE", "open_stream", "uniform"]
-
 # Where a stream keeps its key, its counter, how many numbers are left of the last block, and the block.
 _KEY, _COUNTER, _LEFT, _BLOCK = 0, 2, 3, 4
 STREAM_SIZE = 8

@@ -21,8 +21,6 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import Frame, row_of
 from entropic_bpi.types import Behaviour, Transitions
 
-__all__ = ["Kernel", "Simulator", "choose_action", "kernel_row", "next_state", "play_episode"]
-
 
 class Kernel(NamedTuple):
     """The true transitions as the compiled samplers read them; the last row is the start distribution.

@@ -22,17 +22,6 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import shown
 
-__all__ = [
-    "END_NAME",
-    "MOST_STATES",
-    "DiscoveredStates",
-    "FiniteSpace",
-    "differing_parts",
-    "finite",
-    "label",
-    "unseen",
-]
-
 END_NAME = "end"
 """The name of the state that an episode goes to when it terminates."""
 

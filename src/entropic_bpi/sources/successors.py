@@ -16,8 +16,6 @@ from entropic_bpi.sources.spaces import FiniteSpace
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END
 
-__all__ = ["declared_rows"]
-
 
 def declared_rows(
     states: FiniteSpace, actions: FiniteSpace, successors: Any, *, repeated: bool

@@ -9,8 +9,6 @@ from scipy import optimize
 
 from entropic_bpi.theory._dense import LOSS_SLACK, DenseModel
 
-__all__ = ["AlternativeKernels", "Target", "row_divergence"]
-
 # How strongly rows are pulled towards an alternative, and how often what is found is refined.
 _WEAKEST_PULL, _PULL_GROWTH, _STRONGEST_PULL, _REFINEMENTS = 1e-2, 4.0, 1e7, 3
 

@@ -9,8 +9,6 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["LOSS_SLACK", "DenseModel"]
-
 MAX_ENTRIES = 200_000
 # Actions this much worse than ε still count as ε-optimal: more policies are right, the bound is smaller.
 LOSS_SLACK = 1e-9

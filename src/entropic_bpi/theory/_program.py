@@ -9,8 +9,6 @@ from scipy import optimize, sparse
 
 from entropic_bpi.errors import EntropicBPIError
 
-__all__ = ["LinearProgram"]
-
 
 class LinearProgram:
     """A linear program put together from blocks of variables and of constraints."""

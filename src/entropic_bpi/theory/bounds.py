@@ -32,8 +32,6 @@ from entropic_bpi.tools.checks import (
     check_probability,
 )
 
-__all__ = ["condition_a", "lower_bound", "small_eps_limit", "upper_bound"]
-
 _LOG_8E = 1.0 + math.log(8.0)
 _LARGEST_DELTA = 1 / 16
 # A condition that holds with equality must not fail by rounding.

@@ -51,8 +51,6 @@ from entropic_bpi.tools.checks import (
 )
 from entropic_bpi.tools.text import shown
 
-__all__ = ["CharacteristicTime", "characteristic_time"]
-
 # The linear program's own tolerance, taken off its value.
 _PROGRAM_SLACK = 1e-6
 _TANGENTS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)

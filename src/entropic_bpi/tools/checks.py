@@ -15,26 +15,6 @@ from entropic_bpi.tools.text import shown
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "check_choice",
-    "check_device",
-    "check_exponent",
-    "check_finite",
-    "check_flag",
-    "check_integer",
-    "check_list",
-    "check_memory",
-    "check_path",
-    "check_policy",
-    "check_positive",
-    "check_probability",
-    "check_range",
-    "check_reach",
-    "check_seed",
-    "machine_memory",
-    "refuse_attribute",
-]
-
 _LARGEST_INTEGER = 2**63 - 1
 _LARGEST_EXPONENT = 1e300
 LARGEST_REACH = 600.0

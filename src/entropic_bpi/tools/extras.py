@@ -7,8 +7,6 @@ from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 
-__all__ = ["module_of_extra"]
-
 
 def module_of_extra(module: str, extra: str, task: str) -> Any:
     """Import a module that an extra installs.

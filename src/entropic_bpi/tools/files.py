@@ -20,8 +20,6 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["locked", "read_unpacked", "text_of_cell", "write_atomically", "write_csv", "write_text_atomically"]
-
 _LOCK = ".entropic-bpi.lock"
 # What a spreadsheet takes for the beginning of a formula, and may run.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -6,8 +6,6 @@ import ast
 import math
 from typing import Any
 
-__all__ = ["drawable", "duration", "parse_literal", "printable", "shown"]
-
 _LONGEST_SHOWN = 200
 
 

@@ -23,8 +23,6 @@ from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.tools.checks import check_list
 from entropic_bpi.tools.text import shown
 
-__all__ = ["after_importing", "compute", "import_modules", "processors"]
-
 # A task whose worker dies is given to another one; after this many deaths it is given up.
 _ATTEMPTS = 2
 _FALSE_STARTS = 2

@@ -51,6 +51,8 @@ def _assumptions(claim: Claim) -> list[str]:
     if claim.accepted:
         names = ", ".join(claim.accepted)
         sentences.append(f"declarations accepted all at once, not confirmed one by one: {names}")
+    if claim.other_rewards is not None:
+        sentences.append(f"the rewards are {claim.other_rewards}; the episodes were collected for other rewards")
     if claim.errors:
         often = "once" if claim.errors == 1 else f"{claim.errors} times"
         sentences.append(

@@ -321,6 +321,10 @@ class Claim(Problem):
         self.accepted = [
             a_string("provenance.accepted", name) for name in a_list("provenance.accepted", given["accepted"])
         ]
+        named = given["rewards"]
+        self.other_rewards = None if named is None else a_string("provenance.rewards", named)
+        if named is not None and (self.method != "kl" or self.random_rewards):
+            raise Rejected("only the KL method certifies for other rewards, and not for random ones")
         digest = given["preregistration"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("provenance.preregistration", digest)):
             raise Rejected(f"provenance.preregistration must be a digest of 64 hexadecimal digits, got {digest!r:.80}")

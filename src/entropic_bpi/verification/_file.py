@@ -40,7 +40,7 @@ _KEYS = {
         )
     ),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted"),
+    "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted", "rewards"),
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
     "provenance.log": ("longest", "unused", "excluded", "seen"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
@@ -114,8 +114,8 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
     """The assumptions in today's words, which say the same."""
     if "assumptions" not in content:
         return content
-    # What the first files of version 4 lack.
-    content["provenance"] = {"accepted": [], **content["provenance"]}
+    # which the first files of version 4 lack
+    content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     content["claim"] = {"cuts": None, **content["claim"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:

@@ -16,7 +16,7 @@ from entropic_bpi.lab.events import EVENTS, CountEvent, Event, KLEvent
 from entropic_bpi.lab.experiments import Case, Validation, oracle, validate, validation
 from entropic_bpi.lab.experiments.cases import default_cases
 from entropic_bpi.lab.experiments.oracle import Oracle
-from entropic_bpi.lab.experiments.rules import RULES
+from entropic_bpi.lab.experiments.spec import RULES
 from entropic_bpi.lab.experiments.statistics import proportion
 from entropic_bpi.model import planning
 from entropic_bpi.runs.identification import start_run

@@ -39,8 +39,6 @@ from entropic_bpi.runs.settings import EVERY
 from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.types import Plan
 
-__all__ = ["FACTORS", "without_factor"]
-
 FACTORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"bernstein": ("union", "states", "horizon", "recursion", "range"), "kl": ("union", "mixture")}
 )

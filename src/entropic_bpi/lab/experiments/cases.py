@@ -1,7 +1,7 @@
 """The models that the guarantee is validated on, and the cells of a study.
 
 A *case* is a model with risk parameters, or levels of the entropic value at risk, and an accuracy. A *cell* is a case at
-one of them under one rule of :data:`~entropic_bpi.lab.experiments.rules.RULES`.
+one of them under one rule of :data:`~entropic_bpi.lab.experiments.spec.RULES`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.experiments.oracle import true_evars
-from entropic_bpi.lab.experiments.rules import RULES
+from entropic_bpi.lab.experiments.spec import RULES
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic, EVaR
@@ -24,8 +24,6 @@ from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.tools.checks import check_finite, check_list, check_positive, check_probability
 from entropic_bpi.tools.text import shown
-
-__all__ = ["ALL", "DELTA", "Case", "StudyCell", "cells_of", "check_cases", "default_cases"]
 
 # The name of the totals.
 ALL = "all"

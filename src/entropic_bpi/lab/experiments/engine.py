@@ -23,8 +23,6 @@ from entropic_bpi.tools.checks import check_integer
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.workers import after_importing, compute, import_modules, processors
 
-__all__ = ["Engine", "described", "new_engine"]
-
 _LONGEST_ERROR = 500
 SCHEDULER_SECONDS = 10.0
 

@@ -20,8 +20,6 @@ from entropic_bpi.problem.walk import walk_model
 if TYPE_CHECKING:
     from entropic_bpi.runs.loop import Loop
 
-__all__ = ["KINDS", "policy_digest"]
-
 Columns = dict[str, Any]
 Curve = dict[str, np.ndarray]
 

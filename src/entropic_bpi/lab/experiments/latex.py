@@ -17,8 +17,6 @@ from entropic_bpi.lab.experiments.statistics import summary
 from entropic_bpi.lab.learners import title
 from entropic_bpi.tools.files import write_text_atomically
 
-__all__ = ["write_tables"]
-
 # What a run of a kind is measured by.
 _MEASURE = {"learner": ("regret", "regret"), "identify": ("episodes", "episodes until the stop")}
 _ESCAPES = str.maketrans(

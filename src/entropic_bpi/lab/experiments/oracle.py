@@ -20,8 +20,6 @@ from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY
 from entropic_bpi.types import Plan
 
-__all__ = ["ROUNDING", "CellResults", "Oracle", "joined", "true_evars"]
-
 # Rounding of the oracle's own values.
 ROUNDING = 1e-9
 

@@ -19,8 +19,6 @@ from entropic_bpi.lab.experiments.store import Outcome, Results, Store, StoreErr
 from entropic_bpi.tools.checks import check_flag, check_list, check_path
 from entropic_bpi.tools.text import shown
 
-__all__ = ["execute", "run"]
-
 
 def run(
     specs: Sequence[RunSpec],

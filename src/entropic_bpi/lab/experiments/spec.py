@@ -37,8 +37,6 @@ from entropic_bpi.tools.checks import (
 )
 from entropic_bpi.tools.text import printable, shown
 
-__all__ = ["RunSpec", "SweepError", "grid", "label_of"]
-
 IDENTIFY_DEFAULTS: dict[str, Any] = {"eps": 0.2, "delta": 0.1}
 LEARNER_DEFAULTS: dict[str, Any] = {"delta": 0.1, "scale": 1.0}
 _IDENTIFY_OPTIONS = (
@@ -53,6 +51,18 @@ _IDENTIFY_OPTIONS = (
     "ties",
 )
 _LEARNER_OPTIONS = ("episodes", "delta", "scale", "ties")
+
+# The stopping rules that are compared with each other: a method with its constants and what is declared.
+RULES: dict[str, dict[str, Any]] = {
+    "paper, printed constants": {"method": "bernstein", "constants": "printed"},
+    "paper, verified constants": {"method": "bernstein", "constants": "verified"},
+    "paper, sharp constants": {"method": "bernstein", "constants": "sharp"},
+    "KL, nothing assumed": {"method": "kl"},
+    "KL, stationary": {"method": "kl", "stationary": True},
+    "KL, successors known": {"method": "kl", "successors": "model"},
+    "KL, both": {"method": "kl", "stationary": True, "successors": "model"},
+}
+_RULE_OPTIONS = ("constants", "stationary", "successors")
 
 
 class SweepError(InvalidProblemError):
@@ -326,3 +336,11 @@ def _as_typed(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return str(value)
+
+
+def rule_of(spec: str) -> str:
+    """Return the name in :data:`RULES` of the rule that a recorded run used."""
+    fields = json.loads(spec)
+    declared = {name: value for name, value in fields["options"].items() if name in _RULE_OPTIONS}
+    wanted = {"method": fields["algorithm"], **declared}
+    return next(name for name, settings in RULES.items() if settings == wanted)

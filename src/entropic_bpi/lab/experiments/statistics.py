@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LEVEL", "confidence", "line", "proportion", "summary"]
-
 LEVEL = 0.95
 
 

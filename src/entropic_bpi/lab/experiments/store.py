@@ -29,8 +29,6 @@ from entropic_bpi.tools.checks import check_choice, check_list, check_path
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.files import locked
 
-__all__ = ["FILE_NAME", "Outcome", "Results", "Store", "StoreError", "export", "load"]
-
 duckdb = module_of_extra("duckdb", "logs", "a file of results")
 FILE_NAME = "results.duckdb"
 FORMAT, FORMAT_VERSION = "entropic-bpi results", "2"

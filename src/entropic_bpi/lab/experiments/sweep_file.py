@@ -30,8 +30,6 @@ from entropic_bpi.lab.experiments.spec import RunSpec, SweepError, grid
 from entropic_bpi.tools.checks import check_path
 from entropic_bpi.tools.workers import import_modules
 
-__all__ = ["Sweep", "read_sweep"]
-
 _REQUIRED = ("beta", "seeds")
 _MAX_BYTES = 1_000_000
 

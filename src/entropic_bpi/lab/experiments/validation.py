@@ -25,8 +25,7 @@ from entropic_bpi.lab.events import EVENTS
 from entropic_bpi.lab.experiments.cases import ALL, DELTA, Case, StudyCell, cells_of, check_cases, default_cases
 from entropic_bpi.lab.experiments.figures._figure import Table, column, rows_where, save_drawing, write_table
 from entropic_bpi.lab.experiments.oracle import CellResults, joined
-from entropic_bpi.lab.experiments.rules import RULES, rule_of
-from entropic_bpi.lab.experiments.spec import RunSpec
+from entropic_bpi.lab.experiments.spec import RULES, RunSpec, rule_of
 from entropic_bpi.lab.experiments.statistics import LEVEL, proportion
 from entropic_bpi.tools.checks import (
     check_choice,
@@ -40,8 +39,6 @@ from entropic_bpi.tools.files import write_text_atomically
 
 if TYPE_CHECKING:
     from entropic_bpi.lab.experiments.store import Results
-
-__all__ = ["Validation", "validate"]
 
 NOT_OPTIMAL, FALSE_CLAIM, DISPROOF = "policy not ε-optimal", "certificate false", "certificate false on its event"
 # Runs per cell; the default cases make more than 2000 and more than 100 000 of them.
@@ -122,7 +119,7 @@ def validate(
     cases : list of Case, optional
         The models; by default nine small ones of every kind, with β = 1 and β = -1.
     rules : list of str, optional
-        Names in ``entropic_bpi.lab.experiments.rules.RULES``; by default all that apply to a model.
+        Names in ``entropic_bpi.lab.experiments.spec.RULES``; by default all that apply to a model.
     quick : bool
         24 runs per cell instead of 1100.
     runs : int, optional

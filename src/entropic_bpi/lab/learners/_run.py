@@ -18,8 +18,6 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.tools.text import shown
 
-__all__ = ["Run", "names", "register", "run", "title"]
-
 Learner = Callable[..., Play]
 
 # By name: how papers write it, and the module that has it.

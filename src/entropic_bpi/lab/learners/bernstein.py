@@ -68,13 +68,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from entropic_bpi.compile.decorators import compiled, inlined
 from entropic_bpi.lab.learners import kernels
 from entropic_bpi.lab.learners.game import Game, Play, Replanner, new_scratch, score_coefficients
-from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, ReplanScratch, compiled, inlined
+from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, ReplanScratch
 from entropic_bpi.tools.checks import check_choice
-
-__all__ = ["BernsteinMemory", "bpi_ucbvi", "entropic_bpi"]
-
 
 # -- the learners ------------------------------------------------------------------------------------------------
 

@@ -25,18 +25,6 @@ from entropic_bpi.tools.checks import (
 )
 from entropic_bpi.tools.text import shown
 
-__all__ = [
-    "Game",
-    "Play",
-    "Replanner",
-    "log_grid",
-    "log_term",
-    "new_game",
-    "new_scratch",
-    "range_ratio",
-    "score_coefficients",
-]
-
 # Below this the exponents are denormal and their ratios lose digits; the limit is exact.
 NEGLIGIBLE = 1e-300
 _LARGEST_SCALE = 1e100

@@ -26,12 +26,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.learners.game import Game, Play
-from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, compiled, draw, refresh, row_of, watch
+from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, draw, refresh, row_of, watch
 from entropic_bpi.tools.checks import check_finite, check_integer, check_memory, check_positive, check_probability
-
-__all__ = ["generative", "sample_size"]
 
 
 class SampleMemory(NamedTuple):

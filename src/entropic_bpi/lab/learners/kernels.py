@@ -35,29 +35,6 @@ from entropic_bpi.compile.decorators import compiled, helper, inlined
 from entropic_bpi.model.backups import LARGEST_EXPONENT, lottery_risk
 from entropic_bpi.problem.ties import tie_draw
 
-__all__ = [
-    "Greedy",
-    "Model",
-    "Path",
-    "RegretOracle",
-    "ReplanScratch",
-    "action",
-    "compiled",
-    "cumulate",
-    "draw",
-    "evaluate",
-    "inlined",
-    "new_greedy",
-    "new_path",
-    "play",
-    "refresh",
-    "row_of",
-    "rows_to_update",
-    "tie_draw",
-    "walk",
-    "watch",
-]
-
 
 class Model(NamedTuple):
     """The true model in rescaled units: sampled by learners, read by the oracle. Row ``(h * S + s) * A + a``."""

@@ -37,11 +37,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.lab.learners.game import Game, Play, log_term, range_ratio
-from entropic_bpi.lab.learners.kernels import Greedy, Model, Path, RegretOracle, compiled, new_path, play, refresh
+from entropic_bpi.lab.learners.kernels import Greedy, Model, Path, RegretOracle, new_path, play, refresh
 from entropic_bpi.tools.checks import check_positive
-
-__all__ = ["rsq", "rsq2"]
 
 
 def rsq(game: Game, *, c: float = 1.0) -> Play:

@@ -30,18 +30,17 @@ from typing import Any
 
 import numpy as np
 
+from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.learners._run import check_params, find
 from entropic_bpi.lab.learners.bernstein import BernsteinMemory
 from entropic_bpi.lab.learners.game import Replanner, new_game
-from entropic_bpi.lab.learners.kernels import Greedy, Model, compiled, row_of
+from entropic_bpi.lab.learners.kernels import Greedy, Model, row_of
 from entropic_bpi.lab.learners.value_iteration import BALL, TIGHT, SweepMemory, ball_mean
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.tools.checks import check_choice, check_finite, check_integer, check_positive, check_probability
 from entropic_bpi.types import Bounds, Goal
-
-__all__ = ["STOPPABLE", "Conversion", "Stop", "pac_from_regret", "run_until"]
 
 STOPPABLE = ("rsvi", "rsvi2", "rodi_otp", "rodi_pto", "rovi", "bpi_ucbvi")
 

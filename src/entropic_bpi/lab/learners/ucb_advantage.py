@@ -37,11 +37,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.lab.learners.game import Game, Play
-from entropic_bpi.lab.learners.kernels import Greedy, Model, Path, RegretOracle, compiled, new_path, play, refresh
+from entropic_bpi.lab.learners.kernels import Greedy, Model, Path, RegretOracle, new_path, play, refresh
 from entropic_bpi.tools.checks import check_choice, check_positive, check_probability
-
-__all__ = ["ucb_advantage"]
 
 # Columns of the accumulators of a pair (h, s, a).
 REF_MEAN, REF_SPREAD, STAGE_MEAN, ADV_MEAN, ADV_SPREAD = 0, 1, 2, 3, 4

@@ -114,27 +114,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from entropic_bpi.compile.decorators import compiled, inlined
 from entropic_bpi.lab.learners import kernels
 from entropic_bpi.lab.learners.game import Game, Play, Replanner, log_term, new_scratch, range_ratio
-from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, ReplanScratch, compiled, inlined
+from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, ReplanScratch
 from entropic_bpi.methods.kl.ball import TOLERANCE, kl_extreme
 from entropic_bpi.methods.kl.rates import mixture_radius
 from entropic_bpi.tools.checks import check_positive
-
-__all__ = [
-    "BALL",
-    "TIGHT",
-    "SweepMemory",
-    "ball_mean",
-    "kl_bpi",
-    "plan_everything",
-    "rodi_otp",
-    "rodi_pto",
-    "rovi",
-    "rsvi",
-    "rsvi2",
-    "value_iteration",
-]
 
 BONUS, TIGHT, BALL, KL = 0, 1, 2, 3
 

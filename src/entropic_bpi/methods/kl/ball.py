@@ -28,8 +28,6 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import compiled
 
-__all__ = ["MOST_LABELS", "boxed_extreme", "kl_extreme", "kl_extremum"]
-
 # Past this radius the ball is the whole simplex for all that doubles can tell.
 WHOLE_SIMPLEX = 60.0
 # |sqrt(F/x) - 1| at which to stop: the bound's error is of second order in it, below 1e-5 of the interval.
@@ -195,7 +193,9 @@ def kl_extremum(
 
 
 @compiled
-def _box_extreme(f: np.ndarray, size: int, low: np.ndarray, high: np.ndarray, sign: float, scratch: np.ndarray) -> float:
+def _box_extreme(
+    f: np.ndarray, size: int, low: np.ndarray, high: np.ndarray, sign: float, scratch: np.ndarray
+) -> float:
     """Bound on the largest mean of ``sign * f`` over the box alone, and its q in ``scratch[6]``.
 
     For every ν it is at most ν + Σ max((f - ν) high, (f - ν) low); the smallest of these is at one of the values.

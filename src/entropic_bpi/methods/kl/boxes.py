@@ -30,8 +30,6 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
 from entropic_bpi.types import EMPTY, RATIO, Cut
 
-__all__ = ["BOX_GROWTH", "MOST_LEAVES", "NO_BOXES", "Search", "cut_rows"]
-
 NO_BOXES = np.empty((0, 2, MOST_LABELS))
 NO_BOX = 2.0  # the upper end of the interval of a row that is not cut
 MOST_LEAVES = 50
@@ -76,7 +74,9 @@ class Centre(NamedTuple):
 
 
 @compiled
-def _marginals(rules: PlanConstants, arrays: CountArrays, rows: np.ndarray, interval: np.ndarray, work: np.ndarray) -> None:
+def _marginals(
+    rules: PlanConstants, arrays: CountArrays, rows: np.ndarray, interval: np.ndarray, work: np.ndarray
+) -> None:
     """Between what each probability of a row lies, given its ball; rounded outwards."""
     f = work[2]
     for i in range(len(rows)):
@@ -311,7 +311,9 @@ class Search:
             interval, cut = leaf.interval.copy(), leaf.cut.copy()
             interval[i, side, j], cut[i] = at, True
             empty = self._is_empty(i, interval[i])
-            half = leaf._replace(depth=leaf.depth + 1, gap=-np.inf) if empty else self._leaf(interval, cut, leaf.depth + 1)
+            half = (
+                leaf._replace(depth=leaf.depth + 1, gap=-np.inf) if empty else self._leaf(interval, cut, leaf.depth + 1)
+            )
             halves.append((2 * name + (side == 0), half))
         return halves
 

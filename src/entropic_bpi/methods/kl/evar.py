@@ -58,8 +58,6 @@ from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.tools.checks import LARGEST_REACH
 from entropic_bpi.types import RATIO, Behaviour, Bounds, Cell, Claim, EVaRClaim, Plan
 
-__all__ = ["EVaRKL", "Node", "Tail"]
-
 # The share of ε, or of the gap, that may be left to the width of the cells: halving goes on until it is no more.
 CELL_SHARE = 1 / 16
 # A certificate has at most so many cells.

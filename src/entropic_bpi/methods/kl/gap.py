@@ -35,18 +35,6 @@ from entropic_bpi.methods.kl.records import MAX_SHARED, Box, Deviation, Place, P
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, reward_step
 
-__all__ = [
-    "SAME_TOLERANCE",
-    "action_weight",
-    "deviation_ratio",
-    "keep_largest",
-    "ratio_of",
-    "row_extreme",
-    "same_ratio",
-    "slot_value",
-    "slot_weight",
-]
-
 # Relative precision of the search for `same`, and its length at most; its upper end is kept, so a coarse one is safe.
 SAME_TOLERANCE = 1e-4
 SAME_ITERATIONS, TANGENTS = 100, 12

@@ -24,8 +24,6 @@ from entropic_bpi.methods.kl.records import MAX_SHARED, Candidate, Optimism, Pla
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, actions_at
 
-__all__ = ["WIDEST", "Planner"]
-
 WIDEST = 32
 REGISTERS = 96
 

@@ -73,8 +73,6 @@ from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import BOXES, PAIRS, RATIO, Behaviour, Bounds, Claim, Cut, Plan
 
-__all__ = ["KL", "planning_beta"]
-
 SMALLEST_EXPONENT = 1e-5
 # Rounding of the exponents βr, relative, added on the safe side.
 EXPONENT_ROUNDING = 1e-15
@@ -395,9 +393,7 @@ class KL:
         counts.reserve(spare)
         sheets = (self.optimism, self.plans, new_scratch(self.rules, self.problem.n_actions, 1))
         while going:
-            begin = EveryBegin(
-                round + played, counts.episodes, self.last, self._knows_better(), self.asked, self.boxed
-            )
+            begin = EveryBegin(round + played, counts.episodes, self.last, self._knows_better(), self.asked, self.boxed)
             more, kind, self.last, row, successor = _run_every(
                 simulator.kernel,
                 simulator.rng,

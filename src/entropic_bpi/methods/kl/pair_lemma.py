@@ -11,8 +11,6 @@ from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.methods.kl.gap import keep_largest
 from entropic_bpi.methods.kl.records import PairRows, PairScratch
 
-__all__ = ["ROUNDING", "compare_rows", "most_frequent"]
-
 # Rounding of one bound, relative; more than what sums of a few hundred terms and exponents up to 600 can lose.
 ROUNDING = 1e-12
 # A coupling that leaves less than this is none.

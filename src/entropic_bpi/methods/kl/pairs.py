@@ -68,8 +68,6 @@ from entropic_bpi.methods.kl.records import (
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
 
-__all__ = ["MOST_PAIRS", "occupied_states", "pair_ratio", "relate"]
-
 MOST_PAIRS = 1_800_000
 
 

@@ -37,8 +37,6 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import compiled, inlined
 
-__all__ = ["betting_regret", "log_8e", "mixture_radius", "reached"]
-
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 LOG_TWO = math.log(2.0)
 # Relative error of the terms of the radius, which have lost nothing to cancellation.

@@ -10,31 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "NEVER_ASKED",
-    "Box",
-    "Candidate",
-    "Deviation",
-    "EveryBegin",
-    "Optimism",
-    "PairBuffers",
-    "PairRows",
-    "PairScratch",
-    "PairsAsked",
-    "Place",
-    "PlanConstants",
-    "Relations",
-    "Scratch",
-    "StepStates",
-    "Trial",
-    "new_crowd",
-    "new_desk",
-    "new_relations",
-    "new_rows",
-    "new_scratch",
-    "new_sheets",
-]
-
 MAX_SHARED = 3
 
 

@@ -33,8 +33,6 @@ from entropic_bpi.problem.counts import CountArrays, Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import RewardCounts, first_entry
 
-__all__ = ["RewardBounds"]
-
 # The bounds are few and used often: the solver goes to its end.
 CONVERGED = 1e-9
 # Relative errors, always taken on the safe side: of a mean of e^{βr}, with room for whoever checks it with other roundings,

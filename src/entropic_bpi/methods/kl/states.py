@@ -16,35 +16,6 @@ from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
 from entropic_bpi.problem.ties import wins_tie
 
-__all__ = [
-    "GIVEN",
-    "PESSIMISTIC_BEST",
-    "ROUNDING",
-    "SMALLEST_GAP",
-    "backup",
-    "bound_if_chosen",
-    "box_after",
-    "candidate_state",
-    "choose",
-    "choose_greedy",
-    "choose_pessimistic_best",
-    "choose_smallest_gap",
-    "conclude",
-    "contest",
-    "deviate",
-    "given_action",
-    "have_rivals",
-    "is_rival",
-    "keep_worse",
-    "may_deviate",
-    "optimistic_action",
-    "optimistic_state",
-    "refresh_radii",
-    "refresh_radius",
-    "settle",
-    "stay",
-]
-
 # Rounding of one step of the recursion, relative, added on the safe side.
 ROUNDING = 1e-13
 

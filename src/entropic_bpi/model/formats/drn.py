@@ -27,8 +27,6 @@ from entropic_bpi.tools.text import shown
 if TYPE_CHECKING:
     from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["read", "write"]
-
 _INITIAL, _UNNAMED = "init", "__NOLABEL__"
 _TYPES = ("MDP", "DTMC")
 # A number or a name, rewards in brackets, and labels, in quotes if they contain spaces.

@@ -22,21 +22,6 @@ from entropic_bpi.tools.text import printable, shown
 if TYPE_CHECKING:
     from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = [
-    "Entries",
-    "Entry",
-    "action_name",
-    "check_target",
-    "choose_reward",
-    "entries_of_model",
-    "fault",
-    "integer",
-    "lines_of",
-    "names_of_states",
-    "real",
-    "word",
-]
-
 _LARGEST_NUMBER = 2**31 - 1
 # A model has a row for each state and action, also where a file has none.
 _MOST_PAIRS = 2**28

@@ -17,8 +17,6 @@ from entropic_bpi.tools.text import shown
 if TYPE_CHECKING:
     from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["read", "write"]
-
 _COLUMNS = ("idstatefrom", "idaction", "idstateto", "probability", "reward")
 
 

@@ -10,8 +10,6 @@ from scipy import sparse
 
 from entropic_bpi.model.arrays import SparseTransitions, is_sparse_sequence
 
-__all__ = ["recognise"]
-
 
 def recognise(transitions: Any, rewards: Any, order: str | None) -> tuple[Any, Any, str]:
     """Return transitions and rewards without matrices in object arrays, and the order of their axes.

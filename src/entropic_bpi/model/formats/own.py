@@ -24,8 +24,6 @@ from entropic_bpi.tools.text import shown
 if TYPE_CHECKING:
     from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["read", "write"]
-
 _FORMAT = "entropic-bpi model"
 # Releases that do not know action masks read version 1 alone.
 _VERSION, _VERSION_WITH_MASKS = 1, 2

@@ -9,8 +9,6 @@ from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.model.formats.registry import FORMATS
 from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["from_prism"]
-
 _SUFFIXES = tuple(suffix for each in FORMATS if each.has_rewards for suffix in each.suffixes)
 
 

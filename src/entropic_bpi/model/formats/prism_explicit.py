@@ -30,8 +30,6 @@ from entropic_bpi.tools.text import shown
 if TYPE_CHECKING:
     from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["read", "write"]
-
 _STATE_REWARDS, _TRANSITION_REWARDS, _LABELS = ".srew", ".trew", ".lab"
 _INITIAL, _DEADLOCK = "init", "deadlock"
 _DECLARED = re.compile(r'(\d{1,9})="([^"]*)"', re.ASCII)

@@ -9,8 +9,6 @@ from typing import Any
 from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.model.formats import drn
 
-__all__ = ["read"]
-
 _DIGITS = 17  # with which a double is read back as it was
 
 

@@ -13,8 +13,6 @@ from entropic_bpi.model.arrays import SparseTransitions, starts_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.tools.text import shown
 
-__all__ = ["from_quantecon"]
-
 
 def from_quantecon(ddp: Any, *, horizon: int, start: Any = 0) -> FiniteMDP:
     """Return the model of a ``quantecon.markov.DiscreteDP``.

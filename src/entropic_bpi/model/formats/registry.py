@@ -15,8 +15,6 @@ from entropic_bpi.errors import InvalidModelError
 if TYPE_CHECKING:
     from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["FORMATS", "OBJECTS", "SUFFIXES", "format_of", "read_model", "write_model"]
-
 
 class Format(NamedTuple):
     """A format of model files.

@@ -13,8 +13,6 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 
-__all__ = ["MDPEnv", "as_gymnasium"]
-
 
 class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
     """An episode of ``mdp``: observations are states, and the episode is truncated after its horizon.

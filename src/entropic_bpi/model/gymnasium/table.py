@@ -18,8 +18,6 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.tools.checks import check_integer
 from entropic_bpi.tools.text import shown
 
-__all__ = ["from_gymnasium"]
-
 # Action names of the toy-text families, in the order of their action numbers.
 _ACTION_NAMES = {
     "FrozenLake": ("left", "down", "right", "up"),

@@ -8,8 +8,6 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.tools.checks import check_finite, check_integer
 
-__all__ = ["risky_bridge"]
-
 STATES = ("s0", "s1", "s2", "s3", "s4", "s5", "sg", "sb")
 ACTIONS = ("safe", "risky")
 SAFE, RISKY = range(2)

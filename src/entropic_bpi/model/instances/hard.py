@@ -29,11 +29,10 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.mdp import FiniteMDP, SparseTransitions
+from entropic_bpi.model.arrays import SparseTransitions
+from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.tools.checks import check_finite, check_integer, check_memory, check_positive
 from entropic_bpi.tools.text import shown
-
-__all__ = ["HardShape", "hard_instance", "hard_shape", "largest_eps"]
 
 WAIT, GOOD, BAD, ROOT = range(4)
 # Beyond this |β| H' the rarer outcome, of probability e^{-|β|H'}/2, leaves the range of doubles.

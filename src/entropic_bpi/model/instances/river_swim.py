@@ -10,8 +10,6 @@ from scipy import sparse
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.tools.checks import check_integer, check_memory
 
-__all__ = ["river_swim"]
-
 LEFT, RIGHT = range(2)
 # Longer rivers are held sparse.
 _DENSE_STATES = 500

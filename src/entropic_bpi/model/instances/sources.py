@@ -12,8 +12,6 @@ from entropic_bpi.model import instances
 from entropic_bpi.model.formats.registry import SUFFIXES, format_of
 from entropic_bpi.model.mdp import FiniteMDP
 
-__all__ = ["is_environment", "model_of", "named_model"]
-
 
 def model_of(
     source: str, horizon: int | None = None, params: Mapping[str, Any] | None = None, folder: str | Path = "."

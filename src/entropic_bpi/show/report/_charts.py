@@ -14,8 +14,6 @@ from entropic_bpi.show.report._returns import Expected
 from entropic_bpi.show.report._svg import Axis, Drawing
 from entropic_bpi.show.words import Rounding
 
-__all__ = ["Chart", "fall_of_the_gap", "law_of_the_return"]
-
 Chart = tuple[str, str]
 """The SVG, and what it shows in words."""
 

@@ -24,8 +24,6 @@ from entropic_bpi.tools.text import printable
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["page_of"]
-
 _LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
 # With more than this share of episodes of which nothing is known, the rest says little.

@@ -15,8 +15,6 @@ from entropic_bpi.show.choices import places_of, seen_to_reach
 from entropic_bpi.show.words import Rounding, name
 from entropic_bpi.tools.checks import check_integer
 
-__all__ = ["Grid", "Line", "Policy", "policy_of"]
-
 # More lines would make the page slow; the file has them all.
 _MOST_LINES = 1000
 _MOST_CELLS = 2500

@@ -10,8 +10,6 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
 
-__all__ = ["Expected", "expected_returns"]
-
 EPISODES = 20_000
 
 

@@ -19,8 +19,6 @@ from entropic_bpi.runs.loop import Identification
 from entropic_bpi.runs.state import HISTORY
 from entropic_bpi.verification import Verification, verify
 
-__all__ = ["ReportInputs", "inputs_of"]
-
 _CERTIFICATE, _CHECKPOINT, _HISTORY = "certificate.json", "checkpoint.bin", "history.csv"
 
 

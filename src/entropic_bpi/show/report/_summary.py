@@ -15,13 +15,11 @@ from entropic_bpi.model.frontier import Front
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import Solution
 from entropic_bpi.runs.data_needs import Missing
+from entropic_bpi.runs.forecasts.trial import RunForecast
 from entropic_bpi.runs.loop import Identification
-from entropic_bpi.runs.trial import RunForecast
 from entropic_bpi.show.choices import Choice, certified_choices, choices_of, reached_by
 from entropic_bpi.show.words import claim_of, name, number, risk_of, signed
 from entropic_bpi.sources.log import Log
-
-__all__ = ["summary_of"]
 
 _SHOWN_ROWS = 8
 _SHOWN_NAMES = 6

@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Axis", "Drawing"]
-
 _WIDTH, _HEIGHT = 420, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 10, 46
 _MOST_TICKS = 5

@@ -11,8 +11,6 @@ import numpy as np
 
 from entropic_bpi.tools.text import shown
 
-__all__ = ["as_columns", "json_rows", "opened", "rows_as_columns"]
-
 _PLAIN = (bool, int, float, str)
 
 

@@ -17,8 +17,6 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.sources.datasets.columns import json_rows
 from entropic_bpi.tools.text import shown
 
-__all__ = ["Steps", "d4rl_steps", "rllib_steps", "sb3_steps"]
-
 _TERMINATED, _TRUNCATED = "terminated", "truncated"
 
 

@@ -18,20 +18,6 @@ from entropic_bpi.lab.experiments.store import Results
 from entropic_bpi.tools.checks import check_integer
 from entropic_bpi.tools.files import write_atomically, write_csv, write_text_atomically
 
-__all__ = [
-    "FULL",
-    "QUICK",
-    "Plot",
-    "Size",
-    "Table",
-    "column",
-    "read_table",
-    "rows_where",
-    "save",
-    "save_drawing",
-    "write_table",
-]
-
 Table = list[dict[str, Any]]
 """Rows of a figure's data; all have the same keys."""
 

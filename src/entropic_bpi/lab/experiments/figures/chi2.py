@@ -10,13 +10,10 @@ import numpy as np
 from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column
 from entropic_bpi.lab.experiments.figures.stopping import AXES, BETAS
 from entropic_bpi.lab.experiments.kinds import policy_digest
-from entropic_bpi.lab.experiments.rules import RULES
-from entropic_bpi.lab.experiments.spec import RunSpec, grid
+from entropic_bpi.lab.experiments.spec import RULES, RunSpec, grid
 from entropic_bpi.lab.experiments.statistics import summary
 from entropic_bpi.lab.experiments.store import Results
 from entropic_bpi.model.mdp import FiniteMDP
-
-__all__ = ["CHI2"]
 
 HORIZON = 7
 PRECISION = 1e-5

@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, rows_where
-from entropic_bpi.lab.experiments.rules import RULES, rule_of
-from entropic_bpi.lab.experiments.spec import RunSpec, grid
+from entropic_bpi.lab.experiments.spec import RULES, RunSpec, grid, rule_of
 from entropic_bpi.lab.experiments.store import Results
-
-__all__ = ["INTERVAL"]
 
 HORIZON, BETA, EPS = 7, 2.5, 0.2
 SHOWN = ("paper, verified constants", "KL, nothing assumed", "KL, both")

@@ -14,8 +14,6 @@ from entropic_bpi.lab.experiments.statistics import summary
 from entropic_bpi.lab.experiments.store import Results
 from entropic_bpi.lab.learners import title
 
-__all__ = ["CHECKED", "CLAIMS", "ENTRIES", "LEARNERS", "OVERVIEW", "PRINTED", "ClaimCheck", "at", "claim_checks"]
-
 LEARNERS = ("entropic_bpi", "rsvi", "rsq", "rsvi2", "rsq2", "ucb_advantage", "rodi_otp", "rodi_pto", "rovi")
 PRINTED, CHECKED = "entropic_bpi (printed)", "entropic_bpi (verified)"
 OURS = {PRINTED: "the bonus that the paper prints", CHECKED: "the machine-checked bonus"}

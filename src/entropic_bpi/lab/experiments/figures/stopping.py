@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, rows_where
-from entropic_bpi.lab.experiments.rules import RULES, rule_of
-from entropic_bpi.lab.experiments.spec import IDENTIFY_DEFAULTS, RunSpec, grid
+from entropic_bpi.lab.experiments.spec import IDENTIFY_DEFAULTS, RULES, RunSpec, grid, rule_of
 from entropic_bpi.lab.experiments.statistics import line, summary
 from entropic_bpi.lab.experiments.store import Results
-
-__all__ = ["CERTIFY", "FIG3", "FIG4"]
 
 BETAS, HORIZON = (2.5, 3.0, 3.5, 4.0, 4.5), 7
 HORIZONS, BETA = (5, 7, 9, 11, 13, 15, 17), 0.5

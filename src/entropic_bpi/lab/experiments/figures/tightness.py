@@ -16,12 +16,9 @@ import numpy as np
 
 from entropic_bpi.lab.experiments.ablation import FACTORS
 from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, rows_where
-from entropic_bpi.lab.experiments.rules import RULES, rule_of
-from entropic_bpi.lab.experiments.spec import RunSpec, grid
+from entropic_bpi.lab.experiments.spec import RULES, RunSpec, grid, rule_of
 from entropic_bpi.lab.experiments.statistics import LEVEL, confidence, summary
 from entropic_bpi.lab.experiments.store import Results
-
-__all__ = ["FACTOR_COSTS", "TIGHT"]
 
 DELTA = 0.05
 SHARP = "paper, sharp constants"

@@ -17,8 +17,6 @@ from entropic_bpi.lab.experiments.figures.regret import HORIZON, LEARNERS, NAMES
 from entropic_bpi.lab.experiments.spec import RunSpec, grid
 from entropic_bpi.lab.experiments.store import Results
 
-__all__ = ["TUNED"]
-
 SCALES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 BETA, EPISODES = 2.0, 10**6
 # Seeds from here on choose the scale; the curves are drawn from the others, so that choosing does not flatter them.

@@ -22,8 +22,6 @@ from entropic_bpi.sources.datasets.columns import as_columns, json_rows, opened,
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
-__all__ = ["Table", "hashable", "quoted"]
-
 _CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "python_enable_replacements")
 # Every column is text, so that no label is changed ('007') and a wrong entry has a line.
 _DIALECT = "auto_detect = false, delim = ',', quote = '\"', escape = '\"', header = true, nullstr = ''"

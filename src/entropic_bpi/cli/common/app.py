@@ -18,11 +18,9 @@ import typer
 from typer.core import TyperGroup
 
 from entropic_bpi._version import __version__
-from entropic_bpi.cli._sources import defaults_of
+from entropic_bpi.cli.common.sources import defaults_of
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.tools.text import printable
-
-__all__ = ["CLAIM_FAILED", "app", "fail", "main", "option"]
 
 CLAIM_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 

@@ -10,23 +10,6 @@ import typer
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import parse_literal
 
-__all__ = [
-    "EVAR_IS",
-    "BetaOption",
-    "DiscountOption",
-    "EVaROption",
-    "EitherBetaOption",
-    "HorizonOption",
-    "JsonOption",
-    "ParamOption",
-    "SourceArgument",
-    "defaults_of",
-    "open_model",
-    "open_source",
-    "parse_params",
-    "risk_of",
-]
-
 # Commands whose options may come from a problem file.
 _TAKE_A_FILE = ("identify", "plan", "forecast", "solve", "compare", "front")
 

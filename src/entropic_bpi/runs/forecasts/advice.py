@@ -1,7 +1,7 @@
 """Which declarations agree with everything that a run has seen.
 
 One that agrees need not be true: that is for the user to know. What it would bring is measured by trial runs
-(:func:`entropic_bpi.runs.trial.measured`).
+(:func:`entropic_bpi.runs.forecasts.trial.measured`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import ENTRIES, Declarations
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
-
-__all__ = ["Candidates", "Seen", "all_together", "as_options", "fitting", "returns_along", "true_of"]
 
 # A range is worth declaring if it is narrower than this part of the one that is known.
 _NARROW = 0.9

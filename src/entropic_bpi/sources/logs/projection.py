@@ -18,8 +18,6 @@ from entropic_bpi.types import Transitions
 if TYPE_CHECKING:
     from entropic_bpi.sources.log import Log
 
-__all__ = ["EARNED", "WHOLE", "Projection"]
-
 # Of one episode: its return, and whether it is known.
 EARNED = "fsum(reward) FILTER (step < {horizon})"
 WHOLE = "count(*) >= {horizon} OR bool_or(terminated)"

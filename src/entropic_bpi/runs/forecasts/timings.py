@@ -18,8 +18,6 @@ import numpy as np
 
 from entropic_bpi.tools.text import duration
 
-__all__ = ["Forecast", "Timings", "between", "count", "forecast_of"]
-
 # Fewer plans than this in the last octave are no ground for a forecast.
 FEWEST_PLANS = 8
 # The slopes that bounds have in the end, with room for their logarithms, and while little is known.

@@ -15,8 +15,6 @@ import typer
 from entropic_bpi.problem.declarations import ENTRIES, Entry
 from entropic_bpi.tools.text import printable
 
-__all__ = ["again", "answer", "with_declarations", "with_options_of"]
-
 PROGRAM = "entropic-bpi"
 
 

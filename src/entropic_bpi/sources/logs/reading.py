@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.sources.logs.tables import Table, hashable, quoted
 from entropic_bpi.sources.spaces import FiniteSpace, finite
-from entropic_bpi.sources.tables import Table, hashable, quoted
 from entropic_bpi.tools.checks import check_list
 from entropic_bpi.tools.text import shown
-
-__all__ = ["LogReader", "columns_of", "listed_space"]
 
 _LABELS = ("episode", "state", "next_state", "action")
 _EXPECTED = {

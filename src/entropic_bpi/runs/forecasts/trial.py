@@ -1,7 +1,7 @@
 """Before a run: what it would probably take, and which declarations would help, by short trial runs of it.
 
 A trial run is the run itself, ended early; its own last gaps say how much longer it would go on
-(:mod:`entropic_bpi.runs.timings`).
+(:mod:`entropic_bpi.runs.forecasts.timings`).
 Then each declaration that could be true is made, alone and all of them together, and the trial run is repeated. What a
 model is known to have is read from the model. Of an environment nobody knows: a declaration that fits all that was seen is
 tried, and the factor that is told is what it would bring *if* it is true. Nothing is certified by any of this.
@@ -22,14 +22,12 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.return_law import max_return
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.runs.advice import Candidates, Seen, all_together
+from entropic_bpi.runs.forecasts.advice import Candidates, Seen, all_together
+from entropic_bpi.runs.forecasts.timings import Forecast, between, count
 from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY, Settings
-from entropic_bpi.runs.timings import Forecast, between, count
 from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
-
-__all__ = ["Declaration", "RunForecast", "TrialRun", "advised", "forecast", "measured"]
 
 # Of the arguments of identify, those that do not change what a run takes.
 _NOT_ASKED = {

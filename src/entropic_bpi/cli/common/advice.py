@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from entropic_bpi.cli._answer import PROGRAM
-from entropic_bpi.cli._show import Fact, line
+from entropic_bpi.cli.common.answer import PROGRAM
+from entropic_bpi.cli.common.show import Fact, line
 
 if TYPE_CHECKING:
-    from entropic_bpi.runs.trial import Declaration, TrialRun
+    from entropic_bpi.runs.forecasts.trial import Declaration, TrialRun
 
 _TRUE = "Declarations that would help, measured by trial runs; all of them are true of the model:"
 _ASSUMED = "Declarations that agree with all observations; estimated gain if the assumption holds (not checked):"
@@ -25,8 +25,8 @@ def trial_content(trial: TrialRun) -> dict[str, Any]:
 
 def advised_words(declarations: Sequence[Declaration], without: TrialRun, words: Sequence[str]) -> list[str]:
     """Return the words of a command with the declarations that help most."""
-    from entropic_bpi.runs.advice import as_options
-    from entropic_bpi.runs.trial import advised
+    from entropic_bpi.runs.forecasts.advice import as_options
+    from entropic_bpi.runs.forecasts.trial import advised
 
     one = advised(declarations, without)
     if one is None:
@@ -44,8 +44,8 @@ def advised_words(declarations: Sequence[Declaration], without: TrialRun, words:
 
 def advice_facts(declarations: Sequence[Declaration], without: TrialRun, words: Sequence[str]) -> list[Fact]:
     """Return the declarations that were tried, and the complete command with those that help most."""
-    from entropic_bpi.runs.advice import as_options
-    from entropic_bpi.runs.trial import advised
+    from entropic_bpi.runs.forecasts.advice import as_options
+    from entropic_bpi.runs.forecasts.trial import advised
 
     content = [
         {

@@ -1,0 +1,225 @@
+r"""Conditional value at risk of the return (CVaR), and the policies for which it is the largest.
+
+For a level :math:`\alpha\in(0,1]` the mean of the worst fraction :math:`\alpha` of the returns is
+
+.. math:: \mathrm{CVaR}_\alpha = \max_\eta\Big\{\eta - \tfrac1\alpha E[(\eta-R)^+]\Big\} .
+
+**Planning.** The least expected shortfall from step :math:`h` on, when :math:`b` is still missing, is
+
+.. math:: W_{H+1}(s,b)=b^+,\qquad W_h(s,b)=\min_a\sum_y p(y|s,a)\,W_{h+1}(y,\,b-r_h(s,a,y)),
+
+and the largest CVaR is :math:`\max_\eta\{\eta-W_1(s_1,\eta)/\alpha\}`. The policy that attains it depends on the step, the
+state and what was earned so far. As a function of :math:`b` each :math:`W_h(s,\cdot)` is piecewise linear, 0 on the left and
+of slope 1 on the right, so it is kept as a list of knots; the maximum over :math:`\eta` is at a knot.
+
+**Precision.** While there are few knots they are exact, up to rounding. Otherwise knots whose removal changes the function
+by little are removed. A mean of functions with an error is wrong by at most the largest of their errors, and so is a
+minimum, so that the errors of the steps add up, and are divided by :math:`\alpha` in the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP, check_model
+from entropic_bpi.model.return_law import check_level, max_return, min_return
+from entropic_bpi.tools.checks import check_finite, check_integer, check_positive
+
+__all__ = ["CVaRSolution", "solve_cvar"]
+
+# Knots of a function beyond which some are removed, and beyond which a model is refused.
+_FEW_KNOTS, _MOST_KNOTS, _PASSES = 2_000, 1_000_000, 40
+# Rounding of a step, relative to the returns.
+_ROUNDING = 4e-15
+
+_Shortfall = tuple[np.ndarray, np.ndarray]  # knots, values
+
+
+@dataclass(frozen=True, eq=False)
+class CVaRSolution:
+    """The largest conditional value at risk of all policies, and a policy that has it.
+
+    Attributes
+    ----------
+    value : float
+        The largest CVaR, up to the precision that was asked for.
+    lower, upper : float
+        It lies between them.
+    alpha : float
+        The level.
+    threshold : float
+        The return below which the policy counts a shortfall.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> found = eb.solve_cvar(eb.instances.risky_bridge(horizon=7), 0.1)
+    >>> found.lower <= found.value <= found.upper
+    True
+    """
+
+    value: float
+    lower: float
+    upper: float
+    alpha: float
+    threshold: float
+    _mdp: FiniteMDP
+    _shortfalls: list[list[_Shortfall]]
+
+    def action(self, step: int, state: int, earned: float = 0.0) -> int:
+        """Return the action of a policy with the largest CVaR.
+
+        Parameters
+        ----------
+        step : int
+            The step, from 0.
+        state : int
+            The state.
+        earned : float
+            The sum of the rewards so far.
+
+        Returns
+        -------
+        int
+            The action.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> eb.solve_cvar(bridge, 0.1).action(0, 0)
+        0
+        """
+        mdp = self._mdp
+        h = check_integer("step", step, at_least=0, at_most=mdp.horizon - 1)
+        s = check_integer("state", state, at_least=0, at_most=mdp.n_states - 1)
+        missing = np.array([self.threshold - check_finite("earned", earned)])
+        each = [_mean(self._shortfalls[h + 1], *_outcomes(mdp, h, s, a), missing)[1][0] for a in range(mdp.n_actions)]
+        policy = np.zeros((mdp.horizon, mdp.n_states), dtype=np.int64)
+        policy[h, s] = int(np.argmin(each))
+        return int(mdp.replace_forbidden(policy)[h, s])
+
+    def __repr__(self) -> str:
+        return f"CVaRSolution(value={self.value:.6g}, alpha={self.alpha:g}, threshold={self.threshold:.6g})"
+
+
+def solve_cvar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> CVaRSolution:
+    """Find the largest conditional value at risk of the return, over policies that know what was earned so far.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+    alpha : float
+        The level, above 0 and at most 1: CVaR is the mean of this worst fraction of the returns.
+    tol : float
+        The largest difference of ``lower`` and ``upper``, in the unit of the rewards.
+
+    Returns
+    -------
+    CVaRSolution
+        The value, bounds on it, and the policy.
+
+    Raises
+    ------
+    InvalidProblemError
+        If ``tol`` is too small for doubles, or needs too much memory.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=7)
+    >>> found = eb.solve_cvar(bridge, 0.1)
+    >>> round(found.value, 6), bool(found.upper - found.lower <= 1e-6)
+    (1.0, True)
+    """
+    mdp, alpha, tol = check_model(mdp), check_level(alpha), check_positive("tol", tol)
+    whole = mdp.without_masks()
+    ends = min_return(whole), max_return(whole)
+    rounding = _ROUNDING * (mdp.horizon + 1) * (abs(ends[0]) + abs(ends[1]) + ends[1] - ends[0])
+    room = alpha * tol / 2 - rounding
+    if not room > 0:
+        raise InvalidProblemError(f"tol={tol:g} is too small for doubles: give at least {4 * rounding / alpha:.2g}")
+    step_room, total = room / (mdp.horizon + 1), 0.0
+    last: list[_Shortfall] = [(np.zeros(1), np.zeros(1))] * mdp.n_states
+    shortfalls = [last]
+    for h in reversed(range(mdp.horizon)):
+        after, now, error = shortfalls[0], [], 0.0
+        for s in range(mdp.n_states):
+            best = _mean(after, *_outcomes(whole, h, s, 0))
+            for a in range(1, mdp.n_actions):
+                best = _minimum(best, _mean(after, *_outcomes(whole, h, s, a)))
+            kept, lost = _simplified(best, step_room, rounding)
+            now.append(kept)
+            error = max(error, lost)
+        total += error
+        shortfalls.insert(0, now)
+    start = np.flatnonzero(mdp.start_distribution > 0)
+    knots, missed = _mean(shortfalls[0], start, mdp.start_distribution[start], np.zeros(len(start)))
+    values = knots - missed / alpha
+    best_at = int(np.argmax(values))
+    value, pad = float(values[best_at]), (total + rounding) / alpha
+    return CVaRSolution(value, value - pad, value + pad, alpha, float(knots[best_at]), whole, shortfalls)
+
+
+def _outcomes(mdp: FiniteMDP, h: int, s: int, a: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Successors, probabilities and rewards of an action."""
+    rows, row = mdp.step_rows(h), s * mdp.n_actions + a
+    some = slice(rows.indptr[row], rows.indptr[row + 1])
+    paid = np.full(some.stop - some.start, mdp.step_rewards(h)[s, a]) if rows.rewards is None else rows.rewards[some]
+    return rows.indices[some], rows.probabilities[some], paid
+
+
+def _at(shortfall: _Shortfall, b: np.ndarray) -> np.ndarray:
+    knots, values = shortfall
+    return np.asarray(np.interp(b, knots, values, left=0.0) + np.maximum(b - knots[-1], 0.0))
+
+
+def _mean(
+    after: list[_Shortfall], successors: np.ndarray, probabilities: np.ndarray, paid: np.ndarray, at: Any = None
+) -> _Shortfall:
+    """The expected shortfall before a transition; at its own knots unless others are given."""
+    outcomes = list(zip(successors, probabilities, paid, strict=True))
+    knots = np.unique(np.concatenate([after[y][0] + r for y, _, r in outcomes])) if at is None else at
+    if len(knots) > _MOST_KNOTS:
+        raise InvalidProblemError("the returns of this model need too much memory: give a larger tol, or round rewards")
+    return knots, sum((p * _at(after[y], knots - r) for y, p, r in outcomes), np.zeros(len(knots)))
+
+
+def _minimum(one: _Shortfall, other: _Shortfall) -> _Shortfall:
+    """The smaller of two functions, with a knot wherever they cross."""
+    knots = np.union1d(one[0], other[0])
+    first, second = _at(one, knots), _at(other, knots)
+    apart = first - second
+    at = np.flatnonzero(apart[:-1] * apart[1:] < 0)
+    share = apart[at] / (apart[at] - apart[at + 1])
+    crossing = knots[at] + share * (knots[at + 1] - knots[at])
+    value = first[at] + share * (first[at + 1] - first[at])
+    order = np.argsort(np.concatenate([knots, crossing]), kind="stable")
+    return (
+        np.concatenate([knots, crossing])[order],
+        np.concatenate([np.minimum(first, second), value])[order],
+    )
+
+
+def _simplified(shortfall: _Shortfall, room: float, rounding: float) -> tuple[_Shortfall, float]:
+    """Remove knots that change nothing, and where there are many those that together change at most ``room``."""
+    (knots, values), lost = shortfall, 0.0
+    for turn in range(_PASSES):
+        if turn > 1 and len(knots) <= _FEW_KNOTS:
+            break
+        allowed = (room - lost) / 4 if turn > 1 else min(rounding, room / 4)
+        # Of neighbours only one is removed at a time: then each error is that at the knot itself.
+        inner = np.arange(1 + turn % 2, len(knots) - 1, 2)
+        width = knots[inner + 1] - knots[inner - 1]
+        share = np.divide(knots[inner] - knots[inner - 1], width, out=np.zeros(len(inner)), where=width > 0)
+        change = np.abs(values[inner - 1] + share * (values[inner + 1] - values[inner - 1]) - values[inner])
+        small = change <= allowed
+        if small.any():
+            lost += float(change[small].max())
+            knots, values = np.delete(knots, inner[small]), np.delete(values, inner[small])
+    return (knots, values), lost
