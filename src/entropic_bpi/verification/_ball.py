@@ -17,6 +17,7 @@ _CLOSE = 1e-6  # relative distance from the root at which one more step of Newto
 _MOST_STEPS = 200
 _AT_ONCE = 2**15  # outcomes that are worked on together: few enough for the caches of a processor
 _EXACT = 2**53
+_ANYTHING = np.array([0.0, 1.0]).reshape(2, 1, 1)  # of a probability
 
 # -- radii ------------------------------------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class Balls:
         Outcomes that a row has of its own, and the radius of its ball, rounded up.
     low, high : array (K, N)
         Bounds on what each outcome pays, as e^{βr}.
-    least, most : array (K, N), optional
+    box : array (2, K, N), optional
         Between what the probability of each outcome lies in the part of the balls that is looked at.
     """
 
@@ -162,8 +163,7 @@ class Balls:
     radius: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    least: np.ndarray | None = None
-    most: np.ndarray | None = None
+    box: np.ndarray | None = None
 
     @cached_property
     def visits(self) -> np.ndarray:
@@ -176,10 +176,8 @@ class Balls:
     def take(self, columns: np.ndarray) -> Balls:
         parts = (self.successors, self.tallies, self.low, self.high)
         successors, tallies, low, high = (part.take(columns, axis=1) for part in parts)
-        part = Balls(successors, tallies, self.sizes.take(columns), self.radius.take(columns), low, high)
-        if self.least is None or self.most is None:
-            return part
-        return replace(part, least=self.least.take(columns, axis=1), most=self.most.take(columns, axis=1))
+        box = None if self.box is None else self.box.take(columns, axis=2)
+        return Balls(successors, tallies, self.sizes.take(columns), self.radius.take(columns), low, high, box)
 
 
 class Rows:
@@ -227,11 +225,10 @@ class Rows:
         """State between what the probabilities of the outcomes of a row lie."""
         kind, column = self.kind[row], self.column[row]
         ball = self.balls[kind]
-        if ball.least is None or ball.most is None:
-            shape = ball.tallies.shape
-            ball = self.balls[kind] = replace(ball, least=np.zeros(shape), most=np.ones(shape))
-        assert ball.least is not None and ball.most is not None
-        ball.least[:, column], ball.most[:, column] = least, most
+        if ball.box is None:
+            ball = self.balls[kind] = replace(ball, box=np.tile(_ANYTHING, (1, *ball.tallies.shape)))
+        assert ball.box is not None
+        ball.box[0, :, column], ball.box[1, :, column] = least, most
 
     def batches(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
         """Some rows, a few at a time: where they are in ``rows``, and what they are."""
@@ -389,9 +386,7 @@ _ROOM = 1e-14  # relative, for the rounding of a few sums and products
 
 def _cut(ball: Balls) -> np.ndarray:
     """The columns of which only a part is looked at."""
-    if ball.least is None or ball.most is None:
-        return np.empty(0, dtype=np.intp)
-    return np.flatnonzero((ball.least > 0.0).any(axis=0) | (ball.most < 1.0).any(axis=0))
+    return np.empty(0, dtype=np.intp) if ball.box is None else np.flatnonzero((ball.box != _ANYTHING).any(axis=(0, 1)))
 
 
 def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -400,8 +395,8 @@ def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     The smaller of two bounds, each of which holds whatever is chosen. Of the box alone: ν + Σ max((f-ν)·most, (f-ν)·least)
     for any ν. Of both: Σ max((f-g)·most, (f-g)·least) and the bound of the ball for any g (weak duality).
     """
-    least, most = ball.least, ball.most
-    assert least is not None and most is not None
+    assert ball.box is not None
+    least, most = ball.box
     best, law = np.full(f.shape[1], np.inf), np.zeros(f.shape)
     for i, nu in enumerate(f):
         above = f - nu
@@ -412,7 +407,7 @@ def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         best = np.fmin(best, value)
     g, q = _shifted(ball, f, least, most)
     value = np.maximum((f - g) * most, (f - g) * least).sum(axis=0) + _ROOM * (abs(f) + abs(g)).sum(axis=0)
-    value = value + highest_mean(replace(ball, least=None, most=None), g)[0]
+    value = value + highest_mean(replace(ball, box=None), g)[0]
     return np.fmin(best, value), np.where(value < best, q, law)
 
 

@@ -38,7 +38,7 @@ _MOST_LEAVES = 1024
 
 
 class Leaf(NamedTuple):
-    """A part of the kernels, and how its gap is bounded: by ``cuts`` (row, state, probability, whether it is at least that)."""
+    """A part of the kernels, and how its gap is bounded: by ``cuts`` (row, state, probability, at least or not)."""
 
     test: str
     cuts: tuple[tuple[int, int, float, bool], ...]

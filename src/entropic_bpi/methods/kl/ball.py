@@ -231,7 +231,7 @@ def _dual_extreme(
     tolerance: float,
     scratch: np.ndarray,
 ) -> float:
-    """Bound on the largest mean of ``sign * f`` over ball and box, by a good μ; infinite if none was found. q in ``scratch[6]``.
+    """Bound on the largest mean of ``sign * f`` over ball and box, by a good μ, and its q in ``scratch[6]``.
 
     The optimum of the ball is computed again with the probability that violates the box most fixed at its end there, until
     none does. Then μ is what makes these ends optimal. Only the last line matters for safety: it holds for any μ.

@@ -93,7 +93,7 @@ def _marginals(
 
 @compiled
 def _narrow(interval: np.ndarray, size: int) -> bool:
-    """Use that probabilities add up to 1; False if they cannot, however they are rounded."""
+    """Use that probabilities add up to 1; whether they cannot, however they are rounded."""
     for _ in range(2):
         for j in range(size):
             lows = highs = 0.0
@@ -103,10 +103,10 @@ def _narrow(interval: np.ndarray, size: int) -> bool:
                     highs += interval[1, k]
             interval[0, j] = max(interval[0, j], 1.0 - highs - 4.0 * _ROUNDING)
             interval[1, j] = min(interval[1, j], 1.0 - lows + 4.0 * _ROUNDING)
+    empty = False
     for j in range(size):
-        if interval[0, j] > interval[1, j] + 16.0 * _ROUNDING:
-            return False
-    return True
+        empty = empty or interval[0, j] > interval[1, j] + 16.0 * _ROUNDING
+    return empty
 
 
 @compiled
@@ -299,7 +299,9 @@ class Search:
         optimism.policy[:], plan.turn[:] = leaf.greedy, leaf.turn
         if not _look(frame, rules, arrays, optimism, plan, self.rows, leaf.interval, self.centre) <= eps:
             return None
-        i, j = divmod(int(np.argmax(self.centre.scores)), MOST_LABELS)
+        # The first of those that are equal up to rounding, as the two of a row with two successors always are.
+        scores = self.centre.scores.ravel()
+        i, j = divmod(int(np.argmax(scores >= (1.0 - 1e-9) * scores.max())), MOST_LABELS)
         low, high = leaf.interval[i, :, j]
         row, at = int(self.rows[i]), float(low + (high - low) / 2)
         if not low < at < high:
@@ -321,7 +323,7 @@ class Search:
         _, rules, arrays = self.records
         row = self.rows[i]
         size, n, begin = arrays.used[row], arrays.visits[row], arrays.begin[row]
-        if not _narrow(interval, size):
+        if _narrow(interval, size):
             return True
         if n == 0:
             return False
