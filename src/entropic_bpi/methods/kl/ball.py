@@ -146,7 +146,7 @@ def kl_extremum(
     tally: np.ndarray,
     f: np.ndarray,
     size: int,
-    n: int,
+    n: float,
     x: float,
     sign: float,
     tolerance: float,

@@ -327,7 +327,8 @@ class Search:
             return True
         if n == 0:
             return False
-        return bool(least_divergence(arrays.tally[begin : begin + size], n, *interval, size) > rules.radius[row])
+        low, high = interval
+        return bool(least_divergence(arrays.tally[begin : begin + size], n, low, high, size) > rules.radius[row])
 
     def _leaf(self, interval: np.ndarray, cut: np.ndarray, depth: int) -> Leaf:
         table = np.full((len(self.records[2].visits), 2, MOST_LABELS), NO_BOX)

@@ -216,7 +216,7 @@ class KL:
         """The gap and its candidate, or those of the boxes if their gap is small enough; both candidates are tried."""
         self.boxed = counts.episodes
         for tried in (kind, 1 - kind):
-            if tried != kind and np.array_equal(*(plan.policy for plan in self.plans)):
+            if tried != kind and np.array_equal(self.plans[0].policy, self.plans[1].policy):
                 break
             found = self._boxes(
                 self.rules, counts, self.plans[tried].policy, gap, self.rules.eps / (1.0 + 2.0 * BOX_ROOM)

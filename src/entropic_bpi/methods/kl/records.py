@@ -93,7 +93,7 @@ class EveryBegin(NamedTuple):
     """Where the compiled run begins that plans after every episode.
 
     ``round`` and ``episodes`` so far; the candidate that was evaluated ``last``; whether the challenger of the pair
-    certificate is ``remembered``, and when that was ``asked``; the episodes when boxes were tried last, -1: they never are.
+    certificate is ``remembered``, and when that was ``asked``; the episodes when boxes were tried last, -1 for never.
     """
 
     round: int
