@@ -132,8 +132,9 @@ class Deviation(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory: one layer for each part of the states that is planned by itself.
 
-    The first two rows of ``work`` belong to the balls, the last four to their boxes. ``pessimistic`` has the values of the actions of one state and
-    ``bounds`` those of the gap if one is chosen, ``shared`` and ``scores`` the successors that two rows share.
+    The first two rows of ``work`` belong to the balls, the last four to their boxes. ``pessimistic`` has the values of the
+    actions of one state and ``bounds`` those of the gap if one is chosen, ``shared`` and ``scores`` the successors that two
+    rows share.
     """
 
     work: np.ndarray
