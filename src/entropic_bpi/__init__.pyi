@@ -45,6 +45,7 @@ from .model.tilting import chi_square as chi_square
 from .model.tilting import entropic_variance as entropic_variance
 from .model.tilting import tilted as tilted
 from .problem.declarations import Declarations as Declarations
+from .problem.noise import Noise as Noise
 from .problem.problem_file import ProblemFile as ProblemFile
 from .problem.problem_file import Remark as Remark
 from .problem.risk import Entropic as Entropic

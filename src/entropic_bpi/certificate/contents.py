@@ -56,6 +56,8 @@ _REWORDED = {
     ),
     " and that transitions do not depend": ", that transitions do not depend",
 }
+# Declarations that earlier files of these versions do not have.
+_ADDED = ("noise",)
 _PARTS = ("problem", "method", "constants", "provenance", "assumptions", "policy", "counts", "claim")
 # The range of rewards follows from the slots; the risk is written as beta and alpha.
 _OF_THE_PROBLEM = {
@@ -130,6 +132,7 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     content["claim"] = {"cuts": None, **content["claim"]}
+    content["problem"] = {**dict.fromkeys(_ADDED), **content["problem"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():
         said = [sentence.replace(old, new) for sentence in said]
@@ -196,7 +199,7 @@ def _read_problem(content: Any) -> Problem:
         "start": partial(_read_start, n_states=n_states),
         "eps": lambda name, value: check_positive(name, real(name, value)),
         "delta": lambda name, value: check_probability(name, real(name, value)),
-        "successors": lambda name, value: choice(name, value, "unknown", "model", "mask"),
+        "successors": lambda name, value: choice(name, value, "unknown", "model", "mask", "noise"),
         "reward_law": lambda name, value: choice(name, value, *REWARD_LAWS),
         "slots": _read_slots,
         "rewards": partial(_read_rewards, shape=(None, n_states, n_actions), horizon=horizon),

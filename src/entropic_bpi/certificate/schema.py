@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from entropic_bpi.errors import CertificateError
+from entropic_bpi.model.mechanics import Partitioned
 from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import CELLS, cell_edges
@@ -39,6 +40,10 @@ def check_problem(problem: Problem) -> None:
     if isinstance(problem.start, list) and not _ascend(problem.start, n - 1 - problem.black_box_rewards):
         raise CertificateError(f"start must list different states in order, got {problem.start!r:.80}")
     problem.check()
+    if (problem.noise is None) == (problem.successors == "noise"):
+        raise CertificateError("successors are those of the noise where that is declared, and nowhere else")
+    if problem.noise is not None:
+        _check_mechanics(problem)
     returns = problem.return_range
     if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
         raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
@@ -48,6 +53,22 @@ def check_problem(problem: Problem) -> None:
     sound = sound and (problem.black_box_rewards or not problem.random_rewards)
     if not sound:
         raise CertificateError("slots do not list the successors and rewards that are declared")
+
+
+def _check_mechanics(problem: Problem) -> None:
+    """Whether each label of each pair leads to one of its slots, and each slot has a label."""
+    assert problem.noise is not None
+    labels, law, classes = problem.noise
+    pairs = problem.n_states * problem.n_actions
+    if not (labels and all(labels) and problem.stationary) or problem.random_rewards:
+        raise CertificateError("noise needs labels, stationary transitions and fixed rewards")
+    _check_indices("noise.law", law, pairs, 0, len(labels) - 1)
+    sizes = np.array([len(names) for names in labels])[law]
+    _check_indices("noise.classes", classes, int(sizes.sum()), 0, int(problem.slots.used.max()))
+    owner, most = np.repeat(np.arange(pairs), sizes), int(problem.slots.used.max()) + 1
+    found = np.unique(owner * most + classes)
+    if (classes >= problem.slots.used[owner]).any() or len(found) != problem.slots.used[:pairs].sum():
+        raise CertificateError("noise.classes must name every slot of each state and action, and no other")
 
 
 def _ascend(states: list[int], last: int) -> bool:
@@ -106,6 +127,8 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int,
             )
     if learned:
         slot, slots = problem.slots.begin[rows], problem.slots
+        if problem.noise is not None:  # of which each outcome has a reward or range of its own
+            slot = np.where((slot == 1) | (rows == problem.n_rows - 1), slot, 0)
         inside = (slots.low[0, slot] <= rewards) & (rewards <= upper) & (upper <= slots.high[0, slot])
         if not inside.all() or (slot == 1).any():  # the slot of the end
             raise CertificateError("counts must pay rewards in their range, and there are none after the end")
@@ -171,6 +194,10 @@ def _is_black_box(problem: Problem) -> bool:
         if declared is None:
             return False
     declarations = {name: getattr(problem, name) for name in ENTRIES}
+    if problem.noise is not None and declared is not None:
+        lows, highs = (ends[0, len(ends[0]) - len(declared[1]) :] for ends in (slots.low, slots.high))
+        rewards = np.where(lows == highs, lows, np.nan)
+        declarations["noise"], declared = Partitioned(problem.noise, declared, rewards), None
     wanted = Problem.black_box(
         problem.n_states - 1,
         problem.n_actions,

@@ -74,6 +74,8 @@ class Bernstein:
                 "method='bernstein' needs rewards that depend on (s, a) only: no proof covers rewards that depend on the "
                 "next state. Use method='kl'"
             )
+        if problem.noise is not None:
+            raise InvalidProblemError("method='bernstein' makes no use of noise: use method='kl', or leave it out")
         if problem.artificial and problem.start is not None:
             raise InvalidProblemError("method='bernstein' makes no use of start: use method='kl', or leave it out")
         if problem.max_successors is not None:

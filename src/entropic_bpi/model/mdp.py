@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from entropic_bpi.errors import InvalidModelError, InvalidProblemError
 from entropic_bpi.model.arrays import SparseTransitions, as_floats, entries_of, frozen, starts_of, tolerance_of
 from entropic_bpi.model.formats.registry import read_model, write_model
 from entropic_bpi.model.masks import row_sources, stand_ins
+from entropic_bpi.model.mechanics import OutcomeTable, arrays_of_noise, fields_of, table_of_fields
 from entropic_bpi.model.reading import ModelArrays, rewards_of_entries
 from entropic_bpi.tools.checks import check_policy
 from entropic_bpi.tools.text import shown
@@ -102,6 +103,78 @@ class FiniteMDP:
         self._state_names = _read_names("state_names", state_names, self._n_states)
         self._action_names = _read_names("action_names", action_names, self._n_actions)
         self._unit, self._title = _read_text("unit", unit), _read_text("title", title)
+        self._noise: OutcomeTable | None = None
+
+    @classmethod
+    def from_noise(
+        cls,
+        states: Iterable[Any],
+        actions: Iterable[Any],
+        labels: Any,
+        probabilities: Any,
+        outcome: Any,
+        *,
+        horizon: int,
+        start: Any,
+        law: Any = None,
+    ) -> FiniteMDP:
+        """Return the model whose mechanics are known functions of a random label.
+
+        The model knows its mechanics: ``identify(mdp, noise="model")`` declares them without the probabilities.
+
+        Parameters
+        ----------
+        states, actions : iterable
+            The states and the actions, hashable; their names are what ``str`` makes of them.
+        labels : sequence, or dict of sequences
+            What the noise may be; with several laws, the labels of each by its name.
+        probabilities : sequence of float, or dict of sequences
+            The probability of each label.
+        outcome : function ``(state, action, label)`` or dict
+            Returns the next state, or ``(next state, reward)``; :data:`entropic_bpi.END` for the end of the episode. A value
+            that is itself a state is the next state, and pays nothing.
+        horizon : int
+            Number of steps.
+        start : state or distribution
+            One of the states, or a probability for each.
+        law : function ``(state, action)`` or dict, optional
+            With several laws, the name of the one that the label is drawn from.
+
+        Returns
+        -------
+        FiniteMDP
+            The model; with an end, its last state is ``"end"``.
+
+        Raises
+        ------
+        InvalidModelError
+            If an outcome is not a state, or if two labels lead to one state with different rewards.
+
+        Examples
+        --------
+        A shop with room for 3 sells at 2 what it bought for 1, as long as there is stock:
+
+        >>> import entropic_bpi as eb
+        >>> def sell(stock, order, demand):
+        ...     full = min(stock + order, 3)
+        ...     left = max(full - demand, 0)
+        ...     return left, 2.0 * (full - left) - 1.0 * (full - stock)
+        >>> shop = eb.FiniteMDP.from_noise(range(4), range(4), range(3), [0.2, 0.5, 0.3], sell, horizon=5, start=0)
+        >>> shop, round(eb.solve(shop, 0).value, 2)
+        (FiniteMDP(4 states, 4 actions, horizon 5, stationary, dense), 4.92)
+        """
+        states, actions = list(states), list(actions)
+        table, transitions, rewards, names = arrays_of_noise(states, actions, labels, probabilities, outcome, law)
+        if isinstance(start, Hashable) and start in states:
+            start = states.index(start)
+        elif np.shape(start) == (len(states),):
+            start = np.append(np.asarray(start, dtype=float), [0.0] * (len(names) - len(states)))
+        else:
+            raise InvalidModelError(f"start must be one of the states, or a distribution over them; got {shown(start)}")
+        named = list(map(str, actions))
+        mdp = cls(transitions, rewards, horizon=horizon, start=start, state_names=names, action_names=named)
+        mdp._noise = table
+        return mdp
 
     def _read_start(self, start: Any) -> int | np.ndarray:
         if isinstance(start, (bool, np.bool_)):
@@ -182,6 +255,11 @@ class FiniteMDP:
         if self._allowed is None:
             return None
         return self._allowed[0] if len(self._allowed) == 1 else self._allowed
+
+    @property
+    def mechanics(self) -> OutcomeTable | None:
+        """Where each label of the noise leads, if the model was made from it; see :meth:`from_noise`."""
+        return self._noise
 
     @property
     def unit(self) -> str | None:
@@ -406,14 +484,20 @@ class FiniteMDP:
             "states": self._state_names,
             "actions": self._action_names,
         }
-        apart = {"unit": self._unit, "title": self._title, "allowed": None if self._allowed is None else True}
+        apart = {
+            "unit": self._unit,
+            "title": self._title,
+            "allowed": None if self._allowed is None else True,
+            "noise": None if self._noise is None else self._noise.labels,
+        }
         header |= {name: value for name, value in apart.items() if value is not None}
         digest.update(json.dumps(header).encode())
         rewards = self.rows.rewards if self.next_state_rewards else self._rewards
         start = self._start if isinstance(self._start, np.ndarray) else np.empty(0)
         assert rewards is not None
-        masks = [] if self._allowed is None else [self._allowed]
-        for array in (self.rows.indptr, self.rows.indices, self.rows.probabilities, rewards + 0.0, start, *masks):
+        more = [] if self._allowed is None else [self._allowed]
+        more += [] if self._noise is None else [self._noise.law, self._noise.following]
+        for array in (self.rows.indptr, self.rows.indices, self.rows.probabilities, rewards + 0.0, start, *more):
             digest.update(str(array.shape).encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -450,6 +534,7 @@ class FiniteMDP:
             fields["action_names"] = list(self._action_names)
         apart = {"unit": self._unit, "title": self._title, "allowed": self.allowed}
         fields |= {name: value for name, value in apart.items() if value is not None}
+        fields |= {} if self._noise is None else fields_of(self._noise)
         if self.is_sparse:
             rows = self.rows
             fields |= {"indptr": rows.indptr, "indices": rows.indices, "probabilities": rows.probabilities}
@@ -555,7 +640,7 @@ class FiniteMDP:
             indptr, indices, probabilities = (fields[name] for name in ("indptr", "indices", "probabilities"))
             transitions = SparseTransitions(indptr, indices, probabilities, fields.get("entry_rewards"))
             rewards = tuple(int(size) for size in fields["sizes"]) if rewards is None else rewards
-        return cls(
+        mdp = cls(
             transitions,
             rewards,
             horizon=fields["horizon"],
@@ -566,6 +651,8 @@ class FiniteMDP:
             unit=fields.get("unit"),
             title=fields.get("title"),
         )
+        mdp._noise = table_of_fields(fields, mdp.n_states, mdp.n_actions)
+        return mdp
 
 
 def check_model(value: Any, name: str = "mdp") -> FiniteMDP:

@@ -127,7 +127,7 @@ def _record_outcome(
                 return _add(arrays, row, j, times)
             if arrays.tally[j] > 0:
                 found += 1
-            elif slot < 0:
+            elif slot < 0 and arrays.low[0, j] - same <= low and high <= arrays.high[0, j] + same:
                 slot = j
     if arrays.successor[arrays.begin[row]] == n_states:
         if found == kinds:
@@ -140,6 +140,8 @@ def _record_outcome(
         arrays.tally[slot] = 0
     elif slot < 0:
         return _CONTRADICTED if found > 0 and arrays.used[row] != arrays.max_outcomes[row] else _FORBIDDEN
+    elif arrays.high[0, slot] - arrays.low[0, slot] <= same:  # the declared reward, up to rounding
+        low, high = min(low, arrays.low[0, slot]), max(high, arrays.high[0, slot])
     arrays.low[0, slot], arrays.high[0, slot] = low, high
     return _add(arrays, row, slot, times)
 
@@ -308,7 +310,7 @@ class Counts:
             assert before is not None
             self.restore(before)
             row, successor = int(transitions.rows[first]), int(transitions.successors[first])
-            if code == _FORBIDDEN:
+            if code == _FORBIDDEN or problem.noise is not None:
                 fixed = problem.black_box_rewards and not problem.random_rewards
                 self.refuse(row, successor, float(transitions.rewards[first]) if fixed else None)
             raise InvalidProblemError(
@@ -338,6 +340,12 @@ class Counts:
         if problem.artificial and problem.start is not None and row == problem.n_rows - 1:
             self._refuse_start(problem.state_names[successor])
         went = f"{problem.describe(row)} went to state {problem.state_names[successor]!r}"
+        if problem.noise is not None:
+            paid = "" if reward is None else f" with reward {reward}"
+            raise InvalidProblemError(
+                f"the declared noise is wrong: {went}{paid}, which no label explains (after {self.episodes} episodes, which "
+                "are kept)"
+            )
         listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
         if successor in listed or problem.n_states in listed:
             most, paid = int(problem.max_outcomes[row]), "" if reward is None else f" with reward {reward}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import sentences
-from entropic_bpi.problem.toml_values import start_from_toml, successors_from_toml
+from entropic_bpi.problem.toml_values import noise_from_toml, start_from_toml, successors_from_toml
 from entropic_bpi.tools.checks import (
     LARGEST_COUNT,
     check_choice,
@@ -95,6 +95,12 @@ def _check_start(name: str, value: Any) -> Any:
     return value if isinstance(value, (int, str, list)) else [value]
 
 
+def _check_noise(name: str, value: Any) -> Any:
+    from entropic_bpi.problem.noise import check_noise  # which needs NumPy
+
+    return check_noise(name, value)
+
+
 def _check_reward_law(name: str, value: Any) -> str:
     return check_choice(name, value, REWARD_LAWS)
 
@@ -125,6 +131,8 @@ class Declarations:
         Upper bound on the number of distinct observations.
     discount : float
         The discount factor of a return that never ends.
+    noise : Noise or "model"
+        The outcome is a known function of state, action and a random label whose law is unknown.
 
     Examples
     --------
@@ -202,6 +210,18 @@ class Declarations:
         from_toml=start_from_toml,
         from_text=parse_literal,
         sentence=sentences.start,
+    )
+    noise: Any = _entry(  # noqa: RUF009
+        _check_noise,
+        "Outcomes are a known function of state, action and a random label: the mechanics of the model.",
+        str,
+        metavar="model",
+        excludes={
+            "max_successors": "noise says what may follow",
+            "max_states": "the outcomes of noise are states, which must be listed",
+        },
+        from_toml=noise_from_toml,
+        sentence=sentences.noise,
     )
 
     def __post_init__(self) -> None:

@@ -13,7 +13,9 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.mechanics import Mechanics
 from entropic_bpi.problem.declarations import FIXED, Declarations
+from entropic_bpi.problem.noise import Balls, noise_of_model
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
 from entropic_bpi.problem.rows import SAME_REWARD, Frame, Slots, slots_of_black_box, slots_of_model
 from entropic_bpi.problem.starts import start_of_model
@@ -46,7 +48,7 @@ class Problem(Declarations):
     stationary : bool
         Whether counts are pooled over the steps.
     successors : str
-        What is declared about the possible next states: ``"unknown"``, ``"model"`` or ``"mask"``.
+        What is declared about the possible next states: ``"unknown"``, ``"model"``, ``"mask"`` or ``"noise"``.
     reward_range : (float, float) or None
         The declared range of learned rewards; None where rewards are known.
     rewards : array ``(1 | H, S, A)`` or None
@@ -57,6 +59,8 @@ class Problem(Declarations):
         With ``max_states`` the names of the states are a list that grows with what is found.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
+    noise : Mechanics or None
+        What is declared about the noise; the slots are then the classes of its labels.
     lams : tuple of float or None
         For EVaR of random rewards: the λ at which it may be bounded, declared before the first episode.
     """
@@ -76,6 +80,7 @@ class Problem(Declarations):
     state_names: Sequence[str]
     action_names: Sequence[str]
     source_hash: str
+    noise: Mechanics | None = None
     lams: tuple[float, ...] | None = None
 
     @property
@@ -88,13 +93,15 @@ class Problem(Declarations):
         return Goal(self.risk, self.eps, self.delta)
 
     def at(self, beta: float, eps: float) -> Problem:
-        """Return the same problem with an entropic risk parameter; the frame, which does not depend on it, is shared."""
+        """Return the same problem with an entropic risk parameter; what does not depend on it is shared."""
         problem = replace(self, risk=Entropic(beta), eps=eps)
-        problem.__dict__["frame"] = self.frame
+        problem.__dict__.update(frame=self.frame, balls=self.balls)
         return problem
 
     def learning_rewards(self, ends: tuple[float, float]) -> Problem:
         """Return the same problem of a black box with another range of rewards; one of returns was about the others."""
+        if self.noise is not None:
+            raise InvalidProblemError("other rewards are not supported with noise=: give a Noise with these rewards")
         slots, first = self.slots, 2 + int(self.slots.used[-1])
         low, high = (np.full((1, len(slots.successor)), end) for end in ends)
         low[0, 1] = high[0, 1] = 0.0
@@ -340,10 +347,19 @@ class Problem(Declarations):
         """Which rows may have several outcomes: the others are known once they were visited."""
         return (self.slots.possible > 1) & (self.max_outcomes != 1)
 
+    @cached_property
+    def balls(self) -> Balls | None:
+        """Which ball each state-action pair uses and feeds; None where every row has a ball of its own."""
+        return None if self.noise is None else Balls(self.noise, self.slots)
+
     @property
     def rows_at_risk(self) -> int:
-        """P: how many rows need a ball."""
-        return int(self.at_risk.sum())
+        """P: how many balls are needed."""
+        rows = np.flatnonzero(self.at_risk)
+        if self.balls is None:
+            return len(rows)
+        pairs = rows[rows < len(self.balls.of_pair)]
+        return len(np.unique(self.balls.of_pair[pairs])) + len(rows) - len(pairs)
 
     @property
     def delta_of_transitions(self) -> float:
@@ -396,20 +412,26 @@ class Problem(Declarations):
             raise InvalidProblemError("an environment needs horizon= and reward_range=")
         _check_plan_fits(given.horizon, n_observations + 1, n_actions)
         stationary, law = given.stationary is not False, given.reward_law or "fixed"
+        mechanics, successors, rewards = None, given.successors, None
+        if given.noise is not None:
+            _check_noise_fits(given)
+            mechanics, successors, rewards = given.noise
         slots = slots_of_black_box(
             n_observations,
             n_actions,
             times=1 if stationary else given.horizon,
             reward_range=given.reward_range,
-            successors=given.successors,
+            successors=successors,
             fixed=law == "fixed",
             starts=given.start if isinstance(given.start, list) else None,
+            rewards=rewards,
         )
         resolved = {
             "stationary": stationary,
             "reward_law": law,
             "start": given.start,
-            "successors": "unknown" if given.successors is None else "mask",
+            "successors": "unknown" if successors is None else "mask" if given.noise is None else "noise",
+            "noise": mechanics,
         }
         problem = cls(
             n_states=n_observations + 1,
@@ -450,13 +472,17 @@ class Problem(Declarations):
                 "stationary=True declares one kernel for all steps, but the model's changes by step"
             )
         _check_plan_fits(mdp.horizon, mdp.n_states, mdp.n_actions)
-        successors = given.successors
+        successors: Any = given.successors
         resolved = {
             "horizon": mdp.horizon,
             "start": start_of_model(mdp, given.start),
             "stationary": bool(given.stationary),
             "successors": "unknown" if successors is None else "model" if isinstance(successors, str) else "mask",
         }
+        if given.noise is not None:
+            _check_noise_fits(given)
+            mechanics, successors, _ = noise_of_model(given.noise, mdp)
+            resolved |= {"stationary": True, "successors": "noise", "noise": mechanics}
         problem = cls(
             n_states=mdp.n_states,
             n_actions=mdp.n_actions,
@@ -464,7 +490,7 @@ class Problem(Declarations):
             eps=check_positive("eps", eps),
             delta=check_probability("delta", delta),
             rewards=None if mdp.next_state_rewards else _step_table(mdp),
-            slots=slots_of_model(mdp, bool(given.stationary), successors, start_of_model(mdp, given.start)),
+            slots=slots_of_model(mdp, resolved["stationary"], successors, resolved["start"]),
             state_names=mdp.state_names,
             action_names=mdp.action_names,
             source_hash=mdp.content_hash,
@@ -478,6 +504,16 @@ def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
     """A plan has at least 8 numbers for every step, state and action, whatever the method."""
     sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
+
+
+def _check_noise_fits(given: Declarations) -> None:
+    given.check_combinations()
+    if given.successors is not None:
+        raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
+    if given.stationary is False:
+        raise InvalidProblemError("noise and stationary=False: the label has the same law at every step")
+    if given.reward_law not in (None, "fixed"):
+        raise InvalidProblemError("noise and random rewards: make what is random in the reward part of the label")
 
 
 def _step_table(mdp: FiniteMDP) -> np.ndarray:

@@ -15,7 +15,9 @@ def stationary(problem: Any, seen: Any) -> str:
     return f"transitions {'are the same at every' if problem.stationary else 'may differ from step to'} step"
 
 
-def successors(problem: Any, seen: Any) -> str:
+def successors(problem: Any, seen: Any) -> str | None:
+    if problem.noise is not None:
+        return None
     return {
         "unknown": "any state may follow any state and action",
         "model": "the possible next states are those of the model (their probabilities are not used)",
@@ -80,6 +82,17 @@ def discount(problem: Any, seen: Any) -> str | None:
     return (
         f"the return never ends, and a reward counts {problem.discount!r} times as much with every step; "
         f"{problem.horizon} steps are planned, and what all later ones can add, whatever is done, is part of the bounds"
+    )
+
+
+def noise(problem: Any, seen: Any) -> str | None:
+    if problem.noise is None:
+        return None
+    sizes = [str(len(labels)) for labels in problem.noise.labels]
+    laws = "one unknown law" if len(sizes) == 1 else f"one of {len(sizes)} unknown laws, declared for each of them,"
+    return (
+        "the outcome is a known function of state, action and a random label, which is drawn independently at every visit "
+        f"from {laws} on {' or '.join(sizes)} labels"
     )
 
 

@@ -72,6 +72,7 @@ def identify(
     reward_range: tuple[float, float] | None = None,
     reward_law: str | None = None,
     return_range: tuple[float, float] | None = None,
+    noise: Any = None,
     discount: float | None = None,
     data: Log | None = None,
     max_episodes: int | None = None,
@@ -154,6 +155,11 @@ def identify(
     return_range : (float, float), optional
         Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
         narrower than what the rewards allow. An episode outside ends the run with an error; at least one is played.
+    noise : Noise or "model", optional
+        Declare the mechanics: the outcome is a known function of state, action and a random label with one unknown law for
+        many state-action pairs (:class:`entropic_bpi.Noise`), whose visits are then counted together. ``"model"``: the
+        mechanics of a model that was made by :meth:`entropic_bpi.FiniteMDP.from_noise`, without its probabilities. An
+        outcome that no label explains ends the run with an error. Needs ``method="kl"``.
     discount : float, optional
         γ between 0 and 1: the return is discounted by γ a step and never ends, and so is the claim: what comes after the
         horizon is part of the bounds (:mod:`entropic_bpi.model.discounting`). Unless given, the horizon is the smallest
@@ -243,7 +249,8 @@ def identify(
         source, beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
         start=start, stationary=stationary, successors=successors, max_successors=max_successors, replan=replan,
         sampling=sampling,
-        reward_range=reward_range, reward_law=reward_law, return_range=return_range, discount=discount, data=data,
+        reward_range=reward_range, reward_law=reward_law, return_range=return_range, noise=noise, discount=discount,
+        data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
         max_states=max_states, device=device,
     )  # fmt: skip

@@ -314,6 +314,7 @@ class Loop:
     def _compiled(self) -> bool:
         """Whether a single compiled loop plans, tests and plays after every episode."""
         simulated = isinstance(self.sampler, Simulator) and hasattr(self.method, "play_every")
+        simulated = simulated and self.state.problem.noise is None
         return self.settings.replan == EVERY and simulated
 
     def _mark(self, error: BaseException) -> None:

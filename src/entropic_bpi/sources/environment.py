@@ -29,7 +29,7 @@ from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
 from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
-from entropic_bpi.sources.successors import declared_rows
+from entropic_bpi.sources.successors import declared_rows, with_noise
 from entropic_bpi.tools.checks import check_finite, check_memory
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Behaviour, Transitions
@@ -170,6 +170,10 @@ class Environment:
         if given.successors is not None:
             rows = self._declared(given.successors, given.reward_law in (None, "fixed"))
             given = replace(given, successors=rows)
+        if given.noise is not None:
+            given.check_combinations()
+            assert isinstance(states, FiniteSpace)
+            given = with_noise(states, self.actions, given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, states.index))
         return Problem.black_box(
@@ -465,5 +469,5 @@ def check_black_box(declared: Declarations, what: str = "an environment") -> Non
     """Refuse to go on without what only an environment or a log needs."""
     if declared.horizon is None:
         raise InvalidProblemError(f"{what} needs horizon=: the number of steps that count")
-    if declared.reward_range is None:
+    if declared.reward_range is None and declared.noise is None:
         raise InvalidProblemError(f"{what} needs reward_range=(low, high), where rewards not seen yet must lie")

@@ -47,7 +47,7 @@ from entropic_bpi.sources.logs.projection import EARNED, WHOLE, Projection
 from entropic_bpi.sources.logs.reading import LogReader, columns_of, listed_space
 from entropic_bpi.sources.logs.tables import hashable
 from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, unseen
-from entropic_bpi.sources.successors import declared_rows
+from entropic_bpi.sources.successors import declared_rows, with_noise
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
@@ -575,6 +575,9 @@ class Log:
             spaces = _numbered(states.labels), _numbered(self.actions)
             fixed = given.reward_law in (None, "fixed")
             given = replace(given, successors=declared_rows(*spaces, successors, repeated=fixed))
+        if given.noise is not None:
+            given.check_combinations()
+            given = with_noise(_numbered(states.labels), _numbered(self.actions), given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, _numbered(states.labels).index))
         others = tuple(map(unseen, range(len(names), max_states or 0)))

@@ -7,11 +7,15 @@ for the end of the episode. Whatever is listed comes with one reward; if several
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.noise import Noise
+from entropic_bpi.problem.rows import SAME_REWARD
 from entropic_bpi.sources.spaces import FiniteSpace
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END
@@ -108,3 +112,44 @@ def _rows_of_mask(states: FiniteSpace, actions: FiniteSpace, given: Any) -> tupl
         raise InvalidProblemError(f"successors[s={empty[0][0]}, a={empty[0][1]}] allows no next state")
     flat = mask.reshape(-1, shape[2])
     return np.concatenate([[0], np.cumsum(flat.sum(axis=1))]), np.nonzero(flat)[1]
+
+
+def with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations) -> Declarations:
+    """Return the declarations with the noise in numbers of states; the range of rewards follows from the outcomes."""
+    if not isinstance(given.noise, Noise):
+        raise InvalidProblemError(
+            "noise='model' is for models that were made by FiniteMDP.from_noise; give an eb.Noise"
+        )
+    table = given.noise.read(
+        [states.element(s) for s in range(states.size)],
+        [actions.element(a) for a in range(actions.size)],
+        lambda state: states.size if state is END else states.index(state),
+    )
+    # At the end nothing happens any more.
+    width, many = table.following.shape[1], actions.size
+    ends = np.where(np.arange(width) < len(table.labels[0]), states.size, -1)
+    parts = table._replace(
+        law=np.append(table.law, np.zeros(many, dtype=np.int64)),
+        following=np.concatenate([table.following, np.tile(ends, (many, 1))]),
+        rewards=np.concatenate([table.rewards, np.zeros((many, width))]),
+    ).partition()
+    last = parts.rows[0][states.size * many]
+    rows, paid = (parts.rows[0][: states.size * many + 1], parts.rows[1][:last]), parts.rewards[:last]
+    known = paid[~np.isnan(paid)]
+    if given.reward_range is None and len(known) < len(paid):
+        raise InvalidProblemError("outcomes without a reward need reward_range=(low, high), where it must lie")
+    low, high = given.reward_range or (float(known.min()), float(known.max()))
+    if len(known) and not low <= known.min() <= known.max() <= high:
+        raise InvalidProblemError(
+            f"noise pays from {known.min():g} to {known.max():g}, outside reward_range ({low}, {high})"
+        )
+    owner = np.repeat(np.arange(states.size * many), np.diff(rows[0])) * (states.size + 1) + rows[1]
+    close = (owner[1:] == owner[:-1]) & ~(np.diff(paid) > 4 * SAME_REWARD * (high - low))
+    if close.any():
+        i = int(np.argmax(close))
+        s, a = divmod(int(owner[i]) // (states.size + 1), many)
+        raise InvalidProblemError(
+            f"two labels at state {shown(states.element(s))}, action {shown(actions.element(a))} lead to one state with "
+            f"the rewards {paid[i]} and {paid[i + 1]}, which cannot be told apart"
+        )
+    return replace(given, noise=parts._replace(rows=rows, rewards=paid), reward_range=(low, high))

@@ -19,16 +19,18 @@ def _assumptions(claim: Claim) -> list[str]:
     sentences = [
         *_origin(claim),
         f"transitions {'are the same at every' if claim.stationary else 'may differ from step to'} step",
-        {
-            "unknown": "any state may follow any state and action",
-            "model": "the possible next states are those of the model (their probabilities are not used)",
-            "mask": "the possible next states are those of the declared mask",
+        *{
+            "unknown": ["any state may follow any state and action"],
+            "model": ["the possible next states are those of the model (their probabilities are not used)"],
+            "mask": ["the possible next states are those of the declared mask"],
+            "noise": [],
         }[claim.successors],
         *_of_states(claim),
         *_limits(claim),
         _of_rewards(claim),
         *_of_discount(claim),
         _of_start(claim),
+        *_of_noise(claim),
     ]
     if claim.ignored:
         sentences.append(f"constants='{claim.constants}' ignores {' and '.join(claim.ignored)}")
@@ -73,6 +75,17 @@ def _of_start(claim: Claim) -> str:
         return f"every episode starts in state {claim.state_names[claim.start]}"
     names = ", ".join(claim.state_names[s] for s in claim.start)
     return f"every episode starts in {'state' if len(claim.start) == 1 else 'one of the states'} {names}"
+
+
+def _of_noise(claim: Claim) -> list[str]:
+    if claim.noise is None:
+        return []
+    sizes = claim.noise.sizes
+    law = "one unknown law" if len(sizes) == 1 else f"one of {len(sizes)} unknown laws, declared for each of them,"
+    return [
+        "the outcome is a known function of state, action and a random label, which is drawn independently at every visit "
+        f"from {law} on {' or '.join(map(str, sizes))} labels"
+    ]
 
 
 def _of_states(claim: Claim) -> list[str]:

@@ -205,7 +205,8 @@ class Claim(Problem):
             raise Rejected(f"counts list {self.place(int(rows[i]))} to state {successors[i]} twice")
         if not self.black_box:
             return
-        slots = self.begin[rows]
+        # Where noise is declared, each outcome has a reward or range of its own, to which it is compared later.
+        slots = self.begin[rows] if self.noise is None else np.where(self.is_start(rows), self.begin[rows], 0)
         least, most = self.slot_low[0, slots], self.slot_high[0, slots]
         inside = (least <= low) & (low <= high) & (high <= most)
         if not inside.all():
@@ -306,6 +307,8 @@ class Claim(Problem):
         self.ignored = [name for name in ("stationary", "successors") if name in ignored]
         if ignored != self.ignored:
             raise Rejected(f"provenance.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}")
+        if self.method != "kl" and self.noise is not None:
+            raise Rejected(f"method {self.method!r} makes no use of noise")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
         if self.method != "kl" and self.random_start and self.start is not None:
@@ -355,6 +358,8 @@ class Claim(Problem):
         One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
         and takes one of the places where its state is listed. Where as much was seen as can happen, only that.
         """
+        if self.noise is not None and not self.is_start(layer[-1]):
+            return self.noise.outcomes(self, Outcomes)
         seen, n, count = self.seen.between(layer.start, layer.stop), self.n_states, len(layer)
         owner, slots = self.slots_of(np.array(layer))
         key = owner * (n + 1) + self.slot_successor[slots]

@@ -94,7 +94,11 @@ class _KL:
         """P: rows with several possible outcomes that matter, fixed before any data."""
         claim = self.claim
         rows = self._rows_until(claim.steps if claim.rewards is None else claim.steps - 1)
-        return int((claim.most[rows] > 1).sum())
+        rows = rows[claim.most[rows] > 1]
+        if claim.noise is None:
+            return len(rows)
+        pairs = rows[~claim.is_start(rows)]
+        return claim.noise.count_balls(pairs) + len(rows) - len(pairs)
 
     def _laws_at_risk(self) -> int:
         """How many laws of rewards may have to be learned, at any step; one for each outcome, or one for all of a row."""

@@ -21,6 +21,7 @@ from entropic_bpi.verification._file import (
     one_of,
 )
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval
+from entropic_bpi.verification._noise import Noise
 
 # A step of a black box may end with up to 8 different rewards and lead back to the same state with up to 2.
 END_REWARDS, STAY_REWARDS = 8, 2
@@ -89,7 +90,7 @@ class Problem:
         if not self.eps > 0:
             raise Rejected(f"eps must be greater than 0, got {self.eps}")
         self.stationary = one_of("stationary", given["stationary"], (True, False))
-        self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask"))
+        self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask", "noise"))
         self.state_names = _different_names("state_names", given["state_names"], self.n_states)
         self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
         self.max_states = given["max_states"]
@@ -102,6 +103,9 @@ class Problem:
             self._one_or_all("rewards", a_list("rewards", given["rewards"]))
             self.rewards = numbers("rewards", given["rewards"], (None, self.n_states, self.n_actions))
         self._read_slots(an_object("slots", given["slots"]))
+        self.noise = None if given["noise"] is None else Noise(self, given["noise"])
+        if (self.noise is None) == (self.successors == "noise"):
+            raise Rejected("successors are those of the noise where that is declared, and nowhere else")
         low, high = self.reward_range
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")
@@ -116,6 +120,8 @@ class Problem:
             if not (self.black_box and -_LARGEST_RETURN <= least <= largest <= _LARGEST_RETURN):
                 raise Rejected(f"return_range must be a range, and of an environment, got {returns}")
             self.return_range = least, largest
+        if self.noise is not None and self.max_successors is not None:
+            raise Rejected("noise says how many outcomes there are, not max_successors")
         if self.discount is not None and (self.alpha or self.return_range or self.random_rewards):
             raise Rejected("discount does not go together with EVaR, a range of returns or random rewards")
         if self.lams != (self._declared_lams() if self.alpha is not None and self.random_rewards else None):

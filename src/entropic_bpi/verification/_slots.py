@@ -13,6 +13,9 @@ from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS, Proble
 
 
 def check_slots(problem: Problem) -> None:
+    if problem.noise is not None:
+        low, high = problem.reward_range
+        problem.noise.check_outcomes(problem, 1e-9 * (high - low))
     if problem.black_box:
         _check_black_box(problem)
         return
@@ -74,11 +77,18 @@ def _check_black_box(problem: Problem) -> None:
         np.append(np.tile(np.append(part, ends), times), last)
         for part, last in ((begin, 2), (used, len(first)), (_possible(problem), possible))
     ]
+    lows, highs = [low] * (behind - head), [high] * (behind - head)
+    if problem.noise is not None and len(problem.slot_low[0]) == behind:  # which may know the reward of an outcome
+        known = (problem.slot_low[0, head:] == problem.slot_high[0, head:]).tolist()
+        paid = problem.slot_low[0, head:].tolist()
+        lows, highs = ([r if k else end for r, k in zip(paid, known, strict=True)] for end in (low, high))
+        if not all(low <= reward <= high for reward in paid):
+            raise Rejected(f"noise: an outcome pays less than {low} or more than {high}")
     sound = (
         problem.random_start
         and problem.slot_successor[:head].tolist() == [end + 1, end, *first]
-        and problem.slot_low.tolist() == [[low, 0.0, *nothing] + [low] * (behind - head)]
-        and problem.slot_high.tolist() == [[high, 0.0, *nothing] + [high] * (behind - head)]
+        and problem.slot_low.tolist() == [[low, 0.0, *nothing, *lows]]
+        and problem.slot_high.tolist() == [[high, 0.0, *nothing, *highs]]
         and all(map(np.array_equal, columns, (problem.begin, problem.used, problem.possible)))
     )
     if not sound:

@@ -86,6 +86,8 @@ CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 # The pair certificate leads the challenger if its gap was so much smaller.
 PAIRS_LEAD = 0.99
+# With declared noise, every so many rounds a policy is played that is drawn at random.
+NOISE_ROUNDS = 5
 # For this many (step, state), where it asks to turn is kept until it is computed again.
 MOST_REMEMBERED = 1_000_000
 # How much larger, relatively, its gap may become when solvers converge: they may move mass in another way.
@@ -138,6 +140,10 @@ class KL:
             raise InvalidProblemError(
                 "device='gpu' is for known possible next states: declare successors=, or use device='cpu'"
             )
+        if device == "gpu" and problem.noise is not None:
+            raise InvalidProblemError(
+                "device='gpu' gives every state-action pair a ball of its own: use device='cpu' with noise="
+            )
         self.origin: object = None
         self.frame = problem.frame
         spread, beta = problem.return_spread, planning_beta(problem)
@@ -186,6 +192,11 @@ class KL:
         return self.plan(counts, 0)
 
     def _behaviour(self, policy: np.ndarray, turn: np.ndarray, round: int) -> Behaviour:
+        if self.problem.noise is not None:
+            # Every visit teaches a law, so what is played matters little: mostly the candidate, sometimes anything.
+            rng = np.random.default_rng((self.seed, round))
+            anything = rng.integers(self.problem.n_actions, size=policy.shape)
+            return Behaviour(anything, policy.copy(), np.full_like(turn, -1), round % NOISE_ROUNDS != 0)
         leading = self.challenge and round % 2 == 1
         return Behaviour(self.optimism.policy.copy(), policy.copy(), turn.copy(), leading)
 
@@ -383,7 +394,9 @@ class KL:
         return *best, claimed, last
 
     def _arrays(self, counts: Counts) -> CountArrays:
-        """The arrays of the counts; where rewards are random, with bounds of what they are worth."""
+        """The arrays of the counts, with those of its ball in every row; where rewards are random, with bounds of these."""
+        if self.problem.balls is not None:
+            return self.problem.balls.arrays(counts.arrays)
         return counts.arrays if self.rewards is None else self.rewards.arrays(counts)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:

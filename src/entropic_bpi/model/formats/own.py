@@ -48,6 +48,10 @@ _FIELDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "entry_rewards": (_NUMBERS, (2,)),
     "rewards": (_NUMBERS, (2, 3, 4)),
     "allowed": (_FLAGS, (2, 3)),
+    "noise_labels": (_NAMES, (1,)),
+    "noise_sizes": (_INTEGERS, (1,)),
+    "noise_law": (_INTEGERS, (1,)),
+    "noise_following": (_INTEGERS, (2,)),
     "unit": (_TEXT, (0,)),
     "title": (_TEXT, (0,)),
 }

@@ -43,9 +43,11 @@ def true_of(mdp: FiniteMDP, declared: Declarations) -> Candidates:
 
 
 def _true_of(mdp: FiniteMDP, declared: Declarations) -> Iterator[dict[str, Any]]:
-    if mdp.stationary and mdp.horizon > 1 and not declared.stationary and declared.discount is None:
+    if mdp.stationary and mdp.horizon > 1 and not (declared.stationary or declared.noise) and declared.discount is None:
         yield {"stationary": True}
-    if declared.successors is None:
+    if declared.successors is None and declared.noise is None:
+        if mdp.mechanics is not None:
+            yield {"noise": "model"}
         yield {"successors": "model"}
         steps = range(1 if mdp.stationary else mdp.horizon)
         most = max(int(np.diff(mdp.step_rows(h).indptr).max()) for h in steps)
@@ -150,9 +152,9 @@ def _fitting(seen: Seen, problem: Problem, declared: Declarations) -> Iterator[d
         yield {"stationary": True}
     if not fixed and seen.one_reward:
         yield {"reward_law": "fixed"}
-    if declared.successors is None and len(seen.states) < problem.n_states - 1:
+    if declared.successors is None and declared.noise is None and len(seen.states) < problem.n_states - 1:
         yield {"max_states": len(seen.states)}
-    if declared.successors is None and declared.max_successors is None:
+    if declared.successors is None and declared.noise is None and declared.max_successors is None:
         yield {"max_successors": seen.max_successors}
     # Not the range of the rewards seen: one that is still to be found may lie outside, and nothing would look for it.
     if declared.return_range is None and declared.discount is None and fixed:
@@ -164,6 +166,10 @@ def _fitting(seen: Seen, problem: Problem, declared: Declarations) -> Iterator[d
 def all_together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """All declarations at once, where there are several; to name the successors says more than to count them."""
     every = {name: value for one in found for name, value in one.items()}
+    if "noise" in every:
+        every = {
+            name: value for name, value in every.items() if name not in ("successors", "max_successors", "stationary")
+        }
     if "successors" in every:
         every.pop("max_successors", None)
     return [every] if len(every) > 1 else []

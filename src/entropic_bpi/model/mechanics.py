@@ -1,0 +1,239 @@
+"""Known mechanics with unknown noise: where each label of a random law leads, in every state and for every action."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidModelError, InvalidProblemError
+from entropic_bpi.tools.text import shown
+from entropic_bpi.types import END, Integers
+
+ONE_LAW = ""
+"""The name of the law where there is only one."""
+
+
+class Mechanics(NamedTuple):
+    """What is declared about the noise, by state-action pair ``s * A + a``.
+
+    Attributes
+    ----------
+    labels : tuple of tuple of str
+        The labels of each law.
+    law : int array ``(S * A,)``
+        The law from which a label is drawn at every visit of the pair.
+    classes : int array
+        For each pair, one after another, and each label of its law: which of the pair's slots it leads to.
+    """
+
+    labels: tuple[tuple[str, ...], ...]
+    law: Integers
+    classes: Integers
+
+
+class Partitioned(NamedTuple):
+    """Mechanics with the different outcomes of each pair as compressed ``rows``, and their ``rewards`` (NaN: unknown)."""
+
+    mechanics: Mechanics
+    rows: tuple[np.ndarray, np.ndarray]
+    rewards: np.ndarray
+
+
+class OutcomeTable(NamedTuple):
+    """The outcome of each label in numbers of states: ``law`` ``(S * A,)``, the others ``(S * A, most labels)``.
+
+    ``following`` is -1 behind the labels of the pair's law; ``rewards`` are NaN where none is given.
+    """
+
+    labels: tuple[tuple[str, ...], ...]
+    law: np.ndarray
+    following: np.ndarray
+    rewards: np.ndarray
+
+    def partition(self) -> Partitioned:
+        """Put labels with the same outcome (next state and reward) in one class; the outcomes of a pair are in order."""
+        classes: list[int] = []
+        outcomes: list[tuple[int, float]] = []
+        ends = [0]
+        for law, following, rewards in zip(self.law, self.following.tolist(), self.rewards.tolist(), strict=True):
+            size = len(self.labels[law])
+            paid = [math.inf if math.isnan(reward) else reward for reward in rewards[:size]]
+            mine = list(zip(following[:size], paid, strict=True))
+            slots = sorted(set(mine))
+            classes += map({outcome: j for j, outcome in enumerate(slots)}.__getitem__, mine)
+            outcomes += slots
+            ends.append(len(outcomes))
+        rewards = np.array([reward for _, reward in outcomes])
+        rows = np.array(ends), np.array([state for state, _ in outcomes], dtype=np.int64)
+        mechanics = Mechanics(self.labels, self.law, np.array(classes, dtype=np.int64))
+        return Partitioned(mechanics, rows, np.where(rewards == math.inf, math.nan, rewards))
+
+
+def read_labels(labels: Any) -> dict[Any, list[Any]]:
+    """Return the labels of each law by its name; a sequence is that of the only one."""
+    laws = {ONE_LAW: labels} if not isinstance(labels, Mapping) else dict(labels)
+    for name, given in laws.items():
+        if isinstance(given, str) or not isinstance(given, Iterable) or not (listed := list(given)):
+            raise InvalidProblemError(f"the labels of a law must be a sequence, not empty; got {shown(given)}")
+        if not all(isinstance(label, Hashable) for label in listed) or len(set(map(str, listed))) < len(listed):
+            raise InvalidProblemError(f"the labels of a law must be different, got {shown(given)}")
+        laws[name] = listed
+    if not laws:
+        raise InvalidProblemError("labels must name at least one law")
+    return laws
+
+
+def read_outcomes(
+    states: Iterable[Any],
+    actions: Iterable[Any],
+    laws: Mapping[Any, Sequence[Any]],
+    outcome: Any,
+    law: Any,
+    number: Callable[[Any], int],
+) -> OutcomeTable:
+    """Ask for the outcome of every state, action and label; ``number`` is that of a state, or negative.
+
+    ``outcome`` and ``law`` are functions or tables. Raises an ``InvalidProblemError`` that names the place.
+    """
+    names, sizes = list(laws), [len(labels) for labels in laws.values()]
+    if law is None and len(laws) > 1:
+        raise InvalidProblemError(f"there are {len(laws)} laws: law= must say which one a state and action has")
+    pairs = list(product(states, actions))
+    chosen = np.zeros(len(pairs), dtype=np.int64)
+    following, rewards = np.full((len(pairs), max(sizes)), -1), np.full((len(pairs), max(sizes)), math.nan)
+    for i, pair in enumerate(pairs):
+        name = names[0] if law is None else _ask("law", law, pair)
+        if name not in names:
+            raise InvalidProblemError(f"the law of {shown(pair)} is {shown(name)}, expected one of {shown(names)}")
+        chosen[i] = names.index(name)
+        for w, label in enumerate(laws[name]):
+            following[i, w], rewards[i, w] = _read_outcome(
+                _ask("outcome", outcome, (*pair, label)), number, (*pair, label)
+            )
+    return OutcomeTable(tuple(tuple(map(str, labels)) for labels in laws.values()), chosen, following, rewards)
+
+
+def _ask(name: str, source: Any, key: tuple[Any, ...]) -> Any:
+    """The entry of a table, or what a function returns."""
+    try:
+        return source[key] if isinstance(source, Mapping) else source(*key)
+    except Exception as error:
+        reason = "is not listed" if isinstance(source, Mapping) else f"raised {type(error).__name__}: {error}"
+        raise InvalidProblemError(f"the {name} of {shown(key)} {reason}") from error
+
+
+def _read_outcome(value: Any, number: Callable[[Any], int], key: tuple[Any, ...]) -> tuple[int, float]:
+    """The next state and the reward; what is itself a state is the next state, otherwise it must be a pair."""
+    state, reward = _number(value, number), math.nan
+    if state < 0 and isinstance(value, (tuple, list)) and len(value) == 2:
+        state = _number(value[0], number)
+        try:
+            reward = float(value[1])
+        except (TypeError, ValueError):
+            state = -1
+        if state >= 0 and not math.isfinite(reward):
+            raise InvalidProblemError(f"the outcome of {shown(key)} has the reward {reward}, expected a finite number")
+    if state < 0:
+        raise InvalidProblemError(
+            f"the outcome of {shown(key)} is {shown(value)}, expected a next state or (next state, reward)"
+        )
+    return state, reward
+
+
+def _number(value: Any, number: Callable[[Any], int]) -> int:
+    try:
+        return number(value)
+    except (TypeError, ValueError):
+        return -1
+
+
+def arrays_of_noise(
+    states: Iterable[Any], actions: Iterable[Any], labels: Any, probabilities: Any, outcome: Any, law: Any
+) -> tuple[OutcomeTable, np.ndarray, np.ndarray, list[str]]:
+    """Return the outcomes, transitions ``(S, A, S)``, rewards and names of the states of a model that is given by its noise.
+
+    If an outcome is the end, there is one more state for it, which is never left and pays nothing.
+    """
+    states, actions = list(states), list(actions)
+    try:
+        numbers = {state: i for i, state in enumerate(states)}
+        numbers |= {END: len(states)}
+        laws = read_labels(labels)
+        table = read_outcomes(states, actions, laws, outcome, law, lambda state: numbers.get(state, -1))
+    except InvalidProblemError as error:
+        raise InvalidModelError(str(error)) from None
+    except TypeError:
+        raise InvalidModelError(f"states must be hashable, got {shown(states)}") from None
+    names, many = list(map(str, states)), len(actions)
+    if (table.following == len(states)).any():
+        names.append("end")
+        width, nothing = table.following.shape[1], np.zeros(many, dtype=np.int64)
+        ends = np.where(np.arange(width) < len(table.labels[0]), len(states), -1)
+        table = table._replace(
+            law=np.append(table.law, nothing),
+            following=np.concatenate([table.following, np.tile(ends, (many, 1))]),
+            rewards=np.concatenate([table.rewards, np.zeros((many, width))]),
+        )
+    given = probabilities if isinstance(probabilities, Mapping) else dict.fromkeys(laws, probabilities)
+    chances = []
+    for name, listed in laws.items():
+        chance = np.asarray(given.get(name, ()), dtype=float)
+        if chance.shape != (len(listed),) or not (chance >= 0).all() or abs(chance.sum() - 1) > 1e-9:
+            of = f" of law {name!r}" if len(laws) > 1 else ""
+            raise InvalidModelError(f"probabilities{of} must be {len(listed)} numbers from 0 that add up to 1")
+        chances.append(chance / chance.sum())
+    pairs = len(names) * many
+    transitions, rewards = np.zeros((pairs, len(names))), np.full((pairs, len(names)), math.nan)
+    for i in range(pairs):
+        for w, chance in enumerate(chances[table.law[i]]):
+            y, paid = table.following[i, w], np.nan_to_num(table.rewards[i, w])
+            if not math.isnan(rewards[i, y]) and rewards[i, y] != paid:
+                raise InvalidModelError(
+                    f"state {names[i // many]!r}, action {actions[i % many]!r} leads to state {names[y]!r} with rewards "
+                    f"{rewards[i, y]:g} and {paid:g}: the reward of a FiniteMDP is determined by state, action and next "
+                    "state, so make what decides it part of the state"
+                )
+            transitions[i, y] += chance
+            rewards[i, y] = paid
+    low, high = np.nanmin(rewards, axis=1), np.nanmax(rewards, axis=1)
+    shape = (len(names), many, len(names))
+    paid = low.reshape(shape[:2]) if np.array_equal(low, high) else np.nan_to_num(rewards).reshape(shape)
+    return table, transitions.reshape(shape), paid, names
+
+
+def fields_of(table: OutcomeTable) -> dict[str, Any]:
+    """Return the fields of a model file that hold the outcomes; the rewards are those of the model."""
+    return {
+        "noise_labels": [label for labels in table.labels for label in labels],
+        "noise_sizes": np.array([len(labels) for labels in table.labels]),
+        "noise_law": table.law,
+        "noise_following": table.following,
+    }
+
+
+def table_of_fields(fields: Mapping[str, Any], n_states: int, n_actions: int) -> OutcomeTable | None:
+    """Return the outcomes from such fields, checked; None if there are none."""
+    if "noise_labels" not in fields:
+        return None
+    try:
+        names, sizes, law, following = (fields[name] for name in fields_of(_NOTHING))
+        ends = np.cumsum(sizes)
+        labels = tuple(tuple(names[end - size : end]) for end, size in zip(ends, sizes, strict=True))
+        filled = np.arange(following.shape[1]) < np.asarray(sizes)[law][:, None]
+        sound = len(names) == ends[-1] and (np.asarray(sizes) > 0).all() and following.shape[1] == max(sizes)
+        sound &= law.shape == (n_states * n_actions,) and following.shape[0] == len(law) and (law >= 0).all()
+        sound &= np.array_equal(filled, (following >= 0) & (following < n_states)) and (following >= -1).all()
+    except (KeyError, IndexError, ValueError, TypeError):
+        sound = False
+    if not sound:
+        raise InvalidModelError(
+            "the fields noise_labels, noise_sizes, noise_law and noise_following do not fit together"
+        )
+    return OutcomeTable(labels, law.astype(np.int64), following.astype(np.int64), np.full(following.shape, math.nan))
+
+
+_NOTHING = OutcomeTable((("",),), np.zeros(0, dtype=np.int64), np.zeros((0, 1), dtype=np.int64), np.zeros((0, 1)))

@@ -1,0 +1,201 @@
+r"""Known mechanics, unknown noise: one law for many state-action pairs.
+
+**Declared.** For every state-action pair a law :math:`g` and, for every label :math:`w` of that law, an outcome (next state,
+reward). **Assumed.** At every visit the label is drawn from :math:`q_g`, independently of everything before. :math:`q_g` is
+unknown.
+
+**Partitions.** Labels with the same outcome at a pair are one class there: :math:`\Pi(s,a)`. A *ball* is one of the
+different :math:`(g,\Pi)`; it is a set of laws of the class. A visit counts in **every** ball of its law whose partition is
+that of the pair or coarser. Whether it counts depends on the pair and never on the outcome: with lost sales a demand below
+the stock is seen exactly, and to count it in a finer ball *because* it was seen would be a selection.
+
+**Event.** With :math:`N_r` the counts of ball :math:`r` and :math:`P` the number of balls with several classes that matter,
+with probability :math:`1-\delta`, for all balls and at all times :math:`n_r\mathrm{KL}(\hat p_r,q_r)\le\log(P/\delta)+
+R_{mix}(N_r)`. See the page "Known mechanics, unknown noise" of the documentation for the proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.mechanics import Mechanics, OutcomeTable, Partitioned, read_labels, read_outcomes
+from entropic_bpi.tools.text import shown
+
+if TYPE_CHECKING:
+    from entropic_bpi.problem.counts import CountArrays
+    from entropic_bpi.problem.rows import Slots
+
+MODEL = "model"
+
+
+class Noise:
+    """Declare the mechanics of a source: the outcome is a known function of state, action and a random label.
+
+    Parameters
+    ----------
+    labels : sequence, or dict of sequences
+        What the noise may be: demands, slips, wear. With several laws, the labels of each law by its name.
+    outcome : function ``(state, action, label)`` or dict
+        Returns the next state or ``(next state, reward)``; :data:`entropic_bpi.END` for the end of the episode. A value that
+        is itself a state is the next state. Without rewards, those of an environment are learned.
+    law : function ``(state, action)`` or dict, optional
+        With several laws, the name of the one that the label is drawn from.
+
+    Notes
+    -----
+    States and actions are elements of the environment's spaces, labels of a log, or numbers of a
+    :class:`entropic_bpi.FiniteMDP`. What is assumed is that the label is drawn anew at every visit, from one law for all
+    state-action pairs, steps and episodes that share it. Its probabilities are learned.
+
+    Examples
+    --------
+    FrozenLake slips to the left, straight or to the right with one unknown law. The outcome of a label has the reward, and
+    END for the holes and the goal:
+
+    >>> import entropic_bpi as eb
+    >>> lake = "SFFFFHFHFFFHHFFG"
+    >>> def slip(state, action, label):
+    ...     row, column = divmod(state, 4)
+    ...     side = (action + label) % 4
+    ...     row = min(max(row + (side == 1) - (side == 3), 0), 3)
+    ...     column = min(max(column + (side == 2) - (side == 0), 0), 3)
+    ...     following = 4 * row + column
+    ...     return eb.END if lake[following] in "HG" else following, float(lake[following] == "G")
+    >>> noise = eb.Noise([-1, 0, 1], slip)
+    >>> settings = {"horizon": 20, "beta": -1.0, "eps": 0.3, "delta": 0.1, "start": 0, "seed": 1}
+    >>> result = eb.identify("FrozenLake-v1", noise=noise, **settings)
+    >>> result.stopped, result.episodes < 500, eb.verify(result.certificate).ok
+    (True, True, True)
+    """
+
+    def __init__(self, labels: Any, outcome: Any, *, law: Any = None) -> None:
+        self.laws = read_labels(labels)
+        for name, value in (("outcome", outcome), *([] if law is None else [("law", law)])):
+            if not callable(value) and not isinstance(value, Mapping):
+                raise InvalidProblemError(f"{name} must be a function or a dict, got {shown(value)}")
+        self.outcome, self.law = outcome, law
+
+    def read(self, states: Iterable[Any], actions: Iterable[Any], number: Callable[[Any], int]) -> OutcomeTable:
+        """Return the outcomes in numbers of states; ``number`` is that of a state, or negative."""
+        return read_outcomes(states, actions, self.laws, self.outcome, self.law, number)
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the noise as lists, which a problem file holds: ``laws`` and ``outcomes``."""
+        if not isinstance(self.outcome, Mapping) or (self.law is not None and not isinstance(self.law, Mapping)):
+            raise InvalidProblemError(
+                "a problem file cannot hold a function: give noise by tables {(state, action, label): outcome} and, with "
+                "several laws, {(state, action): law}"
+            )
+        outcomes: dict[Any, list[Any]] = {}
+        for (state, action, _), outcome in self.outcome.items():
+            outcomes.setdefault((state, action), []).append(list(outcome) if isinstance(outcome, tuple) else [outcome])
+        only = next(iter(self.laws))
+        law = dict.fromkeys(outcomes, only) if self.law is None else self.law
+        return {
+            "laws": [[name, labels] for name, labels in self.laws.items()],
+            "outcomes": [[*pair, law[pair], listed] for pair, listed in outcomes.items()],
+        }
+
+    def __repr__(self) -> str:
+        return f"Noise({', '.join(str(len(labels)) for labels in self.laws.values())} labels)"
+
+
+def check_noise(name: str, value: Any) -> Any:
+    if not isinstance(value, Noise | Mechanics | Partitioned) and value != MODEL:
+        raise InvalidProblemError(
+            f"{name} must be an eb.Noise, or 'model' for the mechanics of a model; got {shown(value)}"
+        )
+    return value
+
+
+def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:
+    """Return the declared mechanics of a model, whose rewards are its own."""
+    if not mdp.stationary:
+        raise InvalidProblemError("noise is for models whose transitions are the same at every step")
+    if isinstance(noise, Noise):
+        numbers = {name: i for i, name in enumerate(mdp.state_names)} | {i: i for i in range(mdp.n_states)}
+        table = noise.read(range(mdp.n_states), range(mdp.n_actions), lambda state: numbers.get(state, -1))
+        if not np.isnan(table.rewards).all():
+            raise InvalidProblemError(
+                "the outcomes of noise= for a FiniteMDP are next states alone: its rewards are known"
+            )
+    elif mdp.mechanics is None:
+        raise InvalidProblemError("noise='model' is for models that were made by FiniteMDP.from_noise")
+    else:
+        table = mdp.mechanics
+    return table._replace(rewards=np.full(table.following.shape, np.nan)).partition()
+
+
+class Balls:
+    """Which ball each state-action pair uses, and which balls its visits feed.
+
+    Attributes
+    ----------
+    of_pair : int array ``(S * A,)``
+        The ball of each pair; those with one class are no balls, but have a number too.
+    law : int array ``(balls,)``
+        The law of each ball.
+    refines : bool array ``(balls, balls)``
+        ``refines[b, r]``: visits of ball ``b`` feed ball ``r``; every class of ``b`` lies in one of ``r``.
+    slot_of_label : int array ``(S * A, most labels)``
+        Which of the pair's slots each label leads to, -1 behind the last.
+    label_of_slot : int array ``(S * A, most slots)``
+        The first label of each slot, -1 behind the last.
+    """
+
+    def __init__(self, mechanics: Mechanics, slots: Slots) -> None:
+        sizes = np.array([len(labels) for labels in mechanics.labels])
+        pairs, most = len(mechanics.law), sizes.max()
+        filled = np.arange(most) < sizes[mechanics.law][:, None]
+        self.slot_of_label = np.full((pairs, most), -1)
+        self.slot_of_label[filled] = mechanics.classes
+        # Classes are compared by the first label of each, whatever the order of the slots.
+        first = (self.slot_of_label[:, :, None] == self.slot_of_label[:, None]).argmax(axis=2)
+        kinds, self.of_pair = np.unique(
+            np.column_stack([mechanics.law, np.where(filled, first, -1)]), axis=0, return_inverse=True
+        )
+        self.of_pair = self.of_pair.ravel()
+        self.law, first_of = kinds[:, 0], kinds[:, 1:]
+        one_class = np.all(first_of <= 0, axis=1)
+        # Labels that are together in b are together in r if each is, in r, with the first label of its class of b.
+        self.refines = np.array(
+            [(first_of[:, np.maximum(mine, 0)] == first_of)[:, mine >= 0].all(axis=1) for mine in first_of]
+        )
+        self.refines &= self.law[:, None] == self.law
+        self.refines |= one_class  # what has one outcome has it under every law
+        self.label_of_slot = np.full((pairs, slots.used[:pairs].max()), -1)
+        for label in range(most - 1, -1, -1):
+            rows = np.flatnonzero(filled[:, label])
+            self.label_of_slot[rows, self.slot_of_label[rows, label]] = label
+        self._number_cells(first_of, one_class, slots)
+
+    def _number_cells(self, first_of: np.ndarray, one_class: np.ndarray, slots: Slots) -> None:
+        """Number the classes of all balls, and note which cells a cell feeds and which slots it is."""
+        is_cell = (first_of == np.arange(first_of.shape[1])) & ~one_class[:, None]
+        number = np.where(is_cell, is_cell.ravel().cumsum().reshape(is_cell.shape) - 1, -1)
+        self.cells, self.ball_of_cell = int(is_cell.sum()), np.nonzero(is_cell)[0]
+        fed = []
+        for ball, label in zip(*np.nonzero(is_cell), strict=True):
+            coarser = np.flatnonzero(self.refines[ball] & ~one_class)
+            fed += [(number[ball, label], number[r, first_of[r, label]]) for r in coarser]
+        self.giver, self.taker = np.array(fed, dtype=np.int64).reshape(-1, 2).T
+        self.rows = np.flatnonzero(~one_class[self.of_pair])
+        used = slots.used[self.rows]
+        self.row = np.repeat(self.rows, used)
+        self.offset = np.arange(len(self.row)) - np.repeat(np.cumsum(used) - used, used)
+        self.cell = number[self.of_pair[self.row], self.label_of_slot[self.row, self.offset]]
+
+    def arrays(self, arrays: CountArrays) -> CountArrays:
+        """Return the counts with those of its ball in every row; the counts of the pairs themselves are not changed."""
+        at = arrays.begin[self.row] + self.offset
+        own = np.bincount(self.cell, arrays.tally[at], self.cells)
+        fed = np.bincount(self.taker, own[self.giver], self.cells).astype(np.int64)
+        tally, visits = arrays.tally.copy(), arrays.visits.copy()
+        tally[at] = fed[self.cell]
+        visits[self.rows] = np.bincount(self.ball_of_cell, fed, len(self.law)).astype(np.int64)[self.of_pair[self.rows]]
+        return arrays._replace(tally=tally, visits=visits)
