@@ -67,7 +67,7 @@ RATIO, PAIRS, BOXES, EMPTY = "ratio", "pairs", "boxes", "empty"
 class Cut(NamedTuple):
     """Two parts of the kernels: an ``event`` of a ``law`` has a probability of at most ``at``, or of at least that.
 
-    A law is a row, and an event one of its next states.
+    Of declared noise they are numbers of a law and its labels, otherwise those of a row and its next states.
     """
 
     law: int

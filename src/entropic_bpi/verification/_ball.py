@@ -228,7 +228,8 @@ class Rows:
         if ball.box is None:
             ball = self.balls[kind] = replace(ball, box=np.tile(_ANYTHING, (1, *ball.tallies.shape)))
         assert ball.box is not None
-        ball.box[0, :, column], ball.box[1, :, column] = least, most
+        ball.box[:, :, column] = 0.0  # what a row is filled up with does not happen
+        ball.box[:, : len(least), column] = least, most
 
     def batches(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
         """Some rows, a few at a time: where they are in ``rows``, and what they are."""
@@ -457,12 +458,21 @@ def intervals_of(ball: Balls) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(down(ends[0]), 0.0, 1.0), np.clip(up(ends[1]), 0.0, 1.0)
 
 
-def narrowed(least: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same, using that probabilities add up to 1."""
-    for _ in range(4):
-        least = np.maximum(least, down(1.0 - up(most.sum() - most)) - _ROOM)
-        most = np.minimum(most, up(1.0 - down(least.sum() - least)) + _ROOM)
-    return least, most
+def closed(table: np.ndarray) -> np.ndarray:
+    """Between what the probabilities of all events of a law lie, sets of its labels as bits, ``(2^labels, 2)``.
+
+    The same, using that those of disjoint events add up.
+    """
+    table = table.copy()
+    table[0], table[-1] = 0.0, 1.0
+    pairs = [(a, b) for a in range(1, len(table)) for b in range(1, len(table)) if a & b == 0]
+    for _ in range(3):
+        for a, b in pairs:
+            low, high = table[a] + table[b]
+            table[a | b] = max(table[a | b, 0], low - _ROOM), min(table[a | b, 1], high + _ROOM)
+            low, high = table[a | b] - table[b, ::-1]
+            table[a] = max(table[a, 0], low - _ROOM), min(table[a, 1], high + _ROOM)
+    return table
 
 
 def holds_none(ball: Balls, least: np.ndarray, most: np.ndarray) -> bool:

@@ -34,11 +34,11 @@ REJECTED_FROM = math.log(1 / TEST_LEVEL)
 
 
 _MOST_CELLS = 256
-_MOST_LEAVES = 1024
+_MOST_LEAVES, _MOST_LABELS = 1024, 6  # of a tree of cuts, and of the laws that are cut
 
 
 class Leaf(NamedTuple):
-    """A part of the kernels, and how its gap is bounded: by ``cuts`` (row, state, probability, at least or not)."""
+    """A part of the kernels, and how its gap is bounded: ``cuts`` (law, event as bits, probability, at least or not)."""
 
     test: str
     cuts: tuple[tuple[int, int, float, bool], ...]
@@ -151,8 +151,8 @@ class Claim(Problem):
     def _read_cuts(self, given: list[Any]) -> list[Leaf]:
         """The leaves of a binary tree of cuts, which is listed in preorder, the part with the smaller probability first.
 
-        A cut is about a row whose possible next states are known and all different, and about one of these: then it is a
-        statement about the law of the row.
+        A cut is about a law: of declared noise, or of a row whose possible next states are known and all different. Its
+        event is a set of labels or of next states, neither none nor all.
         """
         leaves: list[Leaf] = []
         paths: list[tuple[tuple[int, int, float, bool], ...]] = [()]
@@ -164,17 +164,26 @@ class Claim(Problem):
                 leaves.append(Leaf(one_of("claim.cuts", part, ("ratio", "empty")), path))
                 continue
             cut = an_object("claim.cuts", part)
-            row, at = an_integer("claim.cuts.law", cut["law"], 0, self.n_rows - 1), a_number("claim.cuts.at", cut["at"])
-            (state,) = integers("claim.cuts.event", cut["event"], (1,), 0, self.n_states - 1).tolist()
-            listed = self.slot_successor[self.begin[row] : self.begin[row] + self.used[row]].tolist()
-            if state not in listed or self.n_states in listed or len(set(listed)) < len(listed):
-                raise Rejected(f"claim.cuts: that {self.place(row)} leads to state {state} is no event of its law")
+            most = self.n_rows if self.noise is None else len(self.noise.sizes)
+            law, at = an_integer("claim.cuts.law", cut["law"], 0, most - 1), a_number("claim.cuts.at", cut["at"])
+            labels, event = self.labels_of(law), integers("claim.cuts.event", cut["event"], (None,), 0).tolist()
+            inside = 0 < len(event) < len(labels) and set(event) <= set(labels) and len(set(event)) == len(event)
+            if not inside or len(set(labels)) < len(labels) or not 1 < len(labels) <= _MOST_LABELS:
+                raise Rejected(f"claim.cuts: {event!r:.80} is no event of law {law}, or this one cannot be cut")
             if not 0.0 < at < 1.0:
                 raise Rejected(f"claim.cuts.at must be a probability between 0 and 1, got {at!r}")
-            paths += [(*path, (row, state, at, True)), (*path, (row, state, at, False))]
+            bits = sum(1 << labels.index(label) for label in event)
+            paths += [(*path, (law, bits, at, True)), (*path, (law, bits, at, False))]
         if paths:
             raise Rejected(f"claim.cuts lack {len(paths)} leaves")
         return leaves
+
+    def labels_of(self, law: int) -> list[int]:
+        """The labels of a law of declared noise, otherwise the next states of a row, if these are known."""
+        if self.noise is not None:
+            return list(range(self.noise.sizes[law]))
+        listed = self.slot_successor[self.begin[law] : self.begin[law] + self.used[law]].tolist()
+        return [] if self.n_states in listed else listed
 
     def _read_counts(self, given: dict[str, Any]) -> None:
         self.episodes = an_integer("counts.episodes", given["episodes"], 0)

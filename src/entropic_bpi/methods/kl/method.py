@@ -39,7 +39,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.ball import TOLERANCE
-from entropic_bpi.methods.kl.boxes import NO_BOXES, Search, cut_rows
+from entropic_bpi.methods.kl.boxes import NO_BOXES, Search, Split, cuts_of, laws_of
 from entropic_bpi.methods.kl.gap import SAME_TOLERANCE
 from entropic_bpi.methods.kl.pairs import occupied_states, pair_ratio
 from entropic_bpi.methods.kl.plan import (
@@ -71,7 +71,7 @@ from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
 from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach
-from entropic_bpi.types import BOXES, PAIRS, RATIO, Behaviour, Bounds, Claim, Cut, Plan
+from entropic_bpi.types import BOXES, PAIRS, RATIO, Behaviour, Bounds, Claim, Plan
 
 SMALLEST_EXPONENT = 1e-5
 # Rounding of the exponents βr, relative, added on the safe side.
@@ -160,9 +160,9 @@ class KL:
         self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
         self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PAIRS
         self.asked = NEVER_ASKED
-        # The rows that boxes may cut, and the episodes when these were tried last; -1: never.
-        self.cut_rows = cut_rows(problem) if device == "cpu" else np.empty(0, dtype=np.int64)
-        self.boxed = 1 if self.cut_rows.size else -1
+        # The laws that boxes may cut, and the episodes when these were tried last; -1: never.
+        self.laws = laws_of(problem)
+        self.boxed = 1 if self.laws.many and device == "cpu" else -1
         # The challenger of the last pair certificate, if there is room to keep it.
         self.remembers = problem.steps * problem.n_states <= MOST_REMEMBERED
         self.remembered: tuple[np.ndarray, np.ndarray] | None = None
@@ -238,7 +238,7 @@ class KL:
 
     def _boxes(
         self, rules: PlanConstants, counts: Counts, policy: np.ndarray, gap: float, eps: float
-    ) -> tuple[tuple[Cut | str, ...], float] | None:
+    ) -> tuple[tuple[Split | str, ...], float] | None:
         """A tree of parts of the balls in which the policy's gap is at most ``eps``, and the largest; None if not found."""
         plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
         shape, choices = self.optimism.z.shape, self.optimism.policy.shape
@@ -251,7 +251,7 @@ class KL:
             own = rules._replace(interval=interval)
             return plan(self.frame, own, arrays, optimism, plans, scratch, FINAL_ROUND)[2]
 
-        search = Search((self.frame, rules, arrays), self.cut_rows, (optimism, plans[GIVEN % 2]), bound)
+        search = Search((self.frame, rules, arrays), self.laws, (optimism, plans[GIVEN % 2]), bound)
         return search.tree(gap, eps)
 
     def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
@@ -299,7 +299,7 @@ class KL:
             found = self._boxes(rules, counts, policy, bounds[2], rules.eps / (1.0 + BOX_ROOM))
             if found is not None:
                 boxed = *bounds[:2], found[1] * (1.0 + BOX_ROOM)
-                return self._rounded(boxed, BOXES)._replace(cuts=found[0])
+                return self._rounded(boxed, BOXES)._replace(cuts=cuts_of(self.problem, self.laws, found[0]))
         return self._rounded(bounds, test)
 
     def challenger(self, round: int) -> Behaviour:
