@@ -73,7 +73,7 @@ def laws_of(problem: Problem) -> Laws:
     slots, balls = problem.slots, problem.balls
     rows = np.flatnonzero(problem.uncertain[: problem.n_rows - problem.artificial])
     labels = np.zeros((len(rows), MOST_LABELS), dtype=np.int64)
-    if not problem.stationary or problem.open_ended or problem.horizon < 2 or not len(rows):
+    if not problem.stationary or problem.successors == "unknown" or problem.horizon < 2 or not len(rows):
         rows = rows[:0]
     elif balls is not None:
         small = (balls.slot_of_label[rows] >= 0).sum(axis=1) <= MOST_LABELS
@@ -85,7 +85,8 @@ def laws_of(problem: Problem) -> Laws:
     else:
         rows = rows[(slots.used[rows] > 1) & (slots.used[rows] <= MOST_LABELS)]
         lists = [slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]].tolist() for row in rows]
-        rows = rows[[len(set(some)) == len(some) for some in lists]] if lists else rows
+        known = [problem.n_states not in some and len(set(some)) == len(some) for some in lists]
+        rows = rows[np.array(known, dtype=np.bool_)]
         labels = (1 << np.arange(MOST_LABELS)) * (np.arange(MOST_LABELS) < slots.used[rows][:, None])
     each = np.arange(len(rows))
     return Laws(rows, each, labels[: len(rows)], each, len(rows))
