@@ -1,7 +1,7 @@
 """Ball and box, by other means than the library's, and an adversary for certificates that use one law in many places.
 
-The adversary looks for one kernel, the same at every step, in all balls and with a large gap: row by row it moves towards the
-extreme point of the ball that the gradient points to, as far as that helps.
+The adversary looks for one kernel, the same at every step, in all balls and with a large gap: row by row it moves towards
+the extreme point of the ball that the gradient points to, as far as that helps.
 """
 
 from __future__ import annotations
@@ -113,9 +113,7 @@ def _climb(kernel, gain, tables, sign, start, policy, sweeps):
         before = value
         for s in range(S):
             for a in range(A):
-                slope = sign * (
-                    _slopes(kernel, gain, start, greedy)[s, a] - _slopes(kernel, gain, start, policy)[s, a]
-                )
+                slope = sign * (_slopes(kernel, gain, start, greedy)[s, a] - _slopes(kernel, gain, start, policy)[s, a])
                 if not np.isfinite(slope).all():
                     continue
                 ball_max(shares[s, a], slope, allowed[s, a], radius[s, a], q)

@@ -173,6 +173,11 @@ class Balls:
     def shares(self) -> np.ndarray:
         return self.tallies / np.maximum(self.visits, 1.0)
 
+    @cached_property
+    def is_cut(self) -> np.ndarray:
+        """Of which rows only a part is looked at."""
+        return np.zeros(len(self.sizes), dtype=bool) if self.box is None else (self.box != _ANYTHING).any(axis=(0, 1))
+
     def take(self, columns: np.ndarray) -> Balls:
         parts = (self.successors, self.tallies, self.low, self.high)
         successors, tallies, low, high = (part.take(columns, axis=1) for part in parts)
@@ -339,7 +344,7 @@ def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) ->
     gain = down(depth * gain)
     # Written so that a gain that is not a number is none.
     bound = np.where(gain > 0.0, np.minimum(top, up(top - gain)), top)
-    cut = _cut(ball)
+    cut = np.flatnonzero(ball.is_cut)
     if cut.size:
         bound[cut] = np.fmin(bound[cut], _boxed_mean(ball.take(cut), f[:, cut])[0])
     return bound, w
@@ -372,7 +377,7 @@ def tilted_mean(
     q = np.where(ball.shares > 0.0, ball.shares / (depths + w), 0.0) * np.exp(logs)
     first = np.argmax(g, axis=0)
     q[first, np.arange(len(first))] += np.maximum(0.0, 1.0 - q.sum(axis=0))
-    cut = _cut(ball)
+    cut = np.flatnonzero(ball.is_cut)
     if cut.size:
         q[:, cut] = _boxed_mean(ball.take(cut), g[:, cut])[1]
     tilted = q * weights
@@ -383,11 +388,6 @@ def tilted_mean(
 
 
 _ROOM = 1e-14  # relative, for the rounding of a few sums and products
-
-
-def _cut(ball: Balls) -> np.ndarray:
-    """The columns of which only a part is looked at."""
-    return np.empty(0, dtype=np.intp) if ball.box is None else np.flatnonzero((ball.box != _ANYTHING).any(axis=(0, 1)))
 
 
 def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

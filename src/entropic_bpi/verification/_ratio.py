@@ -60,8 +60,9 @@ def same_action(ball: Balls, rho: np.ndarray, bottom: np.ndarray, top: np.ndarra
         weights = np.where(rho[:, at] > level, high[:, at], low[:, at])
         return up(up(rho[:, at] - level) * weights), weights
 
-    level, w = np.where(ball.visits > 0.0, 1.0, largest), np.zeros(len(largest))
-    uncertain = at = np.flatnonzero((largest > 1.0) & (ball.visits > 0.0))
+    known = (ball.visits > 0.0) | ball.is_cut
+    level, w = np.where(known, 1.0, largest), np.zeros(len(largest))
+    uncertain = at = np.flatnonzero((largest > 1.0) & known)
     for _ in range(_MOST_STEPS):
         part = ball.take(at)
         value, weights = excess(at, level[at])
