@@ -7,18 +7,32 @@ the extreme point of the ball that the gradient points to, as far as that helps.
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 
 import numpy as np
+import pytest
 from numba import njit
 
+from entropic_bpi.methods.kl import method
+from entropic_bpi.methods.kl.boxes import Laws
 from reference.kl import Tables, ball_max
 from reference.kl_attack import _evaluate
+
+NO_LAWS = Laws(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 4), np.int64), np.empty(0, np.int64), 0)
+
+
+@contextmanager
+def without_boxes():
+    """Methods that are made here never try boxes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(method, "laws_of", lambda problem: NO_LAWS)
+        yield
 
 
 def divergence(p, q) -> float:
     """KL(p, q); infinite if q lacks something of p."""
-    with np.errstate(divide="ignore"):
-        return float(sum(a * (math.log(a) - np.log(b)) for a, b in zip(p, q, strict=True) if a > 0))
+    pairs = [(a, b) for a, b in zip(p, q, strict=True) if a > 0]
+    return math.inf if any(b <= 0 for _, b in pairs) else sum(a * math.log(a / b) for a, b in pairs)
 
 
 def divided(p, low, high, weight) -> np.ndarray | None:
