@@ -17,7 +17,6 @@ from .lab import learners as learners
 from .lab.learners import Run as Run
 from .lab.learners import run as run
 from .model import instances as instances
-from .model.arrays import SparseTransitions as SparseTransitions
 from .model.cvar import CVaRSolution as CVaRSolution
 from .model.cvar import solve_cvar as solve_cvar
 from .model.discounting import discounted as discounted
@@ -33,6 +32,7 @@ from .model.frontier import front as front
 from .model.gymnasium.env import as_gymnasium as as_gymnasium
 from .model.gymnasium.table import from_gymnasium as from_gymnasium
 from .model.mdp import FiniteMDP as FiniteMDP
+from .model.parts.arrays import SparseTransitions as SparseTransitions
 from .model.planning import Evaluation as Evaluation
 from .model.planning import Solution as Solution
 from .model.planning import evaluate as evaluate
@@ -54,6 +54,8 @@ from .runs.certification import Comparison as Comparison
 from .runs.certification import certify as certify
 from .runs.data_needs import Missing as Missing
 from .runs.data_needs import missing as missing
+from .runs.exploration.explore import Exploration as Exploration
+from .runs.exploration.explore import explore as explore
 from .runs.forecasts.trial import Declaration as Declaration
 from .runs.forecasts.trial import RunForecast as RunForecast
 from .runs.forecasts.trial import TrialRun as TrialRun
@@ -62,6 +64,7 @@ from .runs.identification import identify as identify
 from .runs.inspection import Inspection as Inspection
 from .runs.inspection import inspect as inspect
 from .runs.loop import Identification as Identification
+from .runs.monitoring.monitor import Monitor as Monitor
 from .show import plots as plots
 from .show import report as report
 from .sources.log import Log as Log

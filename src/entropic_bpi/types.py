@@ -25,6 +25,15 @@ class _Ending(Enum):
 END: Final = _Ending.END
 
 
+class Summarised:
+    """A result that notebooks show by its summary."""
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.summary_html(self)
+
+
 class Goal(NamedTuple):
     """The target of a run: accuracy ``eps`` with probability ``1 - delta`` for a ``risk``, in the reward's units."""
 

@@ -355,7 +355,7 @@ def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(
         ("--constants sharp", "constants='sharp' belongs to method 'bernstein'"),
         ("--replan often", "replan must be 'every' or a positive ratio such as 0.01, got 'often'"),
         ("--replan 2", "replan must be 'every' or a ratio in (0, 1], got 2"),
-        ("--successors mask", "--successors must be 'model' or a .npy file with a boolean mask, got 'mask'"),
+        ("--successors mask", "successors must be None, 'model' or a boolean mask (S, A, S); got 'mask'"),
         ("--successors missing.npy", "no such file: missing.npy"),
         ("--successors broken.npy", "broken.npy is not a readable .npy file"),
         ("--successors floats.npy", "successors must be a boolean mask of shape (S, A, S) = (8, 2, 8)"),

@@ -18,7 +18,7 @@ from scipy import sparse
 
 import entropic_bpi as eb
 from entropic_bpi import FiniteMDP, InvalidModelError, SparseTransitions
-from entropic_bpi.model import arrays
+from entropic_bpi.model.parts import arrays
 
 H, S, A = 4, 5, 3
 

@@ -52,7 +52,7 @@ SAVED = [
     {"reward_law": "random", "return_range": (-1.5, 1e-300), "max_states": 7},
     {"discount": 0.95, "max_successors": 3},
     {"successors": "model", "start": 36},
-    {"start": "fixed", "noise": "model"},
+    {"start": "fixed", "noise": "model", "allowed": "info"},
     {"start": [(1, 2), "here", 3]},
     {"successors": {(0, 1): (1, eb.END), ((2, "x"), 0): (eb.END, eb.END)}},
 ]

@@ -63,6 +63,8 @@ class Shape:
     """Between what |β| times the range of the return is drawn; None: β is one of a few ordinary numbers."""
     start: str | None = None
     """Of a random start, what is declared: "list", some states, or "fixed", one that is not known; None: nothing is."""
+    masks: bool = False
+    """Some actions are forbidden, at all steps or at some."""
 
 
 ANY = Shape()
@@ -104,8 +106,9 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     declared = {"unknown": None, "model": "model", "mask": mask[0]}[successors]
     most = int(rng.choice(shape.max_successors)) if shape.max_successors else None
     goal = {"beta": beta, "eps": 1e-300, "delta": delta}
+    masks = _masks(rng, H, S, A) if shape.masks else None
     problem = Problem.from_mdp(
-        mdp, **goal, stationary=stationary, successors=declared, max_successors=most, start=first
+        mdp, **goal, stationary=stationary, successors=declared, max_successors=most, start=first, allowed=masks
     )
     low = high = np.broadcast_to(rewards if next_state else rewards[..., None], (H, *size))
     if intervals:
@@ -128,15 +131,27 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     one = 1 if first == "fixed" else None
     limits = [most] * (n_rows - random_start) + [one] * random_start
     tally = np.array([_tally(rng, *row, shape.visits) for row in zip(row_allowed, limits, strict=True)])
+    if masks is not None:
+        played = masks.any(axis=0) if stationary else masks
+        tally[: played.size][~played.ravel()] = 0
     counts = Counts(problem)
     rows, columns = np.nonzero(tally)
     order = rng.permutation(len(rows))
     counts.add(Transitions(rows[order], columns[order], tally[rows, columns][order]), int(tally.sum()))
-    declared = {"most": most, "most_first": one}
+    declared = {"most": most, "most_first": one, "masks": masks}
     tables = _tables(
         beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, **declared
     )
     return Case(problem, counts, tables, 0 if random_start else int(start))
+
+
+def _masks(rng: np.random.Generator, H: int, S: int, A: int) -> np.ndarray:
+    """Random action masks (H, S, A), the same at every step or not; each state keeps an action."""
+    masks = rng.random((H, S, A)) < rng.choice([0.3, 0.6, 0.9])
+    masks[np.arange(H)[:, None], np.arange(S), rng.integers(A, size=(H, S))] = True
+    if rng.integers(2):
+        masks[:] = masks[0]
+    return masks
 
 
 def declared_first(rng: np.random.Generator, kind: str | None, support: np.ndarray) -> list[int] | str | None:
@@ -240,8 +255,12 @@ def _tables(
     most,
     shift=None,
     most_first=None,
+    masks=None,
 ) -> Tables:
-    """Write the problem out, step by step, with the number of rows that need a ball counted by hand."""
+    """Write the problem out, step by step, with the number of rows that need a ball counted by hand.
+
+    A forbidden action is worth less than anything, so that no best policy takes it, and its row needs no ball.
+    """
     S, A = allowed.shape[1:3]
     first = int(start_allowed is not None)
     T = H + first
@@ -255,6 +274,10 @@ def _tables(
     counts[first:] = per_step
     ends = np.exp(np.clip(beta * (np.stack([low, high]) - shift), -700.0, 700.0))  # more only where nobody can go
     e[:, first:] = np.sort(ends, axis=0)
+    permitted = np.ones((T, S, A), dtype=bool)
+    if masks is not None:
+        permitted[first:] = masks
+        e[:, ~permitted] = 0.0 if beta > 0 else 1e200
     reachable = np.zeros((T, S), dtype=bool)
     if first:
         wide[0, 0, 0], counts[0, 0, 0] = start_allowed, tally[-1]
@@ -262,7 +285,8 @@ def _tables(
     else:
         reachable[0, start] = True
     for h in range(T - 1):
-        rows = wide[h, reachable[h]] if not (first and h == 0) else wide[0, :1, :1]
+        rows = wide[h] & permitted[h][..., None]
+        rows = rows[reachable[h]] if not (first and h == 0) else wide[0, :1, :1]
         reachable[h + 1] = rows.any(axis=(0, 1))
     possible = np.maximum(wide.sum(axis=-1), 1)
     k = possible.copy() if most is None else np.minimum(possible, most)
@@ -270,7 +294,7 @@ def _tables(
         k[0] = possible[0] if most_first is None else np.minimum(possible[0], most_first)
     at_risk = set()
     for h, s, a in np.ndindex(T, S, A):
-        if not reachable[h, s] or k[h, s, a] < 2 or (h == T - 1 and not next_state):
+        if not (reachable[h, s] and permitted[h, s, a]) or k[h, s, a] < 2 or (h == T - 1 and not next_state):
             continue
         at_risk.add((s, a) if stationary and not (first and h == 0) else (h, s, a))
     n = counts.sum(axis=-1)

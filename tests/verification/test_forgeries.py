@@ -20,6 +20,7 @@ from scipy.optimize import linprog
 import entropic_bpi as eb
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.masks import Masks
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.certification import certify
 from entropic_bpi.types import Transitions
@@ -80,6 +81,7 @@ def played_model(
     beta=1.0,
     few=None,
     first=None,
+    allowed=None,
 ):
     """A random model of 4 states, of which the last follows nothing, played at random."""
     kernel = np.zeros((4, 2, 4))
@@ -99,12 +101,15 @@ def played_model(
         successors=mask if successors == "mask" else successors,
         max_successors=few,
         start=first,
+        allowed=allowed,
     )
     played = []
     for _ in range(episodes):
         s, steps = int(rng.choice(4, p=start)) if random_start else 1, []
-        for _ in range(3):
+        for h in range(3):
             a = int(rng.integers(2))
+            if allowed is not None and not problem.allowed.at(h)[s, a]:
+                a = 1 - a
             y = int(rng.choice(4, p=kernel[s, a]))
             steps.append((s, a, y, 0.0))
             s = y
@@ -140,6 +145,8 @@ def played_environment(rng, *, stationary, episodes=400, beta=-1.0, reward_law="
         s, steps = int(rng.random() < 0.3 and declared.get("start") != "fixed"), []
         while len(steps) < 4 and s < 4:
             a = int(rng.integers(2))
+            if problem.allowed is not None and not problem.allowed.table[0, s, a]:
+                a = 1 - a
             y = s + 1 if a and rng.random() < 0.7 else s
             reward = 0.5 if y == s == 1 else 0.25 if y == s else 0.0
             if y == 3:
@@ -152,6 +159,13 @@ def played_environment(rng, *, stationary, episodes=400, beta=-1.0, reward_law="
             s = y
         played.append(steps)
     return Honest(problem, played)
+
+
+def masked(state):
+    """Masks that forbid action 0 in one of four observations."""
+    table = np.ones((1, 5, 2), dtype=np.int64)
+    table[0, state, 0] = 0
+    return Masks(table)
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +195,16 @@ def honest():
         "environment per step, fixed": played_environment(rng, stationary=False, successors=AHEAD, start="fixed"),
         "pooled, first states": played_model(
             rng, stationary=True, successors=None, random_start=True, beta=-1.0, first=[0, 1, 3]
+        ),
+        "pooled, masks": played_model(
+            rng, stationary=True, successors="mask", beta=-0.7, allowed=np.array([[1, 1], [1, 0], [1, 1], [1, 1]])
+        ),
+        "per step, masks": played_model(
+            rng, stationary=False, successors=None, allowed=np.array([[[1, 1]] * 4, [[0, 1]] * 4, [[1, 1]] * 4])
+        ),
+        "environment, masks": played_environment(rng, stationary=True, allowed=masked(2)),
+        "environment, offered masks": played_environment(
+            rng, stationary=True, allowed=masked(1)._replace(offered=True)
         ),
     }
 
@@ -299,6 +323,10 @@ def renamed(names):
     return [*reversed(names[:-1]), names[-1]]
 
 
+def masks(mask):
+    return {"table": [[mask] * 4], "offered": False}
+
+
 FORGERIES = {
     "no assumptions": ("per step", put("assumptions", []), "the assumptions are not"),
     "assumptions removed": ("per step", drop("assumptions"), "lacks 'assumptions'"),
@@ -330,6 +358,49 @@ FORGERIES = {
     "fewer successors": ("pooled, few", put("problem", "max_successors", 2), "more than the declared 2"),
     "no outcome": ("environment, declared", put("problem", "max_successors", 0), "must be an integer from 1"),
     "half an outcome": ("environment, declared", put("problem", "max_successors", 1.5), "must be an integer from 1"),
+    "masks, not told": ("pooled", put("problem", "allowed", masks([1, 1])), "the assumptions are not"),
+    "the best action forbidden": ("pooled", put("problem", "allowed", masks([1, 0])), "a forbidden action"),
+    "another action forbidden, not told": (
+        "environment, masks",
+        put("problem", "allowed", "table", 0, 3, [1, 0]),
+        "the assumptions are not",
+    ),
+    "a forbidden action was played": (
+        "environment, masks",
+        put("problem", "allowed", "table", 0, 0, [1, 0]),
+        "a forbidden action",
+    ),
+    "a forbidden action at one step": (
+        "per step, masks",
+        put("problem", "allowed", "table", 0, 1, [1, 0]),
+        "a forbidden action",
+    ),
+    "a forbidden action in the policy": (
+        "pooled, masks",
+        put("policy", 0, 1, 1),
+        "the policy plays a forbidden action",
+    ),
+    "no action": ("pooled, masks", put("problem", "allowed", "table", 0, 1, [0, 0]), "without an action"),
+    "half an action": ("pooled, masks", put("problem", "allowed", "table", 0, 1, [0.5, 1]), "must be an integer"),
+    "no masks": ("pooled, masks", put("problem", "allowed", "table", []), "1 or horizon"),
+    "masks of other states": ("pooled, masks", put("problem", "allowed", "table", 0, [[1, 1]] * 3), "of length 4"),
+    "a mask after the end": (
+        "environment, masks",
+        put("problem", "allowed", "table", 0, 4, [0, 1]),
+        "forbids an action after the end",
+    ),
+    "offered by nobody": ("environment, masks", put("problem", "allowed", "offered", True), "the assumptions are not"),
+    "offered by a model": ("pooled, masks", put("problem", "allowed", "offered", True), "only an environment offers"),
+    "a mask of a state that nobody saw": (
+        "environment, offered masks",
+        put("problem", "allowed", "table", 0, 3, [1, 0]),
+        "never seen",
+    ),
+    "masks that nobody declared": (
+        "environment, offered masks",
+        put("problem", "allowed", "offered", False),
+        "the assumptions are not",
+    ),
     "few, not told": ("per step", put("problem", "max_successors", 4), "the assumptions are not"),
     "returns, not told": ("environment", put("problem", "return_range", [0.0, 9.0]), "the assumptions are not"),
     "returns of a model": ("per step", put("problem", "return_range", [0.0, 9.0]), "of an environment"),
@@ -621,8 +692,22 @@ def declaration_changed(content, rng):
         6: ("max_successors", [None, 1, 2, 3][int(rng.integers(4))]),
         7: ("return_range", [None, [0.0, 1.5], [0.2, 2.0], [0.0, 4.0]][int(rng.integers(4))]),
         8: ("start", [None, "fixed", 0, [0], [1], [0, 1], [0, 1, 2]][int(rng.integers(7))]),
-    }[int(rng.integers(9))]
+        9: ("allowed", masks_changed(problem, rng)),
+    }[int(rng.integers(10))]
     problem[name] = value
+
+
+def masks_changed(problem, rng):
+    """None, or masks with other entries, of one step or of all, declared or offered."""
+    steps, flips = (
+        int(rng.choice([1, problem["horizon"]])),
+        rng.random((problem["n_states"], problem["n_actions"])) < 0.1,
+    )
+    table = (
+        np.ones((steps, *flips.shape), dtype=np.int64) if problem["allowed"] is None else problem["allowed"]["table"]
+    )
+    changed = np.where(flips, 1 - np.array(table), table)
+    return None if rng.random() < 0.2 else {"table": changed.tolist(), "offered": bool(rng.random() < 0.3)}
 
 
 def horizon_changed(content, rng):

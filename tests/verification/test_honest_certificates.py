@@ -3,6 +3,7 @@
 from functools import cache, partial
 from itertools import count, islice
 
+import gymnasium
 import numpy as np
 import pytest
 from reference.logs import ROLES, play, table
@@ -166,6 +167,8 @@ def and_again(rng, claim, risk_of):
     yield claim
     for _ in range(20):
         policy = rng.integers(claim.problem.n_actions, size=claim.policy.shape) if rng.random() < 0.5 else None
+        if policy is not None and (first := int(claim.problem.artificial)) >= 0:
+            policy = claim.problem.replace_forbidden(np.pad(policy, ((first, 0), (0, 0))))[first:]
         eps = claim.eps * 10.0 ** rng.uniform(-3, 3)
         yield eb.certify(claim, **risk_of(), eps=eps, delta=some_delta(rng), policy=policy)
 
@@ -231,6 +234,50 @@ def of_log(rng):
     yield from and_again(rng, claim, lambda: some_risk(rng, spread))
 
 
+class Offered(gymnasium.Wrapper):
+    """Says with each observation which actions it allows."""
+
+    def __init__(self, env, masks):
+        super().__init__(env)
+        self.masks = masks
+
+    def reset(self, **options):
+        observation, info = self.env.reset(**options)
+        return observation, {**info, "action_mask": self.masks[observation]}
+
+    def step(self, action):
+        assert self.masks[self.env.unwrapped.state, action]
+        *answer, info = self.env.step(action)
+        return *answer, {**info, "action_mask": self.masks[answer[0]]}
+
+
+def some_masks(rng, shape):
+    masks = rng.random(shape) < 0.6
+    masks[..., 0] |= ~masks.any(axis=-1)
+    return masks
+
+
+def with_masks(rng):
+    """Of a model with masks of its own or declared ones, by both methods, and of an environment that declares or offers."""
+    n_states, n_actions, horizon = (int(n) for n in rng.integers([1, 2, 1], [4, 4, 4]))
+    mdp = model_with(rng, some_rewards(rng, (n_states, n_actions)), horizon)
+    spread, steps = spread_of(mdp), [] if rng.random() < 0.5 else [horizon]
+    options = {"stationary": bool(rng.integers(2)), "allowed": some_masks(rng, (*steps, n_states, n_actions))}
+    claim = eb.identify(mdp, **some_beta(rng, spread), **options, **goal(rng, spread)).certificate
+    yield from islice(and_again(rng, claim, lambda: some_risk(rng, spread)), 4)
+    beta = some_beta(rng, 2 * (spread + horizon))["beta"] or 1e-3 / (spread + horizon)
+    options["constants"] = str(rng.choice(["verified", "sharp"]))
+    yield eb.identify(mdp, beta=beta, method="bernstein", **options, **goal(rng, spread)).certificate
+    env, law = some_environment(rng, law := str(rng.choice(["fixed", "random"]))), law
+    masks = some_masks(rng, (env.end, env.action_space.n))
+    span = (max(env.reward_range[1], 0.0) - min(env.reward_range[0], 0.0)) * horizon
+    options = {"horizon": horizon, "reward_range": env.reward_range, "reward_law": law}
+    for allowed in (masks, "info"):
+        beta = some_beta(rng, span)
+        claim = eb.identify(Offered(env, masks), **beta, **options, **goal(rng, span), allowed=allowed).certificate
+        yield from islice(and_again(rng, claim, lambda beta=beta: beta), 4)
+
+
 def some_law(rng):
     return str(rng.choice(["random", "random-pair"]))
 
@@ -245,6 +292,7 @@ KINDS = {
     "random rewards": lambda rng: of_environment(rng, some_law(rng), cache(partial(some_beta, rng))),
     "random rewards, evar": lambda rng: of_environment(rng, some_law(rng), partial(some_level, rng)),
     "log": of_log,
+    "masks": with_masks,
 }
 
 

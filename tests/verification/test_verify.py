@@ -29,8 +29,9 @@ from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.verification import Verification, verify
-from entropic_bpi.verification._ball import Rows, Tallies, betting_radii, mixture_radii, stirling_error
+from entropic_bpi.verification._ball import Balls, Rows, Tallies, betting_radii, mixture_radii, stirling_error
 from entropic_bpi.verification._intervals import Interval, power
+from entropic_bpi.verification._ratio import same_action
 
 # By how much, relative to the gap, a claim must be better than it should be to be certainly refused.
 UNDERSTATED = 1e-9
@@ -653,6 +654,22 @@ def test_the_mean_over_a_ball_is_bounded_tightly_and_safely(outcomes, radius, si
     exact = side * reference.ball_max_mpmath(tallies, [side * value for value in f], radius)
     assert side * (mpf(bound) - exact) >= -(mpf(10) ** -40)  # the oracle's own precision
     assert side * (float(bound) - float(exact)) <= 1e-13 * (1.0 + max(map(abs, f)))
+
+
+def test_a_row_of_which_only_the_best_outcome_was_seen_has_a_ratio_below_the_largest():
+    # Newton's method once stopped at its first step here, and honest certificates of large β were refused.
+    columns = np.array([[3004.8, 3.8e6, 1.0], [1.0, 2.2e-17, 0.66], [6.4e-10, 5.9e-35, 0.32], [1.0, 0.0, 0.0]])
+    rho, high, low, tallies = columns[..., None]
+    ones = np.ones((3, 1))
+    ball = Balls(np.arange(3)[:, None], tallies, np.array([3]), np.array([4.43]), ones, ones)
+    (found,) = same_action(ball, rho, low, high, Interval(0.0, np.inf))
+
+    def excess(level):  # the only visit keeps at least e^{-4.43} of the mass; the rest goes to the best outcome
+        f = (rho - level)[:, 0] * np.where(rho > level, high, low)[:, 0]
+        kept = math.exp(-4.43)
+        return max(f[0], kept * f[0] + (1 - kept) * f.max())
+
+    assert excess(found * (1 - 1e-9)) > 0 >= excess(found)
 
 
 # -- it stands alone -------------------------------------------------------------------------------------------

@@ -28,22 +28,24 @@ from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProbl
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.risk import Entropic, EVaR
 from entropic_bpi.sources.log import labels_behind, names_for
 from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_integer, check_path, check_policy
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import Cell, Cut, Transitions
+from entropic_bpi.types import Cell, Cut, Summarised, Transitions
 
 if TYPE_CHECKING:
+    from scipy import sparse
+
     from entropic_bpi.verification import Verification
 
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
+class Certificate(Summarised):
     """A claim about a policy and the counts that it follows from.
 
     Attributes
@@ -64,8 +66,9 @@ class Certificate:
     provenance : Circumstances
         How the counts came about.
     test : str or None
-        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate; ``"pairs"``, the pair certificate; or
-        ``"boxes"``, the gap certificate on each of several parts of the kernels.
+        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate; ``"pairs"``, the pair certificate;
+        ``"explored"``, the bound for all rewards, of a policy that is best by the estimates; or ``"boxes"``, the gap
+        certificate on each of several parts of the kernels.
     cells : tuple of Cell or None
         Of the entropic value at risk: the λ at whose bounds the claim comes from, and how far each of them speaks.
     cuts : tuple of Cut or str, or None
@@ -103,6 +106,8 @@ class Certificate:
         log = self.provenance.log
         _schema.check_transitions(problem, self.transitions, self.episodes, None if log is None else log.longest)
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
+        problem.check_allowed(self.transitions.rows)
+        problem.check_policy_allowed(np.pad(self.policy, ((int(problem.artificial), 0), (0, 0))))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -127,8 +132,9 @@ class Certificate:
 
     @property
     def risk(self) -> str:
-        """``"entropic"``, or ``"evar"`` for the entropic value at risk."""
-        return "evar" if isinstance(self.problem.risk, EVaR) else "entropic"
+        """``"entropic"``, ``"evar"`` for the entropic value at risk, or ``"any reward"`` for an exploration."""
+        risk = self.problem.risk
+        return "evar" if isinstance(risk, EVaR) else "entropic" if isinstance(risk, Entropic) else "any reward"
 
     @property
     def alpha(self) -> float | None:
@@ -204,7 +210,32 @@ class Certificate:
         )
 
     def action_of(self, policy: np.ndarray, observation: Any, step: int) -> Any:
-        """What any policy ``(H, S)`` of this problem does on an observation; see :meth:`policy_of`."""
+        """Return what any policy of this problem does on an observation; see :meth:`policy_of`.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The numbers of the actions.
+        observation : observation, or state of a model
+            What is observed.
+        step : int
+            The step.
+
+        Returns
+        -------
+        action
+            As the environment's ``step`` takes it; of a model, by number.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> certificate = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1).certificate
+        >>> bool(certificate.action_of(certificate.policy, 0, step=0) == certificate.policy[0, 0])
+        True
+        """
+        if self.risk == "any reward":
+            raise InvalidProblemError("an exploration has no policy: eb.Exploration.solve(rewards, beta) returns one")
         action = int(policy[step, self._state_of(observation)])
         if not self.problem.black_box_rewards:
             return action
@@ -281,6 +312,68 @@ class Certificate:
             raise InvalidProblemError(f"{shown(name)} is none of the observations{unseen}")
         return self._numbers[name]
 
+    def interval_model(self) -> tuple[sparse.csr_array, sparse.csr_array]:
+        """Return the smallest and the largest probability of every transition that the data allow.
+
+        With probability at least 1 - δ all of them hold at once. They are the projections of the balls of ``method="kl"``;
+        bounds over the balls are at least as tight as over these intervals.
+
+        Returns
+        -------
+        (csr_array, csr_array)
+            Lower and upper probabilities, of the same structure. Row ``(h * S + s) * A + a``, or ``s * A + a`` where counts
+            are pooled, has the next states that may follow; the last row is that of a random start, if there is one. Of an
+            environment, the last state is the end.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> options = {"successors": "model", "stationary": True}
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, **options)
+        >>> lower, upper = result.certificate.interval_model()
+        >>> truth = bridge.transitions.reshape(-1, 8)
+        >>> bool((lower.toarray() <= truth).all() and (truth <= upper.toarray()).all())
+        True
+        """
+        from entropic_bpi.certificate.interval_model import intervals_of
+
+        return intervals_of(self)
+
+    def save_interval_model(self, path: str | Path, *, smallest: float = 0.0) -> None:
+        """Write the interval MDP that the data allow, for Storm (``.drn``) or PRISM (``.tra`` with three more files).
+
+        It is unrolled over the steps: state ``h * S + s`` is state s before step h, and the last one, labelled ``end``,
+        comes after the last step. The return is what is earned until ``end``.
+
+        Parameters
+        ----------
+        path : path
+            The file to write.
+        smallest : float
+            Raise lower ends below it to this number. Storm computes rewards only if no transition may be impossible: give
+            a tiny number such as 1e-9, with which the model leaves out those in which one is.
+
+        Raises
+        ------
+        InvalidProblemError
+            If rewards are learned or depend on the next state.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.certificate.save_interval_model(f"{folder}/bridge.drn")
+        ...     print(pathlib.Path(folder, "bridge.drn").read_text().splitlines()[1])
+        @value_type: double-interval
+        """
+        from entropic_bpi.certificate.interval_model import write_intervals
+
+        write_intervals(self, check_path("path", path), smallest)
+
     def report(
         self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
     ) -> Verification:
@@ -314,14 +407,9 @@ class Certificate:
 
         return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
 
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
-
     def __repr__(self) -> str:
         risk = self.problem.risk
-        named = f"risk={risk}" if isinstance(risk, EVaR) else f"beta={risk.beta:g}"
+        named = f"beta={risk.beta:g}" if isinstance(risk, Entropic) else f"risk={risk}"
         return (
             f"Certificate({named}, lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.6g}, "
             f"delta={self.delta:g}, episodes={self.episodes}, method={self.method!r})"
@@ -385,7 +473,11 @@ class Certificate:
         ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
         True
         """
-        content, size = read(check_path("path", path))
+        return cls._of_content(*read(check_path("path", path)), path)
+
+    @classmethod
+    def _of_content(cls, content: dict[str, Any], size: int, path: str | Path) -> Certificate:
+        """The certificate with this content, of a file of ``size`` bytes."""
         try:
             parts, said = parts_of(content)
             certificate = cls(**parts)

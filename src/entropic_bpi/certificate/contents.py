@@ -31,8 +31,9 @@ from entropic_bpi.certificate.codec import (
 from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.problem.declarations import FIXED, REWARD_LAWS
+from entropic_bpi.problem.masks import Masks
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import Entropic, EVaR, Risk
+from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import Slots
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.checks import check_positive, check_probability
@@ -57,7 +58,7 @@ _REWORDED = {
     " and that transitions do not depend": ", that transitions do not depend",
 }
 # Declarations that earlier files of these versions do not have.
-_ADDED = ("noise",)
+_ADDED = ("noise", "allowed")
 _PARTS = ("problem", "method", "constants", "provenance", "assumptions", "policy", "counts", "claim")
 # The range of rewards follows from the slots; the risk is written as beta and alpha.
 _OF_THE_PROBLEM = {
@@ -70,7 +71,8 @@ _OF_THE_PROBLEM = {
 
 def content_of(certificate: Certificate) -> dict[str, Any]:
     """Return all that the file of a certificate has, except for the digest."""
-    problem, cells = certificate.problem, certificate.cells
+    problem, cells, risk = certificate.problem, certificate.cells, certificate.problem.risk
+    explored = {"betas": [*risk.betas], "rewards": [*risk.rewards]} if isinstance(risk, AnyReward) else None
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -79,6 +81,7 @@ def content_of(certificate: Certificate) -> dict[str, Any]:
             **{key: encode(getattr(problem, name)) for name, key in _OF_THE_PROBLEM.items()},
             "beta": None if math.isnan(problem.beta) else problem.beta,
             "alpha": certificate.alpha,
+            "explored": explored,
         },
         "method": certificate.method,
         "constants": certificate.constants,
@@ -105,6 +108,11 @@ def digest(content: Mapping[str, Any]) -> str:
 def read(path: Path) -> tuple[dict[str, Any], int]:
     """Return the content of a certificate file, without its digest and in the terms of this version, and its size."""
     content, size = parse(path)
+    return checked(content, path), size
+
+
+def checked(content: Any, path: Path) -> dict[str, Any]:
+    """Return the content of the file ``path``, without its digest and in the terms of this version."""
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CertificateError(f"{path} is not a certificate of entropic-bpi")
     if content.get("version") not in (3, _VERSION):
@@ -114,7 +122,7 @@ def read(path: Path) -> tuple[dict[str, Any], int]:
     if digest({key: value for key, value in content.items() if key != "digest"}) != content.pop("digest", None):
         raise CertificateError(f"{path} was changed after it was written: its digest does not match")
     try:
-        return _in_this_version(content), size
+        return _in_this_version(content)
     except (KeyError, TypeError, AttributeError):
         raise CertificateError(f"{path} is not a certificate of version {content['version']}") from None
 
@@ -132,7 +140,7 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     content["claim"] = {"cuts": None, **content["claim"]}
-    content["problem"] = {**dict.fromkeys(_ADDED), **content["problem"]}
+    content["problem"] = {**dict.fromkeys((*_ADDED, "explored")), **content["problem"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():
         said = [sentence.replace(old, new) for sentence in said]
@@ -146,12 +154,12 @@ def parts_of(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     problem = _read_problem(given["problem"])
     counts = object_with("counts", given["counts"], "episodes", *Transitions._fields)
     claim = object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells", "cuts")
-    method, evar = text("method", given["method"]), isinstance(problem.risk, EVaR)
+    method, evar = text("method", given["method"]), not isinstance(problem.risk, Entropic)
     constants, tests = _read_constants(method, given["constants"], evar)
     if method == "bernstein" and problem.discount is not None:
         raise CertificateError(f"method {method!r} does not discount")
     if evar and method != "kl":
-        raise CertificateError(f"the entropic value at risk is certified by method 'kl', got {method!r}")
+        raise CertificateError(f"{problem.risk} is certified by method 'kl', got {method!r}")
     seen = {name: value for name, value in counts.items() if name != "episodes"}
     parts = {
         "policy": array("policy", given["policy"], (problem.horizon, problem.n_states), int),
@@ -173,7 +181,7 @@ def _read_constants(method: str, constants: Any, evar: bool) -> tuple[str | None
     """Return the constants of a method, and what its gap may come from."""
     if method == "kl":
         choice("constants of method 'kl'", constants, None)
-        return None, (None,) if evar else (RATIO, PAIRS, BOXES)
+        return None, (None,) if evar else (RATIO, PAIRS, BOXES, "explored")
     if method == "bernstein":
         return choice("constants of method 'bernstein'", constants, "verified", "sharp", "printed"), (None,)
     # one that somebody registered
@@ -193,7 +201,7 @@ def _read_cell(name: str, value: Any) -> Cell:
 
 
 def _read_problem(content: Any) -> Problem:
-    given = object_with("problem", content, *_OF_THE_PROBLEM.values(), "beta", "alpha")
+    given = object_with("problem", content, *_OF_THE_PROBLEM.values(), "beta", "alpha", "explored")
     n_states, n_actions, horizon = (integer(name, given[name], 1) for name in ("n_states", "n_actions", "horizon"))
     readers: dict[str, Reader] = {
         "start": partial(_read_start, n_states=n_states),
@@ -202,6 +210,7 @@ def _read_problem(content: Any) -> Problem:
         "successors": lambda name, value: choice(name, value, "unknown", "model", "mask", "noise"),
         "reward_law": lambda name, value: choice(name, value, *REWARD_LAWS),
         "slots": _read_slots,
+        "allowed": partial(_read_masks, shape=(None, n_states, n_actions)),
         "rewards": partial(_read_rewards, shape=(None, n_states, n_actions), horizon=horizon),
         "state_names": partial(names, length=n_states),
         "action_names": partial(names, length=n_actions),
@@ -210,7 +219,7 @@ def _read_problem(content: Any) -> Problem:
     values = {
         name: (readers.get(name) or reader_of(hints[name]))(key, given[key]) for name, key in _OF_THE_PROBLEM.items()
     }
-    problem = Problem(**values, risk=_read_risk(given["beta"], given["alpha"]))
+    problem = Problem(**values, risk=_read_risk(given["beta"], given["alpha"], given["explored"]))
     if problem.black_box_rewards and problem.slots.low.size:
         problem = replace(problem, reward_range=(problem.slots.low[0, 0], problem.slots.high[0, 0]))
     return problem
@@ -220,6 +229,12 @@ def _read_slots(name: str, value: Any) -> Slots:
     listed = value.get("successor") if isinstance(value, dict) else None
     ends = partial(array, shape=(None, len(listed) if isinstance(listed, list) else 0), kind=float)
     return Slots(**read_object(Slots, name, value, low=ends, high=ends))
+
+
+def _read_masks(name: str, value: Any, shape: tuple[int | None, ...]) -> Masks | None:
+    return (
+        None if value is None else Masks(**read_object(Masks, name, value, table=partial(array, shape=shape, kind=int)))
+    )
 
 
 def _read_rewards(name: str, value: Any, shape: tuple[int | None, ...], horizon: int) -> Any:
@@ -237,7 +252,10 @@ def _read_start(name: str, value: Any, n_states: int) -> Any:
     return value if value is None or value == FIXED else integer(name, value, 0, n_states - 1)
 
 
-def _read_risk(beta: Any, alpha: Any) -> Risk:
+def _read_risk(beta: Any, alpha: Any, explored: Any) -> Risk:
+    if explored is not None and (beta, alpha) == (None, None):
+        ranges = object_with("explored", explored, "betas", "rewards")
+        return AnyReward(*(tuple(items(name, ranges[name], tuple, real)) for name in ("betas", "rewards")))
     if alpha is None:
         return Entropic(real("beta", beta))
     if beta is not None:

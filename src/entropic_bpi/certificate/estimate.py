@@ -33,6 +33,34 @@ def best_by_estimates(certificate: Certificate) -> np.ndarray:
     return plans[int(np.argmax(values))][0]
 
 
+def estimated_loss(certificate: Certificate, beta: float) -> float:
+    """Return by how much the certificate's policy is worse than the best one in the estimated model.
+
+    There, an action that was never tried pays the least that it can and leads to a state with the smallest value.
+    """
+    problem, seen = certificate.problem, certificate.transitions
+    first, every = int(problem.artificial), np.arange(problem.n_states)
+    values = np.zeros((2, problem.n_states))  # the best and the policy's own
+    for h in reversed(range(problem.horizon)):
+        rows = problem.rows_at(h + first, every)
+        begin, end = np.searchsorted(seen.rows, (rows[0], rows[-1] + 1))
+        some, to = slice(begin, end), seen.successors[begin:end]
+        paid, least = _learned_rewards(problem, seen, some, h), problem.possible_rewards[0]
+        q = np.empty((2, problem.n_states, problem.n_actions))
+        for side in range(2):
+            q[side] = values[side, values[0].argmin()] + (0.0 if problem.rewards is not None else least)
+            tried, estimates = _risk(seen.rows[some], seen.times[some], paid + values[side, to], beta)
+            q[side].flat[tried - rows[0]] = estimates
+        if problem.rewards is not None:
+            q += problem.rewards[min(h, len(problem.rewards) - 1)]
+        values = np.stack([q[0].max(axis=1), q[1, every, certificate.policy[h]]])
+    if not problem.artificial:
+        return float(np.subtract(*values[:, problem.first_state]))
+    begun = seen.rows == problem.n_rows - 1
+    ends = [_risk(seen.rows[begun], seen.times[begun], side[seen.successors[begun]], beta)[1] for side in values]
+    return float(ends[0][0] - ends[1][0]) if begun.any() else np.inf
+
+
 def _plan(certificate: Certificate, beta: float) -> tuple[np.ndarray, float]:
     """The best policy of the estimated model and its value."""
     problem, seen = certificate.problem, certificate.transitions

@@ -24,6 +24,7 @@ from entropic_bpi.tools.checks import check_integer, check_path, check_seed
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.files import write_csv, write_text_atomically
 from entropic_bpi.tools.text import shown
+from entropic_bpi.types import Summarised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +37,7 @@ _NOTHING = object()
 NOT_CERTIFIED = "not certified: do not rely on this policy"
 
 
-class Policy:
+class Policy(Summarised):
     """What a policy does, as a function of what is observed.
 
     ``policy.start()`` begins an episode, and each ``policy(observation)`` after it is one step; or give the step:
@@ -126,6 +127,15 @@ class Policy:
         -------
         Policy
             This policy.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1)
+        >>> policy = eb.Policy.load(result.certificate).start()
+        >>> bool(policy(0) == result.policy[0, 0])
+        True
         """
         self._step = 0
         return self
@@ -216,11 +226,6 @@ class Policy:
             raise InvalidProblemError(f"a policy is written as {', '.join(kinds)}; got {shown(str(path))}")
         kinds[path.suffix.lower()](path, self.table())
 
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
-
     def __repr__(self) -> str:
         problem, warning = self._labels.problem, "" if self.certified else f"; {NOT_CERTIFIED}"
         return f"Policy(horizon={self.horizon}, states={problem.n_states}, actions={problem.n_actions}{warning})"
@@ -262,7 +267,7 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Rollout:
+class Rollout(Summarised):
     """Returns of episodes of a policy: an estimate, not a certificate.
 
     Attributes
@@ -357,11 +362,6 @@ class Rollout:
         import entropic_bpi
 
         return entropic_bpi.plots.returns(self.returns)
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         low, middle, high = np.quantile(self.returns, (0.05, 0.5, 0.95))

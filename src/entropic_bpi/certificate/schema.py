@@ -10,12 +10,12 @@ import math
 import numpy as np
 
 from entropic_bpi.errors import CertificateError
-from entropic_bpi.model.mechanics import Partitioned
+from entropic_bpi.model.parts.mechanics import Partitioned
 from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import CELLS, cell_edges
-from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import LARGEST_COUNT
 from entropic_bpi.types import BOXES, Cell, Cut, Transitions
 
@@ -39,6 +39,8 @@ def check_problem(problem: Problem) -> None:
         )
     if isinstance(problem.start, list) and not _ascend(problem.start, n - 1 - problem.black_box_rewards):
         raise CertificateError(f"start must list different states in order, got {problem.start!r:.80}")
+    if problem.allowed is not None and not _allows_something(problem):
+        raise CertificateError("allowed must have flags for 1 or all steps, and at least one action for each state")
     problem.check()
     if (problem.noise is None) == (problem.successors == "noise"):
         raise CertificateError("successors are those of the noise where that is declared, and nowhere else")
@@ -53,6 +55,14 @@ def check_problem(problem: Problem) -> None:
     sound = sound and (problem.black_box_rewards or not problem.random_rewards)
     if not sound:
         raise CertificateError("slots do not list the successors and rewards that are declared")
+
+
+def _allows_something(problem: Problem) -> bool:
+    assert problem.allowed is not None
+    table = problem.allowed.table
+    shapes = [(steps, problem.n_states, problem.n_actions) for steps in (1, problem.horizon)]
+    flags = table.shape in shapes and table.dtype == np.int64 and np.isin(table, (0, 1)).all()
+    return bool(flags and table.any(axis=2).all() and (problem.black_box_rewards or not problem.allowed.offered))
 
 
 def _check_mechanics(problem: Problem) -> None:
@@ -77,8 +87,8 @@ def _ascend(states: list[int], last: int) -> bool:
 
 def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
     """Whether the cells of an entropic value at risk are in order, and their λ were declared where that is needed."""
-    if isinstance(problem.risk, EVaR) != (cells is not None):
-        raise CertificateError("claim.cells belong to the entropic value at risk, and it needs them")
+    if isinstance(problem.risk, Entropic) != (cells is None):
+        raise CertificateError("claim.cells belong to the entropic value at risk and to explorations, which need them")
     if problem.lams != (problem.declared_lams if isinstance(problem.risk, EVaR) and problem.random_rewards else None):
         raise CertificateError("lams belong to the entropic value at risk of random rewards, which fix them")
     if cells is None:
@@ -90,8 +100,8 @@ def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
         if problem.lams is not None and cell.lam not in problem.lams:
             raise CertificateError(f"claim.cells: lam = {cell.lam} was not declared")
         begin = cell.until
-    if begin < math.inf:
-        raise CertificateError("the last of claim.cells must be without an end")
+    if isinstance(problem.risk, AnyReward) != (begin < math.inf):
+        raise CertificateError("the last of claim.cells must be without an end, except for explorations")
 
 
 def check_cuts(problem: Problem, test: str | None, cuts: tuple[Cut | str, ...] | None) -> None:

@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import typer
 
-from entropic_bpi.cli import bounds, certify, check, compare, convert, experiments, forecast, identify, inspect, solve
+from entropic_bpi.cli import (
+    bounds,
+    certify,
+    check,
+    compare,
+    convert,
+    experiments,
+    explore,
+    forecast,
+    identify,
+    inspect,
+    monitor,
+    solve,
+)
+from entropic_bpi.cli.common.answer import help_of, with_documented_options
 from entropic_bpi.cli.common.app import app, main
 from entropic_bpi.errors import InvalidProblemError
 
 __all__ = ["app", "main"]
 
 _PANELS = {
-    "Learn": [inspect.inspect, forecast.forecast, identify.identify, certify.certify],
-    "Check and show": [check.verify, check.report, check.doctor],
+    "Learn": [inspect.inspect, forecast.forecast, identify.identify, explore.explore, certify.certify],
+    "Check and show": [check.verify, check.report, monitor.monitor, check.doctor],
     "Known models": [solve.instances, solve.solve, solve.front, convert.convert],
     "Research": [
         compare.compare,
@@ -35,7 +49,8 @@ def _refuse(context: typer.Context) -> None:
 
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(_command.__name__, rich_help_panel=_panel)(_command)
+        _named = app.command(_command.__name__, help=help_of(_command), rich_help_panel=_panel)
+        _named(with_documented_options(_command))
 for _name in _RENAMED:
     _any_words = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
     app.command(_name, hidden=True, context_settings=_any_words)(_refuse)

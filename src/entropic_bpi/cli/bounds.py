@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from entropic_bpi.cli.common.show import Fact, data, line, present
-from entropic_bpi.cli.common.sources import JsonOption
 from entropic_bpi.errors import InvalidProblemError
 
 _STANDING = {
@@ -24,17 +21,15 @@ _STANDING = {
 
 
 def bounds(
-    states: Annotated[int, typer.Option("--states", help="Number of states S.")],
-    actions: Annotated[int, typer.Option("--actions", help="Number of actions A.")],
-    horizon: Annotated[int, typer.Option("--horizon", help="Number of steps H.")],
-    beta: Annotated[float, typer.Option("--beta", help="Risk parameter: > 0 risk-seeking, < 0 risk-averse.")],
-    eps: Annotated[float, typer.Option("--eps", help="Accuracy, for rewards in [0, 1].")],
-    delta: Annotated[float, typer.Option("--delta", help="Probability of error.")],
-    max_return: Annotated[
-        float | None,
-        typer.Option("--max-return", help="Largest return of the model, for the upper bounds (default: H)."),
-    ] = None,
-    as_json: JsonOption = False,
+    *,
+    states: int,
+    actions: int,
+    horizon: int,
+    beta: float,
+    eps: float,
+    delta: float,
+    max_return: float | None = None,
+    as_json: bool = False,
 ) -> None:
     """Lower and upper bounds on the number of episodes, side by side.
 
@@ -44,6 +39,23 @@ def bounds(
     Example:
 
         entropic-bpi bounds --states 10 --actions 2 --horizon 12 --beta -1 --eps 0.05 --delta 0.05
+
+    Parameters
+    ----------
+    states
+        Number of states S.
+    actions
+        Number of actions A.
+    horizon
+        Number of steps H.
+    beta
+        Risk parameter: > 0 risk-seeking, < 0 risk-averse.
+    eps
+        Accuracy, for rewards in [0, 1].
+    delta
+        Probability of error.
+    max_return
+        Largest return of the model, for the upper bounds (default: H).
     """
     sizes = {"n_states": states, "n_actions": actions, "horizon": horizon}
     rows = _rows(sizes, beta, eps, delta, float(horizon) if max_return is None else max_return)

@@ -6,12 +6,12 @@ import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from entropic_bpi.cli.common.answer import again, with_declarations
-from entropic_bpi.cli.common.app import CLAIM_FAILED, option
+from entropic_bpi.cli.common.app import CLAIM_FAILED
 from entropic_bpi.cli.common.show import (
     Fact,
     assumption_facts,
@@ -23,7 +23,7 @@ from entropic_bpi.cli.common.show import (
     present,
     written,
 )
-from entropic_bpi.cli.common.sources import EVAR_IS, JsonOption, risk_of
+from entropic_bpi.cli.common.sources import risk_of
 from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.cli.levels import certify_levels
 from entropic_bpi.errors import InvalidProblemError
@@ -44,74 +44,34 @@ _READ = (*_NEEDED[:-1], "next_state", "terminated", "exclude", "query", "max_sta
 _OF_A_RUN = ("source", "beta", "evar", "rewards", "out", "as_json")
 
 
-def _column(text: str) -> Any:
-    return typer.Option(metavar="COLUMN", help=text, show_default=False, rich_help_panel="Columns of a log")
-
-
 @with_declarations(without=("discount",))
 def certify(
     context: typer.Context,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="LOG|RUN",
-            help="A log (a CSV, Parquet, .jsonl or .duckdb file); or the folder of a run, or a certificate file (.json).",
-        ),
-    ],
-    beta: Annotated[
-        str | None,
-        option(
-            "Risk parameter: positive seeks risk, negative avoids it, 0 is the mean. For a run: all levels from LOW to "
-            "HIGH, or one.",
-            metavar="BETA|LOW:HIGH:STEP",
-        ),
-    ] = None,
-    evar: Annotated[
-        str | None,
-        option(
-            f"The entropic value at risk (EVaR) of this level, between 0 and 1; for a run, of all levels. {EVAR_IS}",
-            metavar="ALPHA|LOW:HIGH:STEP",
-        ),
-    ] = None,
-    delta: Annotated[float | None, option("Probability with which the claim may fail; for a log.")] = None,
-    episode: Annotated[str | None, _column("The episode that a line belongs to.")] = None,
-    step: Annotated[str | None, _column("The step within the episode: 0, 1, 2, ...")] = None,
-    order_by: Annotated[
-        str | None, _column("Instead of --step: a time or a number by which the steps of an episode are ordered.")
-    ] = None,
-    state: Annotated[str | None, _column("The state before the step.")] = None,
-    action: Annotated[str | None, _column("The action that was taken.")] = None,
-    reward: Annotated[str | None, _column("The reward of the step.")] = None,
-    next_state: Annotated[str | None, _column("The state after the step. Default: that of the next line.")] = None,
-    terminated: Annotated[str | None, _column("Whether the episode ended by itself with this step.")] = None,
-    truncated: Annotated[str | None, _column("Whether the episode was cut after this step.")] = None,
-    all_truncated: Annotated[
-        bool, typer.Option("--all-truncated", help="Every episode that did not terminate was cut.")
-    ] = False,
-    states: Annotated[
-        str | None, option("All states that exist; seen: declare that the log has them all.", metavar="A,B,...|seen")
-    ] = None,
-    actions: Annotated[
-        str | None, option("All actions that may occur. Default: those of the log.", metavar="A,B,...")
-    ] = None,
-    exclude: Annotated[str | None, option("Leave out episodes with such a line (SQL).", metavar="CONDITION")] = None,
-    query: Annotated[str | None, option("Read this SELECT over the table data, which is LOG.", metavar="SQL")] = None,
-    table: Annotated[str | None, option("The table of a .duckdb file.", metavar="NAME")] = None,
-    eps: Annotated[float | None, option("The target gap. Default: the gap that the log certifies.")] = None,
-    policy: Annotated[
-        Path | None,
-        option("Certify this policy: columns state and action (.csv), an object (.json), or .npy.", metavar="FILE"),
-    ] = None,
-    rewards: Annotated[
-        Path | None,
-        option(
-            "Certify for other known rewards: columns state, action, reward and perhaps next_state, of those that change "
-            "(.csv), an array (.npy), or a model that has them (.npz, problem.toml, ...).",
-            metavar="FILE",
-        ),
-    ] = None,
-    out: Annotated[Path | None, option("Folder for the results.", metavar="DIR")] = None,
-    as_json: JsonOption = False,
+    source: str,
+    *,
+    beta: str | None = None,
+    evar: str | None = None,
+    delta: float | None = None,
+    episode: str | None = None,
+    step: str | None = None,
+    order_by: str | None = None,
+    state: str | None = None,
+    action: str | None = None,
+    reward: str | None = None,
+    next_state: str | None = None,
+    terminated: str | None = None,
+    truncated: str | None = None,
+    all_truncated: bool = False,
+    states: str | None = None,
+    actions: str | None = None,
+    exclude: str | None = None,
+    query: str | None = None,
+    table: str | None = None,
+    eps: float | None = None,
+    policy: Path | None = None,
+    rewards: Path | None = None,
+    out: Path | None = None,
+    as_json: bool = False,
     **declared: Any,
 ) -> int:
     """Certify a policy from a log, or every risk level from the episodes of one run.
@@ -139,6 +99,62 @@ def certify(
     certificate.json.
 
     Exit codes: 0 certified; 1 the gap is larger than --eps; 2 bad input, with the line of the log that is at fault.
+
+    Parameters
+    ----------
+    source : LOG|RUN
+        A log (a CSV, Parquet, .jsonl or .duckdb file); or the folder of a run, or a certificate file (.json).
+    beta : BETA|LOW:HIGH:STEP
+        Risk parameter: positive seeks risk, negative avoids it, 0 is the mean. For a run: all levels from LOW to HIGH, or
+        one.
+    evar : ALPHA|LOW:HIGH:STEP
+        The entropic value at risk (EVaR) of this level, between 0 and 1; for a run, of all levels. EVaR is a lower
+        bound on CVaR, the mean of the worst share ALPHA of the returns, and is not that mean: a policy with the best
+        EVaR need not have the best CVaR.
+    delta
+        Probability with which the claim may fail; for a log.
+    all_truncated
+        Every episode that did not terminate was cut.
+    states : A,B,...|seen
+        All states that exist; seen: declare that the log has them all.
+    actions : A,B,...
+        All actions that may occur. Default: those of the log.
+    exclude : CONDITION
+        Leave out episodes with such a line (SQL).
+    query : SQL
+        Read this SELECT over the table data, which is LOG.
+    table : NAME
+        The table of a .duckdb file.
+    eps
+        The target gap. Default: the gap that the log certifies.
+    policy : FILE
+        Certify this policy: columns state and action (.csv), an object (.json), or .npy.
+    rewards : FILE
+        Certify for other known rewards: columns state, action, reward and perhaps next_state, of those that change
+        (.csv), an array (.npy), or a model that has them (.npz, problem.toml, ...).
+    out : DIR
+        Folder for the results.
+
+    Columns of a log
+    ----------------
+    episode : COLUMN
+        The episode that a line belongs to.
+    step : COLUMN
+        The step within the episode: 0, 1, 2, ...
+    order_by : COLUMN
+        Instead of --step: a time or a number by which the steps of an episode are ordered.
+    state : COLUMN
+        The state before the step.
+    action : COLUMN
+        The action that was taken.
+    reward : COLUMN
+        The reward of the step.
+    next_state : COLUMN
+        The state after the step. Default: that of the next line.
+    terminated : COLUMN
+        Whether the episode ended by itself with this step.
+    truncated : COLUMN
+        Whether the episode was cut after this step.
     """
     given = again(context, "certify", without=_OF_A_RUN)[1:]
     if Path(source).is_dir() or source.endswith(".json"):
@@ -151,7 +167,7 @@ def certify(
         new_folder(out, (CERTIFICATE, TABLE, PLOT))
     import entropic_bpi as eb
 
-    log = _read_log(source, context.params)
+    log = read_log(source, context.params)
     del declared["max_states"]  # it belongs to the log
     known = None if policy is None else _read_policy(policy)
     claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, rewards=rewards, **declared)
@@ -172,7 +188,7 @@ def certify(
     return 0 if claim.reached else CLAIM_FAILED
 
 
-def _read_log(source: str, options: Mapping[str, Any]) -> Log:
+def read_log(source: str, options: Mapping[str, Any]) -> Log:
     from entropic_bpi.sources.log import Log
 
     lacking = [f"--{name}" for name in _NEEDED if options[name] is None and (name != "step" or not options["order_by"])]

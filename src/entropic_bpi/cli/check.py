@@ -10,14 +10,11 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from entropic_bpi._version import __version__
-from entropic_bpi.cli.common.app import CLAIM_FAILED, option
+from entropic_bpi.cli.common.app import CLAIM_FAILED
 from entropic_bpi.cli.common.show import Fact, data, line, present, several
-from entropic_bpi.cli.common.sources import JsonOption
 from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.formats.registry import FORMATS, OBJECTS
@@ -34,23 +31,7 @@ _EXTRAS |= {"prism": "stormpy"}
 _FIRST_RUN = ("identify", "risky-bridge", "--beta", "-1", "--eps", "0.2", "--delta", "0.1", "--successors", "model")
 
 
-CertificateArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="CERTIFICATE",
-        help="The file that identify or certify wrote (.json or .json.gz), or its folder.",
-        show_default=False,
-    ),
-]
-
-
-RigorousOption = Annotated[
-    bool,
-    typer.Option("--rigorous", help="Prove the bounds in ball arithmetic, without any tolerance (extra rigorous)."),
-]
-
-
-def verify(certificate: CertificateArgument, rigorous: RigorousOption = False, as_json: JsonOption = False) -> int:
+def verify(certificate: Path, *, rigorous: bool = False, as_json: bool = False) -> int:
     """Recompute the bounds of a certificate from its counts and compare them with its claim.
 
     Exit code 1 if the file is invalid or its counts do not imply the claim.
@@ -62,6 +43,13 @@ def verify(certificate: CertificateArgument, rigorous: RigorousOption = False, a
         entropic-bpi verify run/certificate.json --rigorous
 
         entropic-bpi verify run/certificate.json --json
+
+    Parameters
+    ----------
+    certificate : CERTIFICATE
+        The file that identify or certify wrote (.json or .json.gz), or its folder.
+    rigorous
+        Prove the bounds in ball arithmetic, without any tolerance (extra rigorous).
     """
     from entropic_bpi.runs.progress import Progress
     from entropic_bpi.verification import verify as check
@@ -99,20 +87,7 @@ def _verdict(result: Verification) -> str:
     return f"{verdict}: proved up to the assumptions" if result.proved else verdict
 
 
-def report(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN_OR_CERTIFICATE", help="Folder that identify or certify wrote, or a certificate file."
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE.html")],
-    grid: Annotated[
-        str | None, option("Draw a map: the first states are its cells, row by row.", metavar="ROWSxCOLUMNS")
-    ] = None,
-    actions: Annotated[str | None, option("Names for the actions, in their order.", metavar="A,B,...")] = None,
-    as_json: JsonOption = False,
-) -> int:
+def report(run: Path, *, out: Path, grid: str | None = None, actions: str | None = None, as_json: bool = False) -> int:
     """Write a report: one HTML file with the claim, its assumptions, the policy, and how to check it.
 
     The page needs only a browser. The certificate is verified; if that fails, the page has a red header that says so, and
@@ -124,6 +99,17 @@ def report(
         entropic-bpi report run -o report.html
 
         entropic-bpi report run/certificate.json -o report.html --grid 4x4 --actions left,down,right,up
+
+    Parameters
+    ----------
+    run : RUN_OR_CERTIFICATE
+        Folder that identify or certify wrote, or a certificate file.
+    out : FILE.html, --out, -o
+        The page to write.
+    grid : ROWSxCOLUMNS
+        Draw a map: the first states are its cells, row by row.
+    actions : A,B,...
+        Names for the actions, in their order.
     """
     import entropic_bpi as eb
 
@@ -151,7 +137,7 @@ def _shape(text: str | None) -> tuple[int, int] | None:
     return int(sides[1]), int(sides[2])
 
 
-def doctor(as_json: JsonOption = False) -> int:
+def doctor(*, as_json: bool = False) -> int:
     """Print versions, cores, the cache of compiled code, and whether there is a GPU.
 
     Exit code 1 if a required package is missing.

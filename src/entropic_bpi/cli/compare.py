@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from entropic_bpi.cli.common.answer import again
-from entropic_bpi.cli.common.app import option
-from entropic_bpi.cli.common.show import Fact, OutOption, data, line, new_folder, present, written
+from entropic_bpi.cli.common.show import Fact, data, line, new_folder, present, written
 from entropic_bpi.cli.common.sources import (
-    BetaOption,
-    HorizonOption,
-    JsonOption,
-    ParamOption,
-    SourceArgument,
     open_model,
 )
 from entropic_bpi.errors import InvalidProblemError
@@ -33,48 +27,24 @@ _STOPPING_FORM = {"kl_bpi": "identify_kl", "entropic_bpi": "identify_bernstein"}
 
 def compare(
     context: typer.Context,
-    source: SourceArgument,
-    beta: BetaOption,
-    episodes: Annotated[int, option("Length of each run; with --stop the number at which a run is capped.")],
-    out: OutOption,
-    learners: Annotated[
-        str | None,
-        option(
-            "Which ones. Default: all that take this beta; with --stop all that have a stopping rule.",
-            metavar="A,B,...",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        option(
-            f"Runs of each learner. Default: {_SEEDS}; with --sequential at most so many, {_MOST_SEEDS} unless given."
-        ),
-    ] = None,
-    delta: Annotated[float, option("Failure probability that the learners are built for.")] = 0.1,
-    scale: Annotated[float, option("Multiplies every bonus or radius; 1 is the published constant.")] = 1.0,
-    stop: Annotated[
-        float | None, option("Compare the episodes to a certificate of EPS instead.", metavar="EPS")
-    ] = None,
-    sequential: Annotated[
-        bool,
-        typer.Option("--sequential", help="Stop a learner once its regret differs significantly from the others'."),
-    ] = False,
-    batch: Annotated[int, option("With --sequential: runs of each learner between two tests.")] = 6,
-    level: Annotated[
-        float, option("With --sequential: probability of reporting any difference that does not exist.")
-    ] = 0.05,
-    imports: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--import",
-            help="A module that registers learners of your own, from this folder or installed; repeat it for several.",
-            metavar="MODULE",
-        ),
-    ] = None,
-    workers: Annotated[int | None, option("Processes. Default: one per core.")] = None,
-    horizon: HorizonOption = None,
-    param: ParamOption = None,
-    as_json: JsonOption = False,
+    source: str,
+    *,
+    beta: float,
+    episodes: int,
+    out: Path,
+    learners: str | None = None,
+    seeds: int | None = None,
+    delta: float = 0.1,
+    scale: float = 1.0,
+    stop: float | None = None,
+    sequential: bool = False,
+    batch: int = 6,
+    level: float = 0.05,
+    imports: list[str] | None = None,
+    workers: int | None = None,
+    horizon: int | None = None,
+    param: list[str] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Run several learners with several seeds, and compare their regret or the episodes until they certify a policy.
 
@@ -99,6 +69,33 @@ def compare(
     no difference is reported between two learners whose regret has the same distribution.
 
     Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
+
+    Parameters
+    ----------
+    episodes
+        Length of each run; with --stop the number at which a run is capped.
+    out : DIR
+        Folder for the results; nothing in it is overwritten.
+    learners : A,B,...
+        Which ones. Default: all that take this beta; with --stop all that have a stopping rule.
+    seeds
+        Runs of each learner. Default: 5; with --sequential at most so many, 30 unless given.
+    delta
+        Failure probability that the learners are built for.
+    scale
+        Multiplies every bonus or radius; 1 is the published constant.
+    stop : EPS
+        Compare the episodes to a certificate of EPS instead.
+    sequential
+        Stop a learner once its regret differs significantly from the others'.
+    batch
+        With --sequential: runs of each learner between two tests.
+    level
+        With --sequential: probability of reporting any difference that does not exist.
+    imports : MODULE, --import
+        A module that registers learners of your own, from this folder or installed; repeat it for several.
+    workers
+        Processes. Default: one per core.
     """
     from entropic_bpi.lab import compare as lab
     from entropic_bpi.tools.workers import import_modules

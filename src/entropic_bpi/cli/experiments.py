@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from entropic_bpi.cli.common.answer import again
-from entropic_bpi.cli.common.app import CLAIM_FAILED, option
+from entropic_bpi.cli.common.app import CLAIM_FAILED
 from entropic_bpi.cli.common.show import Fact, data, line, present
-from entropic_bpi.cli.common.sources import EVAR_IS, HorizonOption, JsonOption, ParamOption, open_model, parse_params
+from entropic_bpi.cli.common.sources import open_model, parse_params
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import printable
 
@@ -20,25 +20,18 @@ if TYPE_CHECKING:
     from entropic_bpi.lab.experiments.store import Results
 
 RESULTS = "results.duckdb"
-OutOption = Annotated[Path, option("Folder for the results; created if needed.")]
-WorkersOption = Annotated[int | None, option("Processes. Default: one per core; 0: none.")]
-SchedulerOption = Annotated[
-    str | None, option("A Dask scheduler, such as tcp://host:8786, to compute on.", metavar="ADDRESS")
-]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Keep stored runs, and compute the rest.")]
 
 
 def reproduce(
-    out: OutOption,
-    figures: Annotated[
-        list[str] | None, typer.Argument(metavar="FIGURE", help="Default: fig3 to fig8.", show_default=False)
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="1e5 episodes, 3 seeds, coarser grids.")] = False,
-    seeds: Annotated[int | None, option("Another number of seeds than 15 (quick: 3).")] = None,
-    workers: WorkersOption = None,
-    scheduler: SchedulerOption = None,
-    resume: ResumeOption = False,
-    as_json: JsonOption = False,
+    figures: list[str] | None = None,
+    *,
+    out: Path,
+    quick: bool = False,
+    seeds: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Run the experiments of the paper and draw its figures and some others.
 
@@ -55,6 +48,17 @@ def reproduce(
         entropic-bpi reproduce fig3 fig4 --out figures
 
         entropic-bpi reproduce --quick --out figures-quick
+
+    Parameters
+    ----------
+    out
+        Folder for the results; created if needed.
+    figures : FIGURE
+        Default: fig3 to fig8.
+    quick
+        1e5 episodes, 3 seeds, coarser grids.
+    seeds
+        Another number of seeds than 15 (quick: 3).
     """
     from entropic_bpi.lab.experiments.figures import reproduce
 
@@ -75,12 +79,13 @@ def _export_of(out: Path) -> tuple[object, ...]:
 
 def sweep(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The sweep.", show_default=False)],
-    out: OutOption,
-    workers: WorkersOption = None,
-    scheduler: SchedulerOption = None,
-    resume: ResumeOption = False,
-    as_json: JsonOption = False,
+    file: Path,
+    *,
+    out: Path,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+    as_json: bool = False,
 ) -> int:
     """Compute the runs of a TOML file and store their results in OUT/results.duckdb. Needs the extra logs.
 
@@ -99,6 +104,13 @@ def sweep(
         seeds = 5
 
     Exit code 1 if a run failed; the others are stored, and --resume tries the failed ones again.
+
+    Parameters
+    ----------
+    file : FILE.toml
+        The sweep.
+    out
+        Folder for the results; created if needed.
     """
     from entropic_bpi.lab import experiments
 
@@ -122,18 +134,23 @@ def _failures(results: Results) -> list[dict[str, Any]]:
 
 
 def export(
-    results: Annotated[Path, typer.Argument(help="A results.duckdb, or its folder.", show_default=False)],
-    out: OutOption,
-    format: Annotated[list[str] | None, option("parquet or csv; repeat it for both. Default: both.")] = None,
-    latex: Annotated[
-        bool, typer.Option("--latex", help="LaTeX tables of means over seeds instead, or besides.")
-    ] = False,
-    as_json: JsonOption = False,
+    results: Path, *, out: Path, format: list[str] | None = None, latex: bool = False, as_json: bool = False
 ) -> None:
     """Write results as Parquet and CSV: the tables runs, curves and timings.
 
     With --latex a table for a paper, KIND.tex for each kind of run: a row for each setting, with mean and 95% interval over
     the seeds. It is for the package booktabs. Without --format, it is then all that is written.
+
+    Parameters
+    ----------
+    results
+        A results.duckdb, or its folder.
+    out
+        Folder for the results; created if needed.
+    format
+        parquet or csv; repeat it for both. Default: both.
+    latex
+        LaTeX tables of means over seeds instead, or besides.
     """
     from entropic_bpi.lab import experiments
 
@@ -146,39 +163,23 @@ def export(
 
 
 def validate(
-    out: OutOption,
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SOURCE", help="Models to validate on. Default: nine small ones of every kind.", show_default=False
-        ),
-    ] = None,
-    beta: Annotated[list[float] | None, option("Risk parameter; repeat it for several. Default: 1 and -1.")] = None,
-    evar: Annotated[
-        list[float] | None,
-        option(
-            "Level of the entropic value at risk (EVaR), instead of --beta or beside it; repeat it for several. "
-            f"{EVAR_IS}",
-            metavar="ALPHA",
-        ),
-    ] = None,
-    eps: Annotated[float | None, option("Accuracy. Default: a tenth of what the worst policy loses.")] = None,
-    delta: Annotated[float, option("The guaranteed probability of failure.")] = 0.1,
-    horizon: HorizonOption = None,
-    params: ParamOption = None,
-    rules: Annotated[
-        list[str] | None,
-        typer.Option("--rule", help="A rule, such as 'KL, both'; repeat it for several. Default: all that fit."),
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="24 runs per cell instead of 1100.")] = False,
-    runs: Annotated[int | None, option("Another number of runs per cell.")] = None,
-    workers: WorkersOption = None,
-    scheduler: SchedulerOption = None,
-    resume: ResumeOption = False,
-    device: Annotated[
-        str, option("cpu, or gpu: every run of the KL method for a beta is a thread there; --runs may be 100000.")
-    ] = "cpu",
-    as_json: JsonOption = False,
+    sources: list[str] | None = None,
+    *,
+    out: Path,
+    beta: list[float] | None = None,
+    evar: list[float] | None = None,
+    eps: float | None = None,
+    delta: float = 0.1,
+    horizon: int | None = None,
+    params: list[str] | None = None,
+    rules: list[str] | None = None,
+    quick: bool = False,
+    runs: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+    device: str = "cpu",
+    as_json: bool = False,
 ) -> int:
     """Measure how often the guarantee fails: run many times on known models, and compare each claim with the true values.
 
@@ -198,6 +199,33 @@ def validate(
         entropic-bpi validate risky-bridge --horizon 7 --beta 2.5 --eps 0.2 --runs 200 --out bridge
 
         entropic-bpi validate risky-bridge --horizon 5 --evar 0.1 --runs 200 --out tail
+
+    Parameters
+    ----------
+    out
+        Folder for the results; created if needed.
+    sources : SOURCE
+        Models to validate on. Default: nine small ones of every kind.
+    beta
+        Risk parameter; repeat it for several. Default: 1 and -1.
+    evar : ALPHA
+        Level of the entropic value at risk (EVaR), instead of --beta or beside it; repeat it for several. EVaR is a
+        lower bound on CVaR, the mean of the worst share ALPHA of the returns, and is not that mean: a policy with the
+        best EVaR need not have the best CVaR.
+    eps
+        Accuracy. Default: a tenth of what the worst policy loses.
+    delta
+        The guaranteed probability of failure.
+    params : NAME=VALUE, --param, -p
+        A parameter of the instance, or an option of the Gymnasium environment; repeat it for several.
+    rules : --rule
+        A rule, such as 'KL, both'; repeat it for several. Default: all that fit.
+    quick
+        24 runs per cell instead of 1100.
+    runs
+        Another number of runs per cell.
+    device
+        cpu, or gpu: every run of the KL method for a beta is a thread there; --runs may be 100000.
     """
     from entropic_bpi.lab import experiments
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from entropic_bpi.cli.common.advice import advice_facts, advised_words, trial_content
 from entropic_bpi.cli.common.answer import again, with_options_of
-from entropic_bpi.cli.common.app import option
 from entropic_bpi.cli.common.show import Fact, data, line, present
-from entropic_bpi.cli.common.sources import JsonOption
 from entropic_bpi.cli.identify import OF_A_RUN, identify, question
 from entropic_bpi.show.words import Rounding, number
 
@@ -27,11 +25,10 @@ _NOT_MEASURED = "Not measured: --successors, the possible next states. It usuall
 @with_options_of(identify, without=("context", *OF_A_RUN))
 def forecast(
     context: typer.Context,
-    trial_seconds: Annotated[float, option("Time for a trial run, in seconds, without compiling.")] = 3.0,
-    trial_episodes: Annotated[
-        int | None, option("Limit the episodes of a trial run, if episodes are expensive.")
-    ] = None,
-    as_json: JsonOption = False,
+    *,
+    trial_seconds: float = 3.0,
+    trial_episodes: int | None = None,
+    as_json: bool = False,
     **asked: Any,
 ) -> None:
     """Estimate the episodes and the time that identify needs, and which declarations would help.
@@ -48,6 +45,13 @@ def forecast(
         entropic-bpi forecast gym:FrozenLake-v1 --horizon 20 --beta -1 --eps 0.1 --delta 0.05 --reward-range 0 1
 
         entropic-bpi forecast warehouse.py:Robot --horizon 9 --beta -1 --eps 1 --delta 0.1 --reward-range -1 5
+
+    Parameters
+    ----------
+    trial_seconds
+        Time for a trial run, in seconds, without compiling.
+    trial_episodes
+        Limit the episodes of a trial run, if episodes are expensive.
     """
     import entropic_bpi as eb
 

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from entropic_bpi.cli.common.advice import advice_facts
 from entropic_bpi.cli.common.answer import again, with_declarations
-from entropic_bpi.cli.common.app import CLAIM_FAILED, option
+from entropic_bpi.cli.common.app import CLAIM_FAILED
 from entropic_bpi.cli.common.show import (
     Fact,
     assumption_facts,
@@ -26,11 +26,6 @@ from entropic_bpi.cli.common.show import (
     written,
 )
 from entropic_bpi.cli.common.sources import (
-    EitherBetaOption,
-    EVaROption,
-    JsonOption,
-    ParamOption,
-    SourceArgument,
     open_source,
     parse_params,
     risk_of,
@@ -58,50 +53,30 @@ _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 @with_declarations()
 def identify(
     context: typer.Context,
-    source: SourceArgument,
-    eps: Annotated[float, option("Target: how much worse than the best policy, in the unit of the rewards.")],
-    delta: Annotated[float, option("Probability with which the claim may fail.")],
-    beta: EitherBetaOption = None,
-    evar: EVaROption = None,
-    method: Annotated[str, option("kl (few episodes) or bernstein (the paper's algorithm).")] = "kl",
-    constants: Annotated[
-        str | None, option("For bernstein: verified (machine-checked, the default), sharp or printed.")
-    ] = None,
-    replan: Annotated[
-        str | None,
-        option(
-            "Plan again after every episode, or when the number of episodes has grown by this fraction. Default: 0.01; for "
-            "environments, more if a plan takes longer than that.",
-            metavar="every|RATIO",
-        ),
-    ] = None,
-    sampling: Annotated[str | None, option("What kl plays: challenger (the default) or optimistic.")] = None,
-    num_envs: Annotated[
-        int, option("Number of copies of an environment that are stepped together; 1 is faster if steps are fast.")
-    ] = 1,
-    max_episodes: Annotated[int | None, option("Stop after this many episodes in any case.")] = None,
-    max_seconds: Annotated[
-        float | None, option("Stop after this time in any case, without the time for compiling.")
-    ] = None,
-    seed: Annotated[int | None, option("Seed, to repeat a run exactly. Default: a random one.")] = None,
-    ties: Annotated[str, option("How to choose between equally good actions: random or lowest (index).")] = "random",
-    device: Annotated[str, option("Where kl plans: cpu, or gpu for large models with known successors.")] = "cpu",
-    param: ParamOption = None,
-    accept: Annotated[
-        str | None,
-        option("Use every declaration of a problem file, confirmed or not; the certificate says so.", metavar="all"),
-    ] = None,
-    out: Annotated[Path | None, option("Folder for certificate, history, plot and checkpoint.", metavar="DIR")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
-    accept_errors: Annotated[
-        bool,
-        typer.Option("--accept-errors", help="Continue after an error of the environment; the certificate says so."),
-    ] = False,
-    preregister: Annotated[
-        Path | None, option("Write the settings of the run to a new file before its first episode.", metavar="FILE")
-    ] = None,
-    as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table; only the exit code.")] = False,
+    source: str,
+    *,
+    eps: float,
+    delta: float,
+    beta: float | None = None,
+    evar: float | None = None,
+    method: str = "kl",
+    constants: str | None = None,
+    replan: str | None = None,
+    sampling: str | None = None,
+    num_envs: int = 1,
+    max_episodes: int | None = None,
+    max_seconds: float | None = None,
+    seed: int | None = None,
+    ties: str = "random",
+    device: str = "cpu",
+    param: list[str] | None = None,
+    accept: str | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    accept_errors: bool = False,
+    preregister: Path | None = None,
+    as_json: bool = False,
+    quiet: bool = False,
     **declared: Any,
 ) -> int:
     """Learn a policy by playing episodes, and stop with a certificate that it is near-optimal.
@@ -138,6 +113,46 @@ def identify(
 
     Exit codes: 0 certified; 1 the budget was spent before the target was reached (the certificate then states the certified
     gap); 2 bad input.
+
+    Parameters
+    ----------
+    eps
+        Target: how much worse than the best policy, in the unit of the rewards.
+    delta
+        Probability with which the claim may fail.
+    method
+        kl (few episodes) or bernstein (the paper's algorithm).
+    constants
+        For bernstein: verified (machine-checked, the default), sharp or printed.
+    replan : every|RATIO
+        Plan again after every episode, or when the number of episodes has grown by this fraction. Default: 0.01; for
+        environments, more if a plan takes longer than that.
+    sampling
+        What kl plays: challenger (the default) or optimistic.
+    num_envs
+        Number of copies of an environment that are stepped together; 1 is faster if steps are fast.
+    max_episodes
+        Stop after this many episodes in any case.
+    max_seconds
+        Stop after this time in any case, without the time for compiling.
+    seed
+        Seed, to repeat a run exactly. Default: a random one.
+    ties
+        How to choose between equally good actions: random or lowest (index).
+    device
+        Where kl plans: cpu, or gpu for large models with known successors.
+    accept : all
+        Use every declaration of a problem file, confirmed or not; the certificate says so.
+    out : DIR
+        Folder for certificate, history, plot and checkpoint.
+    resume
+        Continue the run in --out.
+    accept_errors
+        Continue after an error of the environment; the certificate says so.
+    preregister : FILE
+        Write the settings of the run to a new file before its first episode.
+    quiet : --quiet, -q
+        No progress and no table; only the exit code.
     """
     import entropic_bpi as eb
 
@@ -145,7 +160,7 @@ def identify(
     model, asked = question(**{name: value for name, value in options if name not in OF_A_RUN})
     asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "preregister": preregister}
     checkpoint = None if out is None else out / CHECKPOINT
-    with _folder(out, resume):
+    with run_folder(out, resume):
         try:
             result = eb.identify(model, **asked, accept_errors=accept_errors, checkpoint=checkpoint, progress=not quiet)
         except KeyboardInterrupt as interrupt:
@@ -204,33 +219,16 @@ def question(
     evar: float | None,
     param: list[str] | None,
     accept: str | None,
-    successors: str | None,
     replan: str | None,
     **others: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """What the options ask for: the model or environment, and the arguments of ``identify``."""
     arguments = {
         **risk_of(beta, evar),
-        "successors": _read_successors(successors),
         "replan": _read_replan(replan),
         **others,
     }
     return open_source(source, arguments, param, accept)
-
-
-def _read_successors(text: str | None) -> Any:
-    if text is None or text == "model":
-        return text
-    import numpy as np
-
-    if not text.endswith(".npy"):
-        raise InvalidProblemError(f"--successors must be 'model' or a .npy file with a boolean mask, got {text!r}")
-    try:
-        return np.load(text, allow_pickle=False)
-    except FileNotFoundError:
-        raise InvalidProblemError(f"no such file: {text}") from None
-    except (ValueError, EOFError) as error:
-        raise InvalidProblemError(f"{text} is not a readable .npy file: {error}") from None
 
 
 def _read_replan(text: str | None) -> str | float | None:
@@ -241,7 +239,7 @@ def _read_replan(text: str | None) -> str | float | None:
 
 
 @contextmanager
-def _folder(out: Path | None, resume: bool) -> Iterator[None]:
+def run_folder(out: Path | None, resume: bool) -> Iterator[None]:
     """Keep the folder to this run, after a check of what it holds."""
     if out is None:
         if resume:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from entropic_bpi.cli.common.app import option
 from entropic_bpi.cli.common.show import Fact, data, line, new_folder, present
-from entropic_bpi.cli.common.sources import JsonOption, ParamOption, SourceArgument, parse_params
+from entropic_bpi.cli.common.sources import parse_params
 
 if TYPE_CHECKING:
     from entropic_bpi.problem.declarations import Declarations
@@ -17,15 +16,14 @@ _SHARE = 0.1
 
 
 def inspect(
-    source: SourceArgument,
-    out: Annotated[
-        Path | None, option("Write the proposals to this new problem file, such as problem.toml.", metavar="FILE")
-    ] = None,
-    seconds: Annotated[float, option("How long to play.")] = 5.0,
-    episodes: Annotated[int | None, option("Play at most this many episodes.")] = None,
-    seed: Annotated[int | None, option("With --episodes, repeats an inspection.")] = None,
-    param: ParamOption = None,
-    as_json: JsonOption = False,
+    source: str,
+    *,
+    out: Path | None = None,
+    seconds: float = 5.0,
+    episodes: int | None = None,
+    seed: int | None = None,
+    param: list[str] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Play an environment for a few seconds, report what was seen, and propose what could be declared.
 
@@ -40,6 +38,17 @@ def inspect(
         entropic-bpi inspect warehouse.py:Robot -p size=4 --seconds 20 --out problem.toml
 
         entropic-bpi inspect log.csv -p episode=run -p step=t -p state=s -p action=a -p reward=r -p truncated=true
+
+    Parameters
+    ----------
+    out : FILE
+        Write the proposals to this new problem file, such as problem.toml.
+    seconds
+        How long to play.
+    episodes
+        Play at most this many episodes.
+    seed
+        With --episodes, repeats an inspection.
     """
     import entropic_bpi as eb
     from entropic_bpi.sources.opening import as_problem_file

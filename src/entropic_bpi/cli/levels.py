@@ -28,6 +28,7 @@ def certify_levels(
 ) -> None:
     """Certify all levels of ``beta`` and ``evar``, each LOW:HIGH:STEP or a number, and print, write and draw the bands."""
     import entropic_bpi as eb
+    from entropic_bpi.runs.exploration.explore import solve_explored
     from entropic_bpi.runs.progress import counting
 
     asked = {name: _levels(name, text) for name, text in (("beta", beta), ("evar", evar)) if text is not None}
@@ -46,7 +47,10 @@ def certify_levels(
         risk, claims = eb.Entropic if which == "beta" else eb.EVaR, []
         with counting("levels", len(levels)) as advance:
             for level in levels:
-                claims.append(eb.certify(run, risk=risk(level), rewards=rewards))
+                if which == "beta" and run.risk == "any reward":
+                    claims.append(solve_explored(run, rewards, level))
+                else:
+                    claims.append(eb.certify(run, risk=risk(level), rewards=rewards))
                 advance(False)
         policies = [_actions(claim) for claim in claims]
         band = _Band(which, levels, claims, policies, _number(policies))

@@ -5,21 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from entropic_bpi.cli.common.answer import again
-from entropic_bpi.cli.common.app import option
 from entropic_bpi.cli.common.show import Fact, data, policy_facts, present
 from entropic_bpi.cli.common.sources import (
-    DiscountOption,
-    EitherBetaOption,
-    EVaROption,
-    HorizonOption,
-    JsonOption,
-    ParamOption,
-    SourceArgument,
     open_model,
     risk_of,
 )
@@ -38,7 +30,7 @@ _SHOWN_ATOMS = 5
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def instances(as_json: JsonOption = False) -> None:
+def instances(*, as_json: bool = False) -> None:
     """List the built-in instances with their parameters.
 
     Parameters without a default are required. Pass them with -p, as in
@@ -63,14 +55,15 @@ def instances(as_json: JsonOption = False) -> None:
 
 def solve(
     context: typer.Context,
-    source: SourceArgument,
-    beta: EitherBetaOption = None,
-    evar: EVaROption = None,
-    horizon: HorizonOption = None,
-    discount: DiscountOption = None,
-    param: ParamOption = None,
-    device: Annotated[str, option("Where to plan for a beta: cpu, or gpu for large sparse models.")] = "cpu",
-    as_json: JsonOption = False,
+    source: str,
+    *,
+    beta: float | None = None,
+    evar: float | None = None,
+    horizon: int | None = None,
+    discount: float | None = None,
+    param: list[str] | None = None,
+    device: str = "cpu",
+    as_json: bool = False,
 ) -> None:
     """Compute an optimal policy of a known model, and the distribution of its return.
 
@@ -89,6 +82,11 @@ def solve(
         entropic-bpi solve model.csv --beta 0 --horizon 20
 
         entropic-bpi solve river-swim --beta -1 --discount 0.95 -p n_states=6
+
+    Parameters
+    ----------
+    device
+        Where to plan for a beta: cpu, or gpu for large sparse models.
     """
     from entropic_bpi.model import planning
     from entropic_bpi.model.discounting import discounted, tail_of
@@ -186,23 +184,15 @@ def _law_facts(law: ReturnLaw | None, evar: float | None) -> Iterator[Fact]:
 
 def front(
     context: typer.Context,
-    source: SourceArgument,
-    betas: Annotated[
-        tuple[float, float], option("Smallest and largest risk parameter; positive seeks risk.", metavar="LOW HIGH")
-    ],
-    alpha: Annotated[
-        float,
-        option(
-            "The share of the worst returns: VaR is the largest of them, CVaR their mean, EVaR a lower bound on CVaR."
-        ),
-    ] = 0.05,
-    tol: Annotated[
-        float, option("Tolerance: how much better an omitted policy may be, relative to the range of the return.")
-    ] = 1e-6,
-    horizon: HorizonOption = None,
-    param: ParamOption = None,
-    plot: Annotated[Path | None, option("Draw risk against reward.", metavar="FILE.png")] = None,
-    as_json: JsonOption = False,
+    source: str,
+    *,
+    betas: tuple[float, float],
+    alpha: float = 0.05,
+    tol: float = 1e-06,
+    horizon: int | None = None,
+    param: list[str] | None = None,
+    plot: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Compute all policies of a known model that are optimal for some β in a range, and the properties of their returns.
 
@@ -211,6 +201,17 @@ def front(
         entropic-bpi front risky-bridge --betas -2 2.5
 
         entropic-bpi front risky-bridge --betas -2 2.5 --alpha 0.1 --json
+
+    Parameters
+    ----------
+    betas : LOW HIGH
+        Smallest and largest risk parameter; positive seeks risk.
+    alpha
+        The share of the worst returns: VaR is the largest of them, CVaR their mean, EVaR a lower bound on CVaR.
+    tol
+        Tolerance: how much better an omitted policy may be, relative to the range of the return.
+    plot : FILE.png
+        Draw risk against reward.
     """
     from entropic_bpi.model import frontier
 

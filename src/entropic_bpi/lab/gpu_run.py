@@ -174,7 +174,8 @@ def _converged(rules: PlanConstants) -> PlanConstants:
 def _with_tolerance(rows: PairRows, tolerance: float) -> PairRows:
     return PairRows(
         rows.sign, tolerance, rows.used, rows.visits, rows.radius, rows.tally, rows.low, rows.high, rows.number,
-        rows.different, rows.place, rows.seen,
+        rows.different, rows.place, rows.seen, rows.pair, rows.ball, rows.refines, rows.slot_of_label,
+        rows.label_of_slot,
     )  # fmt: skip
 
 

@@ -64,7 +64,8 @@ def _pair_sheets(all_sheets: PairSheets, i: int) -> PairSheets:
         StepStates(crowd.action[i], crowd.best[i], crowd.worst[i], crowd.top[i], crowd.backup[i], crowd.gain[i]),
         PairRows(
             rows.sign, rows.tolerance, rows.used[i], rows.visits[i], rows.radius[i], rows.tally[i], rows.low[i],
-            rows.high[i], rows.number[i], rows.different[i], rows.place[i], rows.seen[i],
+            rows.high[i], rows.number[i], rows.different[i], rows.place[i], rows.seen[i], rows.pair[i], rows.ball[i],
+            rows.refines[i], rows.slot_of_label[i], rows.label_of_slot[i],
         ),
         PairScratch(
             desk.box[i], desk.known[i], desk.low[i], desk.high[i], desk.rank[i], desk.chosen[i], desk.scores[i],

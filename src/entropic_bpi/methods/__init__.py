@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.risk import AnyReward, EVaR
 from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Bounds, Claim, Plan
@@ -117,6 +117,8 @@ def make(name: str, problem: Problem, options: Mapping[str, str], seed: int, dev
         if where:
             raise InvalidProblemError(f"risk=EVaR plans at many beta on the CPU; got device={device!r}")
         from entropic_bpi.methods.kl.evar import EVaRKL as kind
+    if isinstance(problem.risk, AnyReward):
+        from entropic_bpi.methods.reward_free import RewardFree as kind
     method: Method = kind(problem, seed=seed, **options, **where)
     if hasattr(method, "memory") and not hasattr(method, "state"):
         raise InvalidProblemError(f"the array memory of method {name!r} is now state() and restore(state)")

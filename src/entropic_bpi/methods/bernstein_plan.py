@@ -10,7 +10,7 @@ import numpy as np
 from entropic_bpi.compile.decorators import compiled, helper, inlined
 from entropic_bpi.methods.kl.rates import log_8e, reached
 from entropic_bpi.problem.counts import CountArrays
-from entropic_bpi.problem.rows import Frame, actions_at, row_of
+from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
 from entropic_bpi.problem.ties import wins_tie
 from entropic_bpi.sources.simulator import Kernel, play_episode
 from entropic_bpi.types import Behaviour
@@ -162,11 +162,16 @@ def _bounds(tables: Tables, row: int, h: int, s: int, a: int, moments: Moments) 
 
 
 @inlined
-def _choose(tables: Tables, sheet: Sheet, h: int, s: int, actions: int) -> tuple[float, float, int]:
-    """Z_up, Z_low and the greedy action of one state from the bounds of its actions."""
-    best_up, best_low, chosen = sheet.u_up[h, s, 0], sheet.u_low[h, s, 0], 0
-    for a in range(1, actions):
+def _choose(frame: Frame, tables: Tables, sheet: Sheet, h: int, s: int) -> tuple[float, float, int]:
+    """Z_up, Z_low and the greedy action of one state from the bounds of its allowed actions."""
+    best_up, best_low, chosen = 0.0, 0.0, -1
+    for a in range(actions_at(frame, h)):
+        if not is_allowed(frame, h, s, a):
+            continue
         up, low = sheet.u_up[h, s, a], sheet.u_low[h, s, a]
+        if chosen < 0:
+            best_up, best_low, chosen = up, low, a
+            continue
         # Until now the optimistic side of the action chosen is the best one.
         advantage = up - best_up if tables.sign > 0 else best_low - low
         if advantage > 0 or (advantage == 0 and wins_tie(tables.seed, h, s, a, chosen)):
@@ -201,7 +206,7 @@ def _plan(frame: Frame, tables: Tables, arrays: CountArrays, sheet: Sheet) -> tu
                     up, low, width = _bounds(tables, row, h, s, a, _moments(tables, arrays, sheet, row, h + 1))
                 sheet.u_up[h, s, a], sheet.u_low[h, s, a], sheet.u_width[h, s, a] = up, low, width
             if due:
-                up, low, chosen = _choose(tables, sheet, h, s, actions)
+                up, low, chosen = _choose(frame, tables, sheet, h, s)
                 width = sheet.u_width[h, s, chosen]
                 sheet.policy[h, s] = chosen
                 if up != sheet.up[h, s] or low != sheet.low[h, s] or width != sheet.width[h, s]:

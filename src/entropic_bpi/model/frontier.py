@@ -32,6 +32,7 @@ from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.planning import Solution, evaluate, solve
 from entropic_bpi.model.return_law import ReturnLaw, max_return, min_return, return_law
 from entropic_bpi.tools.checks import check_choice, check_positive, check_probability, check_range
+from entropic_bpi.types import Summarised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,7 +83,7 @@ class FrontRow(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Front:
+class Front(Summarised):
     """The policies that are optimal for some β of a range, in the order of β; see :func:`front`.
 
     Attributes
@@ -178,11 +179,6 @@ class Front:
         if path is not None:
             plots.save(figure, path)
         return figure
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         ends = f"{self.betas[0]:g} to {self.betas[-1]:g}"

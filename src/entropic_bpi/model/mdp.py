@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,16 +20,18 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
-from entropic_bpi.model.arrays import SparseTransitions, as_floats, entries_of, frozen, starts_of, tolerance_of
 from entropic_bpi.model.formats.registry import read_model, write_model
-from entropic_bpi.model.masks import row_sources, stand_ins
-from entropic_bpi.model.mechanics import OutcomeTable, arrays_of_noise, fields_of, table_of_fields
-from entropic_bpi.model.reading import ModelArrays, rewards_of_entries
+from entropic_bpi.model.parts.arrays import SparseTransitions, starts_of
+from entropic_bpi.model.parts.masks import row_sources
+from entropic_bpi.model.parts.mechanics import OutcomeTable, arrays_of_noise, fields_of, table_of_fields
+from entropic_bpi.model.parts.reading import ModelArrays, as_path, read_names, read_start, read_text
+from entropic_bpi.model.parts.rows import ModelRows, step_reward_ranges
 from entropic_bpi.tools.checks import check_policy
 from entropic_bpi.tools.text import shown
+from entropic_bpi.types import Summarised
 
 
-class FiniteMDP:
+class FiniteMDP(ModelRows, Summarised):
     r"""A finite MDP with a finite horizon: immutable, validated, hashable by content.
 
     Parameters
@@ -81,6 +81,12 @@ class FiniteMDP:
     [0.4, 0.5, 0.717]
     """
 
+    # The first state, or the distribution it is drawn from.
+    start: int | np.ndarray
+    # The unit of the rewards, and a title.
+    unit: str | None
+    title: str | None
+
     def __init__(
         self,
         transitions: Any,
@@ -95,14 +101,11 @@ class FiniteMDP:
         unit: str | None = None,
         title: str | None = None,
     ) -> None:
-        arrays = ModelArrays(transitions, rewards, horizon=horizon, order=order, allowed=allowed)
-        self._horizon, self._n_states, self._n_actions = arrays.horizon, arrays.n_states, arrays.n_actions
-        self._stationary, self._allowed = arrays.stationary, arrays.allowed
-        self._kernel, self._sparse_rows, self._rewards = arrays.kernel, arrays.rows, arrays.rewards
-        self._start = self._read_start(start)
-        self._state_names = _read_names("state_names", state_names, self._n_states)
-        self._action_names = _read_names("action_names", action_names, self._n_actions)
-        self._unit, self._title = _read_text("unit", unit), _read_text("title", title)
+        super().__init__(ModelArrays(transitions, rewards, horizon=horizon, order=order, allowed=allowed))
+        vars(self)["start"] = read_start(start, self.n_states)
+        vars(self)["unit"], vars(self)["title"] = read_text("unit", unit), read_text("title", title)
+        self._state_names = read_names("state_names", state_names, self.n_states)
+        self._action_names = read_names("action_names", action_names, self.n_actions)
         self._noise: OutcomeTable | None = None
 
     @classmethod
@@ -171,83 +174,31 @@ class FiniteMDP:
             start = np.append(np.asarray(start, dtype=float), [0.0] * (len(names) - len(states)))
         else:
             raise InvalidModelError(f"start must be one of the states, or a distribution over them; got {shown(start)}")
-        named = list(map(str, actions))
-        mdp = cls(transitions, rewards, horizon=horizon, start=start, state_names=names, action_names=named)
+        named: dict[str, Any] = {"state_names": names, "action_names": list(map(str, actions))}
+        if rewards.ndim == 3 and len(set(rewards.shape) | {horizon}) == 1:  # which could also mean (H, S, A)
+            rewards = np.broadcast_to(rewards, (horizon, *rewards.shape))
+        mdp = cls(transitions, rewards, horizon=horizon, start=start, order="sas", **named)
         mdp._noise = table
         return mdp
-
-    def _read_start(self, start: Any) -> int | np.ndarray:
-        if isinstance(start, (bool, np.bool_)):
-            raise InvalidModelError(f"start must be a state or a distribution over states, got {shown(start)}")
-        if isinstance(start, (int, np.integer)):
-            if not 0 <= start < self._n_states:
-                raise InvalidModelError(f"start is state {shown(start)}, expected 0 to {self._n_states - 1}")
-            return int(start)
-        distribution = as_floats("start", start)
-        if distribution.shape != (self._n_states,):
-            raise InvalidModelError(
-                f"start must be a state or a distribution over the {self._n_states} states, "
-                f"got shape {distribution.shape}"
-            )
-        tolerance = tolerance_of(np.asarray(start).dtype)
-        bad = ~((distribution >= -tolerance) & (distribution < np.inf))
-        if bad.any():
-            state = int(np.argmax(bad))
-            raise InvalidModelError(f"start[{state}] is {distribution[state]}, expected a probability of at least 0")
-        distribution = np.maximum(distribution, 0.0)
-        if abs(distribution.sum() - 1) > tolerance:
-            raise InvalidModelError(f"start sums to {distribution.sum():.10g}, expected 1")
-        return frozen(distribution / distribution.sum())
 
     # -- what a user reads -----------------------------------------------------------------------------
 
     @property
-    def n_states(self) -> int:
-        return self._n_states
-
-    @property
-    def n_actions(self) -> int:
-        return self._n_actions
-
-    @property
-    def horizon(self) -> int:
-        return self._horizon
-
-    @property
-    def stationary(self) -> bool:
-        """Whether the transitions are the same at every step."""
-        return self._stationary
-
-    @property
-    def is_sparse(self) -> bool:
-        return self._sparse_rows is not None
-
-    @property
-    def next_state_rewards(self) -> bool:
-        """Whether rewards are given as a function of the next state as well."""
-        return self._rewards is None or self._rewards.ndim == 4
-
-    @property
-    def start(self) -> int | np.ndarray:
-        """The first state, or the distribution it is drawn from."""
-        return self._start
-
-    @property
     def start_distribution(self) -> np.ndarray:
         """The start as a distribution ``(S,)``, whatever way it was given."""
-        if isinstance(self._start, int):
-            distribution = np.zeros(self._n_states)
-            distribution[self._start] = 1.0
+        if isinstance(self.start, int):
+            distribution = np.zeros(self.n_states)
+            distribution[self.start] = 1.0
             return distribution
-        return self._start
+        return self.start
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        return self._state_names or tuple(str(s) for s in range(self._n_states))
+        return self._state_names or tuple(str(s) for s in range(self.n_states))
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        return self._action_names or tuple(str(a) for a in range(self._n_actions))
+        return self._action_names or tuple(str(a) for a in range(self.n_actions))
 
     @property
     def allowed(self) -> np.ndarray | None:
@@ -262,150 +213,18 @@ class FiniteMDP:
         return self._noise
 
     @property
-    def unit(self) -> str | None:
-        """The unit of the rewards."""
-        return self._unit
-
-    @property
-    def title(self) -> str | None:
-        return self._title
-
-    @property
     def transitions(self) -> Any:
         """Transitions in the form they can be passed back to the constructor: an array, or :class:`SparseTransitions`."""
         if self._kernel is None:
             return self._sparse_rows
-        return self._kernel[0] if self._stationary else self._kernel
+        return self._kernel[0] if self.stationary else self._kernel
 
     @property
     def rewards(self) -> np.ndarray | None:
         """``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``; None when :attr:`rows` carry them."""
         if self._rewards is None:
             return None
-        return self._rewards if len(self._rewards) == self._horizon > 1 else self._rewards[0]
-
-    @cached_property
-    def reward_range(self) -> tuple[float, float]:
-        """Smallest and largest reward of a possible transition."""
-        low, high = self._step_reward_ranges
-        return float(low.min()), float(high.max())
-
-    @cached_property
-    def _step_reward_ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """The same at each step, two arrays ``(H,)``, or ``(1,)`` if rewards are the same at every step."""
-        if self.without_masks() is not self:
-            return self.without_masks()._step_reward_ranges
-        rewards = self.rows.rewards if self.next_state_rewards else self._rewards
-        assert rewards is not None
-        if self.next_state_rewards and not self._stationary:  # the entries of all steps are one axis
-            firsts = self.rows.indptr[: -1 : self._n_states * self._n_actions]
-            return np.minimum.reduceat(rewards[0], firsts), np.maximum.reduceat(rewards[0], firsts)
-        flat = rewards.reshape(len(rewards), -1)
-        return flat.min(axis=1), flat.max(axis=1)
-
-    @cached_property
-    def rows(self) -> SparseTransitions:
-        """The transitions as compressed rows, which every sampler and learner reads."""
-        if self._sparse_rows is not None:
-            return self._sparse_rows
-        assert self._kernel is not None
-        possible = np.flatnonzero(self._kernel)
-        indptr = np.searchsorted(possible, np.arange(0, self._kernel.size + 1, self._n_states))
-        indices = (possible % self._n_states).astype(np.int32)
-        rows = SparseTransitions(frozen(indptr), frozen(indices), frozen(self._kernel.reshape(-1)[possible]))
-        if self._rewards is not None and self._rewards.ndim == 4:
-            rows = replace(rows, rewards=frozen(rewards_of_entries(rows, self._rewards, self._stationary)))
-        return rows
-
-    def step_rows(self, h: int) -> SparseTransitions:
-        """Return the ``S * A`` rows of a step.
-
-        Parameters
-        ----------
-        h : int
-            The step, from 0.
-
-        Returns
-        -------
-        SparseTransitions
-            Its ``rewards`` have one axis, aligned with the entries.
-
-        Examples
-        --------
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=7)
-        >>> len(bridge.step_rows(0).indptr)
-        17
-        """
-        rows, pairs = self.rows, self._n_states * self._n_actions
-        if self._stationary:
-            rewards = None if rows.rewards is None else rows.rewards[h if len(rows.rewards) > 1 else 0]
-            return SparseTransitions(rows.indptr, rows.indices, rows.probabilities, rewards)
-        indptr = rows.indptr[h * pairs : (h + 1) * pairs + 1]
-        entries = slice(indptr[0], indptr[-1])
-        rewards = None if rows.rewards is None else rows.rewards[0, entries]
-        return SparseTransitions(
-            frozen(indptr - indptr[0]), rows.indices[entries], rows.probabilities[entries], rewards
-        )
-
-    def step_kernel(self, h: int) -> np.ndarray | None:
-        """Return the dense transition matrix of a step.
-
-        Parameters
-        ----------
-        h : int
-            The step, from 0.
-
-        Returns
-        -------
-        float array ``(S * A, S)`` or None
-            None for a sparse model.
-
-        Examples
-        --------
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=7)
-        >>> bridge.step_kernel(0).shape
-        (16, 8)
-        """
-        if self._kernel is None:
-            return None
-        return self._kernel[0 if self._stationary else h].reshape(-1, self._n_states)
-
-    def step_rewards(self, h: int) -> np.ndarray:
-        """Return the rewards of a step, for models whose rewards do not depend on the next state.
-
-        Parameters
-        ----------
-        h : int
-            The step, from 0.
-
-        Returns
-        -------
-        float array ``(S, A)``
-            The rewards.
-
-        Examples
-        --------
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=7)
-        >>> bridge.step_rewards(0).shape
-        (8, 2)
-        """
-        assert self._rewards is not None
-        assert self._rewards.ndim == 3
-        return self._rewards[h if len(self._rewards) > 1 else 0]
-
-    def policy_rows(self, policy: np.ndarray, h: int) -> SparseTransitions:
-        """The rows of step ``h`` that a policy ``(H, S)`` plays, one per state, with the reward of every entry."""
-        rows = self.step_rows(h)
-        chosen = np.arange(self._n_states) * self._n_actions + policy[h]
-        entries, lengths = entries_of(rows.indptr, chosen)
-        if rows.rewards is not None:
-            rewards = rows.rewards[entries]
-        else:
-            rewards = np.repeat(self.step_rewards(h).ravel()[chosen], lengths)
-        return SparseTransitions(starts_of(lengths), rows.indices[entries], rows.probabilities[entries], rewards)
+        return self._rewards if len(self._rewards) == self.horizon > 1 else self._rewards[0]
 
     # -- masks -------------------------------------------------------------------------------------------
 
@@ -414,6 +233,18 @@ class FiniteMDP:
 
         Each forbidden action does what an allowed one does. That is already so in this model's own rows if its masks are
         the same at every step.
+
+        Returns
+        -------
+        FiniteMDP
+            This model if it has no masks that differ between steps, otherwise a new one.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> bridge.without_masks() is bridge
+        True
         """
         if self._allowed is None or len(self._allowed) == 1:
             return self
@@ -422,41 +253,56 @@ class FiniteMDP:
     @cached_property
     def _per_step_without_masks(self) -> FiniteMDP:
         assert self._allowed is not None
-        pairs = self._n_states * self._n_actions
-        rows = [self.step_rows(h) for h in range(self._horizon)]
-        sources = row_sources(self._allowed, self._horizon).reshape(self._horizon, pairs) % pairs
-        parts = [entries_of(step.indptr, source) for step, source in zip(rows, sources, strict=True)]
-        fields = self._fields() | {
-            "transitions": None,
-            "indptr": starts_of(np.concatenate([lengths for _, lengths in parts])),
-            "indices": np.concatenate([step.indices[entries] for step, (entries, _) in zip(rows, parts, strict=True)]),
-            "probabilities": np.concatenate(
-                [step.probabilities[entries] for step, (entries, _) in zip(rows, parts, strict=True)]
-            ),
+        shape, pairs = (self.horizon, self.n_states, self.n_actions), self.n_states * self.n_actions
+        sources = row_sources(self._allowed, self.horizon).reshape(self.horizon, pairs) % pairs
+        parts = [self._chosen_rows(h, source) for h, source in enumerate(sources)]
+        indptr = starts_of(np.concatenate([np.diff(part.indptr) for part in parts]))
+        joined = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", "probabilities")
         }
-        del fields["allowed"]
+        fields = self._fields() | {"transitions": None, "allowed": None, "indptr": indptr, **joined}
         if self.next_state_rewards:
-            paid = [
-                step.rewards[entries]
-                for step, (entries, _) in zip(rows, parts, strict=True)
-                if step.rewards is not None
-            ]
-            fields |= {"entry_rewards": np.concatenate(paid)[None], "rewards": None}
+            fields |= {"entry_rewards": np.concatenate([part.rewards for part in parts])[None], "rewards": None}
         else:
-            tables = np.stack([self.step_rewards(h).reshape(-1)[source] for h, source in enumerate(sources)])
-            fields["rewards"] = tables.reshape(self._horizon, self._n_states, self._n_actions)
+            tables = [self.step_rewards(h).reshape(-1)[source] for h, source in enumerate(sources)]
+            fields["rewards"] = np.reshape(tables, shape)
         return FiniteMDP._from_fields(fields)
 
-    def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
-        """Return a policy with each forbidden action replaced by the allowed one that it copies."""
-        if self._allowed is None:
-            return policy
-        table = np.broadcast_to(stand_ins(self._allowed), (self._horizon, self._n_states, self._n_actions))
-        return np.take_along_axis(table, policy[..., None], axis=2)[..., 0]
+    @cached_property
+    def _step_reward_ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        return step_reward_ranges(self.without_masks())
+
+    @cached_property
+    def reward_range(self) -> tuple[float, float]:
+        """Smallest and largest reward of a possible transition."""
+        low, high = self._step_reward_ranges
+        return float(low.min()), float(high.max())
 
     def check_policy(self, policy: Any) -> np.ndarray:
-        """Return ``policy`` as an int64 array ``(H, S)`` of allowed actions, or raise."""
-        array = check_policy(policy, self._horizon, self._n_states, self._n_actions)
+        """Return a policy as an int64 array ``(H, S)`` of allowed actions, or raise.
+
+        Parameters
+        ----------
+        policy : array_like ``(H, S)``
+            The actions.
+
+        Returns
+        -------
+        int array ``(H, S)``
+            The same actions.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the shape is wrong, or an action does not exist or is forbidden.
+
+        Examples
+        --------
+        >>> import numpy as np, entropic_bpi as eb
+        >>> eb.instances.risky_bridge(horizon=7).check_policy(np.zeros((7, 8), int)).shape
+        (7, 8)
+        """
+        array = check_policy(policy, self.horizon, self.n_states, self.n_actions)
         wrong = self.replace_forbidden(array) != array
         if wrong.any():
             h, s = np.argwhere(wrong)[0]
@@ -478,22 +324,22 @@ class FiniteMDP:
         """SHA-256 of everything that defines the model, its numbers exactly, the same for its dense and sparse forms."""
         digest = hashlib.sha256()
         header = {
-            "sizes": [self._n_states, self._n_actions, self._horizon],
-            "stationary": self._stationary,
-            "start": self._start if isinstance(self._start, int) else None,
+            "sizes": [self.n_states, self.n_actions, self.horizon],
+            "stationary": self.stationary,
+            "start": self.start if isinstance(self.start, int) else None,
             "states": self._state_names,
             "actions": self._action_names,
         }
         apart = {
-            "unit": self._unit,
-            "title": self._title,
+            "unit": self.unit,
+            "title": self.title,
             "allowed": None if self._allowed is None else True,
             "noise": None if self._noise is None else self._noise.labels,
         }
         header |= {name: value for name, value in apart.items() if value is not None}
         digest.update(json.dumps(header).encode())
         rewards = self.rows.rewards if self.next_state_rewards else self._rewards
-        start = self._start if isinstance(self._start, np.ndarray) else np.empty(0)
+        start = self.start if isinstance(self.start, np.ndarray) else np.empty(0)
         assert rewards is not None
         more = [] if self._allowed is None else [self._allowed]
         more += [] if self._noise is None else [self._noise.law, self._noise.following]
@@ -508,15 +354,10 @@ class FiniteMDP:
     def __hash__(self) -> int:
         return int(self.content_hash[:15], 16)
 
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
-
     def __repr__(self) -> str:
-        kind = "stationary" if self._stationary else "per step"
+        kind = "stationary" if self.stationary else "per step"
         return (
-            f"FiniteMDP({self._n_states} states, {self._n_actions} actions, horizon {self._horizon}, {kind}, "
+            f"FiniteMDP({self.n_states} states, {self.n_actions} actions, horizon {self.horizon}, {kind}, "
             f"{'sparse' if self.is_sparse else 'dense'})"
         )
 
@@ -524,15 +365,13 @@ class FiniteMDP:
 
     def _fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {
-            "horizon": self._horizon,
-            "start": self._start,
-            "sizes": [self._n_states, self._n_actions],
+            "horizon": self.horizon,
+            "start": self.start,
+            "sizes": [self.n_states, self.n_actions],
         }
-        if self._state_names is not None:
-            fields["state_names"] = list(self._state_names)
-        if self._action_names is not None:
-            fields["action_names"] = list(self._action_names)
-        apart = {"unit": self._unit, "title": self._title, "allowed": self.allowed}
+        names = {"state_names": self._state_names, "action_names": self._action_names}
+        fields |= {name: list(value) for name, value in names.items() if value is not None}
+        apart = {"unit": self.unit, "title": self.title, "allowed": self.allowed}
         fields |= {name: value for name, value in apart.items() if value is not None}
         fields |= {} if self._noise is None else fields_of(self._noise)
         if self.is_sparse:
@@ -582,7 +421,7 @@ class FiniteMDP:
         ...     eb.FiniteMDP.load(f"{folder}/bridge.npz") == bridge
         True
         """
-        write_model(_as_path(path), self)
+        write_model(as_path(path), self)
 
     @classmethod
     def load(
@@ -623,7 +462,7 @@ class FiniteMDP:
         ...     eb.FiniteMDP.load(f"{folder}/coin.csv", horizon=3) == mdp
         True
         """
-        path = _as_path(path)
+        path = as_path(path)
         fields = read_model(path, horizon, start, reward)
         try:
             mdp = cls._from_fields(fields)
@@ -640,17 +479,8 @@ class FiniteMDP:
             indptr, indices, probabilities = (fields[name] for name in ("indptr", "indices", "probabilities"))
             transitions = SparseTransitions(indptr, indices, probabilities, fields.get("entry_rewards"))
             rewards = tuple(int(size) for size in fields["sizes"]) if rewards is None else rewards
-        mdp = cls(
-            transitions,
-            rewards,
-            horizon=fields["horizon"],
-            start=fields["start"],
-            state_names=fields.get("state_names"),
-            action_names=fields.get("action_names"),
-            allowed=fields.get("allowed"),
-            unit=fields.get("unit"),
-            title=fields.get("title"),
-        )
+        given = {name: fields.get(name) for name in ("state_names", "action_names", "allowed", "unit", "title")}
+        mdp = cls(transitions, rewards, horizon=fields["horizon"], start=fields["start"], **given)
         mdp._noise = table_of_fields(fields, mdp.n_states, mdp.n_actions)
         return mdp
 
@@ -664,31 +494,3 @@ def check_model(value: Any, name: str = "mdp") -> FiniteMDP:
     if not isinstance(value, FiniteMDP):
         raise InvalidModelError(f"{name} must be a FiniteMDP, got {shown(value)}")
     return value
-
-
-def _as_path(path: Any) -> Path:
-    try:
-        return Path(path)
-    except TypeError:
-        raise InvalidModelError(f"a model is saved to and loaded from a path, got {shown(path)}") from None
-
-
-def _read_names(label: str, names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    try:
-        result = tuple(str(name) for name in names)
-    except TypeError:
-        raise InvalidModelError(f"{label} must be a sequence of {count} names, got {shown(names)}") from None
-    if len(result) != count:
-        raise InvalidModelError(f"{label} has {len(result)} names, expected {count}")
-    if len(set(result)) != count:
-        repeated = next(name for name, times in Counter(result).items() if times > 1)
-        raise InvalidModelError(f"{label} repeats {repeated!r}: names must be different")
-    return result
-
-
-def _read_text(label: str, text: Any) -> str | None:
-    if text is not None and not isinstance(text, str):
-        raise InvalidModelError(f"{label} must be a text, got {shown(text)}")
-    return text or None

@@ -27,10 +27,10 @@ from typing import Any, overload
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.arrays import SUM_TOLERANCE
 from entropic_bpi.model.backups import lottery_risk
 from entropic_bpi.model.discounting import discounted, tail_of
 from entropic_bpi.model.mdp import FiniteMDP, check_model
+from entropic_bpi.model.parts.arrays import SUM_TOLERANCE
 from entropic_bpi.model.steps import (
     evaluate_by_steps,
     evaluate_mixed,
@@ -41,6 +41,7 @@ from entropic_bpi.model.steps import (
     step_q_values,
 )
 from entropic_bpi.tools.checks import check_device, check_finite, check_memory
+from entropic_bpi.types import Summarised
 
 # Up to this many pairs of a state and an action, one compiled call for all steps is faster than a call a step, ...
 _FEW_PAIRS = 1000
@@ -59,7 +60,7 @@ def _tail_shown(tail: tuple[float, float]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class Solution(Summarised):
     """An optimal policy and its values.
 
     Attributes
@@ -101,11 +102,6 @@ class Solution:
         steps = range(self.mdp.horizon)
         tables = np.stack([step_q_values(self.mdp, h, self.values[h + 1], self.beta) for h in steps])
         return tables if self.mdp.allowed is None else np.where(self.mdp.allowed, tables, -np.inf)
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         return f"Solution(beta={self.beta}, value={self.value:.6g}{_tail_shown(self.tail)}, policy {self.policy.shape})"

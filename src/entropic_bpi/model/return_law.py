@@ -11,9 +11,9 @@ import numpy as np
 from scipy import optimize
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.arrays import SparseTransitions, entries_of
 from entropic_bpi.model.backups import lottery_risk
 from entropic_bpi.model.mdp import FiniteMDP, check_model
+from entropic_bpi.model.parts.arrays import SparseTransitions, entries_of
 from entropic_bpi.tools.checks import check_finite, check_integer
 
 MAX_SUPPORT = 2_000_000

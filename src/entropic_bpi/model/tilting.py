@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.arrays import SparseTransitions, entries_of, starts_of
 from entropic_bpi.model.mdp import FiniteMDP, check_model
+from entropic_bpi.model.parts.arrays import SparseTransitions, entries_of, starts_of
 from entropic_bpi.model.planning import Evaluation, evaluate
 from entropic_bpi.tools.checks import check_finite
 

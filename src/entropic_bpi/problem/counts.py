@@ -24,7 +24,7 @@ from entropic_bpi.problem.reward_counts import (
     new_reward_counts,
     record_reward,
 )
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.types import Transitions
 
 _FORBIDDEN = -1
@@ -291,6 +291,9 @@ class Counts:
             If a transition was declared impossible. It voids the assumption; the counts made before stay as they were.
         """
         problem, first = self.problem, 0
+        problem.check_allowed(transitions.rows)
+        if problem.allowed is not None and problem.allowed.offered:  # what a log played before its mask was seen
+            problem.check_allowed(np.flatnonzero(self.arrays.visits))
         learned = problem.black_box_rewards
         assert transitions.rewards.size == learned * transitions.rows.size
         if learned and not transitions.upper.size:

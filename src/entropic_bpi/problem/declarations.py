@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import sentences
-from entropic_bpi.problem.toml_values import noise_from_toml, start_from_toml, successors_from_toml
+from entropic_bpi.problem.toml_values import masks_from_toml, noise_from_toml, start_from_toml, successors_from_toml
 from entropic_bpi.tools.checks import (
     LARGEST_COUNT,
     check_choice,
@@ -31,6 +31,8 @@ from entropic_bpi.tools.text import parse_literal
 if TYPE_CHECKING:
     from entropic_bpi.problem.problem_file import ProblemFile
 
+INFO = "info"
+"""Of ``allowed``: the masks are those that come with each observation, ``info["action_mask"]``."""
 FIXED = "fixed"
 """Of ``start``: every episode starts where the first one does."""
 REWARD_LAWS = ("fixed", "random", "random-pair")
@@ -40,6 +42,20 @@ REWARD_LAWS = ("fixed", "random", "random-pair")
 def _as_given(name: str, value: Any) -> Any:
     """Return the value as it is: what it must be depends on the source, which checks it."""
     return value
+
+
+def _as_array(name: str, value: Any) -> Any:
+    """Return the array in a file, if the value names one (``.npy``), and any other value as it is."""
+    if not isinstance(value, str) or not value.endswith(".npy"):
+        return value
+    import numpy as np
+
+    try:
+        return np.load(value, allow_pickle=False)
+    except FileNotFoundError:
+        raise InvalidProblemError(f"no such file: {value}") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidProblemError(f"{value} is not a readable .npy file: {error}") from None
 
 
 class Entry(NamedTuple):
@@ -58,7 +74,8 @@ class Entry(NamedTuple):
     neutral : value
         A value that states nothing, and may be given for any source.
     not_for : dict
-        For each kind of source that it does not apply to (``"model"``, ``"environment"``, ``"log"``), the reason.
+        For each kind of source that it does not apply to (``"model"``, ``"environment"``, ``"log"``, ``"exploration"``), the
+        reason.
     excludes : dict
         For each declaration that it cannot be combined with, the reason.
     section : {"declare", "names"}
@@ -93,6 +110,12 @@ def _check_start(name: str, value: Any) -> Any:
     if isinstance(value, list) and not value:
         raise InvalidProblemError(f"{name} must name at least one first state")
     return value if isinstance(value, (int, str, list)) else [value]
+
+
+def _check_allowed(name: str, value: Any) -> Any:
+    """Return what allows actions, of which a word must be "info"; the source checks the rest."""
+    value = _as_array(name, value)
+    return check_choice(name, value, (INFO,)) if isinstance(value, str) else value
 
 
 def _check_noise(name: str, value: Any) -> Any:
@@ -131,6 +154,8 @@ class Declarations:
         Upper bound on the number of distinct observations.
     discount : float
         The discount factor of a return that never ends.
+    allowed : bool array, function or "info"
+        The actions that may be played.
     noise : Noise or "model"
         The outcome is a known function of state, action and a random label whose law is unknown.
 
@@ -146,7 +171,7 @@ class Declarations:
         check_flag, "Transitions are the same at every step.", bool, sentence=sentences.stationary
     )
     successors: Any = _entry(  # noqa: RUF009
-        _as_given,
+        _as_array,
         "The possible next states: those of the model, or a boolean array (S, A, S).",
         str,
         metavar="model|FILE.npy",
@@ -175,7 +200,8 @@ class Declarations:
         metavar="LOW HIGH",
         not_for={
             "model": "return_range is for environments: the episodes of a FiniteMDP are drawn many at once, so that the "
-            "return of each cannot be checked"
+            "return of each cannot be checked",
+            "exploration": "return_range is not for explore, which ignores the rewards that are paid",
         },
         excludes={"discount": "how the two go together is not proved"},
         sentence=sentences.return_range,
@@ -193,13 +219,19 @@ class Declarations:
         "The reward given state, action and next state: fixed, random, or random-pair (independent of the next state).",
         str,
         neutral="fixed",
-        not_for={"model": "reward_law is for environments; a FiniteMDP's rewards are known and fixed"},
+        not_for={
+            "model": "reward_law is for environments; a FiniteMDP's rewards are known and fixed",
+            "exploration": "reward_law is not for explore, which ignores the rewards that are paid",
+        },
     )
     discount: float | None = _entry(
         check_probability,
         "Discount factor of a return that never ends.",
         float,
-        not_for={"log": "discount is not supported for logs: their returns are not discounted"},
+        not_for={
+            "log": "discount is not supported for logs: their returns are not discounted",
+            "exploration": "discount is not for explore, whose promise is for a number of steps",
+        },
         sentence=sentences.discount,
     )
     start: Any = _entry(  # noqa: RUF009
@@ -216,12 +248,22 @@ class Declarations:
         "Outcomes are a known function of state, action and a random label: the mechanics of the model.",
         str,
         metavar="model",
+        not_for={"exploration": "noise is not for explore, which has a ball for each state-action pair"},
         excludes={
             "max_successors": "noise says what may follow",
             "max_states": "the outcomes of noise are states, which must be listed",
         },
         from_toml=noise_from_toml,
         sentence=sentences.noise,
+    )
+
+    allowed: Any = _entry(  # noqa: RUF009
+        _check_allowed,
+        "The actions that may be played: a boolean array (S, A) or (H, S, A), or info (the environment's action_mask).",
+        str,
+        metavar="info|FILE.npy",
+        from_toml=masks_from_toml,
+        sentence=sentences.allowed,
     )
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.mechanics import Mechanics, OutcomeTable, Partitioned, read_labels, read_outcomes
+from entropic_bpi.model.parts.mechanics import Mechanics, OutcomeTable, Partitioned, read_labels, read_outcomes
 from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Balls:
     refines : bool array ``(balls, balls)``
         ``refines[b, r]``: visits of ball ``b`` feed ball ``r``; every class of ``b`` lies in one of ``r``.
     slot_of_label : int array ``(S * A, most labels)``
-        Which of the pair's slots each label leads to, -1 behind the last.
+        Which of the pair's slots each label leads to, -1 behind the last; 0 for all labels where there is one slot.
     label_of_slot : int array ``(S * A, most slots)``
         The first label of each slot, -1 behind the last.
     """
@@ -167,7 +167,8 @@ class Balls:
             [(first_of[:, np.maximum(mine, 0)] == first_of)[:, mine >= 0].all(axis=1) for mine in first_of]
         )
         self.refines &= self.law[:, None] == self.law
-        self.refines |= one_class  # what has one outcome has it under every law
+        self.refines |= one_class  # what has one outcome has it under every law, whatever the label
+        self.slot_of_label[one_class[self.of_pair]] = 0
         self.label_of_slot = np.full((pairs, slots.used[:pairs].max()), -1)
         for label in range(most - 1, -1, -1):
             rows = np.flatnonzero(filled[:, label])

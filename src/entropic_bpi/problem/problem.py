@@ -13,11 +13,13 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.mechanics import Mechanics
+from entropic_bpi.model.parts.mechanics import Mechanics
 from entropic_bpi.problem.declarations import FIXED, Declarations
+from entropic_bpi.problem.masks import Masks, masks_of_model
 from entropic_bpi.problem.noise import Balls, noise_of_model
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
-from entropic_bpi.problem.rows import SAME_REWARD, Frame, Slots, slots_of_black_box, slots_of_model
+from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
+from entropic_bpi.problem.sentences import SAME_REWARD
 from entropic_bpi.problem.starts import start_of_model
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
 from entropic_bpi.types import Goal
@@ -49,6 +51,8 @@ class Problem(Declarations):
         Whether counts are pooled over the steps.
     successors : str
         What is declared about the possible next states: ``"unknown"``, ``"model"``, ``"mask"`` or ``"noise"``.
+    allowed : Masks or None
+        The actions that may be played; None if all may.
     reward_range : (float, float) or None
         The declared range of learned rewards; None where rewards are known.
     rewards : array ``(1 | H, S, A)`` or None
@@ -74,6 +78,7 @@ class Problem(Declarations):
     delta: float
     stationary: bool
     successors: str
+    allowed: Masks | None = None
     reward_law: str = "fixed"
     rewards: np.ndarray | None
     slots: Slots
@@ -242,6 +247,7 @@ class Problem(Declarations):
             self.first_state,
             first.astype(np.int64),
             np.concatenate(reachable).astype(np.int64),
+            np.ones((1, 1, 1), dtype=np.int64) if self.allowed is None else self.allowed.table,
         )
 
     def _reachable(self) -> list[np.ndarray]:
@@ -252,7 +258,7 @@ class Problem(Declarations):
             if self.successors == "unknown" and not (h == 0 and isinstance(self.start, list)):
                 steps.append(everywhere)
                 continue
-            rows = self.rows_at(h, steps[-1])
+            rows = self.playable_rows(h, steps[-1])
             found = np.zeros(self.n_states + 1, dtype=bool)
             for begin, used in zip(self.slots.begin[rows], self.slots.used[rows], strict=True):
                 found[self.slots.successor[begin : begin + used]] = True
@@ -266,6 +272,45 @@ class Problem(Declarations):
             return np.array([self.n_rows - 1])
         offset = 0 if self.stationary else (h - self.artificial) * pairs
         return (offset + states[:, None] * self.n_actions + np.arange(self.n_actions)).ravel()
+
+    def playable_rows(self, h: int, states: np.ndarray) -> np.ndarray:
+        """The rows of the actions in ``states`` at planned step ``h`` that are not known to be forbidden before any data."""
+        rows = self.rows_at(h, states)
+        if self.allowed is None or self.allowed.offered or (self.artificial and h == 0):
+            return rows  # masks that are not known before the first episode change nothing of what is fixed then
+        return rows[self.allowed.at(h - self.artificial)[states].ravel() != 0]
+
+    def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
+        """Return a policy ``(steps, S)`` with each forbidden action replaced by the first allowed one."""
+        if self.allowed is None:
+            return policy
+        replaced, first = policy.copy(), int(self.artificial)
+        for h in range(self.horizon):
+            mask = self.allowed.at(h)
+            wrong = np.flatnonzero(mask[np.arange(self.n_states), policy[h + first]] == 0)
+            replaced[h + first, wrong] = mask[wrong].argmax(axis=1)
+        return replaced
+
+    def check_policy_allowed(self, policy: np.ndarray) -> None:
+        """Refuse a policy ``(steps, S)`` with a forbidden action."""
+        wrong = np.argwhere(self.replace_forbidden(policy) != policy)
+        if len(wrong):
+            h, s = wrong[0]
+            where = f"state {self.state_names[s]!r} at step {h - self.artificial}"
+            raise InvalidProblemError(
+                f"policy plays {self.action_names[policy[h, s]]!r} in {where}, which is forbidden"
+            )
+
+    def check_allowed(self, rows: np.ndarray) -> None:
+        """Refuse rows of forbidden actions that were played."""
+        if self.allowed is None:
+            return
+        table = self.allowed.table
+        table = table.max(axis=0) if self.stationary else np.broadcast_to(table, (self.horizon, *table.shape[1:]))
+        played = rows[rows < table.size]
+        wrong = table.ravel()[played] == 0
+        if wrong.any():
+            raise InvalidProblemError(f"{self.describe(int(played[wrong][0]))} was played, which allowed= forbids")
 
     def check_limits(self) -> None:
         """Refuse numbers that a certificate cannot state, and rewards whose differences or sums leave doubles."""
@@ -339,7 +384,7 @@ class Problem(Declarations):
         """Which rows need a ball: those with several possible outcomes that matter. Fixed before any data."""
         concerned = np.zeros(self.n_rows, dtype=bool)
         for h, states in self.places_at_risk:
-            concerned[self.rows_at(h, states)] = True
+            concerned[self.playable_rows(h, states)] = True
         return concerned & self.uncertain
 
     @property
@@ -377,7 +422,7 @@ class Problem(Declarations):
             return 0
         for h in range(int(self.artificial), self.steps):
             states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
-            concerned[self.rows_at(h, states)] = True
+            concerned[self.playable_rows(h, states)] = True
         concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
         laws = (
             1
@@ -478,6 +523,7 @@ class Problem(Declarations):
             "start": start_of_model(mdp, given.start),
             "stationary": bool(given.stationary),
             "successors": "unknown" if successors is None else "model" if isinstance(successors, str) else "mask",
+            "allowed": masks_of_model(mdp, given.allowed),
         }
         if given.noise is not None:
             _check_noise_fits(given)

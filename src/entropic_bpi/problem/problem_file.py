@@ -57,6 +57,12 @@ class Remark(NamedTuple):
         Whether the user states that it is true.
     seen : str
         What was observed; free text.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.Remark(seen="rewards from 0 to 1 in 500 episodes").confirmed
+    False
     """
 
     confirmed: bool = False
@@ -66,6 +72,8 @@ class Remark(NamedTuple):
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProblemFile(Declarations):
     """The declarations of a problem file, with its source, its risk, and remarks about the declarations.
+
+    It has the attributes of :class:`entropic_bpi.Declarations`, and those below.
 
     Attributes
     ----------
@@ -81,6 +89,12 @@ class ProblemFile(Declarations):
         The file that it was read from; a source that is a file is found relative to it.
     accepted : tuple of str
         The declarations that :meth:`accept_all` confirmed; the certificate names them.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.ProblemFile(source="risky-bridge", horizon=7).given()
+    {'horizon': 7}
     """
 
     source: str | None = None
@@ -94,7 +108,26 @@ class ProblemFile(Declarations):
 
     @classmethod
     def read(cls, path: str | Path) -> ProblemFile:
-        """Read a problem file; see :meth:`entropic_bpi.Declarations.load`."""
+        """Read a problem file; see :meth:`entropic_bpi.Declarations.load`.
+
+        Parameters
+        ----------
+        path : path
+            The TOML file.
+
+        Returns
+        -------
+        ProblemFile
+            The declarations, confirmed or not.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib, entropic_bpi as eb
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "problem.toml"
+        >>> eb.ProblemFile(source="risky-bridge", horizon=7).save(path)
+        >>> eb.ProblemFile.read(path).source
+        'risky-bridge'
+        """
         path = check_path("path", path)
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -108,7 +141,21 @@ class ProblemFile(Declarations):
             raise InvalidProblemError(f"{path}: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the file, with a comment for each declaration; see :meth:`entropic_bpi.Declarations.save`."""
+        """Write the file, with a comment for each declaration; see :meth:`entropic_bpi.Declarations.save`.
+
+        Parameters
+        ----------
+        path : path
+            Where to write it.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib, entropic_bpi as eb
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "problem.toml"
+        >>> eb.ProblemFile(source="risky-bridge", horizon=7).save(path)
+        >>> eb.ProblemFile.read(path).source
+        'risky-bridge'
+        """
         write_text_atomically(check_path("path", path), "\n".join(_lines(self)) + "\n")
 
     @property
@@ -125,6 +172,24 @@ class ProblemFile(Declarations):
         return self.source
 
     def with_params(self, params: Mapping[str, Any]) -> ProblemFile:
+        """Return the problem with further parameters of the source.
+
+        Parameters
+        ----------
+        params : dict
+            They are used instead of those of the file with the same name.
+
+        Returns
+        -------
+        ProblemFile
+            The new problem.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> eb.ProblemFile(source="risky-bridge", params={"p_mid": 0.5}).with_params({"p_mid": 0.6}).params
+        {'p_mid': 0.6}
+        """
         return replace(self, params={**self.params, **params})
 
     @property
@@ -133,18 +198,39 @@ class ProblemFile(Declarations):
         return [name for name in self.given() if not self.remarks.get(name, Remark(True)).confirmed]
 
     def model(self, **given: Any) -> FiniteMDP:
-        """Return the model that the source names, with the horizon and the discount that are ``given`` or declared.
+        """Return the model that the source names, with the horizon and the discount that are given or declared.
+
+        Parameters
+        ----------
+        **given
+            ``horizon`` and ``discount``, used instead of those of the file.
+
+        Returns
+        -------
+        FiniteMDP
+            The model.
 
         Raises
         ------
         InvalidProblemError
             If one of these is not confirmed, or if the source has no model.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> eb.ProblemFile(source="risky-bridge").model(horizon=5).horizon
+        5
         """
         own = self._completed(given, ("horizon", "discount"))
         return named_model(self.named_source, own, self.params, self.folder)
 
     def accept_all(self) -> ProblemFile:
         """Return the problem with every declaration confirmed; the certificate says which were accepted in this way.
+
+        Returns
+        -------
+        ProblemFile
+            The new problem.
 
         Examples
         --------
@@ -158,12 +244,28 @@ class ProblemFile(Declarations):
         return replace(self, remarks={**self.remarks, **confirmed}, accepted=(*self.accepted, *names))
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a run: those ``given`` and, where they are missing or None, those of the file.
+        """Return the arguments of a run: those given and, where they are missing or None, those of the file.
+
+        Parameters
+        ----------
+        given : dict
+            Arguments by name.
+
+        Returns
+        -------
+        dict
+            The arguments of the run.
 
         Raises
         ------
         InvalidProblemError
             If a declaration of the file would be used and is not confirmed.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> eb.ProblemFile(horizon=7, eps=0.1).arguments({"horizon": 5, "delta": None})
+        {'horizon': 5, 'delta': None, 'eps': 0.1}
         """
         own = self._completed(given, ENTRIES)
         goal: dict[str, Any] = {"eps": self.eps, "delta": self.delta}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.tools.checks import check_finite
+from entropic_bpi.tools.checks import check_finite, check_range
 from entropic_bpi.tools.text import shown
 
 
@@ -76,7 +76,48 @@ class EVaR:
         return -math.log(self.alpha)
 
 
-Risk = Entropic | EVaR
+@dataclass(frozen=True)
+class AnyReward:
+    """Every entropic risk of an interval, for every reward in a range: what :func:`entropic_bpi.explore` prepares for.
+
+    Parameters
+    ----------
+    betas : (float, float)
+        Smallest and largest risk parameter.
+    rewards : (float, float)
+        Smallest and largest reward.
+
+    Examples
+    --------
+    >>> from entropic_bpi.problem.risk import AnyReward
+    >>> AnyReward((-1, 2), (0, 1)).sizes
+    (0.0, 2.0)
+    """
+
+    betas: tuple[float, float]
+    rewards: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "betas", check_range("betas", self.betas))
+        object.__setattr__(self, "rewards", check_range("reward_range", self.rewards))
+
+    def __str__(self) -> str:
+        (low, high), (least, most) = self.betas, self.rewards
+        return f"every beta from {low:g} to {high:g}, every reward from {least:g} to {most:g}"
+
+    @property
+    def beta(self) -> float:
+        """NaN: this is about many risk parameters."""
+        return math.nan
+
+    @property
+    def sizes(self) -> tuple[float, float]:
+        """Smallest and largest size of a risk parameter."""
+        low, high = self.betas
+        return (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+
+
+Risk = Entropic | EVaR | AnyReward
 
 
 def check_risk(beta: Any, risk: Any) -> Risk:
@@ -88,6 +129,6 @@ def check_risk(beta: Any, risk: Any) -> Risk:
         )
     if risk is None:
         return Entropic(beta)
-    if not isinstance(risk, (Entropic, EVaR)):
+    if not isinstance(risk, Risk):
         raise InvalidProblemError(f"risk must be Entropic(beta) or EVaR(alpha), such as EVaR(0.05); got {shown(risk)}")
     return risk

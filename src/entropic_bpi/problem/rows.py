@@ -14,13 +14,9 @@ import numpy as np
 from entropic_bpi.compile.decorators import inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers, Reals
-
-# How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
-END_REWARDS, STAY_REWARDS = 8, 2
-# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
-SAME_REWARD = 1e-9
 
 Compressed = tuple[np.ndarray, np.ndarray]
 """Successors as compressed rows ``(indptr, indices)``."""
@@ -34,7 +30,8 @@ class Frame(NamedTuple):
     """Sizes and row numbering, in the form the compiled kernels take.
 
     ``steps`` counts the artificial first step, if there is one. States that can be reached at step ``h`` under the
-    declared successors are ``states[first_state[h] : first_state[h + 1]]``.
+    declared successors are ``states[first_state[h] : first_state[h + 1]]``. ``allowed`` has the action masks,
+    ``(1 | H, S, A)``, or a single 1 if there are none.
     """
 
     steps: int
@@ -45,6 +42,7 @@ class Frame(NamedTuple):
     start: int
     first_state: np.ndarray
     states: np.ndarray
+    allowed: np.ndarray
 
 
 @inlined
@@ -62,6 +60,14 @@ def row_of(frame: Frame, h: int, s: int, a: int) -> int:
 def actions_at(frame: Frame, h: int) -> int:
     """How many actions there are at planned step ``h``."""
     return 1 if frame.artificial and h == 0 else frame.n_actions
+
+
+@inlined
+def is_allowed(frame: Frame, h: int, s: int, a: int) -> bool:
+    """Whether action ``a`` may be played in state ``s`` at planned step ``h``."""
+    if frame.allowed.size == 1 or (frame.artificial and h == 0):
+        return True
+    return frame.allowed[reward_step(frame, frame.allowed, h), s, a] != 0
 
 
 @inlined

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from entropic_bpi.problem.rows import END_REWARDS, SAME_REWARD, STAY_REWARDS
+from entropic_bpi.problem.risk import AnyReward
+
+# How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
+END_REWARDS, STAY_REWARDS = 8, 2
+# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
+SAME_REWARD = 1e-9
 
 
 def stationary(problem: Any, seen: Any) -> str:
@@ -49,6 +54,13 @@ def return_range(problem: Any, seen: Any) -> str | None:
 
 def rewards(problem: Any, seen: Any) -> str:
     """Return the sentence about the range and the law of the rewards together."""
+    if isinstance(problem.risk, AnyReward):
+        (first, last), (least, most) = problem.risk.betas, problem.risk.rewards
+        known = "state, action and next state" if problem.next_state_rewards else "state and action"
+        return (
+            f"the claim is for every reward in [{least:g}, {most:g}] that is a function of step, {known}, and for every "
+            f"beta from {first:g} to {last:g}"
+        )
     if not problem.black_box_rewards:
         known = "state, action and next state" if problem.next_state_rewards else "state and action"
         return f"rewards are known, a function of {known}"
@@ -103,3 +115,17 @@ def start(problem: Any, seen: Any) -> str:
         return "every episode starts in the same state"
     names = [problem.state_names[s] for s in ([problem.start] if isinstance(problem.start, int) else problem.start)]
     return f"every episode starts in {'state' if len(names) == 1 else 'one of the states'} {', '.join(names)}"
+
+
+def allowed(problem: Any, seen: Any) -> str | None:
+    if problem.allowed is None:
+        return None
+    table = problem.allowed.table[:, : problem.n_states - problem.black_box_rewards]
+    what = "state and action" if len(table) == 1 else "step, state and action"
+    forbidden = f"{table.size - int(table.sum()):,} of {table.size:,} combinations of {what}"
+    if not problem.allowed.offered:
+        return f"actions are restricted by known masks, which forbid {forbidden}"
+    return (
+        f"actions are restricted by masks that come with the observations, the same at every visit of a state; those seen "
+        f"forbid {forbidden}, and where none was seen every action counts as allowed"
+    )

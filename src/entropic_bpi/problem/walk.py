@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from entropic_bpi.model.arrays import SparseTransitions
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.arrays import SparseTransitions
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
 

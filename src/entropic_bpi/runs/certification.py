@@ -17,7 +17,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import EVaR, Risk, check_risk
+from entropic_bpi.problem.risk import AnyReward, EVaR, Risk, check_risk
 from entropic_bpi.runs.exploration.other_rewards import with_rewards
 from entropic_bpi.runs.progress import telling_of_compiling
 from entropic_bpi.runs.verdicts import check_assumptions
@@ -195,7 +195,9 @@ def certify(
         if isinstance(source, Log):
             evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
         else:
-            evidence = _collected(source, check_risk(beta, risk), eps, delta, {"states": states, **declarations})
+            evidence = _collected(
+                source, check_risk(beta, risk), eps, delta, {"states": states, **declarations}, rewards is not None
+            )
         if accepted:
             evidence = evidence._replace(provenance=evidence.provenance._replace(accepted=accepted))
         if rewards is not None:
@@ -204,7 +206,7 @@ def certify(
         method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
         if policies is None:
             if policy is None:
-                planned = method.plan_once(counts).policy
+                planned = evidence.problem.replace_forbidden(method.plan_once(counts).policy)
             else:
                 planned = _planned(policy, evidence)
             return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
@@ -260,9 +262,9 @@ def _is_not_a_log(source: Any) -> str:
 
 
 def _collected(
-    source: Any, risk: Risk, eps: float | None, delta: float | None, declared: Mapping[str, Any]
+    source: Any, risk: Risk, eps: float | None, delta: float | None, declared: Mapping[str, Any], known: bool
 ) -> _Evidence:
-    """What a run has collected."""
+    """What a run has collected; ``known`` rewards are used instead of its own."""
     for name, value in declared.items():
         if value is not None:
             raise InvalidProblemError(f"{name}= is for logs, and {_is_not_a_log(source)}")
@@ -277,6 +279,8 @@ def _collected(
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
         provenance = certificate.provenance._replace(ignored=())
+    if isinstance(problem.risk, AnyReward) and problem.black_box_rewards and not known:
+        raise InvalidProblemError("an exploration ignores what is paid: give rewards=")
     same = risk == problem.risk
     if problem.random_rewards and not same and not (isinstance(risk, EVaR) and isinstance(problem.risk, EVaR)):
         raise InvalidProblemError(
@@ -331,7 +335,9 @@ def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
         # Nothing is done after the end, and anything in a state that nobody saw.
         policy = np.pad(policy, ((0, 0), (0, problem.n_states - np.shape(policy)[1])))
     checked = check_policy(policy, problem.horizon, problem.n_states, problem.n_actions)
-    return np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
+    planned = np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
+    problem.check_policy_allowed(planned)
+    return planned
 
 
 def _by_label(action_of: Callable[[Any], Any], evidence: _Evidence) -> np.ndarray:

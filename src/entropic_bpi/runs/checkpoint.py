@@ -68,6 +68,8 @@ class Saved(NamedTuple):
     def _begun(self, problem: Problem, provenance: Provenance, seen: Transitions) -> RunState:
         """The state without anything that depends on the plans, or on how counts are pooled."""
         header = self.header
+        if problem.allowed is not None and problem.allowed.offered:
+            problem.allowed.table[:] = self.arrays["masks"]
         counts = Counts.of(problem, seen, header["episodes"])
         log = None if header["log"] is None else LogSummary(*header["log"])
         kept = {name: header[name] for name in ("errors", "preregistration")}
@@ -149,6 +151,9 @@ class Checkpoint:
             arrays |= {"best_policy": best.plan.policy, **_named("best", best.transitions._asdict())}
         if state.tests is not None:
             arrays |= _named("tests", state.tests.state())
+        masks = state.problem.allowed
+        if masks is not None and masks.offered:
+            arrays["masks"] = masks.table
         self.saved = time.monotonic()
         try:
             write_atomically(self.path, lambda file: _write(file, header, arrays))

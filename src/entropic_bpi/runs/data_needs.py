@@ -26,7 +26,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.walk import walk_observed
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
-from entropic_bpi.types import Transitions
+from entropic_bpi.types import Summarised, Transitions
 
 _FIRST_TRIES = 100
 _MOST_DOUBLINGS = 24
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Missing:
+class Missing(Summarised):
     """Which visits a certificate needs for a smaller gap.
 
     Attributes
@@ -81,11 +81,6 @@ class Missing:
     target: float
     rows: tuple[Row, ...]
     expected: float
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     @property
     def suggestions(self) -> list[str]:

@@ -85,6 +85,7 @@ def identify(
     progress: bool = False,
     num_envs: int = 1,
     max_states: int | None = None,
+    allowed: Any = None,
     device: str = "cpu",
     **renamed: Any,
 ) -> Identification:
@@ -203,6 +204,11 @@ def identify(
         Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
         strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
         more is an error. Only this bound enters the certificate, so a tight one helps.
+    allowed : bool array, function or "info", optional
+        The actions that may be played, ``(S, A)`` or ``(H, S, A)``, or a function ``state -> actions``; the masks of a
+        FiniteMDP are known. ``"info"``: the environment's ``info["action_mask"]``, which must come with every observation
+        and be the same at every visit of a state; where it was not seen yet, every action counts as allowed. No policy with
+        forbidden actions is played or compared with.
     device : {"cpu", "gpu"}
         Where ``"kl"`` makes its plans: ``"gpu"`` is for models of thousands of states and more whose successors are
         declared, at most 32 of each state and action. It needs an NVIDIA GPU and the extra ``gpu``.
@@ -252,8 +258,23 @@ def identify(
         reward_range=reward_range, reward_law=reward_law, return_range=return_range, noise=noise, discount=discount,
         data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
-        max_states=max_states, device=device,
+        max_states=max_states, allowed=allowed, device=device,
     )  # fmt: skip
+    return run_to_end(
+        source, settings, checkpoint=checkpoint, accept_errors=accept_errors, preregister=preregister, progress=progress
+    )
+
+
+def run_to_end(
+    source: Any,
+    settings: Settings,
+    *,
+    checkpoint: str | Path | None,
+    accept_errors: bool,
+    preregister: str | Path | None,
+    progress: bool,
+) -> Identification:
+    """Run until the goal or the end of the budget, from the checkpoint if there is one; see :func:`identify`."""
     path, preregistered = _optional_path("checkpoint", checkpoint), _optional_path("preregister", preregister)
     with closing(_Setup(source, settings)) as setup:
         facts = setup.facts() if path or preregistered else {}

@@ -19,6 +19,7 @@ from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.forecasts.advice import Candidates, fitting, true_of
 from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
@@ -27,7 +28,7 @@ from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources import open_sampler
 from entropic_bpi.sources.environment import EnvironmentRaised
 from entropic_bpi.sources.simulator import Simulator
-from entropic_bpi.types import Bounds, Plan
+from entropic_bpi.types import Bounds, Plan, Summarised
 
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
@@ -50,7 +51,7 @@ _NOTHING_TO_DECLARE = Candidates()
 
 
 @dataclass(frozen=True, eq=False)
-class Identification:
+class Identification(Summarised):
     """The outcome of :func:`identify`.
 
     Attributes
@@ -183,11 +184,6 @@ class Identification:
         import entropic_bpi
 
         return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         claim, warning = self.certificate, "" if self.stopped else f"{NOT_CERTIFIED}; "
@@ -407,16 +403,22 @@ class Loop:
     def result(self) -> Identification:
         state = self.state
         assert state.best is not None
-        claim = self._claim(state.best)
-        self._check_assumptions(claim)
+        problem = replace(state.problem, state_names=tuple(state.problem.state_names))
         plan, episodes, transitions = state.best
+        if problem.allowed is not None:  # a file has the masks of the states in its counts
+            successors, played = transitions.successors, transitions.rows[transitions.rows < problem.n_rows - 1]
+            seen = np.union1d(successors, played // problem.n_actions % problem.n_states)
+            problem = replace(problem, allowed=problem.allowed.seen_in(seen))
+            plan = plan._replace(policy=problem.replace_forbidden(plan.policy))
+        claim = self._claim(BestPlan(plan, episodes, transitions), problem)
+        self._check_assumptions(claim)
         certificate = Certificate(
             policy=plan.policy[int(state.problem.artificial) :],
             episodes=episodes,
             **claim._asdict(),
             method=self.settings.method,
             constants=self.settings.options.get("constants"),
-            problem=replace(state.problem, state_names=tuple(state.problem.state_names)),
+            problem=problem,
             transitions=transitions,
             provenance=state.provenance,
         )
@@ -434,13 +436,17 @@ class Loop:
             compile_seconds=compile_clock.seconds - self.compiled,
         )
 
-    def _claim(self, best: BestPlan) -> Any:
-        """What is certified from the counts of a plan, in the order in which a certificate lists them."""
-        counts = self.state.counts
-        everything = counts.state()
+    def _claim(self, best: BestPlan, problem: Problem) -> Any:
+        """What is certified from the counts of a plan, in the order in which a certificate lists them, of its problem."""
+        counts, masks = self.state.counts, self.state.problem.allowed
+        everything, known = counts.state(), None if masks is None else masks.table.copy()
         counts.clear()
         counts.add(best.transitions, best.episodes)
+        if masks is not None and problem.allowed is not None:
+            masks.table[:] = problem.allowed.table
         claim = self.method.claim(counts, best.plan)
+        if masks is not None:
+            masks.table[:] = known
         counts.restore(everything)
         return claim
 

@@ -14,7 +14,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.risk import AnyReward, EVaR
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, LEVEL, REJECTED_FROM, AssumptionTests
 from entropic_bpi.sources.drift import Change, DriftTest
 from entropic_bpi.sources.homogeneity import HomogeneityTest
@@ -37,7 +37,8 @@ def check_assumptions(tests: AssumptionTests, upper: float) -> Evidence:
     """
     by_step, by_previous, over_time, value = tests.by_step, tests.by_previous, tests.over_time, value_lower_bound(tests)
     steps = None if by_step is None else by_step.log_e()
-    evidence = Evidence(steps, by_previous.log_e(), over_time.log_e(), value)
+    told = None if isinstance(tests.problem.risk, AnyReward) else value  # an exploration ignores what is paid
+    evidence = Evidence(steps, by_previous.log_e(), over_time.log_e(), told)
     # The test of the steps is last, because it also rejects for the reasons of the others; its remedy is not theirs.
     of_steps = by_step is not None and not by_step.log_e() < REJECTED_FROM
     if not evidence.memoryless < REJECTED_FROM:
@@ -59,6 +60,8 @@ def value_lower_bound(tests: AssumptionTests) -> float:
     problem, n = tests.problem, int(tests.returns.sum())
     low, high = tests.lowest, tests.highest
     beta, cost = problem.beta, 0.0
+    if isinstance(problem.risk, AnyReward):  # rewards are ignored
+        return low
     if isinstance(problem.risk, EVaR):
         beta, cost = _tail_beta(problem.risk.cost, problem.eps, high - low)
     if n == 0:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLOURS",
+    "evidence",
     "front",
     "grid",
     "interval",
@@ -186,6 +187,39 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
     plain_numbers(gaps.yaxis)
     for axes in (values, gaps):
         tidy(axes)
+    return figure
+
+
+def evidence(history: Sequence[tuple[int, float]], *, level: float) -> Figure:
+    """Draw the e-value of a monitor over the episodes.
+
+    Parameters
+    ----------
+    history : sequence of (int, float)
+        Episodes, and the logarithm of the e-value after them, as :class:`~entropic_bpi.Monitor` has them.
+    level : float
+        Bound on the probability of a false alarm; a line marks 1/level.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> from entropic_bpi import plots
+    >>> len(plots.evidence([(0, 0.0), (10, 1.5)], level=0.01).axes)
+    1
+    """
+    episodes, logs = (np.array(column, dtype=float) for column in zip(*history, strict=True))
+    alarm = -np.log(level)
+    figure = new_figure(5.2, 3.2)
+    axes = figure.subplots()
+    axes.plot(episodes, np.clip(logs, -alarm, 3 * alarm), color=COLOURS[0], label="evidence")
+    axes.axhline(alarm, color=COLOURS[1], ls="--", label=f"alarm (false-alarm rate at most {100 * level:g} %)")
+    axes.set(xlabel="episodes observed", ylabel="log e", ylim=(-1.1 * alarm, 3.1 * alarm))
+    axes.legend(frameon=False, fontsize="small", loc="upper left")
+    tidy(axes)
     return figure
 
 

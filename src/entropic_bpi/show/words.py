@@ -10,7 +10,7 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.risk import AnyReward, EVaR
 from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs arrays
@@ -90,6 +90,8 @@ def claim_of(certificate: Certificate) -> Claim:
     to, risk = Rounding.of(certificate), certificate.problem.risk
     surely, eps = probability(certificate.delta), to.at_most(certificate.eps, 6)
     lower, upper, gap = to.at_least(certificate.lower), to.at_most(certificate.upper), to.at_most(certificate.gap)
+    if isinstance(risk, AnyReward):
+        return _promise_of(certificate, surely, eps, gap)
     sentence = f"With probability at least {surely}, the policy is at most {{}} worse than the best policy."
     if certificate.reached:
         sentence = sentence.format(eps)
@@ -112,9 +114,25 @@ def claim_of(certificate: Certificate) -> Claim:
     return Claim(sentence, meaning, bounds, certificate.reached)
 
 
+def _promise_of(certificate: Certificate, surely: str, eps: str, gap: str) -> Claim:
+    """Return the promise of an exploration in words."""
+    bounds = (
+        f"Whatever the reward, {risk_of(certificate).value}, the policy that is best by the estimates is at most {{}} "
+    )
+    bounds += "worse than the best policy."
+    sentence = f"With probability at least {surely}: {bounds}".format(eps if certificate.reached else gap)
+    if not certificate.reached:
+        sentence = f"The target, a promise of {eps} for every reward, is not reached. {sentence}"
+    meaning = "The value of a policy is the entropic risk of its return. Values have the unit of the rewards."
+    return Claim(sentence, meaning, bounds.format(gap), certificate.reached)
+
+
 def risk_of(certificate: Certificate) -> Risk:
     """Return how the certificate evaluates uncertain returns."""
     risk = certificate.problem.risk
+    if isinstance(risk, AnyReward):
+        ranges = [f"from {signed(low)} to {signed(high)}" for low, high in (risk.rewards, risk.betas)]
+        return Risk(f"every reward {ranges[0]}, every β {ranges[1]}", f"{ranges[0]}, and for every β {ranges[1]}")
     if isinstance(risk, EVaR):
         return Risk(
             f"entropic value at risk, α = {risk.alpha:g}",

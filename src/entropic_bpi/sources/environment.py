@@ -21,10 +21,11 @@ import numpy as np
 from entropic_bpi._gymnasium_ids import env_factory, is_class_in_file
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.declarations import INFO, Declarations
 from entropic_bpi.problem.facts import qualified_name, source_digest
+from entropic_bpi.problem.masks import Masks, masks_of, offered_masks
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import Risk
+from entropic_bpi.problem.risk import AnyReward, Risk
 from entropic_bpi.problem.starts import numbered_starts
 from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
@@ -176,6 +177,8 @@ class Environment:
             given = with_noise(states, self.actions, given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, states.index))
+        if given.allowed is not None:
+            given = replace(given, allowed=self._masks(given.allowed, given.horizon or 0))
         return Problem.black_box(
             states.size,
             self.actions.size,
@@ -188,6 +191,17 @@ class Environment:
             source=f"gymnasium:{self.name}",
             **{**given.given(), "max_states": self.max_states},
         )
+
+    def _masks(self, allowed: Any, horizon: int) -> Masks | None:
+        states, actions = self.states, self.actions
+        if isinstance(allowed, str) and allowed == INFO:
+            return offered_masks(states.size + 1, actions.size)
+        if isinstance(states, DiscoveredStates):
+            raise InvalidProblemError(
+                "allowed= needs states that can be listed before they are seen, not max_states: use allowed='info'"
+            )
+        elements = map(states.element, range(states.size))
+        return masks_of(allowed, horizon, elements, actions.size, actions.index, extra=1)
 
     def _declared(self, successors: Any, repeated: bool) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(self.states, DiscoveredStates):
@@ -209,8 +223,12 @@ class Player:
     def __init__(self, environment: Environment, problem: Problem, seed: int, tests: AssumptionTests) -> None:
         self.environment, self.problem, self.seed, self.tests = environment, problem, seed, tests
         self.low, self.high = problem.declared_range
+        self.ignores_rewards = isinstance(problem.risk, AnyReward)
         self.factor = problem.factors.tolist()
         self.least, self.most = problem.return_limits
+        self.masks = problem.allowed if problem.allowed is not None and problem.allowed.offered else None
+        self.mask_of: dict[int, bytes] = {}  # as they were last seen
+        self.latest_masks: Any = None  # of the copies of a vector
 
     def close(self) -> None:
         self.environment.close()
@@ -256,12 +274,16 @@ class Player:
                 action = lead[state]
             else:
                 action, leading = turn[state], False
+            if self.masks is not None:
+                action = self._permitted(state, action)
             try:
                 answer = play(action_of(action))
             except Exception as error:
                 self._refuse_error("step", error)
-            observation, reward, terminated, truncated, _ = answer
+            observation, reward, terminated, truncated, info = answer
             following = end if terminated else self._state(observation, "step")
+            if self.masks is not None and not terminated:
+                self._note_masks([following], info)
             paid = self._reward(reward, state, action)
             visits.append((h, state, action, following, paid, previous))
             earned += factor[h] * paid
@@ -278,33 +300,77 @@ class Player:
         for h, tables in enumerate(plan):
             for walker in walkers:
                 walker.choose(*tables)
-            answers = self._step([walker.action for walker in walkers])
+                if self.masks is not None:  # what a copy plays after its episode is of no interest
+                    walker.action = -1 if walker.done else self._permitted(walker.state, walker.action)
+            answers, info = self._step([walker.action for walker in walkers])
+            arrived: list[int] = []
             for walker, (observation, reward, terminated, truncated) in zip(walkers, answers, strict=True):
+                arrived.append(-1)
                 if walker.done:
                     continue
                 following = problem.n_states - 1 if terminated else self._state(observation, "step")
                 paid = self._reward(reward, walker.state, walker.action)
                 visits.append((h, walker.state, walker.action, following, paid, walker.previous))
                 walker.arrive(following, self.factor[h] * paid, terminated)
+                arrived[-1] = -1 if terminated else following
                 if truncated and not terminated and h + 1 < problem.horizon:
                     self._refuse_truncation(h + 1)
+            if self.masks is not None:
+                self._note_masks(arrived, info)
             if all(walker.done for walker in walkers):
                 break
         return visits
 
     def _reset(self, seed: int | None) -> list[int]:
         """The first state of each copy."""
-        observation, _ = self._guard("reset", self.environment.env.reset, seed=seed)
-        return [self._state(single, "reset") for single in self._singles(observation)]
+        observation, info = self._guard("reset", self.environment.env.reset, seed=seed)
+        states = [self._state(single, "reset") for single in self._singles(observation)]
+        if self.masks is not None:
+            self._note_masks(states, info)
+        return states
 
-    def _step(self, actions: list[int]) -> list[tuple[Any, Any, bool, bool]]:
-        """What the copies answer to one action each; copies without a walker repeat the first one's."""
+    def _note_masks(self, states: list[int], info: Any) -> None:
+        """Record the action mask that came with the state of each copy; a state of -1 has none.
+
+        Raises
+        ------
+        InvalidProblemError
+            If there is none, if it allows nothing, or if it is not what it was when the state was visited before.
+        """
+        assert self.masks is not None
+        given = self.latest_masks = info.get("action_mask") if isinstance(info, dict) else None
+        masks = [given] if not self.environment.vector else [None] * len(states) if given is None else given
+        for state, mask in zip(states, masks, strict=False):
+            if state < 0:
+                continue
+            flags = np.asarray(mask)
+            where = f"{self.environment.name}: info['action_mask'] in state {self.problem.state_names[state]}"
+            if flags.shape != (self.problem.n_actions,) or not np.isin(flags, (0, 1)).all() or not flags.any():
+                raise InvalidProblemError(
+                    f"{where} is {shown(mask)}; allowed='info' needs {self.problem.n_actions} flags, at least one of them 1"
+                )
+            content = flags.astype(bool).tobytes()
+            if self.mask_of.setdefault(state, content) != content:
+                raise InvalidProblemError(f"{where} is not what it was before: it must depend on the state alone")
+            self.masks.table[0, state] = flags
+
+    def _permitted(self, state: int, action: int) -> int:
+        """The action, or the first allowed one if the state's mask, which the plan may not have known, forbids it."""
+        assert self.masks is not None
+        mask = self.masks.table[0, state]
+        return action if mask[action] else int(mask.argmax())
+
+    def _step(self, actions: list[int]) -> tuple[list[tuple[Any, Any, bool, bool]], Any]:
+        """What the copies answer to one action each, and their info; copies without a walker repeat the first one's."""
         environment = self.environment
         played = [*actions, *actions[:1] * (environment.copies - len(actions))]
+        if self.masks is not None:
+            busy = len(actions)
+            played = [a if i < busy and a >= 0 else int(np.argmax(self.latest_masks[i])) for i, a in enumerate(played)]
         answer = self._guard("step", environment.env.step, environment.batch(played))
-        observation, rewards, terminated, truncated, _ = answer
+        observation, rewards, terminated, truncated, info = answer
         each = zip(self._singles(observation), rewards.tolist(), terminated.tolist(), truncated.tolist(), strict=True)
-        return list(each)[: len(actions)]
+        return list(each)[: len(actions)], info
 
     def _singles(self, observation: Any) -> list[Any]:
         """The observation of each copy; of a vector, a batch of tuples comes as a tuple of batches."""
@@ -345,6 +411,8 @@ class Player:
         return state
 
     def _reward(self, reward: Any, state: int, action: int) -> float:
+        if self.ignores_rewards:
+            return self.low
         try:
             value = float(reward)
         except (TypeError, ValueError, OverflowError):

@@ -156,8 +156,10 @@ class HomogeneityTest:
             self.log_es[row] = self.visited[row].log_e(int(self.possible[row]))
         self.stale.clear()
         largest = max(self.log_es.values(), default=0.0)
-        scale = max(largest, 0.0)
-        unvisited = (self.rows - len(self.log_es)) * math.exp(-scale)
+        unvisited = float(self.rows - len(self.log_es))
+        # Where all rows were visited their e-values may all be so small that only quotients are doubles.
+        scale = max(largest, 0.0) if unvisited else largest
+        unvisited *= math.exp(-scale) if unvisited else 0.0
         return scale + math.log((unvisited + math.fsum(math.exp(e - scale) for e in self.log_es.values())) / self.rows)
 
     def suspects(self, most: int) -> list[tuple[int, float, int]]:

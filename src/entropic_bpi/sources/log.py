@@ -26,7 +26,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -36,7 +36,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.declarations import INFO, Declarations
+from entropic_bpi.problem.masks import masks_of
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.problem.starts import numbered_starts
@@ -51,6 +52,7 @@ from entropic_bpi.sources.successors import declared_rows, with_noise
 from entropic_bpi.tools.checks import check_finite, check_integer, check_list
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
+from entropic_bpi.types import Summarised
 
 if TYPE_CHECKING:
     import duckdb
@@ -93,7 +95,7 @@ class AllStates(NamedTuple):
         return list(map(_numbered(self.labels).index, labels))
 
 
-class Log:
+class Log(Summarised):
     """A log of episodes, checked; made by ``Log.read`` or ``Log.from_minari``.
 
     Attributes
@@ -387,11 +389,6 @@ class Log:
         log.name = steps.name
         return log
 
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
-
     def __repr__(self) -> str:
         return (
             f"Log({self.episodes} episodes, {self.lines} lines, {len(self.states)} states, {len(self.actions)} actions)"
@@ -463,7 +460,21 @@ class Log:
         return labels
 
     def first_states(self) -> list[np.ndarray]:
-        """The states in which episodes began, how often, and the first line of each; in order."""
+        """Return the states in which episodes began.
+
+        Returns
+        -------
+        list of three int arrays
+            The states in order, how many episodes began in each, and the first line of each.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> data = {"e": [0, 1], "t": [0, 0], "s": [2, 2], "a": [0, 1], "r": [0.0, 1.0]}
+        >>> [part.tolist() for part in eb.Log.read(data, **columns, truncated=True, states="seen").first_states()[:2]]
+        [[0], [2]]
+        """
         return self._arrays("SELECT state, count(*), min(line) FROM log WHERE step = 0 GROUP BY state ORDER BY 1")
 
     def starts(self) -> np.ndarray:
@@ -520,6 +531,30 @@ class Log:
         key = f"{'0' if pooled else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
         query = f"SELECT {key}, count(*), min(line) FROM log WHERE {where} GROUP BY ALL ORDER BY 1, 2, 3, 4, 5"
         return Outcomes(*self._arrays(query))
+
+    def walks(self) -> Iterator[tuple[list[int], list[int], list[int], list[float], bool]]:
+        """Return the episodes one by one, in the order of their first lines.
+
+        Returns
+        -------
+        iterator of tuple
+            The numbers of the states; those of the states after them, ``len(states)`` for an end, without the last one if it
+            is not used; the numbers of the actions; the rewards; and whether the episode terminated.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> table = {"e": [0, 0], "t": [0, 1], "s": [0, 1], "a": [0, 0], "r": [0.5, 1.0]}
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> list(eb.Log.read(table, **columns, truncated=True).walks())
+        [([0, 1], [1], [0, 0], [0.5, 1.0], False)]
+        """
+        columns = ", ".join(f"list({name} ORDER BY step)" for name in ("state", "successor", "action", "reward"))
+        query = f"SELECT {columns}, bool_or(terminated) FROM log GROUP BY episode ORDER BY min(line)"
+        found = self._connection.execute(query)
+        while rows := found.fetchmany(10_000):
+            for states, successors, actions, rewards, terminated in rows:
+                yield states, [s for s in successors if s is not None], actions, rewards, bool(terminated)
 
     def _used(self, horizon: int | None, last_ends: bool) -> tuple[str, str]:
         """Which lines are used, and their successors, in SQL."""
@@ -580,6 +615,12 @@ class Log:
             given = with_noise(_numbered(states.labels), _numbered(self.actions), given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, _numbered(states.labels).index))
+        if given.allowed is not None:
+            if max_states is not None or (isinstance(given.allowed, str) and given.allowed == INFO):
+                raise InvalidProblemError("allowed= of a log must be an array or a function, of states that are listed")
+            index = _numbered(self.actions).index
+            masks = masks_of(given.allowed, given.horizon or 0, states.labels, len(self.actions), index, extra=1)
+            given = replace(given, allowed=masks)
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them
             others = tuple(f"#{other}" for other in others)
@@ -629,7 +670,8 @@ class Log:
         2
         """
         self._refuse_amounts(problem)
-        states, actions = numbers
+        states, actions = (list(part) for part in numbers)
+        self._refuse_forbidden(problem, states, actions)
         return Projection(
             problem,
             self,
@@ -638,6 +680,18 @@ class Log:
             horizon=problem.horizon if playing or not problem.stationary else None,
             last_ends=not (playing or problem.stationary),
         )
+
+    def _refuse_forbidden(self, problem: Problem, states: list[int], actions: list[int]) -> None:
+        """Name the first line whose action is forbidden; steps beyond the horizon have the masks of the last."""
+        if problem.allowed is None:
+            return
+        query = "SELECT step, state, action, min(line) AS line FROM log GROUP BY step, state, action ORDER BY line"
+        for step, state, action, line in self._fetch(query):
+            if not problem.allowed.at(step)[states[state], actions[action]]:
+                label, chosen = self.states[state], self.actions[action]
+                raise InvalidProblemError(
+                    f"line {line} of {self.name}: action {shown(chosen)} in state {shown(label)} is forbidden by allowed="
+                )
 
     def _refuse_amounts(self, problem: Problem) -> None:
         """Name the first line whose reward, or with which the return, is not in the declared range."""

@@ -15,7 +15,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.noise import Noise
-from entropic_bpi.problem.rows import SAME_REWARD
+from entropic_bpi.problem.sentences import SAME_REWARD
 from entropic_bpi.sources.spaces import FiniteSpace
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END

@@ -10,6 +10,7 @@ NumPy, on all states and actions of a step at once, and no compiled code of its 
 - ``_intervals``: outward rounding;
 - ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
 - ``_evar``: those of the entropic value at risk, from several of these;
+- ``_explored``: those of explorations, for all rewards at once;
 - ``_bernstein``: those of the Bernstein method;
 - ``rigorous``: the bounds of the KL method once more, in ball arithmetic.
 
@@ -39,7 +40,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -51,6 +52,7 @@ from entropic_bpi.verification._balance import unbalanced
 from entropic_bpi.verification._bernstein import bernstein_bounds
 from entropic_bpi.verification._claim import Bounds, Claim
 from entropic_bpi.verification._evar import evar_bounds
+from entropic_bpi.verification._explored import explored_bounds, explored_gap
 from entropic_bpi.verification._file import Rejected, content_of
 from entropic_bpi.verification._kl import kl_bounds
 
@@ -103,6 +105,11 @@ def _bounds_of(claim: Claim, progress: Progress | None) -> Bounds:
     report = _Report(claim, progress)
     if claim.method != "kl":
         return bernstein_bounds(claim, report)
+    if claim.explored is not None:
+        return explored_bounds(claim, report)
+    if claim.test == "explored":
+        bounds = kl_bounds(claim, report)
+        return replace(bounds, gap=min(bounds.gap, explored_gap(claim)))
     return kl_bounds(claim, report) if claim.alpha is None else evar_bounds(claim, report)
 
 

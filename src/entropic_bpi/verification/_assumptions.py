@@ -31,6 +31,7 @@ def _assumptions(claim: Claim) -> list[str]:
         *_of_discount(claim),
         _of_start(claim),
         *_of_noise(claim),
+        *_of_masks(claim),
     ]
     if claim.ignored:
         sentences.append(f"constants='{claim.constants}' ignores {' and '.join(claim.ignored)}")
@@ -75,6 +76,20 @@ def _of_start(claim: Claim) -> str:
         return f"every episode starts in state {claim.state_names[claim.start]}"
     names = ", ".join(claim.state_names[s] for s in claim.start)
     return f"every episode starts in {'state' if len(claim.start) == 1 else 'one of the states'} {names}"
+
+
+def _of_masks(claim: Claim) -> list[str]:
+    if claim.allowed is None:
+        return []
+    masks = claim.allowed[:, :-1] if claim.black_box else claim.allowed
+    places = "state and action" if len(masks) == 1 else "step, state and action"
+    forbidden = f"{int((~masks).sum()):,} of {masks.size:,} combinations of {places}"
+    if not claim.offered:
+        return [f"actions are restricted by known masks, which forbid {forbidden}"]
+    return [
+        "actions are restricted by masks that come with the observations, the same at every visit of a state; those seen "
+        f"forbid {forbidden}, and where none was seen every action counts as allowed"
+    ]
 
 
 def _of_noise(claim: Claim) -> list[str]:
@@ -135,6 +150,13 @@ def _origin(claim: Claim) -> list[str]:
 
 
 def _of_rewards(claim: Claim) -> str:
+    if claim.explored is not None:
+        (first, last), (least, most) = claim.explored
+        of = "state, action and next state" if claim.rewards is None else "state and action"
+        return (
+            f"the claim is for every reward in [{least:g}, {most:g}] that is a function of step, {of}, and for every beta "
+            f"from {first:g} to {last:g}"
+        )
     if not claim.black_box:
         known = "state, action and next state" if claim.rewards is None else "state and action"
         return f"rewards are known, a function of {known}"

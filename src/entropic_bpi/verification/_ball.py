@@ -373,8 +373,9 @@ def tilted_mean(
     """Σ q v ρ / Σ q v for weights v at the q of the ball with the largest mean of ``g``, and its w; approximate."""
     _, _, depths = _depths(ball, g)
     w = good_w(ball.shares, depths, ball.radius, guess)
-    logs = (ball.shares * np.log(np.where(ball.shares > 0.0, depths + w, 1.0))).sum(axis=0) - ball.radius
-    q = np.where(ball.shares > 0.0, ball.shares / (depths + w), 0.0) * np.exp(logs)
+    # Where all that was seen is at the top, w is 0, and every scale of the shares has the largest mean.
+    distance = np.where(ball.shares > 0.0, depths + np.where(depths.any(axis=0), w, 1.0), 1.0)
+    q = ball.shares / distance * np.exp((ball.shares * np.log(distance)).sum(axis=0) - ball.radius)
     first = np.argmax(g, axis=0)
     q[first, np.arange(len(first))] += np.maximum(0.0, 1.0 - q.sum(axis=0))
     cut = np.flatnonzero(ball.is_cut)

@@ -140,6 +140,9 @@ class _Bernstein:
             rescaled = self.scale.reward(rewards) if rewards is not None else Interval.of(np.zeros(rows.shape))
             bounds, low, high = self._actions(h, rows, later, rescaled, (least, most))
             own, best = (np.arange(len(states)), claim.actions(h, states)), np.max if self.scale.sign > 0 else np.min
+            forbidden = ~claim.permitted(h, states)
+            for side in (bounds.up, bounds.low):  # what is forbidden is worse than anything
+                side.low[forbidden] = side.high[forbidden] = -math.inf if self.scale.sign > 0 else math.inf
             table.append(bounds.best(self.scale.sign))
             later = _Width(
                 self._spread(_along(bounds.up, best), states),

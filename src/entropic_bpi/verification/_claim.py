@@ -107,6 +107,7 @@ class Claim(Problem):
         self.constants = one_of(f"constants of method {self.method!r}", content["constants"], wanted)
         self.policy = integers("policy", content["policy"], (self.horizon, self.n_states), 0, self.n_actions - 1)
         self._read_counts(an_object("counts", content["counts"]))
+        self._check_masks()
         self._read_provenance(an_object("provenance", content["provenance"]))
         if self.return_range is not None and self.episodes:
             self._check_returns(*self.return_range)
@@ -117,18 +118,44 @@ class Claim(Problem):
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
-        tests = ("ratio", "pairs", "boxes") if self.method == "kl" and self.alpha is None else (None,)
+        entropic = self.alpha is None and self.explored is None
+        tests = ("ratio", "pairs", "explored", "boxes") if self.method == "kl" and entropic else (None,)
         self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
         self.cells = None if claim["cells"] is None else self._read_cells(a_list("claim.cells", claim["cells"]))
         if (claim["cuts"] is None) == (self.test == "boxes"):
             raise Rejected("claim.cuts belong to the test 'boxes', and it needs them")
         self.leaves = None if claim["cuts"] is None else self._read_cuts(a_list("claim.cuts", claim["cuts"]))
-        if (self.cells is None) != (self.alpha is None):
-            raise Rejected("claim.cells belong to the entropic value at risk, and it needs them")
-        if self.alpha is not None and self.method != "kl":
-            raise Rejected(f"the entropic value at risk is certified by the KL method alone, not by {self.method!r}")
+        if (self.cells is None) != entropic:
+            raise Rejected("claim.cells belong to the entropic value at risk and to explorations, which need them")
+        if not entropic and self.method != "kl":
+            raise Rejected(f"EVaR and explorations are certified by the KL method alone, not by {self.method!r}")
         self.assumptions = content["assumptions"]
         self.radii: dict[range, np.ndarray] = {}  # of the balls of each step, once they are known
+
+    def _check_masks(self) -> None:
+        """Whether nothing forbidden is in the policy or was played, and no mask came with a state that nobody saw."""
+        if self.allowed is None:
+            return
+        for h in range(self.horizon):
+            states = np.arange(self.n_states)
+            wrong = ~self.permitted(h + self.random_start, states)[states, self.policy[h]]
+            if wrong.any():
+                raise Rejected(f"the policy plays a forbidden action in state {np.argmax(wrong)} at step {h}")
+        seen = self.seen.between(0, self.n_rows - self.random_start)
+        steps = 1 if self.stationary else self.horizon
+        masks = np.broadcast_to(
+            self.allowed.max(axis=0) if steps == 1 else self.allowed, (steps, *self.allowed.shape[1:])
+        )
+        played = masks.ravel()[seen.rows]
+        if not played.all():
+            raise Rejected(f"counts of a forbidden action: {self.place(int(seen.rows[np.argmin(played)]))}")
+        if self.offered:
+            visited = np.zeros(self.n_states, dtype=bool)
+            visited[self.seen.successors] = visited[self.state_of(seen.rows)] = True
+            if not self.allowed[0, ~visited].all():
+                raise Rejected(
+                    "allowed has a mask of a state that was never seen, although masks come with observations"
+                )
 
     def _read_cells(self, given: list[Any]) -> list[Cell]:
         """Cells that follow one another, each with its λ inside, until the last one, which has no end."""
@@ -144,8 +171,8 @@ class Claim(Problem):
             if self.lams is not None and lam not in self.lams:
                 raise Rejected(f"claim.cells use lam = {lam!r}, which was not declared")
             cells.append(Cell(lam, until, one_of("claim.cells.test", cell["test"], ("ratio", "pairs", None))))
-        if not cells or cells[-1].until < math.inf:
-            raise Rejected("claim.cells must reach without end")
+        if not cells or (cells[-1].until < math.inf) == (self.explored is None):
+            raise Rejected("claim.cells must reach without end, except those of explorations")
         return cells
 
     def _read_cuts(self, given: list[Any]) -> list[Leaf]:

@@ -38,9 +38,13 @@ _KEYS = {
             "alpha",
             "lams",
             "noise",
+            "allowed",
+            "explored",
         )
     ),
     "noise": ("labels", "law", "classes"),
+    "allowed": ("table", "offered"),
+    "explored": ("betas", "rewards"),
     "slots": ("begin", "used", "successor", "low", "high", "possible"),
     "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted", "rewards"),
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
@@ -119,7 +123,7 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     content["claim"] = {"cuts": None, **content["claim"]}
-    content["problem"] = {"noise": None, **content["problem"]}
+    content["problem"] = {"noise": None, "allowed": None, "explored": None, **content["problem"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]

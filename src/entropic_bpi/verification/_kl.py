@@ -32,7 +32,7 @@ Boxes = dict[int, tuple[np.ndarray, np.ndarray]]  # between what the probabiliti
 
 
 def kl_bounds(claim: Claim, report: Report) -> Bounds:
-    return Bounds(*bounds_at(claim, claim.beta, claim.test, report))
+    return Bounds(*bounds_at(claim, claim.beta, None if claim.test == "explored" else claim.test, report))
 
 
 def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:
@@ -65,6 +65,13 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
     )
 
 
+def balls_of(claim: Claim, layer: range) -> tuple[Outcomes, np.ndarray]:
+    """What the rows of a layer may do, and the radii of their balls; infinite if nothing was seen or it is certain."""
+    outcomes = claim.outcomes(layer)
+    _KL(claim, 1.0, None)._with_radii(outcomes, layer)
+    return outcomes, claim.radii[layer]
+
+
 class _KL:
     """The bounds of one claim, at a β that is not too small."""
 
@@ -89,7 +96,7 @@ class _KL:
         claim = self.claim
         concerned = np.zeros(claim.n_rows, dtype=bool)
         for h in range(steps):
-            concerned[claim.rows(h, claim.reachable[h]).ravel()] = True
+            concerned[claim.playable(h, claim.reachable[h])] = True
         return np.flatnonzero(concerned)
 
     def _rows_at_risk(self) -> int:
@@ -340,6 +347,7 @@ class _KL:
         own = np.arange(len(states)), chosen
         high, low = (gains.high, gains.low) if sign > 0 else (gains.low, gains.high)
         optimistic = self.backup(h, rows.ravel(), high.ravel(), later.optimum, sign).reshape(rows.shape)
+        optimistic[~claim.permitted(h, states)] = 0.0 if sign > 0 else math.inf  # worse than anything
         optimum = optimistic.max(axis=1) if sign > 0 else optimistic.min(axis=1)
         policy = self.backup(h, rows[own], low[own], later.policy, -sign)
         now.optimum[states], now.policy[states] = optimum, policy

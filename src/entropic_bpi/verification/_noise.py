@@ -7,6 +7,7 @@ the same law whose classes are unions of classes of the pair: the pair alone dec
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -68,9 +69,38 @@ class Noise:
             self.balls.append(Ball(int(self.law[pair]), tuple(together)))
         self.different = list(dict.fromkeys(self.balls))
 
-    def is_coupled(self, fine: int, coarse: int) -> bool:
-        """Whether one label decides what both pairs do, and the first one's outcome tells the second one's."""
-        return len(self.balls[coarse].classes) == 1 or _is_finer(self.balls[fine], self.balls[coarse])
+    @cached_property
+    def _coupled(self) -> tuple[np.ndarray, np.ndarray]:
+        """The number of each pair's ball, and for two balls whether the first one's class tells the second one's."""
+        number = {ball: i for i, ball in enumerate(self.different)}
+        tells = [[len(b.classes) == 1 or _is_finer(a, b) for b in self.different] for a in self.different]
+        return np.array([number[ball] for ball in self.balls]), np.array(tells)
+
+    def is_coupled(self, fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
+        """Whether one label decides what both of two pairs do, and the first one's outcome tells the second one's."""
+        number, tells = self._coupled
+        return tells[number[fine], number[coarse]]
+
+    def counterparts(self, fine: np.ndarray, coarse: np.ndarray, size: int) -> np.ndarray:
+        """Where the slots 0 to ``size`` of some pairs are among the slots of others, an array (size, pairs).
+
+        A pair with fewer slots has its first one again.
+        """
+        slot_of, label_of = self._tables
+        labels = label_of[fine].T
+        labels = np.concatenate([labels, np.repeat(labels[:1], max(0, size - len(labels)), axis=0)])[:size]
+        return slot_of[coarse, labels]
+
+    @cached_property
+    def _tables(self) -> tuple[np.ndarray, np.ndarray]:
+        """The slot of each label, 0 behind the last, and the first label of each slot, that of slot 0 behind the last."""
+        slot_of = np.zeros((len(self.slot_of), max(self.sizes)), dtype=np.intp)
+        label_of = np.zeros((len(self.slot_of), 1 + max(map(max, self.slot_of))), dtype=np.intp)
+        for pair, slots in enumerate(self.slot_of):
+            slot_of[pair, : len(slots)] = slots
+            label_of[pair] = slots.index(0)
+            label_of[pair, : max(slots) + 1] = [slots.index(slot) for slot in range(max(slots) + 1)]
+        return slot_of, label_of
 
     def count_balls(self, pairs: np.ndarray) -> int:
         return len({self.balls[pair] for pair in pairs.tolist()})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from itertools import product
 from typing import NamedTuple
 
@@ -17,7 +18,14 @@ from entropic_bpi.verification._ball import Balls, Rows, extreme_mean
 from entropic_bpi.verification._claim import Claim
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import Interval, down, up
-from entropic_bpi.verification._ratio import Sheet, other_action, same_action, smallest_of_largest, tally_in
+from entropic_bpi.verification._ratio import (
+    Sheet,
+    largest_average,
+    other_action,
+    same_action,
+    smallest_of_largest,
+    tally_in,
+)
 
 _CORNERS = 3  # of the base's successors, those that are tried at both ends
 _KNOWN = 1e-9  # a relative value known to this precision is not tried at both ends
@@ -62,6 +70,14 @@ class Side:
         self.ball, self.to = ball, ball.successors
         self.low, self.high = down(gain.low * ball.low), up(gain.high * ball.high)
         self.first, self.tally = _first_of_its_kind(self.to), tally_in(ball, self.to)
+
+    def take(self, columns: np.ndarray) -> Side:
+        side = copy(self)
+        side.ball, side.to = self.ball.take(columns), self.to[:, columns]
+        side.low, side.high, side.first, side.tally = (
+            part[:, columns] for part in (self.low, self.high, self.first, self.tally)
+        )
+        return side
 
     def frequent(self) -> np.ndarray:
         """Where each row went most often; the lowest of ties."""
@@ -134,6 +150,42 @@ def one_over_another(
                 quotient = _quotient(mean, extreme_mean(other.ball, f, -1))
             worst[i] = np.maximum(worst[i], quotient)
     return np.minimum.reduce([known, *worst])
+
+
+def one_noise(
+    over: Side,
+    under: Side,
+    where: np.ndarray,
+    over_is_fine: bool,
+    sign: int,
+    relations: Relations,
+    table: np.ndarray,
+) -> np.ndarray:
+    """Bounds on the values of rows over those of others where one label decides what both do.
+
+    ``where`` says which outcome of the coarser row goes with each of the finer one, whose ball alone matters: both have the
+    same law. With z the policy's values at the base's successors, the ratio is an average of table[n, d] c_N/c_D under
+    weights q c_D z (β > 0), or q c_D z / table[n, d] (β < 0); in units of z where the finer row led most often.
+    """
+    fine = over if over_is_fine else under
+
+    def beside(part: np.ndarray, is_fine: bool) -> np.ndarray:
+        return part if is_fine else np.take_along_axis(part, where, axis=0)
+
+    gain, cost = beside(over.high, over_is_fine), beside(under.low, not over_is_fine)
+    n, d = beside(over.to, over_is_fine), beside(under.to, not over_is_fine)
+    moved = table[relations.place[n], relations.place[d]]
+    y = d if sign > 0 else n
+    ref = np.take_along_axis(y, fine.ball.tallies.argmax(axis=0)[None], axis=0)
+    mine, at_ref = relations.place[y], relations.place[ref]
+    low = np.where(y == ref, 1.0, down(1.0 / relations.d[at_ref, mine]))
+    high = np.where(y == ref, 1.0, relations.d[mine, at_ref])
+    ratio = up(up(gain * moved) / cost)
+    weight = Interval(cost, cost) if sign > 0 else Interval(down(cost / moved), up(cost / moved))
+    bottoms, tops = down(weight.low * low), up(weight.high * high)
+    usable = np.all((bottoms > 0.0) & (tops < math.inf) & (ratio < math.inf), axis=0)
+    ratio, bottoms, tops = (np.where(usable, part, 1.0) for part in (ratio, bottoms, tops))
+    return np.where(usable, largest_average(fine.ball, ratio, bottoms, tops, ratio.min(axis=0)), math.inf)
 
 
 def _tried(base: Side, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -259,9 +311,20 @@ class PairCertificate:
         known: np.ndarray,
     ) -> np.ndarray:
         """The lemma for pairs of (number of an occupied state, action)."""
-        ratios = np.empty(len(known))
+        ratios, noise, first = np.empty(len(known)), self.claim.noise, self.claim.layer(h).start
+        pairs = [self.claim.rows(h, self.occupied[h])[place] for place in (over, under)]
         for at, (above, below) in self._sides(h, over, under):
             ratios[at] = one_over_another(above, below, self.sign, self.later, table, known[at])
+            if noise is not None and not self.claim.is_start(first):
+                tops, bottoms = pairs[0][at], pairs[1][at]
+                is_fine = noise.is_coupled(tops, bottoms)
+                for fine in (True, False):
+                    some = np.flatnonzero(is_fine if fine else ~is_fine & noise.is_coupled(bottoms, tops))
+                    if some.size:
+                        mine, theirs = (tops[some], bottoms[some]) if fine else (bottoms[some], tops[some])
+                        where = noise.counterparts(mine, theirs, len((above if fine else below).to))
+                        bound = one_noise(above.take(some), below.take(some), where, fine, self.sign, self.later, table)
+                        ratios[at[some]] = np.minimum(ratios[at[some]], bound)
         return ratios
 
     def _sides(self, h: int, *places: tuple[np.ndarray, np.ndarray]):  # type: ignore[no-untyped-def]

@@ -106,6 +106,7 @@ class Problem:
         self.noise = None if given["noise"] is None else Noise(self, given["noise"])
         if (self.noise is None) == (self.successors == "noise"):
             raise Rejected("successors are those of the noise where that is declared, and nowhere else")
+        self._read_masks(given["allowed"])
         low, high = self.reward_range
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")
@@ -136,9 +137,38 @@ class Problem:
             return states
         return given if given is None or given == "fixed" else an_integer("start", given, 0, self.n_states - 1)
 
+    def _read_masks(self, given: Any) -> None:
+        """Which actions may be played, one mask for all steps or one for each; ``offered`` ones came with observations."""
+        self.allowed: np.ndarray | None = None
+        self.offered = False
+        if given is None:
+            return
+        masks = an_object("allowed", given)
+        self.offered = one_of("allowed.offered", masks["offered"], (True, False))
+        self._one_or_all("allowed.table", a_list("allowed.table", masks["table"]))
+        table = integers("allowed.table", masks["table"], (None, self.n_states, self.n_actions), 0, 1) == 1
+        if not table.any(axis=2).all():
+            raise Rejected("allowed leaves a state without an action")
+        if self.black_box and not table[:, -1].all():
+            raise Rejected("allowed forbids an action after the end, where nothing is played")
+        if self.offered and (not self.black_box or len(table) > 1):
+            raise Rejected("only an environment offers masks, and the same at every step")
+        self.allowed = table
+
+    explored: tuple[list[float], list[float]] | None
+
     def _read_risk(self, given: dict[str, Any]) -> None:
         """The risk parameter β, or the level α of the entropic value at risk, and the λ that were declared for it."""
-        alpha, lams = given["alpha"], given["lams"]
+        alpha, lams, self.explored = given["alpha"], given["lams"], None
+        if given["explored"] is not None:
+            ranges = an_object("explored", given["explored"])
+            betas, rewards = (
+                [a_number(f"explored.{name}", x) for x in a_list(name, ranges[name], 2)] for name in ranges
+            )
+            if not (betas[0] <= betas[1] and rewards[0] <= rewards[1] and given["beta"] is alpha is lams is None):
+                raise Rejected("an exploration has ranges of beta and of rewards, and neither beta nor alpha")
+            self.explored, self.alpha, self.beta, self.lams = (betas, rewards), None, math.nan, None
+            return
         self.alpha = None if alpha is None else a_number("alpha", alpha)
         if self.alpha is None:
             self.beta = a_number("beta", given["beta"])
@@ -247,6 +277,18 @@ class Problem:
         step = 0 if self.stationary else h - self.random_start
         return (step * self.n_states + states[:, None]) * self.n_actions + np.arange(self.n_actions)
 
+    def permitted(self, h: int, states: np.ndarray) -> np.ndarray:
+        """Which actions may be played in some states at planned step ``h``, an array (states, actions)."""
+        step = h - self.random_start
+        if self.allowed is None or step < 0:
+            return np.ones((len(states), self.n_actions_at(h)), dtype=bool)
+        return self.allowed[step if len(self.allowed) > 1 else 0][states]
+
+    def playable(self, h: int, states: np.ndarray) -> np.ndarray:
+        """The rows that somebody may play there. Masks that are found out while playing count as if they allowed all."""
+        rows = self.rows(h, states)
+        return rows.ravel() if self.offered else rows[self.permitted(h, states)]
+
     @cached_property
     def layers(self) -> list[range]:
         """Rows of one step, or of all where counts are pooled; that of the start by itself."""
@@ -301,11 +343,11 @@ class Problem:
         for h in range(self.steps - 1):
             if self.successors == "unknown" and not (h == 0 and isinstance(self.start, list)):
                 steps.append(everywhere)
-            elif self.stationary and h > 1 and np.array_equal(steps[-1], steps[-2]):
+            elif self.stationary and h > 1 and self.allowed is None and np.array_equal(steps[-1], steps[-2]):
                 steps.append(steps[-1])  # the same rows lead to the same states
             else:
                 found = np.zeros(self.n_states + 1, dtype=bool)
-                found[self.slot_successor[self.slots_of(self.rows(h, steps[-1]).ravel())[1]]] = True
+                found[self.slot_successor[self.slots_of(self.playable(h, steps[-1]))[1]]] = True
                 steps.append(everywhere if found[-1] else np.flatnonzero(found))
         return steps
 

@@ -50,9 +50,19 @@ def same_action(ball: Balls, rho: np.ndarray, bottom: np.ndarray, top: np.ndarra
     and decreasing in λ. Newton's method (Dinkelbach's) climbs to its root from 1; a λ is returned only if its own excess,
     rounded up, is not positive. Otherwise it is raised, up to the largest ρ, which always is an answer.
     """
+    tops, bottoms = np.minimum(ball.high * top, limit.high), np.maximum(ball.low * bottom, limit.low)
+    return largest_average(ball, rho, bottoms, tops, np.ones(rho.shape[1]))
+
+
+def largest_average(
+    ball: Balls, rho: np.ndarray, bottoms: np.ndarray, tops: np.ndarray, start: np.ndarray
+) -> np.ndarray:
+    """The largest average of ``rho`` under weights q w, w between ``bottoms`` and ``tops``, if that is above ``start``.
+
+    It is the smallest λ for which no q makes Σ q w (ρ - λ) positive, w at its top where ρ > λ and at its bottom elsewhere.
+    """
     largest = rho.max(axis=0)
     # Only quotients of weights matter: in units of the largest they cannot overflow.
-    tops, bottoms = np.minimum(ball.high * top, limit.high), np.maximum(ball.low * bottom, limit.low)
     unit = tops.max(axis=0)
     high, low = up(up(tops) / unit), down(down(bottoms) / unit)
 
@@ -61,8 +71,8 @@ def same_action(ball: Balls, rho: np.ndarray, bottom: np.ndarray, top: np.ndarra
         return up(up(rho[:, at] - level) * weights), weights
 
     known = (ball.visits > 0.0) | ball.is_cut
-    level, w = np.where(known, 1.0, largest), np.zeros(len(largest))
-    uncertain = at = np.flatnonzero((largest > 1.0) & known)
+    level, w = np.where(known, start, largest), np.zeros(len(largest))
+    uncertain = at = np.flatnonzero((largest > start) & known)
     for _ in range(_MOST_STEPS):
         part = ball.take(at)
         value, weights = excess(at, level[at])
@@ -77,9 +87,9 @@ def same_action(ball: Balls, rho: np.ndarray, bottom: np.ndarray, top: np.ndarra
     while at.size:
         proved = highest_mean(ball.take(at), excess(at, level[at])[0], w[at])[0] <= 0.0
         at = at[~proved & (level[at] < largest[at])]
-        level[at] = np.minimum(level[at] * (1.0 + _UNITS) + room * (level[at] - 1.0 + _UNITS), largest[at])
+        level[at] = np.minimum(level[at] * (1.0 + _UNITS) + room * (abs(level[at] - 1.0) + _UNITS), largest[at])
         room *= 8.0
-    return np.where(largest > 1.0, level, largest)
+    return np.where(largest > start, level, largest)
 
 
 def other_action(

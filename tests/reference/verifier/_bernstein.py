@@ -114,15 +114,15 @@ class _Bernstein:
         self.log_kl = (Interval.of(3.0 * rows) / claim.delta).log()
         self.log_bernstein = (Interval.of(3.0 * pairs * steps) / claim.delta).log()
 
-    def run(self) -> tuple[list[dict[int, list[_Width]]], _Width]:
+    def run(self) -> tuple[list[dict[int, dict[int, _Width]]], _Width]:
         """Bounds of every action at every planned step and reachable state, and those of the start."""
         claim, best = self.claim, largest if self.scale.sign > 0 else smallest
         last = self.scale.transform(_ZERO)
         later = {s: _Width(last, last, _ZERO) for s in range(claim.n_states)}
         least = most = dict.fromkeys(range(claim.n_states), _ZERO)
-        table: list[dict[int, list[_Width]]] = []
+        table: list[dict[int, dict[int, _Width]]] = []
         for h in reversed(range(claim.steps)):
-            actions: dict[int, list[_Width]] = {}
+            actions: dict[int, dict[int, _Width]] = {}
             now: dict[int, _Width] = {}
             lows: dict[int, Interval] = {}
             highs: dict[int, Interval] = {}
@@ -131,11 +131,12 @@ class _Bernstein:
                 rewards = [self.scale.reward(claim.reward(h, s, a)) for a in claim.actions(h)]
                 lows[s] = smallest(*(r + low for r, (low, _) in zip(rewards, ranges, strict=True)))
                 highs[s] = largest(*(r + high for r, (_, high) in zip(rewards, ranges, strict=True)))
-                actions[s] = [
-                    self._bounds(h, claim.row(h, s, a), later, rewards[a], *ranges[a]) for a in claim.actions(h)
-                ]
-                width = actions[s][claim.action(h, s)].width
-                now[s] = _Width(best(*(u.up for u in actions[s])), best(*(u.low for u in actions[s])), width)
+                actions[s] = {
+                    a: self._bounds(h, claim.row(h, s, a), later, rewards[a], *ranges[a])
+                    for a in claim.allowed_actions(h, s)
+                }
+                width, each = actions[s][claim.action(h, s)].width, actions[s].values()
+                now[s] = _Width(best(*(u.up for u in each)), best(*(u.low for u in each)), width)
             table.append(actions)
             later, least, most = now, lows, highs
         table.reverse()
@@ -219,16 +220,16 @@ class _Bernstein:
             return value - added, value, gap
         return (value - gap if gap is not None else Interval.of(-math.inf)), value, gap
 
-    def changed_choices(self, table: list[dict[int, list[_Width]]]) -> list[str]:
+    def changed_choices(self, table: list[dict[int, dict[int, _Width]]]) -> list[str]:
         """Where the policy is certainly not greedy, among the states that it was seen to reach."""
         claim, sign, reached = self.claim, self.scale.sign, {self.claim.first_state}
         problems = []
         for h, actions in enumerate(table):
             after: set[int] = set()
             for s in sorted(reached):
-                chosen, sides = claim.action(h, s), [u.up if sign > 0 else u.low for u in actions[s]]
+                chosen, sides = claim.action(h, s), {a: u.up if sign > 0 else u.low for a, u in actions[s].items()}
                 own = sides[chosen]
-                if any(own.high < u.low if sign > 0 else own.low > u.high for u in sides):
+                if any(own.high < u.low if sign > 0 else own.low > u.high for u in sides.values()):
                     problems.append(
                         f"a changed policy: action {chosen} in state {s} at step {h - claim.random_start} is not the one "
                         "that the counts ask for"

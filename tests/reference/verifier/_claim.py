@@ -69,6 +69,7 @@ class Claim(Problem):
             for step in a_list("policy", content["policy"], self.horizon)
         ]
         self._read_counts(an_object("counts", content["counts"]))
+        self._check_masks()
         self._read_provenance(an_object("provenance", content["provenance"]))
         if self.return_range is not None and self.episodes:
             self._check_returns(*self.return_range)
@@ -113,6 +114,24 @@ class Claim(Problem):
         if given:
             raise Rejected("claim.cuts are more than one tree")
         return found
+
+    def _check_masks(self) -> None:
+        """Whether only allowed actions are in the policy and in the counts, and only seen states have a mask."""
+        first = int(self.random_start)
+        for h, actions in enumerate(self.policy):
+            if not all(self.is_allowed(h + first, s, a) for s, a in enumerate(actions)):
+                raise Rejected(f"the policy plays a forbidden action at step {h}")
+        visited = {y for outcomes in self.seen.values() for y, _ in outcomes}
+        for row in self.seen:
+            if self.is_start(row):
+                continue
+            s, a = self.state_of(row), row % self.n_actions
+            visited.add(s)
+            steps = range(self.horizon) if self.stationary else [self.step_of(row)]
+            if not any(self.is_allowed(h + first, s, a) for h in steps):
+                raise Rejected(f"counts of a forbidden action: {self.place(row)}")
+        if self.offered and any(not self.allowed[0, s].all() for s in range(self.n_states) if s not in visited):
+            raise Rejected("a mask of a state that was never seen")
 
     def _read_cells(self, given: list[Any]) -> list[Cell]:
         """Cells that follow one another, each with its λ inside, until the last one, which has no end."""

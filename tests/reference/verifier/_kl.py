@@ -88,7 +88,7 @@ class _KL:
         """P: rows with several possible outcomes that matter, fixed before any data."""
         claim = self.claim
         steps = claim.steps if claim.rewards is None else claim.steps - 1
-        rows = {claim.row(h, s, a) for h in range(steps) for s in claim.reachable[h] for a in claim.actions(h)}
+        rows = {row for h in range(steps) for s in claim.reachable[h] for row in claim.rows_at(h, s)}
         return sum(claim.most(row) > 1 for row in rows)
 
     def _limit(self, step: int) -> Interval:
@@ -118,7 +118,7 @@ class _KL:
     def _laws_at_risk(self) -> int:
         """How many laws of rewards may have to be learned, at any step; one for each outcome, or one for all of a row."""
         claim = self.claim
-        rows = {claim.row(h, s, a) for h in range(claim.steps) for s in claim.reachable[h] for a in claim.actions(h)}
+        rows = {row for h in range(claim.steps) for s in claim.reachable[h] for row in claim.rows_at(h, s)}
         laws = 0
         for row in rows:
             slot = claim.row_slots[row][0]
@@ -228,12 +228,12 @@ class _KL:
             self._forget_rows()
         return pairs.ratio
 
-    def _fill(self, now: Sheet, later: Sheet, h: int, s: int) -> list[float]:
+    def _fill(self, now: Sheet, later: Sheet, h: int, s: int) -> dict[int, float]:
         """The bounds of one state at planned step ``h``, and the optimistic ones of its actions."""
-        sign, actions, chosen = self.sign, self.claim.actions(h), self.claim.action(h, s)
+        sign, actions, chosen = self.sign, self.claim.allowed_actions(h, s), self.claim.action(h, s)
         best = max if sign > 0 else min
-        optimistic = [self.backup(h, s, a, later.optimum, sign) for a in actions]
-        optimum = best(optimistic)
+        optimistic = {a: self.backup(h, s, a, later.optimum, sign) for a in actions}
+        optimum = best(optimistic.values())
         policy = self.backup(h, s, chosen, later.policy, -sign)
         if self.test is None:  # the values alone
             now.optimum[s], now.policy[s] = optimum, policy

@@ -30,7 +30,7 @@ class Step(NamedTuple):
     """What is known of one step: absolute bounds by state, and the optimistic ones of the actions of each state."""
 
     sheet: Sheet
-    backups: dict[int, list[float]]
+    backups: dict[int, dict[int, float]]
 
 
 class Row:
@@ -177,7 +177,7 @@ class PairCertificate:
         for h in range(claim.steps - 1):
             found: set[int] = set()
             for s in steps[-1]:
-                for a in claim.actions(h):
+                for a in claim.allowed_actions(h, s):
                     if a == claim.action(h, s) or self._first(h, s, a) > 1.0:
                         found.update(outcome.successor for outcome in claim.outcomes(claim.row(h, s, a)))
             steps.append(claim.reachable[h + 1] if claim.n_states in found else sorted(found))
@@ -248,7 +248,7 @@ class PairCertificate:
             row(s, chosen),
             {},
         )
-        for a in claim.actions(h):
+        for a in claim.allowed_actions(h, s):
             if a == chosen:
                 times = same_action(mine.ball, step, later, _ANYWHERE)
                 if times > 1.0 and mine.ball.visits:

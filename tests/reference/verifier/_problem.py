@@ -7,6 +7,8 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any
 
+import numpy as np
+
 from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
 from reference.verifier._intervals import LARGEST_EXPONENT, Interval
 
@@ -102,6 +104,7 @@ class Problem:
                 for step in steps
             ]
         self._read_slots(an_object("slots", given["slots"]))
+        self._read_masks(given["allowed"])
         low, high = self.reward_range
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")
@@ -157,6 +160,36 @@ class Problem:
         while len(lams) < _DECLARED_LAMS:
             lams.append(lams[-1] / root)
         return lams[::-1]
+
+    def _read_masks(self, given: Any) -> None:
+        """Which actions are allowed at each step and state; those that were offered came with the observations."""
+        self.allowed, self.offered = None, False
+        if given is None:
+            return
+        masks = an_object("allowed", given)
+        self.offered, steps = one_of("allowed.offered", masks["offered"], (True, False)), masks["table"]
+        self._one_or_all("allowed", a_list("allowed", steps))
+        for step in steps:
+            for s, mask in enumerate(a_list("allowed", step, self.n_states)):
+                flags = [an_integer("allowed", flag, 0, 1) for flag in a_list("allowed", mask, self.n_actions)]
+                if not any(flags) or (self.black_box and s == self.n_states - 1 and not all(flags)):
+                    raise Rejected(f"the mask of state {s} is {flags}")
+        if self.offered and (not self.black_box or len(steps) > 1):
+            raise Rejected("masks that nobody can have offered")
+        self.allowed = np.array(steps, dtype=bool)
+
+    def is_allowed(self, h: int, s: int, a: int) -> bool:
+        """Whether an action may be played at planned step ``h``."""
+        step = h - self.random_start
+        return self.allowed is None or step < 0 or bool(self.allowed[step if len(self.allowed) > 1 else 0, s, a])
+
+    def allowed_actions(self, h: int, s: int) -> list[int]:
+        return [a for a in self.actions(h) if self.is_allowed(h, s, a)]
+
+    def rows_at(self, h: int, s: int) -> set[int]:
+        """The rows that may have to be learned, by what is known before the first episode."""
+        actions = self.actions(h) if self.offered else self.allowed_actions(h, s)
+        return {self.row(h, s, a) for a in actions}
 
     def _one_or_all(self, name: str, steps: list[Any]) -> None:
         if len(steps) not in (1, self.horizon):
@@ -275,7 +308,7 @@ class Problem:
             if self.successors == "unknown" and not (h == 0 and isinstance(self.start, list)):
                 steps.append(list(range(self.n_states)))
                 continue
-            rows = {self.row(h, s, a) for s in steps[-1] for a in self.actions(h)}
+            rows = {row for s in steps[-1] for row in self.rows_at(h, s)}
             found = {self.slot_successor[j] for row in rows for j in self.row_slots[row]}
             steps.append(list(range(self.n_states)) if self.n_states in found else sorted(found))
         return steps

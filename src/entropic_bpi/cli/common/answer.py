@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import re
 import shlex
 import sys
 from collections.abc import Callable, Container, Iterable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
@@ -96,9 +97,87 @@ def _option(entry: Entry) -> Any:
     return Annotated[entry.kind | None, option]
 
 
+# A heading of a docstring; all but "Parameters" are panels of the help.
+_HEADING = re.compile(r"^(\S.*)\n-{3,}\n", re.MULTILINE)
+_ENTRY = re.compile(r"^(\w+)(?: : (.+))?\n((?:    .+\n?)+)", re.MULTILINE)
+
+
+def with_documented_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the parameters of a command options, and those before ``*`` arguments, as its docstring describes them.
+
+    After the colon there is what the help shows for the value, and other names of the option, separated by commas. What a
+    docstring leaves out is described in that of :func:`shared_options`.
+    """
+    return _widened(command, ())
+
+
+def help_of(command: Callable[..., Any]) -> str:
+    """Return the docstring of a command up to its parameters."""
+    return _HEADING.split(inspect.getdoc(command) or "")[0].rstrip()
+
+
+def _documented(command: Callable[..., Any]) -> dict[str, tuple[str | None, list[str], str]]:
+    """Return the panel, the words after the colon and the description of each parameter in a docstring."""
+    found, sections = {}, _HEADING.split(f"{inspect.getdoc(command)}\n")[1:]
+    for panel, text in zip(sections[::2], sections[1::2], strict=True):
+        for name, words, description in _ENTRY.findall(text):
+            shown = None if panel == "Parameters" else panel
+            found[name] = shown, words.split(", ") if words else [], " ".join(description.split())
+    return found
+
+
 def _parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:
     kinds, parameters = get_type_hints(command, include_extras=True), inspect.signature(command).parameters.values()
-    return [p.replace(annotation=kinds[p.name]) for p in parameters if p.kind is not p.VAR_KEYWORD]
+    described = _documented(shared_options) | _documented(command)
+    return [
+        p.replace(annotation=_described(p, kinds[p.name], *described[p.name]) if p.name in described else kinds[p.name])
+        for p in parameters
+        if p.kind is not p.VAR_KEYWORD
+    ]
+
+
+def _described(parameter: inspect.Parameter, kind: Any, panel: str | None, words: list[str], text: str) -> Any:
+    if get_origin(kind) is Annotated:
+        return kind
+    names = [word for word in words if word.startswith("-")]
+    metavar = next((word for word in words if word not in names), None)
+    if parameter.kind is not parameter.KEYWORD_ONLY:
+        return Annotated[kind, typer.Argument(metavar=metavar, help=text, show_default=False)]
+    names = names or [f"--{parameter.name.replace('_', '-')}"]  # named, so that there is no --no-NAME
+    return Annotated[kind, typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)]
+
+
+def shared_options() -> None:
+    """Describe what several commands take.
+
+    Parameters
+    ----------
+    source
+        An instance (risky-bridge), a model file (.npz, .json, .csv, .tra, .drn, .prism), a Gymnasium environment
+        (gym:FrozenLake-v1; gym:my_package:Env-v0 imports the package first), one of your own (file.py:Class), or a
+        problem file (problem.toml), whose values are used for the options that are not given.
+    beta
+        Risk parameter: positive seeks risk, negative avoids it, 0 is the mean.
+    evar : ALPHA
+        Instead of --beta: the entropic value at risk (EVaR) of this level. EVaR is a lower bound on CVaR, the mean of
+        the worst share ALPHA of the returns, and is not that mean: a policy with the best EVaR need not have the best
+        CVaR.
+    discount : GAMMA
+        Discount rewards by this factor a step, for ever. --horizon may then be left out; if it is given, what comes
+        after it is bounded.
+    horizon
+        Number of steps; required for environments.
+    param : NAME=VALUE, --param, -p
+        A parameter of the instance, or an option of the Gymnasium environment; repeat it for several.
+    workers
+        Processes. Default: one per core; 0: none.
+    scheduler : ADDRESS
+        A Dask scheduler, such as tcp://host:8786, to compute on.
+    resume
+        Keep stored runs, and compute the rest.
+    as_json : --json
+        Print JSON instead of text.
+    """
 
 
 def _widened(command: Callable[..., Any], more: Iterable[inspect.Parameter]) -> Callable[..., Any]:

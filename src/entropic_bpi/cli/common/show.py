@@ -12,7 +12,7 @@ import typer
 
 from entropic_bpi.cli.common.answer import answer
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.show.choices import Choice
 from entropic_bpi.show.words import ascii_minus, claim_of, risk_of
 from entropic_bpi.tools.text import printable
@@ -128,7 +128,7 @@ def claim_facts(certificate: Certificate) -> list[Fact]:
     certified = "certified" if claim.reached else "NOT certified"
     return [
         Fact("risk", certificate.risk, "risk", ascii_minus(risk_of(certificate).name)),
-        *data(beta=None if isinstance(risk, EVaR) else risk.beta, alpha=certificate.alpha),
+        *data(beta=risk.beta if isinstance(risk, Entropic) else None, alpha=certificate.alpha),
         *data(eps=certificate.eps, delta=certificate.delta),
         Fact("certified", claim.reached, certified, claim.sentence),
         *data(lower=certificate.lower, upper=certificate.upper),

@@ -222,7 +222,7 @@ def run(
         grid=game.oracle.grid,
         regret=game.oracle.regret * game.reward_span,
         policy_changes=int(game.oracle.changes[0]) - 1,
-        policy=_policy(game),
+        policy=mdp.replace_forbidden(_policy(game)),
         seconds=time.perf_counter() - began,
         settings=settings,
     )

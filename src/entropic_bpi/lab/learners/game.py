@@ -108,7 +108,8 @@ def new_game(
     beta, episodes = check_finite("beta", beta), check_integer("episodes", episodes)
     delta, scale = check_probability("delta", delta), check_positive("scale", scale)
     check_choice("ties", ties, ("random", "lowest"))
-    if check_model(mdp).next_state_rewards:
+    mdp = check_model(mdp).without_masks()
+    if mdp.next_state_rewards:
         raise InvalidProblemError(
             "learners need rewards of shape (S, A) or (H, S, A): the published algorithms are not defined for "
             "rewards that depend on the next state"

@@ -32,7 +32,7 @@ from entropic_bpi.methods.kl.gap import action_weight, slot_weight
 from entropic_bpi.methods.kl.records import Candidate, Optimism, Place, PlanConstants
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.rows import Frame, actions_at, row_of
+from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
 from entropic_bpi.types import EMPTY, RATIO, Cut
 
 NO_BOXES = np.empty((0, 2, MOST_LABELS))
@@ -282,7 +282,7 @@ def _look(
                     z[1, h, s] = value[2]
                 if a == optimism.policy[h, s]:
                     z[2, h, s] = value[2]
-                if rules.sign * value[3] > best:
+                if is_allowed(frame, h, s, a) and rules.sign * value[3] > best:
                     best, z[3, h, s] = rules.sign * value[3], value[3]
     mass[0, 0, frame.start] = mass[1, 0, frame.start] = 1.0
     for h in range(frame.steps):

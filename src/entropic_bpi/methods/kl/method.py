@@ -63,12 +63,13 @@ from entropic_bpi.methods.kl.records import (
     Scratch,
     new_scratch,
 )
+from entropic_bpi.methods.kl.revealing import revealing_policy
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.methods.kl.states import GIVEN, ROUNDING, refresh_radii
 from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.problem.rows import END_REWARDS, STAY_REWARDS
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import BOXES, PAIRS, RATIO, Behaviour, Bounds, Claim, Plan
@@ -86,8 +87,8 @@ CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
 # The pair certificate leads the challenger if its gap was so much smaller.
 PAIRS_LEAD = 0.99
-# With declared noise, every so many rounds a policy is played that is drawn at random.
-NOISE_ROUNDS = 5
+# What is played in turn where noise is declared: every visit teaches a law.
+NOISE_CYCLE = ("reveal", "reveal", "reveal", "candidate", "reveal", "reveal", "reveal", "anything")
 # For this many (step, state), where it asks to turn is kept until it is computed again.
 MOST_REMEMBERED = 1_000_000
 # How much larger, relatively, its gap may become when solvers converge: they may move mass in another way.
@@ -136,6 +137,8 @@ class KL:
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
         self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
         self.planner: Any = None  # of the GPU, once there are counts
+        if device == "gpu" and problem.allowed is not None:
+            raise InvalidProblemError("device='gpu' does not support action masks (allowed=): use device='cpu'")
         if device == "gpu" and problem.open_ended:  # the column of states not seen yet is not kept there
             raise InvalidProblemError(
                 "device='gpu' is for known possible next states: declare successors=, or use device='cpu'"
@@ -163,6 +166,9 @@ class KL:
         # The laws that boxes may cut, and the episodes when these were tried last; -1: never.
         self.laws = laws_of(problem)
         self.boxed = 1 if self.laws.many and device == "cpu" else -1
+        slots = problem.slots
+        known = (slots.low == slots.high)[:, slots.successor < problem.n_states].all()
+        self.reveals = problem.noise is not None and bool(known)
         # The challenger of the last pair certificate, if there is room to keep it.
         self.remembers = problem.steps * problem.n_states <= MOST_REMEMBERED
         self.remembered: tuple[np.ndarray, np.ndarray] | None = None
@@ -180,23 +186,44 @@ class KL:
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
         lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
+        if self.problem.noise is not None and not gap <= self.rules.eps:
+            lower, upper, gap, kind, self.last = self._plan_estimated(counts)
         if pairs_due(self.asked, counts.episodes, gap, self.rules.eps):
             (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
         if boxes_due(self.boxed, counts.episodes, gap, self.rules.eps):
             gap, kind = self._with_boxes(counts, gap, kind)
         bounds = self.in_reward_units(lower, upper, gap)
-        return Plan(self.plans[kind].policy.copy(), bounds, self._behaviour(*self._challenger(), round))
+        following = self._reveal(counts, round) if self.reveals else self._behaviour(*self._challenger(), round)
+        return Plan(self.plans[kind].policy.copy(), bounds, following)
 
     def plan_once(self, counts: Counts) -> Plan:
         """The plan for counts that are complete: nothing will be played."""
         return self.plan(counts, 0)
 
+    def _plan_estimated(self, counts: Counts) -> Any:
+        """The plan of the policy that is best by the estimated laws, which replaces the first candidate.
+
+        With common noise, bounds of values are far apart when the difference of two policies is long known.
+        """
+        estimated = self.rules._replace(
+            radius=np.zeros_like(self.rules.radius), planned=self._arrays(counts).visits.copy(), eps=np.inf
+        )
+        self._plan(estimated, counts, FINAL_ROUND)
+        self.plans[GIVEN % 2].policy[:] = self.optimism.policy
+        return (*self._plan(self.rules, counts, FINAL_ROUND)[:3], GIVEN % 2, GIVEN % 2)
+
+    def _reveal(self, counts: Counts, round: int) -> Behaviour:
+        """Mostly what reveals most about the laws; now and then the candidate or anything, for mechanics may be wrong."""
+        kind = NOISE_CYCLE[round % len(NOISE_CYCLE)]
+        policy = self.plans[GIVEN % 2].policy.copy()
+        if kind == "reveal":
+            policy = revealing_policy(self.problem, self._arrays(counts))
+        elif kind == "anything":
+            policy = np.random.default_rng((self.seed, round)).integers(self.problem.n_actions, size=policy.shape)
+            policy = self.problem.replace_forbidden(policy)
+        return Behaviour(policy, policy, np.full_like(policy, -1), True)
+
     def _behaviour(self, policy: np.ndarray, turn: np.ndarray, round: int) -> Behaviour:
-        if self.problem.noise is not None:
-            # Every visit teaches a law, so what is played matters little: mostly the candidate, sometimes anything.
-            rng = np.random.default_rng((self.seed, round))
-            anything = rng.integers(self.problem.n_actions, size=policy.shape)
-            return Behaviour(anything, policy.copy(), np.full_like(turn, -1), round % NOISE_ROUNDS != 0)
         leading = self.challenge and round % 2 == 1
         return Behaviour(self.optimism.policy.copy(), policy.copy(), turn.copy(), leading)
 
@@ -279,7 +306,7 @@ class KL:
             sheets = self.frame, rules, self._arrays(counts), self.optimism, plan
             occupied = occupied_states(*sheets)
             if occupied is not None:
-                ratio, turn = pair_ratio(*sheets, occupied)
+                ratio, turn = pair_ratio(*sheets, occupied, self.problem.balls)
                 pairs = occupied, turn
         return _claim_of(self.frame, rules, self.optimism, plan, ratio), pairs
 

@@ -17,6 +17,10 @@ ROUNDING = 1e-12
 SMALLEST_SPARE = 1e-12
 # Means below this may have lost digits.
 SMALLEST_MEAN = 1e-280
+# How far the search for the ratio of rows with common noise goes, and how long at most.
+COARSE, FINE, FINE_BALLS, LONGEST_SEARCH = 1e-4, 1e-13, 1e-6, 60
+# Positive terms below this may have lost digits, and are raised to it.
+SMALLEST_TERM = 1e-290
 # Successors whose relative value is known to this precision need no corner of their own.
 KNOWN = 1e-9
 
@@ -192,10 +196,97 @@ def _worst_corner(
 
 
 @inner
+def _noise_excess(
+    rows: PairRows,
+    row: int,
+    lam: float,
+    gain: np.ndarray,
+    cost: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    desk: PairScratch,
+) -> float:
+    """Bound on max_q Σ q (gain - λ cost) z, each z at the worse end of its box."""  # fmt: skip
+    f = desk.f[0]
+    for j in range(rows.used[row]):
+        part = gain[j] - lam * cost[j]
+        f[j] = part * low[j] if part <= 0.0 else max(part * high[j], SMALLEST_TERM)
+    return _extreme(rows, row, f, 1.0, desk)
+
+
+@inner
+def common_noise(
+    rows: PairRows, top: int, bottom: int, d: np.ndarray, table: np.ndarray, limit: float, desk: PairScratch
+) -> float:
+    """The lemma for rows with one law, whose classes lie in each other: one ball, no corners; at most ``limit``."""
+    over, under, positive = rows.pair[top], rows.pair[bottom], rows.sign > 0
+    if rows.ball.size == 1 or max(over, under) >= rows.ball.size:
+        return limit
+    is_finer = rows.refines[rows.ball[over], rows.ball[under]]
+    if not is_finer and not rows.refines[rows.ball[under], rows.ball[over]]:
+        return limit
+    row, size = (top, rows.used[top]) if is_finer else (bottom, rows.used[bottom])
+    gain, cost, low, high = desk.moved[0, 0], desk.moved[0, 1], desk.moved[0, 2], desk.moved[0, 3]
+    often, ref = -1, 0
+    for j in range(size):
+        label = rows.label_of_slot[rows.pair[row], j]
+        base = bottom if positive else top
+        if rows.tally[row, j] > often:
+            often, ref = (
+                rows.tally[row, j],
+                rows.place[base, rows.number[base, rows.slot_of_label[rows.pair[base], label]]],
+            )
+    least, most, unit = np.inf, 0.0, 0.0
+    for j in range(size):
+        label = rows.label_of_slot[rows.pair[row], j]
+        i, k = rows.slot_of_label[over, label], rows.slot_of_label[under, label]
+        n, m = rows.place[top, rows.number[top, i]], rows.place[bottom, rows.number[bottom, k]]
+        gain[j], cost[j] = rows.high[top, i], rows.low[bottom, k]
+        if positive:
+            gain[j] *= table[n, m]
+        else:
+            cost[j] /= table[n, m]
+        y = m if positive else n
+        low[j], high[j] = (1.0, 1.0) if y == ref else (1.0 / d[ref, y], d[y, ref])
+        ratio = gain[j] / cost[j] if cost[j] > 0.0 else np.inf
+        least, most, unit = min(least, ratio), max(most, ratio), max(unit, cost[j])
+    right = min(most * (1.0 + ROUNDING), limit)
+    if not (0.0 < unit < np.inf and least < right < np.inf):
+        return right if right < limit else limit
+    for j in range(size):  # only quotients matter
+        gain[j], cost[j] = gain[j] / unit, cost[j] / unit
+    left, value = least, _noise_excess(rows, row, least, gain, cost, low, high, desk)
+    if value <= 0.0:
+        return min(left * (1.0 + ROUNDING), limit)
+    below = _noise_excess(rows, row, right, gain, cost, low, high, desk)
+    if not below <= 0.0:
+        return right
+    # Convex and decreasing in λ: a chord's root is on the safe side, that of the line through two safe points is not.
+    before, before_value = right, below
+    close = FINE if rows.tolerance < FINE_BALLS else COARSE
+    for turn in range(LONGEST_SEARCH):
+        if not value > 0.0 or right - left <= close * abs(right - 1.0):
+            break
+        if turn % 2 == 0 or before == right:
+            lam = left + (right - left) * min(max(value / (value - below), 1e-3), 0.999)
+        else:
+            lam = right - below * (before - right) / (before_value - below)
+        if turn % 6 == 5 or not left < lam < right:
+            lam = 0.5 * (left + right)
+        further = _noise_excess(rows, row, lam, gain, cost, low, high, desk)
+        if further <= 0.0:
+            before, before_value, right, below = right, below, lam, further
+        else:
+            left, value = lam, further
+    return min(right * (1.0 + ROUNDING), limit)
+
+
+@inner
 def compare_rows(
     rows: PairRows, top: int, bottom: int, d: np.ndarray, table: np.ndarray, limit: float, desk: PairScratch
 ) -> float:
     """The lemma: the value of one row over that of another, ``table`` being d or R of the next step; at most ``limit``."""
+    limit = common_noise(rows, top, bottom, d, table, limit, desk)
     other, base = (top, bottom) if rows.sign > 0 else (bottom, top)
     for k in range(rows.different[base]):
         desk.known[rows.place[base, k]] = k

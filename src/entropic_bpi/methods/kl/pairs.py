@@ -21,6 +21,12 @@ taken at their worse end on each side.
 **κ.** The better of two: each successor to itself, or to the reference if the base does not have it; or a coupling of the
 two empirical laws, tilted by :math:`e^{\beta r}Z^{\hat\pi}`: what both have in common stays, the rest is spread.
 
+**Common noise.** Where two rows share a law (:mod:`entropic_bpi.problem.noise`) and the classes of one lie in those of the
+other, one :math:`q` of the finer ball decides both. With :math:`n_w,d_w` the successors of class :math:`w`, the ratio is at
+most the smallest :math:`\lambda` with :math:`\max_q\sum_w q_w(c_N(w)V(n_w,d_w)-\lambda c_D(w))z_w\le0`
+(:math:`\beta<0`: :math:`c_N(w)-\lambda c_D(w)/V(n_w,d_w)`), each :math:`z_w` of the base at the end of its box that its
+coefficient's sign asks for. The smaller of both bounds counts.
+
 **Recursion.** For each state: ``same`` of the gap certificate with absolute and with relative weights, and for each other
 action the smallest of its two bounds there and of the lemma with :math:`V=R`; actions for which that exceeds 1 are
 *contested*. For each pair: the lemma with :math:`V=d`, and for the optimal side the lemma with :math:`V=R` for the
@@ -66,6 +72,7 @@ from entropic_bpi.methods.kl.records import (
     new_sheets,
 )
 from entropic_bpi.problem.counts import CountArrays
+from entropic_bpi.problem.noise import Balls
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
 
 MOST_PAIRS = 1_800_000
@@ -87,6 +94,7 @@ def _write_out(
     row, weight = row_of(frame, place.h, place.s, a), action_weight(frame, rules, place, a)
     begin, step, different = arrays.begin[row], place.h - frame.artificial, 0
     rows.used[r], rows.visits[r], rows.radius[r] = arrays.used[row], arrays.visits[row], rules.radius[row]
+    rows.pair[r] = row
     for i in range(arrays.used[row]):
         p = next.position[arrays.successor[begin + i]]
         k = desk.known[p]
@@ -328,17 +336,25 @@ def relate(
 
 
 def pair_ratio(
-    frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plan: Candidate, occupied: np.ndarray
+    frame: Frame,
+    rules: PlanConstants,
+    arrays: CountArrays,
+    optimism: Optimism,
+    plan: Candidate,
+    occupied: np.ndarray,
+    balls: Balls | None = None,
 ) -> tuple[float, np.ndarray]:
     """How much better than the candidate any policy can be, as a ratio of Z, and where it turns from it, ``(steps, S)``.
 
-    ``optimism`` and ``plan`` are those of the gap certificate, from the same counts.
+    ``optimism`` and ``plan`` are those of the gap certificate, from the same counts; ``balls`` those of declared noise.
     """
     turn = np.empty(occupied.shape, dtype=np.int64)
-    rho = relate(frame, rules, arrays, optimism, plan, occupied, *_memory(frame, rules, occupied), turn)
+    rho = relate(frame, rules, arrays, optimism, plan, occupied, *_memory(frame, rules, occupied, balls), turn)
     return float(rho), turn
 
 
-def _memory(frame: Frame, rules: PlanConstants, occupied: np.ndarray) -> tuple[PairBuffers, Scratch]:
-    sheets = new_sheets(rules, frame.n_states, frame.n_actions, int(occupied.sum(axis=1).max()))
+def _memory(
+    frame: Frame, rules: PlanConstants, occupied: np.ndarray, balls: Balls | None = None
+) -> tuple[PairBuffers, Scratch]:
+    sheets = new_sheets(rules, frame.n_states, frame.n_actions, int(occupied.sum(axis=1).max()), balls)
     return sheets, Scratch(*(layer[0] for layer in new_scratch(rules, frame.n_actions, 1)))

@@ -6,9 +6,12 @@ The last column of every ``(.., S + 1)`` array stands for "some state not seen y
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from entropic_bpi.problem.noise import Balls
 
 MAX_SHARED = 3
 
@@ -180,6 +183,8 @@ class PairRows(NamedTuple):
     Row ``p * A + a`` is action ``a`` of the state at position ``p``. By slot: ``tally``, and the ends ``low`` and ``high``
     of e^{βr}. Slots with one and the same successor differ by their rewards: ``number`` says which of the row's
     ``different`` successors a slot leads to, ``place`` the positions of these at the next step, ``seen`` their visits.
+    Where noise is declared, ``pair`` is the state-action pair of a row, and the others are those of
+    :class:`entropic_bpi.problem.noise.Balls`; elsewhere ``ball`` has one entry.
     """
 
     sign: float
@@ -194,10 +199,16 @@ class PairRows(NamedTuple):
     different: np.ndarray
     place: np.ndarray
     seen: np.ndarray
+    pair: np.ndarray
+    ball: np.ndarray
+    refines: np.ndarray
+    slot_of_label: np.ndarray
+    label_of_slot: np.ndarray
 
 
-def new_rows(rules: PlanConstants, rows: int) -> PairRows:
-    counts, shape = np.zeros((3, rows), dtype=np.int64), (3, rows, rules.widest)
+def new_rows(rules: PlanConstants, rows: int, balls: Balls | None) -> PairRows:
+    counts, shape = np.zeros((4, rows), dtype=np.int64), (3, rows, rules.widest)
+    nothing = np.zeros((1, 1), dtype=np.int64)
     names, numbers = np.empty(shape, dtype=np.int64), np.empty(shape)
     return PairRows(
         sign=rules.sign,
@@ -212,6 +223,11 @@ def new_rows(rules: PlanConstants, rows: int) -> PairRows:
         different=counts[2],
         place=names[2],
         seen=numbers[2],
+        pair=counts[3],
+        ball=nothing[0] if balls is None else balls.of_pair,
+        refines=nothing > 0 if balls is None else balls.refines,
+        slot_of_label=nothing if balls is None else balls.slot_of_label,
+        label_of_slot=nothing if balls is None else balls.label_of_slot,
     )
 
 
@@ -288,12 +304,14 @@ class PairBuffers(NamedTuple):
     desk: PairScratch
 
 
-def new_sheets(rules: PlanConstants, n_states: int, n_actions: int, occupied: int) -> PairBuffers:
+def new_sheets(
+    rules: PlanConstants, n_states: int, n_actions: int, occupied: int, balls: Balls | None = None
+) -> PairBuffers:
     """For at most so many ``occupied`` states at a step."""
     return PairBuffers(
         now=new_relations(n_states, occupied),
         next=new_relations(n_states, occupied),
         crowd=new_crowd(occupied, n_actions),
-        rows=new_rows(rules, occupied * n_actions),
+        rows=new_rows(rules, occupied * n_actions, balls),
         desk=new_desk(rules, n_states, occupied),
     )

@@ -13,7 +13,7 @@ from entropic_bpi.methods.kl.gap import action_weight, deviation_ratio, ratio_of
 from entropic_bpi.methods.kl.rates import mixture_radius
 from entropic_bpi.methods.kl.records import Box, Candidate, Deviation, Optimism, Place, PlanConstants, Scratch, Trial
 from entropic_bpi.problem.counts import CountArrays
-from entropic_bpi.problem.rows import Frame, actions_at, row_of
+from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
 from entropic_bpi.problem.ties import wins_tie
 
 # Rounding of one step of the recursion, relative, added on the safe side.
@@ -77,9 +77,17 @@ def optimistic_state(
 
 
 @inlined
+def worst_value(rules: PlanConstants) -> float:
+    """Z of a forbidden action: worse than that of any other."""
+    return 0.0 if rules.sign > 0 else np.inf
+
+
+@inlined
 def optimistic_action(
     frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, place: Place, a: int, scratch: Scratch
 ) -> float:
+    if not is_allowed(frame, place.h, place.s, a):
+        return worst_value(rules)
     return backup(frame, rules, arrays, place, a, optimism.z[place.h + 1], rules.sign, scratch)
 
 
@@ -89,6 +97,8 @@ def choose_greedy(frame: Frame, rules: PlanConstants, arrays: CountArrays, optim
     sign, h, s = rules.sign, place.h, place.s
     best, chosen, visits = 0.0, -1, 0
     for a in range(actions_at(frame, h)):
+        if not is_allowed(frame, h, s, a):
+            continue
         u = optimism.u[h, s, a]
         n = arrays.visits[row_of(frame, h, s, a)]
         better = chosen < 0 or sign * u > sign * best
@@ -153,7 +163,7 @@ def choose_smallest_gap(
     sign, h, s, pessimistic = rules.sign, place.h, place.s, scratch.pessimistic
     chosen, score = -1, np.inf
     for a in range(frame.n_actions):
-        if not is_rival(rules, optimism, place, leader, a, scratch):
+        if not (is_allowed(frame, h, s, a) and is_rival(rules, optimism, place, leader, a, scratch)):
             continue
         bound = _bound_by_others(frame, rules, optimism, place, a, pessimistic)
         if bound < score or chosen < 0:
@@ -182,9 +192,11 @@ def have_rivals(
 
 @inlined
 def choose_pessimistic_best(frame: Frame, rules: PlanConstants, place: Place, scratch: Scratch) -> int:
-    h, s, pessimistic, chosen = place.h, place.s, scratch.pessimistic, 0
-    for a in range(1, actions_at(frame, h)):
-        gain = rules.sign * (pessimistic[a] - pessimistic[chosen])
+    h, s, pessimistic, chosen = place.h, place.s, scratch.pessimistic, -1
+    for a in range(actions_at(frame, h)):
+        if not is_allowed(frame, h, s, a):
+            continue
+        gain = 1.0 if chosen < 0 else rules.sign * (pessimistic[a] - pessimistic[chosen])
         if gain > 0.0 or (gain == 0.0 and wins_tie(rules.seed, h, s, a, chosen)):
             chosen = a
     return chosen
@@ -229,6 +241,8 @@ def candidate_state(
             continue
         # An action that is at best worse than another is at worst need not be valued: it cannot be chosen.
         pessimistic[a] = optimism.u[h, s, a]
+        if not is_allowed(frame, h, s, a):
+            continue
         if i < 0 or sign * pessimistic[a] >= sign * best or a == given:
             pessimistic[a] = backup(frame, rules, arrays, place, a, trial.plan.z[h + 1], -sign, scratch)
             if i < 0 or sign * pessimistic[a] > sign * best:
@@ -389,6 +403,6 @@ def _box_top(
     h, s = place.h, place.s
     value = np.inf if rules.sign > 0 else plan.z[h, s]
     for a in range(actions_at(frame, h)):
-        if rules.sign < 0 or a == plan.policy[h, s]:
+        if (rules.sign < 0 and is_allowed(frame, h, s, a)) or a == plan.policy[h, s]:
             value = min(value, backup(frame, rules, arrays, place, a, plan.high[h + 1], 1.0, scratch))
     return min(value, optimism.z[h, s]) if rules.sign > 0 else max(value, optimism.z[h, s])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from entropic_bpi.errors import InvalidModelError
-from entropic_bpi.model.arrays import SUM_TOLERANCE, starts_of
+from entropic_bpi.model.parts.arrays import SUM_TOLERANCE, starts_of
 from entropic_bpi.tools.text import printable, shown
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from entropic_bpi.model.arrays import SparseTransitions, is_sparse_sequence
+from entropic_bpi.model.parts.arrays import SparseTransitions, is_sparse_sequence
 
 
 def recognise(transitions: Any, rewards: Any, order: str | None) -> tuple[Any, Any, str]:

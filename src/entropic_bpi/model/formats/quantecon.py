@@ -9,8 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from entropic_bpi.errors import InvalidModelError
-from entropic_bpi.model.arrays import SparseTransitions, starts_of
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.arrays import SparseTransitions, starts_of
 from entropic_bpi.tools.text import shown
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from entropic_bpi._gymnasium_ids import env_factory
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
-from entropic_bpi.model.arrays import SUM_TOLERANCE, SparseTransitions
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.arrays import SUM_TOLERANCE, SparseTransitions
 from entropic_bpi.tools.checks import check_integer
 from entropic_bpi.tools.text import shown
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.arrays import SparseTransitions
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.arrays import SparseTransitions
 from entropic_bpi.tools.checks import check_flag, check_integer, check_memory, check_seed
 
 

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.arrays import SparseTransitions
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.arrays import SparseTransitions
 from entropic_bpi.tools.checks import check_finite, check_integer, check_memory, check_positive
 from entropic_bpi.tools.text import shown
 

@@ -58,6 +58,10 @@ def with_rewards(
             "rewards= is for rewards that are known: here random rewards were learned, and a claim about them is for the "
             "reward that was paid, with its own part of delta"
         )
+    if problem.noise is not None:
+        raise InvalidProblemError(
+            "rewards= is not supported together with noise=, whose outcomes have rewards of their own"
+        )
     given, name = _opened(given)
     if problem.black_box_rewards:
         numbers = _Numbers(problem, _of_environment(problem, labels[0]), labels[1])
@@ -230,7 +234,9 @@ def _known(problem: Problem, given: Any, numbers: _Numbers) -> Problem:
     if isinstance(given, Mapping) or callable(given):
         return _at_slots(problem, _listed(problem, _lookup(numbers, given)))
     table, after = _array(given), (*sizes, problem.n_states)
-    if table.shape in (sizes, (horizon, *sizes)) and table.shape != after:
+    if table.shape == after == (horizon, *sizes):
+        raise InvalidProblemError(f"rewards of shape {after} could mean (S, A, S) or (H, S, A): give (H, S, A, S)")
+    if table.shape in (sizes, (horizon, *sizes)):
         table = table.reshape(-1, *sizes)
         if problem.rewards is not None:
             return replace(problem, rewards=table)

@@ -28,6 +28,7 @@ from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
+from entropic_bpi.types import Summarised
 
 # Of the arguments of identify, those that do not change what a run takes.
 _NOT_ASKED = {
@@ -149,7 +150,7 @@ class Declaration(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RunForecast:
+class RunForecast(Summarised):
     """What a run would probably take: the outcome of :func:`forecast`.
 
     Attributes
@@ -194,11 +195,6 @@ class RunForecast:
     def seconds(self) -> tuple[float, float] | None:
         """The same of the seconds."""
         return None if self.trial.until is None else self.trial.until.seconds
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

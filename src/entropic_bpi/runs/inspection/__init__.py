@@ -65,6 +65,16 @@ class Inspection:
         What makes a certificate impossible as it is, such as observations that are not a Markov state.
     episodes, steps : int
     seconds : float
+    origin : str or None
+        The source as a problem file names it; None if it has no name.
+    params : dict
+        Parameters of the source.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.inspect("FrozenLake-v1", episodes=50, seed=0).episodes
+    50
     """
 
     source: str

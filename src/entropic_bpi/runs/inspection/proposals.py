@@ -13,7 +13,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.rows import END_REWARDS, SAME_REWARD, STAY_REWARDS
+from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM, AssumptionTests
 from entropic_bpi.sources.environment import transitions_of

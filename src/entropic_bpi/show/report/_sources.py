@@ -51,6 +51,15 @@ class ReportInputs(NamedTuple):
 
 def inputs_of(source: Any) -> ReportInputs:
     """Collect what ``source`` tells, and check the certificate again."""
+    inputs = _inputs_of(source)
+    if inputs.certificate is not None and inputs.certificate.risk == "any reward":
+        raise InvalidProblemError(
+            "an exploration has no policy to report on: report what its solve(rewards, beta) returns"
+        )
+    return inputs
+
+
+def _inputs_of(source: Any) -> ReportInputs:
     if isinstance(source, (str, Path)):
         return _from_path(Path(source))
     certificate, history, run = source, None, {}

@@ -19,7 +19,7 @@ Paid = tuple[float, float]  # the ends of what a reward is known to lie between
 _KNOWN = (
     *("n_states", "n_actions", "horizon", "start", "beta", "eps", "delta", "stationary", "successors", "rewards"),
     *("slots", "state_names", "action_names", "source", "reward_law", "max_successors", "return_range", "max_states"),
-    *("discount", "alpha", "lams"),
+    *("discount", "alpha", "lams", "allowed"),
 )
 
 
@@ -96,8 +96,22 @@ class Data:
     def is_start(self, row: int) -> bool:
         return self.random_start and row == self.n_rows - 1
 
-    def actions(self, h: int) -> range:
-        return range(1 if self.random_start and h == 0 else self.n_actions)
+    def actions(self, h: int, s: int) -> list[int]:
+        """Return the actions that may be played in a state."""
+        if self.random_start and h == 0:
+            return [0]
+        masks = self.problem["allowed"]
+        if masks is None:
+            return list(range(self.n_actions))
+        table = masks["table"]
+        mask = table[h - self.random_start if len(table) > 1 else 0][s]
+        return [a for a in range(self.n_actions) if mask[a]]
+
+    def _risked(self, h: int, s: int) -> set[int]:
+        """Return the rows of a state that need a ball; masks that came with observations were not known beforehand."""
+        masks = self.problem["allowed"]
+        every = masks is not None and masks["offered"] and not (self.random_start and h == 0)
+        return {self.row_of(h, s, a) for a in (range(self.n_actions) if every else self.actions(h, s))}
 
     def action(self, h: int, s: int) -> int:
         return 0 if self.random_start and h == 0 else self.policy[h - self.random_start][s]
@@ -126,7 +140,7 @@ class Data:
         """States that can be occupied at each planned step under the declared successors."""
         steps = [[self.start]]
         for h in range(self.steps - 1):
-            rows = {self.row_of(h, s, a) for s in steps[-1] for a in self.actions(h)}
+            rows = set[int]().union(*(self._risked(h, s) for s in steps[-1]))
             found = {self.slots["successor"][j] for row in rows for j in self.slots_of(row)}
             listed = h == 0 and isinstance(self.problem["start"], list)
             everywhere = (self.problem["successors"] == "unknown" and not listed) or self.n_states in found
@@ -134,7 +148,7 @@ class Data:
         return steps
 
     def _reached_rows(self, steps: int) -> set[int]:
-        return {self.row_of(h, s, a) for h in range(steps) for s in self.reachable[h] for a in self.actions(h)}
+        return set[int]().union(*(self._risked(h, s) for h in range(steps) for s in self.reachable[h]))
 
     @cached_property
     def rows_at_risk(self) -> int:

@@ -98,7 +98,7 @@ class PairPlan:
         for h in range(data.steps - 1):
             found: set[int] = set()
             for s in steps[-1]:
-                for a in data.actions(h):
+                for a in data.actions(h, s):
                     if a == data.action(h, s) or self._first(h, s, a) > 1:
                         found.update(self.row(h, s, a).successors)
             steps.append(data.reachable[h + 1] if data.n_states in found else sorted(found))
@@ -145,7 +145,7 @@ class PairPlan:
         if not self.plan.quotient(sheet.optimum[s], sheet.policy[s]) > 1:
             return {}
         after, mine = _with_ratios(self.absolute[h + 1][0], later.rho), self.row(h, s, chosen)
-        for a in self.data.actions(h):
+        for a in self.data.actions(h, s):
             if a == chosen:
                 times = self.plan.same(h, s, after, _ANYWHERE)
                 if times > 1 and mine.visits:

@@ -55,7 +55,7 @@ class Sheet:
         return low, self.top, cap
 
 
-Step = tuple[Sheet, dict[int, list[arb]]]  # and the optimistic bounds of the actions of each state
+Step = tuple[Sheet, dict[int, dict[int, arb]]]  # and the optimistic bounds of the actions of each state
 
 
 class Plan:
@@ -160,11 +160,11 @@ class Plan:
         """Return an upper bound on the ratio of two values, the one that is worth more above."""
         return upper(optimistic / pessimistic if self.positive else pessimistic / optimistic)
 
-    def _fill(self, now: Sheet, later: Sheet, h: int, s: int) -> list[arb]:
+    def _fill(self, now: Sheet, later: Sheet, h: int, s: int) -> dict[int, arb]:
         """Set the bounds of one state and return the optimistic ones of its actions (``values_ok``, ``rho_ok``)."""
-        positive, actions, chosen = self.positive, self.data.actions(h), self.data.action(h, s)
-        optimistic = [self._backup(h, s, a, later.optimum, positive) for a in actions]
-        optimum = max(optimistic) if positive else min(optimistic)
+        positive, actions, chosen = self.positive, self.data.actions(h, s), self.data.action(h, s)
+        optimistic = {a: self._backup(h, s, a, later.optimum, positive) for a in actions}
+        optimum = max(optimistic.values()) if positive else min(optimistic.values())
         policy = self._backup(h, s, chosen, later.policy, not positive)
         now.optimum[s], now.policy[s] = optimum, policy
         if self.test is None:

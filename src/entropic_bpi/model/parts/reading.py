@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from entropic_bpi.errors import InvalidModelError
-from entropic_bpi.model.arrays import (
+from entropic_bpi.model.formats.mdptoolbox import recognise
+from entropic_bpi.model.parts.arrays import (
     REALS,
     SparseTransitions,
     as_floats,
@@ -29,8 +32,7 @@ from entropic_bpi.model.arrays import (
     state_first,
     tolerance_of,
 )
-from entropic_bpi.model.formats.mdptoolbox import recognise
-from entropic_bpi.model.masks import check_allowed, row_sources
+from entropic_bpi.model.parts.masks import check_allowed, row_sources
 from entropic_bpi.tools.text import shown
 
 # Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
@@ -317,3 +319,54 @@ def rewards_of_entries(rows: SparseTransitions, rewards: np.ndarray, stationary:
         return np.asarray(flat[:, row, rows.indices])
     step, pair = np.divmod(row, n_states * n_actions)
     return np.asarray(flat[step if len(flat) > 1 else 0, pair, rows.indices][None])
+
+
+def read_start(start: Any, n_states: int) -> int | np.ndarray:
+    if isinstance(start, (bool, np.bool_)):
+        raise InvalidModelError(f"start must be a state or a distribution over states, got {shown(start)}")
+    if isinstance(start, (int, np.integer)):
+        if not 0 <= start < n_states:
+            raise InvalidModelError(f"start is state {shown(start)}, expected 0 to {n_states - 1}")
+        return int(start)
+    distribution = as_floats("start", start)
+    if distribution.shape != (n_states,):
+        raise InvalidModelError(
+            f"start must be a state or a distribution over the {n_states} states, got shape {distribution.shape}"
+        )
+    tolerance = tolerance_of(np.asarray(start).dtype)
+    bad = ~((distribution >= -tolerance) & (distribution < np.inf))
+    if bad.any():
+        state = int(np.argmax(bad))
+        raise InvalidModelError(f"start[{state}] is {distribution[state]}, expected a probability of at least 0")
+    distribution = np.maximum(distribution, 0.0)
+    if abs(distribution.sum() - 1) > tolerance:
+        raise InvalidModelError(f"start sums to {distribution.sum():.10g}, expected 1")
+    return frozen(distribution / distribution.sum())
+
+
+def read_names(label: str, names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    try:
+        result = tuple(str(name) for name in names)
+    except TypeError:
+        raise InvalidModelError(f"{label} must be a sequence of {count} names, got {shown(names)}") from None
+    if len(result) != count:
+        raise InvalidModelError(f"{label} has {len(result)} names, expected {count}")
+    if len(set(result)) != count:
+        repeated = next(name for name, times in Counter(result).items() if times > 1)
+        raise InvalidModelError(f"{label} repeats {repeated!r}: names must be different")
+    return result
+
+
+def read_text(label: str, text: Any) -> str | None:
+    if text is not None and not isinstance(text, str):
+        raise InvalidModelError(f"{label} must be a text, got {shown(text)}")
+    return text or None
+
+
+def as_path(path: Any) -> Path:
+    try:
+        return Path(path)
+    except TypeError:
+        raise InvalidModelError(f"a model is saved to and loaded from a path, got {shown(path)}") from None

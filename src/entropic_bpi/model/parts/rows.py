@@ -1,0 +1,198 @@
+"""The transitions and rewards of a model step by step, however it is held."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from entropic_bpi.model.parts.arrays import SparseTransitions, entries_of, frozen, starts_of
+from entropic_bpi.model.parts.masks import stand_ins
+from entropic_bpi.model.parts.reading import ModelArrays, rewards_of_entries
+
+
+class ModelRows:
+    """What :class:`~entropic_bpi.FiniteMDP` knows of its transitions and rewards."""
+
+    n_states: int
+    n_actions: int
+    horizon: int
+    # Whether the transitions are the same at every step.
+    stationary: bool
+
+    def __init__(self, arrays: ModelArrays) -> None:
+        for name in ("n_states", "n_actions", "horizon", "stationary"):
+            vars(self)[name] = getattr(arrays, name)  # attributes that cannot be set
+        self._allowed, self._kernel, self._sparse_rows = arrays.allowed, arrays.kernel, arrays.rows
+        self._rewards = arrays.rewards
+
+    @property
+    def is_sparse(self) -> bool:
+        return self._sparse_rows is not None
+
+    @property
+    def next_state_rewards(self) -> bool:
+        """Whether rewards are given as a function of the next state as well."""
+        return self._rewards is None or self._rewards.ndim == 4
+
+    @cached_property
+    def rows(self) -> SparseTransitions:
+        """The transitions as compressed rows, which every sampler and learner reads."""
+        if self._sparse_rows is not None:
+            return self._sparse_rows
+        assert self._kernel is not None
+        possible = np.flatnonzero(self._kernel)
+        indptr = np.searchsorted(possible, np.arange(0, self._kernel.size + 1, self.n_states))
+        indices = (possible % self.n_states).astype(np.int32)
+        rows = SparseTransitions(frozen(indptr), frozen(indices), frozen(self._kernel.reshape(-1)[possible]))
+        if self._rewards is not None and self._rewards.ndim == 4:
+            rows = replace(rows, rewards=frozen(rewards_of_entries(rows, self._rewards, self.stationary)))
+        return rows
+
+    def step_rows(self, h: int) -> SparseTransitions:
+        """Return the ``S * A`` rows of a step.
+
+        Parameters
+        ----------
+        h : int
+            The step, from 0.
+
+        Returns
+        -------
+        SparseTransitions
+            Its ``rewards`` have one axis, aligned with the entries.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> len(bridge.step_rows(0).indptr)
+        17
+        """
+        rows, pairs = self.rows, self.n_states * self.n_actions
+        if self.stationary:
+            rewards = None if rows.rewards is None else rows.rewards[h if len(rows.rewards) > 1 else 0]
+            return SparseTransitions(rows.indptr, rows.indices, rows.probabilities, rewards)
+        indptr = rows.indptr[h * pairs : (h + 1) * pairs + 1]
+        entries = slice(indptr[0], indptr[-1])
+        rewards = None if rows.rewards is None else rows.rewards[0, entries]
+        return SparseTransitions(
+            frozen(indptr - indptr[0]), rows.indices[entries], rows.probabilities[entries], rewards
+        )
+
+    def step_kernel(self, h: int) -> np.ndarray | None:
+        """Return the dense transition matrix of a step.
+
+        Parameters
+        ----------
+        h : int
+            The step, from 0.
+
+        Returns
+        -------
+        float array ``(S * A, S)`` or None
+            None for a sparse model.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> bridge.step_kernel(0).shape
+        (16, 8)
+        """
+        if self._kernel is None:
+            return None
+        return self._kernel[0 if self.stationary else h].reshape(-1, self.n_states)
+
+    def step_rewards(self, h: int) -> np.ndarray:
+        """Return the rewards of a step, for models whose rewards do not depend on the next state.
+
+        Parameters
+        ----------
+        h : int
+            The step, from 0.
+
+        Returns
+        -------
+        float array ``(S, A)``
+            The rewards.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> bridge.step_rewards(0).shape
+        (8, 2)
+        """
+        assert self._rewards is not None
+        assert self._rewards.ndim == 3
+        return self._rewards[h if len(self._rewards) > 1 else 0]
+
+    def policy_rows(self, policy: np.ndarray, h: int) -> SparseTransitions:
+        """Return the rows of a step that a policy plays, one per state, with the reward of every entry.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The actions.
+        h : int
+            The step.
+
+        Returns
+        -------
+        SparseTransitions
+            The rows.
+
+        Examples
+        --------
+        >>> import numpy as np, entropic_bpi as eb
+        >>> eb.instances.risky_bridge(horizon=7).policy_rows(np.zeros((7, 8), int), 0).indptr.size
+        9
+        """
+        return self._chosen_rows(h, np.arange(self.n_states) * self.n_actions + policy[h])
+
+    def _chosen_rows(self, h: int, chosen: np.ndarray) -> SparseTransitions:
+        rows = self.step_rows(h)
+        entries, lengths = entries_of(rows.indptr, chosen)
+        if rows.rewards is not None:
+            rewards = rows.rewards[entries]
+        else:
+            rewards = np.repeat(self.step_rewards(h).ravel()[chosen], lengths)
+        return SparseTransitions(starts_of(lengths), rows.indices[entries], rows.probabilities[entries], rewards)
+
+    def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
+        """Return a policy with each forbidden action replaced by the allowed one that it copies.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The actions.
+
+        Returns
+        -------
+        int array ``(H, S)``
+            Allowed actions.
+
+        Examples
+        --------
+        >>> import numpy as np, entropic_bpi as eb
+        >>> mdp = eb.FiniteMDP(np.ones((1, 2, 1)), np.zeros((1, 2)), horizon=1, allowed=np.array([[False, True]]))
+        >>> mdp.replace_forbidden(np.array([[0]])).tolist()
+        [[1]]
+        """
+        if self._allowed is None:
+            return policy
+        table = np.broadcast_to(stand_ins(self._allowed), (self.horizon, self.n_states, self.n_actions))
+        return np.take_along_axis(table, policy[..., None], axis=2)[..., 0]
+
+
+def step_reward_ranges(rows: ModelRows) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and largest reward at each step: arrays ``(H,)``, or ``(1,)`` if all steps have the same."""
+    rewards = rows.rows.rewards if rows.next_state_rewards else rows._rewards
+    assert rewards is not None
+    if rows.next_state_rewards and not rows.stationary:  # the entries of all steps are one axis
+        firsts = rows.rows.indptr[: -1 : rows.n_states * rows.n_actions]
+        return np.minimum.reduceat(rewards[0], firsts), np.maximum.reduceat(rewards[0], firsts)
+    flat = rewards.reshape(len(rewards), -1)
+    return flat.min(axis=1), flat.max(axis=1)

@@ -1,0 +1,103 @@
+"""Action masks of a problem: which actions may be played at each step and state.
+
+A forbidden action is never played, never compared with others, and its row needs no ball. Masks are facts, not draws: those
+that an environment offers may become known while it is played, and where none is known yet every action counts as allowed,
+which is on the safe side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.masks import check_allowed
+from entropic_bpi.problem.declarations import INFO
+from entropic_bpi.tools.text import shown
+from entropic_bpi.types import Integers
+
+__all__ = ["Masks", "masks_of", "masks_of_model", "offered_masks"]
+
+
+class Masks(NamedTuple):
+    """Action masks.
+
+    Attributes
+    ----------
+    table : int array ``(1 | H, S, A)``
+        1 where an action is allowed; each state has one.
+    offered : bool
+        Whether they come with the observations. What is not known yet is 1, and is filled in while playing.
+    """
+
+    table: Integers
+    offered: bool = False
+
+    def at(self, h: int) -> np.ndarray:
+        """The mask of a step, ``(S, A)``."""
+        return self.table[min(h, len(self.table) - 1)]
+
+    def seen_in(self, states: Iterable[int]) -> Masks:
+        """Return a copy that knows nothing of other states, if masks come with the observations."""
+        table, known = self.table.copy(), np.zeros(self.table.shape[1], dtype=bool)
+        known[list(states)] = True
+        table[:, ~known] = 1
+        return Masks(table, True) if self.offered else self
+
+
+def offered_masks(n_states: int, n_actions: int) -> Masks:
+    """Return masks of which nothing is known yet."""
+    return Masks(np.ones((1, n_states, n_actions), dtype=np.int64), True)
+
+
+def masks_of(
+    declared: Any, horizon: int, states: Iterable[Any], n_actions: int, index: Callable[[Any], int], extra: int = 0
+) -> Masks | None:
+    """Return declared masks by number: an array, or a function that returns the allowed actions of each of ``states``.
+
+    ``index`` numbers actions, and returns a negative number for what is none. ``extra`` states in the end allow everything.
+    """
+    labels = list(states)
+    if callable(declared):
+        table = np.zeros((len(labels), n_actions), dtype=bool)
+        for s, label in enumerate(labels):
+            table[s, _numbers_of(declared, label, index)] = True
+        declared = table
+    mask = check_allowed(declared, horizon, len(labels), n_actions)
+    if mask is None:
+        return None
+    return Masks(np.pad(mask.astype(np.int64), ((0, 0), (0, extra), (0, 0)), constant_values=1))
+
+
+def _numbers_of(declared: Callable[[Any], Any], label: Any, index: Callable[[Any], int]) -> list[int]:
+    try:
+        given = list(declared(label))
+        numbers = [index(action) for action in given]
+    except Exception as error:
+        raise InvalidProblemError(f"allowed({shown(label)}) raised {type(error).__name__}: {error}") from error
+    if not numbers or min(numbers) < 0:
+        wrong = "no action" if not numbers else f"{shown(given[numbers.index(min(numbers))])}, which is no action"
+        raise InvalidProblemError(f"allowed({shown(label)}) returned {wrong}: it must return the allowed actions")
+    return numbers
+
+
+def masks_of_model(mdp: FiniteMDP, declared: Any) -> Masks | None:
+    """Return the masks of a model: its own, which are known, and those that are declared besides."""
+    if isinstance(declared, str) and declared == INFO:
+        raise InvalidProblemError("allowed='info' is for environments; a FiniteMDP's own masks are known")
+    own = None
+    if mdp.allowed is not None:
+        own = Masks(mdp.allowed.reshape(-1, mdp.n_states, mdp.n_actions).astype(np.int64))
+    if declared is None:
+        return own
+    names = {name: a for a, name in enumerate(mdp.action_names)} | {a: a for a in range(mdp.n_actions)}
+    masks = masks_of(declared, mdp.horizon, range(mdp.n_states), mdp.n_actions, lambda a: names.get(a, -1))
+    if masks is None or own is None:
+        return masks or own
+    both = np.minimum(masks.table, own.table)
+    if not both.any(axis=2).all():
+        raise InvalidProblemError("allowed= and the model's own masks leave some state without an action")
+    return Masks(both)

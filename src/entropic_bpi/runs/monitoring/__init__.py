@@ -1,0 +1,1 @@
+"""After deployment: whether new episodes still agree with a certificate."""

@@ -1,0 +1,455 @@
+"""``Monitor``: evidence of new episodes against a certificate, which may be looked at after every episode."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.codec import parse
+from entropic_bpi.certificate.contents import checked
+from entropic_bpi.certificate.policy import Policy
+from entropic_bpi.errors import CertificateError, InvalidProblemError
+from entropic_bpi.runs.monitoring.returns import ReturnEvidence
+from entropic_bpi.runs.monitoring.rows import RowEvidence
+from entropic_bpi.sources.log import Log, names_for
+from entropic_bpi.sources.spaces import label
+from entropic_bpi.tools.checks import check_finite, check_flag, check_integer, check_path, check_probability
+from entropic_bpi.tools.files import write_text_atomically
+from entropic_bpi.tools.text import shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["FORMAT", "Monitor"]
+
+FORMAT = "entropic-bpi monitor"
+_MOST_POINTS = 2048
+_MOST_ROWS = 3
+
+
+class Monitor:
+    """Watch whether new episodes still agree with a certificate.
+
+    A certificate is about the process that produced its data. The monitor takes later episodes, played by any policy, and
+    computes an e-value against "every law of transitions lies where the claim assumes it, and the certified policy has at
+    least the value ``lower``". If that is true, the e-value ever reaches 1/``level`` with probability at most ``level``,
+    however often one looks. An outcome that the declarations exclude is an alarm at once.
+
+    Parameters
+    ----------
+    certificate : Certificate, Identification or path
+        A certificate of ``method="kl"``, the result of a run, a certificate's file, or a folder that a command wrote.
+    level : float
+        Bound on the probability of a false alarm.
+
+    Attributes
+    ----------
+    certificate : Certificate
+    level : float
+    episodes : int
+        Episodes observed.
+    excluded : str or None
+        The first outcome that the declarations exclude.
+    history : list of (int, float)
+        The logarithm of the e-value after some of the episodes.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> monitor = eb.Monitor(result.certificate)
+    >>> monitored = monitor.watch(eb.as_gymnasium(bridge))
+    >>> seen = eb.rollout(monitored, result, episodes=100, seed=2)
+    >>> monitor.episodes, monitor.alarm
+    (100, False)
+    """
+
+    def __init__(self, certificate: Any, *, level: float = 0.01) -> None:
+        self.certificate = Policy.load(certificate)._labels
+        self.level = check_probability("level", level)
+        problem = self.certificate.problem
+        if self.certificate.method != "kl" or problem.noise is not None:
+            raise InvalidProblemError("a monitor needs a certificate of method='kl' without noise=")
+        self._rows = RowEvidence(problem, self.certificate.transitions)
+        self._returns = ReturnEvidence(self.certificate)
+        self.episodes, self._largest, self._stride = 0, 0.0, 1
+        self.excluded: str | None = None
+        self.history: list[tuple[int, float]] = [(0, 0.0)]
+        self._found: dict[str, int] = {}
+
+    # -- observing -----------------------------------------------------------------------------------------------------
+
+    def observe(
+        self, states: Sequence[Any], actions: Sequence[Any], rewards: Sequence[float], terminated: bool = False
+    ) -> None:
+        """Add one episode, complete or not.
+
+        Parameters
+        ----------
+        states : sequence
+            The observations, one more than actions, as :meth:`Certificate.policy_of` takes them. If the episode
+            terminated, the last one is ignored.
+        actions : sequence
+            What was done, by any policy. Of a model, by number.
+        rewards : sequence of float
+            What was paid, one number for each action.
+        terminated : bool
+            Whether the episode ended by itself with the last action.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the lengths do not fit, or an action or reward is none. An outcome that is excluded raises nothing.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> monitor = eb.Monitor(result)
+        >>> monitor.observe([0, 6], [1], [0.0])  # which the model does not allow
+        >>> monitor.alarm, monitor.evidence
+        (True, inf)
+        """
+        states, actions, rewards = list(states), list(actions), list(rewards)
+        if not len(states) == len(actions) + 1 == len(rewards) + 1:
+            raise InvalidProblemError(
+                "an episode has one state more than actions and as many rewards as actions, got "
+                f"{len(states)} states, {len(actions)} actions and {len(rewards)} rewards"
+            )
+        done = [self._action(action) for action in actions]
+        paid = [check_finite(f"rewards[{h}]", reward) for h, reward in enumerate(rewards)]
+        problem = self.certificate.problem
+        ended = check_flag("terminated", terminated) and problem.black_box_rewards and bool(actions)
+        path = [self._state(state) for state in (states[:-1] if ended else states)]
+        self._add(path, [*path[1:], problem.n_states - 1] if ended else path[1:], done, paid, ended)
+
+    def observe_log(self, log: Log) -> None:
+        """Add the episodes of a log, in the order of their first lines.
+
+        Parameters
+        ----------
+        log : Log
+            The log; its labels are those of the certificate.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=1)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r", "next_state": "n"}
+        >>> table = {"e": [0, 1], "t": [0, 0], "s": [0, 0], "a": [0, 0], "r": [0.0, 0.0], "n": [1, 1]}
+        >>> monitor = eb.Monitor(result)
+        >>> monitor.observe_log(eb.Log.read(table, **columns, truncated=True))
+        >>> monitor.episodes
+        2
+        """
+        actions = [self._action(action) for action in log.actions]
+        numbers: dict[int, int | None] = {len(log.states): self.certificate.problem.n_states - 1}
+        for visited, following, done, rewards, ended in log.walks():
+            for state in (*visited, *following):
+                if state not in numbers:  # by need, because states that are new are numbered as they come
+                    numbers[state] = self._state(log.states[state])
+            states, after = ([numbers[state] for state in part] for part in (visited, following))
+            self._add(states, after, [actions[a] for a in done], rewards, ended)
+
+    def watch(self, env: Any) -> Any:
+        """Wrap a Gymnasium environment: every episode that is played in it is observed.
+
+        Parameters
+        ----------
+        env : gymnasium.Env
+            The environment.
+
+        Returns
+        -------
+        gymnasium.Wrapper
+            The environment. An episode is observed when it terminates, is truncated or reaches the horizon, or at the
+            next ``reset``.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1}
+        >>> result = eb.identify("FrozenLake-v1", horizon=4, reward_range=(0, 1), **goal, seed=1, max_episodes=50)
+        >>> import gymnasium
+        >>> monitor = eb.Monitor(result)
+        >>> env = monitor.watch(gymnasium.make("FrozenLake-v1"))
+        >>> seen = eb.rollout(env, result, episodes=20, seed=2)
+        >>> monitor.episodes, monitor.alarm
+        (20, False)
+        """
+        from entropic_bpi.runs.monitoring.wrapper import Watched
+
+        return Watched(env, self)
+
+    def _add(
+        self,
+        states: list[int | None],
+        following: list[int | None],
+        actions: list[int],
+        rewards: list[float],
+        ended: bool,
+    ) -> None:
+        """Add an episode of numbers, None for a state that is excluded; the last of ``following`` may be unknown."""
+        h = self.certificate.problem.horizon
+        self.episodes += 1
+        contradiction = self._contradiction(states, following, actions, rewards, ended)
+        if contradiction is not None and self.excluded is None:
+            self.excluded = f"episode {self.episodes}: {contradiction}"
+        if self.excluded is None:
+            known = [state for state in states if state is not None]
+            ended, free = ended and len(actions) <= h, set(self._found.values())
+            self._returns.add(known, actions[:h], rewards[:h], ended=ended, free=free)
+        self._record()
+
+    def _contradiction(
+        self,
+        states: list[int | None],
+        following: list[int | None],
+        actions: list[int],
+        rewards: list[float],
+        ended: bool,
+    ) -> str | None:
+        """Add all transitions; the first one that the declarations exclude, in words."""
+        problem, rows, h = self.certificate.problem, self._rows, self.certificate.problem.horizon
+        first = states[0]
+        if first is None:
+            return "it began in a state that is none of the certificate's"
+        if problem.artificial:
+            possible = rows.add(problem.n_rows - 1, first, problem.possible_rewards[0]) is None
+        else:
+            possible = first == problem.start
+        if not possible:
+            return f"it began in state {problem.state_names[first]!r}, which is declared impossible"
+        # Of steps that are pooled, those after the horizon count as well.
+        steps = len(actions) if problem.stationary and problem.black_box_rewards else h
+        for t, (state, successor, action, reward) in enumerate(zip(states, following, actions, rewards, strict=False)):
+            if t == steps:
+                break
+            assert state is not None
+            row = (0 if problem.stationary else t * problem.n_states * problem.n_actions) + (
+                state * problem.n_actions + action
+            )
+            if successor is None:
+                return f"{self._at(t, row)} went to a state that is none of the certificate's"
+            if rows.wrong_reward(t, row, state, action, successor, reward):
+                return f"{self._at(t, row)} paid {reward:g}, which is declared impossible"
+            if self.certificate._of_a_log and not problem.stationary and t == h - 1:
+                break  # what follows the last step of a log may have been unknown, and then counts as an end
+            wrong = rows.add(row, successor, reward)
+            if wrong is not None:
+                return f"{self._at(t, row)} {wrong}"
+        earned = math.fsum(f * reward for f, reward in zip(problem.factors.tolist(), rewards, strict=False))
+        least, most = problem.return_limits
+        if (ended or len(actions) >= h) and not least <= earned <= most:
+            return f"it earned {earned:g}, outside the declared range of returns ({least:g}, {most:g})"
+        return None
+
+    def _at(self, step: int, row: int) -> str:
+        where = self.certificate.problem.describe(row)
+        return f"step {step}, {where}" if self.certificate.problem.stationary else where
+
+    def _record(self) -> None:
+        e = math.inf
+        if self.excluded is None:
+            e = self._rows.log_e()
+            if self._returns.possible:
+                e = float(np.logaddexp(e, self._returns.log_e())) - math.log(2.0)
+        if e > self._largest:
+            self._largest = e
+        if self.episodes % self._stride == 0:
+            self.history.append((self.episodes, e))
+        if len(self.history) > _MOST_POINTS:
+            self.history, self._stride = self.history[::2], 2 * self._stride
+
+    def _state(self, observation: Any) -> int | None:
+        """The number of a state; a new one where some may not have been seen yet; None if it is excluded."""
+        certificate, problem = self.certificate, self.certificate.problem
+        if not problem.black_box_rewards:
+            if isinstance(observation, str) and observation not in certificate._numbers:
+                return None
+            return certificate._state_of(observation)
+        names = list(names_for(observation)) if certificate._of_a_log else [label(observation)]
+        for name in names:
+            if name in self._found:
+                return self._found[name]
+            if name in certificate._numbers:
+                return certificate._numbers[name]
+        free = self._unseen()
+        if not free:
+            return None
+        self._found[names[0]] = free[0]
+        return free[0]
+
+    def _unseen(self) -> list[int]:
+        """The states that have no name yet, as far as they may exist."""
+        problem, used = self.certificate.problem, set(self._found.values())
+        if problem.max_states is None:
+            return []
+        return [i for i, name in enumerate(problem.state_names[:-1]) if name.startswith("#") and i not in used]
+
+    def _action(self, action: Any) -> int:
+        certificate, names = self.certificate, self.certificate.problem.action_names
+        if not certificate.problem.black_box_rewards and not isinstance(action, str):
+            return check_integer("an action", action, at_least=0, at_most=len(names) - 1)
+        known = names_for(action) if certificate._of_a_log else [action if isinstance(action, str) else label(action)]
+        for name in known:
+            if name in names:
+                return list(names).index(name)
+        raise InvalidProblemError(f"{shown(action)} is none of the actions {', '.join(map(repr, names[:10]))}")
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    @property
+    def evidence(self) -> float:
+        """The logarithm of the largest e-value so far; the alarm is on from log(1/``level``)."""
+        return math.inf if self.excluded is not None else self._largest
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the episodes contradict what the certificate assumes or claims."""
+        return bool(self.evidence >= -math.log(self.level))
+
+    @property
+    def suspects(self) -> list[str]:
+        """What speaks against the certificate most, with what is expected and what was seen."""
+        if self.excluded is not None:
+            return [self.excluded]
+        problem, said = self.certificate.problem, []
+        for row, e in self._rows.largest(_MOST_ROWS):
+            outcome, (low, high), share = self._rows.compared(row)
+            paid = f" with reward {outcome.low:g}" if problem.black_box_rewards and not problem.random_rewards else ""
+            paid = "" if row == problem.n_rows - 1 and problem.artificial else paid
+            said.append(
+                f"{problem.describe(row)} to state {problem.state_names[outcome.successor]!r}{paid}: "
+                f"expected {100 * low:.3g} % to {100 * high:.3g} %, seen {100 * share:.3g} % (log e = {e:.3g})"
+            )
+        if self._returns.possible and self._returns.log_e() > 0:
+            lower, e = self._returns.lower, self._returns.log_e()
+            said.append(f"returns of the policy: expected a value of at least {lower:.3g} (log e = {e:.3g})")
+        return said
+
+    def plot(self) -> Figure:
+        """Draw the e-value over the episodes.
+
+        Returns
+        -------
+        Figure
+            The Matplotlib figure.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> len(eb.Monitor(result).plot().axes)
+        1
+        """
+        import entropic_bpi
+
+        return entropic_bpi.plots.evidence(self.history, level=self.level)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words."""
+        alarm, e = -math.log(self.level), self.evidence
+        said = "ALARM: do not rely on the certificate" if self.alarm else "some evidence of a change, no alarm"
+        return f"log e = {e:.3g}, alarm at {alarm:.3g}: {said if e > 1 or self.alarm else 'no sign of a change'}"
+
+    def __repr__(self) -> str:
+        return f"Monitor({self.episodes} episodes; {self.verdict})"
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the certificate and what was observed, so that :meth:`load` goes on.
+
+        Parameters
+        ----------
+        path : path
+            The file to write (JSON, compressed if its name ends in ``.gz``).
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     eb.Monitor(result).save(f"{folder}/monitor.json")
+        ...     eb.Monitor.load(f"{folder}/monitor.json")
+        Monitor(0 episodes; log e = 0, alarm at 4.61: no sign of a change)
+        """
+        content = {
+            "format": FORMAT,
+            "level": self.level,
+            "episodes": self.episodes,
+            "excluded": self.excluded,
+            "largest": _number(self._largest),
+            "stride": self._stride,
+            "history": [[episodes, _number(e)] for episodes, e in self.history],
+            "wealth": [_number(w) for w in self._returns.wealth.tolist()],
+            "found": self._found,
+            "seen": [[row, o.successor, o.low, o.high, o.since] for row, o in self._rows.seen()],
+            "certificate": json.loads(self.certificate._text()),
+        }
+        write_text_atomically(check_path("path", path), json.dumps(content) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Monitor:
+        """Read a monitor that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+
+        Returns
+        -------
+        Monitor
+            The monitor, which goes on where it was.
+
+        Raises
+        ------
+        CertificateError
+            If the file contains anything else.
+        """
+        path = check_path("path", path)
+        content, size = parse(path)
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise CertificateError(f"{path} is not a monitor of entropic-bpi")
+        try:
+            claim = Certificate._of_content(checked(content["certificate"], path), size, path)
+            monitor = cls(claim, level=content["level"])
+            monitor._restore(content)
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            raise CertificateError(f"{path} is not a monitor that save wrote: {error}") from None
+        return monitor
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        self.episodes = check_integer("episodes", content["episodes"], at_least=0)
+        self.excluded, self._found = content["excluded"], dict(content["found"])
+        self._stride = check_integer("stride", content["stride"])
+        self.history = [(int(episodes), float(e)) for episodes, e in content["history"]]
+        self._largest, self._returns.wealth = float(content["largest"]), np.array(content["wealth"], dtype=float)
+        if self._returns.wealth.shape != ReturnEvidence.SHARES.shape:
+            raise ValueError("the returns have another number of bets")
+        for row, successor, low, high, times in content["seen"]:
+            for reward in (float(low), float(high)):
+                wrong = self._rows.add(int(row), int(successor), reward, 0)
+                if wrong is not None:
+                    raise ValueError(f"{self.certificate.problem.describe(int(row))} {wrong}")
+            self._rows.add(int(row), int(successor), float(low), check_integer("times", times))
+
+
+def _number(value: float) -> float:
+    """For JSON, which has no infinity."""
+    return max(-1e300, min(value, 1e300))

@@ -1,0 +1,216 @@
+r"""Evidence of new outcomes against the balls of a certificate, row by row.
+
+A row (a state-action pair) had :math:`n` visits with frequencies :math:`\hat p` when the certificate was made. Its claim
+uses that the law :math:`q` of the row lies in the ball :math:`B=\{q:\mathrm{KL}(\hat p,q)\le\xi\}`. Let
+:math:`y_1,\dots,y_m` be its new outcomes, with counts :math:`N'` and frequencies :math:`\hat p'`, and :math:`Q` the
+probability that the mixture of :mod:`rates <entropic_bpi.methods.kl.rates>` gives to such a sequence. The row's e-value is
+
+.. math:: e = Q(y_1\dots y_m)\,/\,\max_{q\in B}\prod_t q(y_t) .
+
+For every :math:`\mu\ge0` and every :math:`q\in B`, with :math:`q^\mu=(\hat p'+\mu\hat p)/(1+\mu)`,
+
+.. math:: \sum_j\hat p'_j\log q_j \le \sum_j\hat p'_j\log q_j+\mu(\xi-\mathrm{KL}(\hat p,q))
+          \le \sum_j\hat p'_j\log q^\mu_j+\mu(\xi-\mathrm{KL}(\hat p,q^\mu)) ,
+
+because :math:`q^\mu` maximises the middle one. So every :math:`\mu` gives an e-value that is not too large, and the search
+for the best one may stop anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import compiled
+from entropic_bpi.methods.kl.ball import kl_extreme
+from entropic_bpi.methods.kl.rates import mixture_radius
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
+from entropic_bpi.types import Transitions
+
+__all__ = ["Outcome", "RowEvidence", "log_e_value"]
+
+_STEPS = 60
+_ROUNDING = 1e-13
+
+
+@compiled
+def _likelihood(before: np.ndarray, since: np.ndarray, mu: float) -> tuple[float, float]:
+    """Σ p̂' log q and KL(p̂, q) for q = (p̂' + μ p̂)/(1 + μ)."""
+    n, m, log_q, kl = before.sum(), since.sum(), 0.0, 0.0
+    for j in range(before.size):
+        old, new = before[j] / n, since[j] / m
+        q = (new + mu * old) / (1.0 + mu)
+        if new > 0.0:
+            log_q += new * math.log(q)
+        if old > 0.0:
+            kl += old * math.log(old / q) if q > 0.0 else np.inf
+    return log_q, kl
+
+
+@compiled
+def log_e_value(before: np.ndarray, since: np.ndarray, xi: float, possible: int, most: int) -> float:
+    """Logarithm of the e-value of a row, rounded down; ``xi`` is the radius of the ball around ``before``."""
+    m = float(since.sum())
+    best, kl = _likelihood(before, since, 0.0)
+    likelihood = best
+    if not kl <= xi:
+        low, high = 0.0, 1.0
+        while high < 1e200 and not _likelihood(before, since, high)[1] <= xi:
+            low, high = high, 8.0 * high
+        for _ in range(_STEPS):
+            middle = 0.5 * (low + high)
+            if _likelihood(before, since, middle)[1] <= xi:
+                high = middle
+            else:
+                low = middle
+        log_q, kl = _likelihood(before, since, high)
+        likelihood = log_q + high * (xi - kl) + _ROUNDING * (abs(log_q) + high)
+    return m * (best - likelihood - _ROUNDING * abs(best)) - mixture_radius(since, possible, most)
+
+
+@dataclass
+class Outcome:
+    """One outcome of a row: the next state, its rewards where these are part of it, and its visits."""
+
+    successor: int
+    low: float
+    high: float
+    before: int = 0
+    since: int = 0
+
+
+@dataclass
+class _Row:
+    """The outcomes of a row, the radius of its ball if it has one, and the logarithm of its e-value."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    xi: float | None = None
+    log_e: float = 0.0
+
+    def counts(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([o.before for o in self.outcomes]), np.array([o.since for o in self.outcomes])
+
+
+class RowEvidence:
+    """The rows of a certificate, and what was seen of them since.
+
+    Attributes
+    ----------
+    rows : int
+        How many rows have a ball: those at risk that were visited when the certificate was made.
+    """
+
+    def __init__(self, problem: Problem, transitions: Transitions) -> None:
+        self.problem, self._rows, self._touched = problem, dict[int, _Row](), set[int]()
+        self._paid = problem.black_box_rewards and not problem.random_rewards
+        ends = (transitions.rewards, transitions.upper) if self._paid else (np.zeros(len(transitions.rows)),) * 2
+        columns = (transitions.rows, transitions.successors, *ends, transitions.times)
+        for row, successor, low, high, times in zip(*(column.tolist() for column in columns), strict=True):
+            outcomes = self._rows.setdefault(row, _Row()).outcomes
+            if self._paid or not outcomes or outcomes[-1].successor != successor:
+                outcomes.append(Outcome(successor, low, high))
+            outcomes[-1].before += times
+        union = math.log(max(problem.rows_at_risk, 1)) - math.log(problem.delta_of_transitions)
+        for row in np.flatnonzero(problem.at_risk).tolist():
+            if row in self._rows:
+                before, _ = self._rows[row].counts()
+                self._rows[row].xi = (union + float(mixture_radius(before, *self._sizes(row)))) / int(before.sum())
+        self._balls = [entry for entry in self._rows.values() if entry.xi is not None]
+        self.rows = len(self._balls)
+
+    def _sizes(self, row: int) -> tuple[int, int]:
+        return int(self.problem.slots.possible[row]), int(self.problem.max_outcomes[row])
+
+    def add(self, row: int, successor: int, reward: float, times: int = 1) -> str | None:
+        """Add an outcome; what is wrong with it, if the declarations exclude it."""
+        outcomes = self._rows.setdefault(row, _Row()).outcomes
+        if not self._paid:
+            reward = 0.0
+        same = self.problem.same_reward if self._paid else 0.0
+        alike = [outcome for outcome in outcomes if outcome.successor == successor]
+        for outcome in alike:
+            low, high = min(outcome.low, reward), max(outcome.high, reward)
+            if high - low <= same:
+                outcome.low, outcome.high = low, high
+                break
+        else:
+            most = int(self.problem.max_outcomes[row])
+            if len(alike) >= self._kinds(row, successor) or (most and len(outcomes) >= most):
+                paid = f" with reward {reward:g}" if self._paid else ""
+                return f"went to state {self.problem.state_names[successor]!r}{paid}, which is declared impossible"
+            outcomes.append(outcome := Outcome(successor, reward, reward))
+        outcome.since += times
+        self._touched.add(row)
+        return None
+
+    def _kinds(self, row: int, successor: int) -> int:
+        """How many outcomes with this next state are possible: with different rewards, where these are learned."""
+        problem, slots = self.problem, self.problem.slots
+        listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
+        if problem.n_states not in listed:
+            return int((listed == successor).sum())
+        if not self._paid or row == problem.n_rows - 1:
+            return 1
+        if successor == problem.n_states - 1:
+            return END_REWARDS
+        return STAY_REWARDS if row // problem.n_actions % problem.n_states == successor else 1
+
+    def wrong_reward(self, h: int, row: int, state: int, action: int, successor: int, reward: float) -> bool:
+        """Whether a reward is outside the declared range or, where rewards are known, another one, rounding apart."""
+        problem, slots = self.problem, self.problem.slots
+        low, high = problem.possible_rewards
+        if problem.black_box_rewards:
+            low, high = problem.declared_range
+            return not low <= reward <= high
+        if problem.rewards is not None:
+            known = problem.rewards[h % len(problem.rewards), state, action]
+        else:
+            listed = slice(slots.begin[row], slots.begin[row] + slots.used[row])
+            known = slots.low[h % len(slots.low), listed][slots.successor[listed] == successor].max(initial=-math.inf)
+        return not abs(reward - known) <= SAME_REWARD * (high - low) + 1e-12 * abs(known)
+
+    def log_e(self) -> float:
+        """Logarithm of the average of Σ w e and Π (1 - θ + θ e), with w = θ = 1/P for P rows; e = 1 without visits."""
+        for row in self._touched:
+            entry = self._rows[row]
+            if entry.xi is not None:
+                e = float(log_e_value(*entry.counts(), entry.xi, *self._sizes(row)))
+                entry.log_e = -math.inf if math.isnan(e) else e
+        self._touched.clear()
+        if not self.rows:
+            return 0.0
+        logs = np.array([entry.log_e for entry in self._balls]) - math.log(self.rows)
+        with np.errstate(divide="ignore"):
+            product = np.logaddexp(np.log1p(-1 / self.rows), logs).sum()
+        return float(np.logaddexp(np.logaddexp.reduce(logs), product)) - math.log(2.0)
+
+    def largest(self, most: int) -> list[tuple[int, float]]:
+        """The rows with the most evidence, and its logarithm."""
+        self.log_e()
+        seen = [(row, entry.log_e) for row, entry in self._rows.items() if entry.log_e > 0.0]
+        return sorted(seen, key=lambda pair: -pair[1])[:most]
+
+    def compared(self, row: int) -> tuple[Outcome, tuple[float, float], float]:
+        """The outcome of a row that speaks most: what the ball allows as its probability, and its share since."""
+        entry, (before, since) = self._rows[row], self._rows[row].counts()
+        assert entry.xi is not None
+        size, shares, ranges = len(before) + 1, since / since.sum(), []
+        tally, scratch = np.append(before, 0), np.empty((2, size))  # with room for what was never seen
+        for j in range(size - 1):
+            f = (np.arange(size) == j).astype(float)
+            ends = [kl_extreme(tally, f, size, tally.sum(), entry.xi, sign, 1e-9, scratch) for sign in (-1.0, 1.0)]
+            ranges.append((max(0.0, float(ends[0])), min(1.0, float(ends[1]))))
+        beyond = [max(low - share, share - high) for (low, high), share in zip(ranges, shares, strict=True)]
+        j = int(np.argmax(beyond))
+        return entry.outcomes[j], ranges[j], float(shares[j])
+
+    def seen(self) -> Iterator[tuple[int, Outcome]]:
+        """The outcomes that were seen since the certificate was made, with their rows."""
+        for row, entry in self._rows.items():
+            for outcome in entry.outcomes:
+                if outcome.since:
+                    yield row, outcome

@@ -1,0 +1,237 @@
+r"""Explorations: a bound for all rewards at once (Theorem RF).
+
+For rewards in a range of width :math:`w` and :math:`M=e^{|\beta|wL}`, where L rewards are still to come, the ratio of the
+values of any policy in the true and in the estimated model changes at a step by at most
+
+.. math:: \min\Big\{M,\ \max_B\frac{1+(M-1)q^\pm(B)}{1+(M-1)\hat p(B)}\cdot
+          \max_{1\le f\le M}\frac{\sum\hat p f e^{D}}{\sum\hat p f}\Big\}
+
+or its mirror image, with the ends :math:`q^\pm(B)` of what the ball allows a set B of successors. Every factor grows with M,
+with D and with the ends, so rounding each of them up bounds the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.verification._claim import Bounds, Claim
+from entropic_bpi.verification._file import Rejected
+from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, above, down, up
+from entropic_bpi.verification._kl import Report, balls_of
+
+_MOST_LISTED = 12  # seen successors of which all sets are listed
+_ROOM = 1.0 + 2.0**-44  # more than a dozen correctly rounded operations lose, all of one sign
+_SMALLEST_EXPONENT = 1e-5
+
+
+class _Group(NamedTuple):
+    """Rows of a layer that have seen equally many successors: by row and successor, and by row and set of these."""
+
+    rows: np.ndarray
+    successors: np.ndarray
+    shares: np.ndarray
+    radius: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    end: np.ndarray
+
+
+def explored_bounds(claim: Claim, report: Report) -> Bounds:
+    """The trivial bounds on all values, and the promise for every reward and β."""
+    assert claim.explored is not None
+    assert claim.cells is not None
+    (first, last), (low, high) = claim.explored
+    if claim.black_box:
+        low, high = min(low, 0.0), max(high, 0.0)
+    least = 0.0 if first <= 0.0 <= last else min(abs(first), abs(last))
+    spread, gap, begin = float(up(claim.horizon * up(high - low))), 0.0, least
+    model = Estimated(claim)
+    for cell in claim.cells:
+        b = cell.lam
+        if b != cell.until or not b > 0.0:
+            raise Rejected("claim.cells of an exploration must end at their own risk parameter")
+        d = model.deviation(b, high - low)
+        gap = max(gap, _bound(begin, b, d, spread))
+        begin = max(begin, b)
+        report()
+    if not begin >= max(abs(first), abs(last)):
+        raise Rejected("claim.cells do not reach the largest risk parameter")
+    return Bounds(float(down(claim.horizon * low)), float(up(claim.horizon * high)), gap)
+
+
+def explored_gap(claim: Claim) -> float:
+    """The bound for all rewards in the range of the problem's own, and what the policy loses in the estimated model."""
+    if claim.allowed is not None:
+        raise Rejected("the bound for all rewards is not used with action masks")
+    low, high = claim.reward_range
+    spread, size = float(up(claim.horizon * up(high - low))), abs(claim.beta)
+    b = max(size, _SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0)
+    bound = _bound(size, b, Estimated(claim).deviation(b, high - low), spread)
+    # What is lost at a tiny β is at most what is lost at b and this more.
+    lifted = float(up((b - size) * spread * spread / 8.0)) * _ROOM
+    return float(up(bound + lifted + _loss(claim, math.copysign(b, claim.beta))))
+
+
+def _loss(claim: Claim, beta: float) -> float:
+    """By how much the policy is worse than the best one in the estimated model.
+
+    An action that was never tried may do anything there: it pays the least and leads to a state with the smallest value.
+    Logarithms of means of n numbers e^x, |x| <= 600, are known to (n + 2000) half units, at every step anew.
+    """
+    values, every, most = np.zeros((2, claim.n_states)), np.arange(claim.n_states), 0
+    for h in reversed(range(claim.steps)):
+        layer, step = claim.layer(h), h - claim.random_start
+        outcomes = claim.outcomes(layer)
+        happened = outcomes.times > 0
+        owner = np.repeat(np.arange(len(layer)), outcomes.sizes)[happened]
+        to, times = outcomes.successors[happened], outcomes.times[happened]
+        paid = np.zeros(len(to))
+        if claim.rewards is None and step >= 0:
+            slots, seen = outcomes.slots[happened], (outcomes.low + outcomes.high)[happened] / 2
+            low = claim.slot_low[step if len(claim.slot_low) > 1 else 0]
+            paid = np.where(slots < 0, seen, low[slots])  # a declared outcome that was seen has a known reward
+        visits, most = np.bincount(owner, times, len(layer)), max(most, len(to))
+        after = np.empty((2, len(layer)))
+        for side in range(2):
+            exponents = beta * (paid + values[side, to])
+            top = np.full(len(layer), -np.inf)
+            np.maximum.at(top, owner, exponents)
+            sums = np.bincount(owner, times * np.exp(exponents - top[owner]), len(layer))
+            after[side] = np.where(visits > 0, (top + np.log(sums / visits)) / beta, values[side, values[0].argmin()])
+            if claim.rewards is None and step >= 0:
+                after[side, visits == 0] += claim.reward_range[0]
+        if step < 0:
+            values = np.repeat(after[:, :1], claim.n_states, axis=1)
+            break
+        q = after.reshape(2, claim.n_states, claim.n_actions)
+        rewards = claim.rewards_at(h, every)
+        if rewards is not None:
+            q = q + rewards
+        values = np.stack([q[0].max(axis=1), q[1, every, claim.policy[step]]])
+    lost = float(values[0, claim.first_state] - values[1, claim.first_state])
+    return max(lost, 0.0) + claim.steps * (2 * most + 4000) * 2.0**-52 / abs(beta)
+
+
+def _bound(begin: float, end: float, d: float, spread: float) -> float:
+    """For |β| between two numbers. D grows with |β|; and values move by at most |difference| * range² / 8."""
+    square = spread * spread * _ROOM
+    bounds = [float(up(d / end) + up(max(0.0, float(up(end - begin))) * square / 4.0)) * _ROOM, spread]
+    if 0.0 < begin <= end:
+        bounds.append(float(up(d / begin)))
+    return min(bounds)
+
+
+class Estimated:
+    """The rows of every layer, with the sets of their seen successors."""
+
+    def __init__(self, claim: Claim) -> None:
+        if (
+            claim.noise is not None
+            or claim.random_rewards
+            or claim.discount is not None
+            or claim.return_range is not None
+        ):
+            raise Rejected("explorations are not for noise, random rewards, discounted returns or a range of returns")
+        self.claim, self.layers = claim, {layer: _groups(claim, layer) for layer in claim.layers}
+
+    def deviation(self, b: float, width: float) -> float:
+        """D⁺ + D⁻ in the first state, for |β| = ``b`` and rewards in a range of this width."""
+        claim = self.claim
+        later = np.zeros((2, claim.n_states + 1))
+        for h in reversed(range(claim.steps)):
+            step = h - claim.random_start
+            remaining = claim.horizon if step < 0 else claim.horizon - 1 - step + (claim.rewards is None)
+            reach = float(up(up(b * up(width)) * remaining))
+            if not reach <= LARGEST_EXPONENT * (1.0 + 1e-9):
+                raise Rejected(f"|beta| times the range of the return is {reach:.6g}, beyond {LARGEST_EXPONENT:g}")
+            states, now = claim.reachable[h], np.zeros_like(later)
+            rows = claim.rows(h, states) - claim.layer(h).start
+            values = self._values(claim.layer(h), later, reach)[:, rows]
+            values = np.where(claim.permitted(h, states), values, 0.0)
+            now[:, states] = np.minimum(values.max(axis=2), reach)
+            later = now
+        return float(up(later[0, claim.first_state] + later[1, claim.first_state]))
+
+    def _values(self, layer: range, later: np.ndarray, reach: float) -> np.ndarray:
+        """For every row of a layer, by how much either ratio may change from there on."""
+        claim, numbers = self.claim, np.array(layer)
+        values = np.full((2, len(layer)), reach)
+        certain = (claim.possible[numbers] == 1) & (not claim.black_box or claim.begin[numbers] == 1)
+        c = float(above(np.expm1(reach)))
+        for group in self.layers[layer]:
+            for side, rise in enumerate(_rises(group, c)):
+                values[side, group.rows] = up(above(np.log1p(rise * _ROOM)) + _tilted(group, later[side], c))
+        values[:, certain] = later[:, claim.slot_successor[claim.begin[numbers[certain]]]]
+        return np.where(np.isnan(values), reach, values)
+
+
+def _groups(claim: Claim, layer: range) -> list[_Group]:
+    outcomes, radius = balls_of(claim, layer)
+    owner = np.repeat(np.arange(len(layer)), outcomes.sizes)
+    happened = outcomes.times > 0
+    seen = np.bincount(owner[happened], minlength=len(layer))
+    order = np.argsort(owner[happened], kind="stable")
+    to, times = outcomes.successors[happened][order], outcomes.times[happened][order]
+    begin, groups = np.cumsum(seen) - seen, []
+    for size in np.unique(seen[seen > 0]).tolist():
+        rows = np.flatnonzero(seen == size)
+        at = begin[rows][:, None] + np.arange(size)
+        counts = times[at]
+        visits = counts.sum(axis=1, keepdims=True)
+        nothing = np.empty((len(rows), 0))
+        low = high = end = nothing
+        if size <= _MOST_LISTED:
+            members = np.arange(1 << size)[:, None] >> np.arange(size) & 1
+            chosen = counts @ members.T
+            low, high = down(chosen / visits), up(chosen / visits)
+            end = upper_ends(chosen, visits, radius[rows][:, None])
+            complete = (outcomes.sizes[rows] == size)[:, None]
+            end = np.where(complete & (chosen == 0), 0.0, np.where(complete & (chosen == visits), 1.0, end))
+        shares = up(counts / visits)
+        groups.append(_Group(rows, to[at], shares, radius[rows], np.maximum(low, 0.0), np.minimum(high, 1.0), end))
+    return groups
+
+
+def upper_ends(chosen: np.ndarray, visits: np.ndarray, radius: np.ndarray) -> np.ndarray:
+    """The largest q with kl(chosen/visits, q) <= radius, rounded up: outside of what is returned, kl is certainly larger."""
+    part, visits = np.broadcast_arrays(chosen.astype(float), visits.astype(float))
+    radius = np.broadcast_to(radius, part.shape)
+    p, rest = Interval.of(part.copy()) / visits, Interval.of(visits - part) / visits
+    inside, outside = np.clip(p.high, 0.0, 1.0), np.ones(part.shape)
+    for _ in range(60):
+        middle = inside + (outside - inside) / 2.0
+        q = np.clip(middle, 1e-300, 1.0 - 2.0**-53)
+        apart = p * (p / q).log() + rest * (rest / Interval(down(1.0 - q), up(1.0 - q))).log()
+        beyond = apart.low > radius
+        outside, inside = np.where(beyond, middle, outside), np.where(beyond, inside, middle)
+    nothing = np.minimum(1.0, above(-np.expm1(-radius)))
+    return np.where(part == 0.0, nothing, np.where(part == visits, 1.0, outside))
+
+
+def _rises(group: _Group, c: float) -> tuple[np.ndarray, np.ndarray]:
+    """The largest ratio less 1 that a set allows, upwards and downwards; more than a dozen successors for all at once."""
+    if not group.end.shape[1]:
+        x = group.radius
+        root = np.sqrt(2.0 * x)
+        u = np.minimum(1.0, np.sqrt(2.0 * x + 1.0 / c) - root) if c > 0.0 else np.ones_like(x)
+        rise = np.minimum(c * (2.0 * x + root * u) / (1.0 + c * u * u), c * np.sqrt(0.5 * x)) * _ROOM
+        return rise, rise
+    upwards = c * (group.end - group.low) / (1.0 + c * group.low)
+    lower_end = np.maximum(0.0, down(1.0 - group.end[:, ::-1]))  # of a set, 1 less the upper end of the others
+    downwards = c * (group.high - lower_end) / (1.0 + c * lower_end)
+    return np.maximum(0.0, upwards.max(axis=1)), np.maximum(0.0, downwards.max(axis=1))
+
+
+def _tilted(group: _Group, later: np.ndarray, c: float) -> np.ndarray:
+    """The logarithm of the largest mean of e^D, with weights between 1 and M."""
+    growth = above(np.expm1(later[group.successors]))
+    order = np.argsort(-growth, axis=1)
+    growth, shares = np.take_along_axis(growth, order, axis=1), np.take_along_axis(group.shares, order, axis=1)
+    terms, room = shares * growth, 1.0 + 2.0**-50 * (shares.shape[1] + 16)
+    tops = terms.sum(axis=1, keepdims=True) + c * np.cumsum(terms, axis=1)
+    masses = down(down(shares).sum(axis=1, keepdims=True) + c * np.cumsum(down(shares), axis=1)) / room
+    largest = np.maximum(terms.sum(axis=1), (tops / masses).max(axis=1)) * room
+    return above(np.log1p(largest))
