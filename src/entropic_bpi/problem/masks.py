@@ -1,4 +1,4 @@
-"""Action masks of a problem: which actions may be played at each step and state.
+"""Declarations about single states: which actions may be played at each step and state, and which states are first.
 
 A forbidden action is never played, never compared with others, and its row needs no ball. Masks are facts, not draws: those
 that an environment offers may become known while it is played, and where none is known yet every action counts as allowed,
@@ -15,11 +15,9 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.masks import check_allowed
-from entropic_bpi.problem.declarations import INFO
+from entropic_bpi.problem.declarations import FIXED, INFO
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers
-
-__all__ = ["Masks", "masks_of", "masks_of_model", "offered_masks"]
 
 
 class Masks(NamedTuple):
@@ -101,3 +99,37 @@ def masks_of_model(mdp: FiniteMDP, declared: Any) -> Masks | None:
     if not both.any(axis=2).all():
         raise InvalidProblemError("allowed= and the model's own masks leave some state without an action")
     return Masks(both)
+
+
+def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
+    """Return the numbers of the declared first states, in order, or what else is declared about them.
+
+    ``index`` returns the number of a state, and a negative one for what is none.
+    """
+    if declared is None or (isinstance(declared, str) and declared == FIXED):
+        return declared
+    numbers = set()
+    for state in declared if isinstance(declared, list) else [declared]:
+        try:
+            number = index(state)
+        except TypeError:  # what cannot be looked up
+            number = -1
+        if number < 0:
+            raise InvalidProblemError(f"start names {shown(state)}, which is not a state of the source")
+        numbers.add(number)
+    return sorted(numbers)
+
+
+def start_of_model(mdp: FiniteMDP, declared: Any) -> Any:
+    """Return what is known of a model's first state; what is declared about it must be true of the model."""
+    names = {name: number for number, name in enumerate(mdp.state_names)}
+    numbers = names | {number: number for number in range(mdp.n_states)}
+    starts, support = numbered_starts(declared, lambda state: numbers.get(state, -1)), mdp.start_distribution > 0
+    if starts == FIXED and support.sum() > 1:
+        raise InvalidProblemError(f"start='fixed' is wrong: the model starts in {support.sum()} different states")
+    outside = np.setdiff1d(np.flatnonzero(support), starts) if isinstance(starts, list) else np.empty(0)
+    if len(outside):
+        raise InvalidProblemError(
+            f"start={shown(declared)} is wrong: the model starts in {mdp.state_names[outside[0]]!r}"
+        )
+    return mdp.start if isinstance(mdp.start, int) else starts

@@ -23,10 +23,10 @@ from entropic_bpi._version import __version__
 from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts, in_order
-from entropic_bpi.problem.facts import differences
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.state import BestPlan, RunState
 from entropic_bpi.sources.homogeneity import Tally
+from entropic_bpi.tools.facts import differences
 from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.types import Bounds, Plan, Transitions
 

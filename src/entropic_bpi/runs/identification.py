@@ -31,7 +31,6 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import horizon_for, repeated, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.facts import facts_of, problem_facts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.runs.checkpoint import Checkpoint
@@ -45,6 +44,7 @@ from entropic_bpi.sources.environment import Environment, check_black_box, open_
 from entropic_bpi.sources.log import Log
 from entropic_bpi.sources.logs.projection import Projection
 from entropic_bpi.tools.checks import check_path
+from entropic_bpi.tools.facts import facts_of, problem_facts
 from entropic_bpi.tools.interrupts import deferred_interrupt
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Plan
@@ -86,6 +86,7 @@ def identify(
     num_envs: int = 1,
     max_states: int | None = None,
     allowed: Any = None,
+    reward: Any = None,
     device: str = "cpu",
     **renamed: Any,
 ) -> Identification:
@@ -204,6 +205,11 @@ def identify(
         Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
         strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
         more is an error. Only this bound enters the certificate, so a tight one helps.
+    reward : function, table or array, optional
+        Declare the rewards of an environment: a function ``(state, action, next_state)``, a dict
+        ``{(state, action): reward}`` or ``{(state, action, next_state): reward}``, or an array ``(S, A)`` or ``(S, A, S)``.
+        The next state is the observation that ``step`` returned, also when the episode terminates. Rewards are then not
+        learned, ``reward_range`` is not needed, and a reward that is seen to be another is an error.
     allowed : bool array, function or "info", optional
         The actions that may be played, ``(S, A)`` or ``(H, S, A)``, or a function ``state -> actions``; the masks of a
         FiniteMDP are known. ``"info"``: the environment's ``info["action_mask"]``, which must come with every observation
@@ -258,7 +264,7 @@ def identify(
         reward_range=reward_range, reward_law=reward_law, return_range=return_range, noise=noise, discount=discount,
         data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
-        max_states=max_states, allowed=allowed, device=device,
+        max_states=max_states, allowed=allowed, reward=reward, device=device,
     )  # fmt: skip
     return run_to_end(
         source, settings, checkpoint=checkpoint, accept_errors=accept_errors, preregister=preregister, progress=progress

@@ -63,7 +63,7 @@ def _assumptions(claim: Claim) -> list[str]:
             "because of what happened in them"
         )
     if claim.tests is not None:
-        sentences.append(_tested(claim.tests))
+        sentences.append(_tested(claim.tests, claim.noise is not None))
     return sentences
 
 
@@ -110,9 +110,9 @@ def _of_states(claim: Claim) -> list[str]:
     return [f"{bound}; a state is one of them, numbered as it was first seen"]
 
 
-def _tested(tests: dict[str, float]) -> str:
+def _tested(tests: dict[str, float], noise: bool) -> str:
     tested = {
-        "stationary": "that transitions are the same at every step",
+        "stationary": "that transitions are the same at every step" + (" and have the declared laws" if noise else ""),
         "memoryless": "that transitions do not depend on the previous state",
         "unchanging": "that nothing changes over the episodes",
     }
@@ -161,6 +161,12 @@ def _of_rewards(claim: Claim) -> str:
         known = "state, action and next state" if claim.rewards is None else "state and action"
         return f"rewards are known, a function of {known}"
     low, high = claim.declared_range
+    if claim.known_reward:
+        ends = f"up to {END_REWARDS} different" if claim.successors == "unknown" else "as many as are declared for it"
+        return (
+            f"rewards lie in [{low:g}, {high:g}] and are a known function of state, action and the next observation; the "
+            f"end of an episode may have several, {ends}"
+        )
     sentence = f"rewards lie in [{low:g}, {high:g}] and are "
     if claim.random_rewards:
         given = {

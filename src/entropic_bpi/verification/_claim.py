@@ -96,6 +96,9 @@ class Log:
 class Claim(Problem):
     """A problem and what is claimed about it, checked for shape and kept as arrays."""
 
+    alone = False
+    """Whether only the policy's own value matters, from both sides: no other may be chosen."""
+
     def __init__(self, content: dict[str, Any]) -> None:
         content = an_object("the certificate", content)
         problem = an_object("problem", content["problem"])
@@ -107,7 +110,7 @@ class Claim(Problem):
         self.constants = one_of(f"constants of method {self.method!r}", content["constants"], wanted)
         self.policy = integers("policy", content["policy"], (self.horizon, self.n_states), 0, self.n_actions - 1)
         self._read_counts(an_object("counts", content["counts"]))
-        self._check_masks()
+        self.check_masks()
         self._read_provenance(an_object("provenance", content["provenance"]))
         if self.return_range is not None and self.episodes:
             self._check_returns(*self.return_range)
@@ -121,7 +124,7 @@ class Claim(Problem):
         entropic = self.alpha is None and self.explored is None
         tests = ("ratio", "pairs", "explored", "boxes") if self.method == "kl" and entropic else (None,)
         self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
-        self.cells = None if claim["cells"] is None else self._read_cells(a_list("claim.cells", claim["cells"]))
+        self.cells = None if claim["cells"] is None else self.read_cells(a_list("claim.cells", claim["cells"]))
         if (claim["cuts"] is None) == (self.test == "boxes"):
             raise Rejected("claim.cuts belong to the test 'boxes', and it needs them")
         self.leaves = None if claim["cuts"] is None else self._read_cuts(a_list("claim.cuts", claim["cuts"]))
@@ -132,7 +135,7 @@ class Claim(Problem):
         self.assumptions = content["assumptions"]
         self.radii: dict[range, np.ndarray] = {}  # of the balls of each step, once they are known
 
-    def _check_masks(self) -> None:
+    def check_masks(self) -> None:
         """Whether nothing forbidden is in the policy or was played, and no mask came with a state that nobody saw."""
         if self.allowed is None:
             return
@@ -157,7 +160,7 @@ class Claim(Problem):
                     "allowed has a mask of a state that was never seen, although masks come with observations"
                 )
 
-    def _read_cells(self, given: list[Any]) -> list[Cell]:
+    def read_cells(self, given: list[Any]) -> list[Cell]:
         """Cells that follow one another, each with its λ inside, until the last one, which has no end."""
         if len(given) > _MOST_CELLS:
             raise Rejected(f"claim.cells must be at most {_MOST_CELLS}, got {len(given)}")
@@ -245,6 +248,11 @@ class Claim(Problem):
         slots = self.begin[rows] if self.noise is None else np.where(self.is_start(rows), self.begin[rows], 0)
         least, most = self.slot_low[0, slots], self.slot_high[0, slots]
         inside = (least <= low) & (low <= high) & (high <= most)
+        if self.known_reward and self.successors != "unknown":  # what is declared of this very outcome
+            owner, listed = self.slots_of(rows)
+            fits = self.slot_successor[listed] == successors[owner]
+            fits &= (self.slot_low[0, listed] <= low[owner]) & (high[owner] <= self.slot_high[0, listed])
+            inside = (low <= high) & (np.bincount(owner, fits, len(rows)) > 0) | self.is_start(rows) & inside
         if not inside.all():
             i = int(np.argmin(inside))
             seen = f"reward {low[i]}" if low[i] == high[i] else f"a reward from {low[i]} to {high[i]}"

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi.problem.problem import Problem
-
 _LONGEST = 200
 
 
@@ -27,7 +25,7 @@ def facts_of(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: text if len(text) <= _LONGEST else _digest(text.encode()) for name, text in texts.items()}
 
 
-def problem_facts(problem: Problem) -> dict[str, Any]:
+def problem_facts(problem: Any) -> dict[str, Any]:
     """Every field of the problem, arrays included: a field that is added later is a fact, too."""
     values = {field.name: getattr(problem, field.name) for field in fields(problem)}
     slots, risk = values.pop("slots"), values.pop("risk")

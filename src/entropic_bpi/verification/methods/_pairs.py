@@ -18,7 +18,7 @@ from entropic_bpi.verification._ball import Balls, Rows, extreme_mean
 from entropic_bpi.verification._claim import Claim
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import Interval, down, up
-from entropic_bpi.verification._ratio import (
+from entropic_bpi.verification.methods._ratio import (
     Sheet,
     largest_average,
     other_action,

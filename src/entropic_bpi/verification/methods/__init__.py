@@ -1,0 +1,1 @@
+"""The bounds of each method, computed again."""
