@@ -31,13 +31,14 @@ from entropic_bpi.certificate.codec import (
 from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.problem.declarations import FIXED, REWARD_LAWS
+from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.masks import Masks
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import Slots
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.checks import check_positive, check_probability
-from entropic_bpi.types import Cell, Transitions
+from entropic_bpi.types import BOXES, EMPTY, PAIRS, RATIO, Cell, Cut, Transitions
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
@@ -58,7 +59,7 @@ _REWORDED = {
     " and that transitions do not depend": ", that transitions do not depend",
 }
 # Declarations that earlier files of these versions do not have.
-_ADDED = ("noise", "allowed")
+_ADDED = ("noise", "allowed", "reward")
 _PARTS = ("problem", "method", "constants", "provenance", "assumptions", "policy", "counts", "claim")
 # The range of rewards follows from the slots; the risk is written as beta and alpha.
 _OF_THE_PROBLEM = {
@@ -79,6 +80,7 @@ def content_of(certificate: Certificate) -> dict[str, Any]:
         "library": __version__,
         "problem": {
             **{key: encode(getattr(problem, name)) for name, key in _OF_THE_PROBLEM.items()},
+            "reward": None if problem.reward is None else True,  # its values are those of the slots
             "beta": None if math.isnan(problem.beta) else problem.beta,
             "alpha": certificate.alpha,
             "explored": explored,
@@ -92,6 +94,7 @@ def content_of(certificate: Certificate) -> dict[str, Any]:
         "claim": {
             **{name: getattr(certificate, name) for name in ("lower", "upper", "gap", "reached", "test")},
             "cells": cells and encode_cells(cells),
+            "cuts": encode(certificate.cuts),
         },
     }
 
@@ -142,6 +145,7 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
         content |= {"version": _VERSION, "provenance": origin}
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
+    content["claim"] = {"cuts": None, **content["claim"]}
     content["problem"] = {**dict.fromkeys((*_ADDED, "explored")), **content["problem"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():
@@ -155,7 +159,7 @@ def parts_of(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     text("library", given["library"])
     problem = _read_problem(given["problem"])
     counts = object_with("counts", given["counts"], "episodes", *Transitions._fields)
-    claim = object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells")
+    claim = object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells", "cuts")
     method, evar = text("method", given["method"]), not isinstance(problem.risk, Entropic)
     constants, tests = _read_constants(method, given["constants"], evar)
     if method == "bernstein" and problem.discount is not None:
@@ -174,6 +178,7 @@ def parts_of(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "provenance": _read_provenance(given["provenance"]),
         "test": choice(f"claim.test of method {method!r}", claim["test"], *tests),
         "cells": None if claim["cells"] is None else items("claim.cells", claim["cells"], tuple, _read_cell),
+        "cuts": None if claim["cuts"] is None else items("claim.cuts", claim["cuts"], tuple, _read_cut),
     }
     return parts, {"reached": claim["reached"], "assumptions": given["assumptions"]}
 
@@ -182,17 +187,21 @@ def _read_constants(method: str, constants: Any, evar: bool) -> tuple[str | None
     """Return the constants of a method, and what its gap may come from."""
     if method == "kl":
         choice("constants of method 'kl'", constants, None)
-        return None, (None,) if evar else ("ratio", "pairs", "explored")
+        return None, (None,) if evar else (RATIO, PAIRS, BOXES, "explored")
     if method == "bernstein":
         return choice("constants of method 'bernstein'", constants, "verified", "sharp", "printed"), (None,)
     # one that somebody registered
-    return reader_of(str | None)(f"constants of method {method!r}", constants), (None, "ratio", "pairs")
+    return reader_of(str | None)(f"constants of method {method!r}", constants), (None, RATIO, PAIRS, BOXES)
+
+
+def _read_cut(name: str, value: Any) -> Cut | str:
+    return Cut(**read_object(Cut, name, value)) if isinstance(value, dict) else choice(name, value, RATIO, EMPTY)
 
 
 def _read_cell(name: str, value: Any) -> Cell:
     readers: dict[str, Reader] = {
         "until": lambda name, value: math.inf if value is None else real(name, value),
-        "test": lambda name, value: choice(name, value, "ratio", "pairs", None),
+        "test": lambda name, value: choice(name, value, RATIO, PAIRS, None),
     }
     return Cell(**read_object(Cell, name, value, **readers))
 
@@ -207,6 +216,7 @@ def _read_problem(content: Any) -> Problem:
         "successors": lambda name, value: choice(name, value, "unknown", "model", "mask", "noise"),
         "reward_law": lambda name, value: choice(name, value, *REWARD_LAWS),
         "slots": _read_slots,
+        "reward": lambda name, value: choice(name, value, None, True),
         "allowed": partial(_read_masks, shape=(None, n_states, n_actions)),
         "rewards": partial(_read_rewards, shape=(None, n_states, n_actions), horizon=horizon),
         "state_names": partial(names, length=n_states),
@@ -216,6 +226,9 @@ def _read_problem(content: Any) -> Problem:
     values = {
         name: (readers.get(name) or reader_of(hints[name]))(key, given[key]) for name, key in _OF_THE_PROBLEM.items()
     }
+    slots, head = values["slots"], 2 + (int(values["slots"].used[-1]) if values["slots"].used.size else 0)
+    if values["reward"] and slots.low.size and slots.high.size:
+        values["reward"] = KnownRewards(None, slots.low[0, head:], slots.high[0, head:])
     problem = Problem(**values, risk=_read_risk(given["beta"], given["alpha"], given["explored"]))
     if problem.black_box_rewards and problem.slots.low.size:
         problem = replace(problem, reward_range=(problem.slots.low[0, 0], problem.slots.high[0, 0]))

@@ -84,6 +84,9 @@ class Problem:
         self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask"))
         self.state_names = _different_names("state_names", given["state_names"], self.n_states)
         self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
+        self.noise = self.explored = None
+        if given["noise"] is not None or given["explored"] is not None:
+            raise Rejected("declared noise and explorations are not covered by the reference")
         self.max_states = given["max_states"]
         if self.max_states is not None:
             an_integer("max_states", self.max_states, 1)
@@ -102,6 +105,12 @@ class Problem:
             ]
         self._read_slots(an_object("slots", given["slots"]))
         self._read_masks(given["allowed"])
+        self.noise = self.explored = None
+        if given["noise"] is not None or given["explored"] is not None:
+            raise Rejected("this reference knows neither noise nor explorations")
+        self.known_reward = one_of("reward", given["reward"], (None, True)) is True
+        if self.known_reward and (not self.black_box or self.random_rewards or self.max_states is not None):
+            raise Rejected("known rewards that nobody can have declared")
         low, high = self.reward_range
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")
