@@ -133,6 +133,25 @@ def page_of(kind):
     return page_of(inputs_of(made(kind)), grid=None, actions=None)
 
 
+@cache
+def appraised():
+    """An appraisal of three policies, from a run."""
+    run = made("budget spent")
+    bold = np.ones_like(run.policy)
+    return eb.appraise(
+        run, {"found": run, "<b>bold</b>": bold, "x" * 200: 0 * bold}, measures=["mean", "cvar 0.05", "below 0"]
+    )
+
+
+@cache
+def decision_page():
+    """Its page as text."""
+    from entropic_bpi.show.report._page import page_of
+    from entropic_bpi.show.report._sources import inputs_of
+
+    return page_of(inputs_of(appraised()), grid=None, actions=None)
+
+
 def forge(certificate, path, **claim):
     """Write a file that claims something else and is otherwise in order."""
     content = certificate._content()

@@ -50,6 +50,8 @@ from .problem.problem_file import ProblemFile as ProblemFile
 from .problem.problem_file import Remark as Remark
 from .problem.risk import Entropic as Entropic
 from .problem.risk import EVaR as EVaR
+from .runs.appraisal import Appraisal as Appraisal
+from .runs.appraisal import appraise as appraise
 from .runs.certification import Comparison as Comparison
 from .runs.certification import certify as certify
 from .runs.data_needs import Missing as Missing

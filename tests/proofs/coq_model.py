@@ -89,8 +89,26 @@ class Model:
         """The candidate."""
         return 0 if h < self.artificial else self.content["policy"][h - self.artificial][s]
 
-    def actions(self, h):
-        return range(1 if h < self.artificial else self.problem["n_actions"])
+    def actions(self, h, s):
+        """The actions of the theorem; a forbidden one is another name of an allowed one there, and is left out."""
+        if h < self.artificial:
+            return [0]
+        masks, every = self.problem["allowed"], range(self.problem["n_actions"])
+        if masks is None:
+            return [*every]
+        table = masks["table"]
+        return [a for a in every if table[(h - self.artificial) % len(table)][s][a]]
+
+    def _fixed(self, steps):
+        """The rows of some steps that are known before any data: masks that come with observations are not."""
+        masks, rows = self.problem["allowed"], set()
+        for h in range(steps):
+            for s in self.occ[h]:
+                offered = masks is not None and masks["offered"] and h >= self.artificial
+                rows |= {
+                    self.row(h, s, a) for a in (range(self.problem["n_actions"]) if offered else self.actions(h, s))
+                }
+        return rows
 
     def row(self, h, s, a):
         if h < self.artificial:
@@ -117,7 +135,7 @@ class Model:
         """``occ``: states that can be occupied before each step, and after the last one."""
         steps, to = [{self.s1}], self.problem["slots"]["successor"]
         for h in range(self.steps):
-            found = {to[j] for s in steps[-1] for a in self.actions(h) for j in self.declared(self.row(h, s, a))}
+            found = {to[j] for s in steps[-1] for a in self.actions(h, s) for j in self.declared(self.row(h, s, a))}
             listed = h < self.artificial and isinstance(self.problem["start"], list)
             anywhere = (self.problem["successors"] == "unknown" and not listed) or self.n_states in found
             steps.append(set(range(self.n_states)) if anywhere else found)
@@ -152,15 +170,13 @@ class Model:
     @cached_property
     def rows_at_risk(self):
         """``rows``: those with several possible outcomes that matter; with known rewards the last step is free."""
-        steps = self.steps - (self.problem["rewards"] is not None)
-        rows = {self.row(h, s, a) for h in range(steps) for s in self.occ[h] for a in self.actions(h)}
+        rows = self._fixed(self.steps - (self.problem["rewards"] is not None))
         return max(1, sum(self.most(row) > 1 for row in rows))
 
     @cached_property
     def laws(self):
         """``laws`` in Random.v, times the number of declared risk parameters."""
-        rows = {self.row(h, s, a) for h in range(self.steps) for s in self.occ[h] for a in self.actions(h)}
-        wide = [r for r in rows if self.range_of(r)[0] < self.range_of(r)[1]]
+        wide = [r for r in self._fixed(self.steps) if self.range_of(r)[0] < self.range_of(r)[1]]
         each = sum(1 if self.problem["reward_law"] == "random-pair" else self.most(row) for row in wide)
         return max(1, each) * len(self.problem["lams"] or [0])
 

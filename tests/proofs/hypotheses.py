@@ -5,6 +5,8 @@ tables by step, as floats: Zo, Zp, Zt, rho (by state), Uo (by state and action),
 pair of states) and v (by state and action; 1 where none is listed).
 """
 
+import math
+from collections import defaultdict
 from itertools import product
 from types import SimpleNamespace
 
@@ -26,6 +28,11 @@ def numbers_of(content, beta, test):
         return _numbers(_plan.Plan(_data.Data(content), arb(beta), test))
 
 
+def _numbers_or_nan(values):
+    """As floats; an action that the verifier left out has no number that passes."""
+    return defaultdict(lambda: math.nan, {a: float(value) for a, value in values.items()})
+
+
 def _numbers(plan):
     steps = list(plan.steps())[::-1]
     states = plan.data.n_states
@@ -35,7 +42,7 @@ def _numbers(plan):
             (N.Zo, N.Zp, N.Zt, N.rho), (sheet.optimum, sheet.policy, sheet.top, sheet.ratio), strict=True
         ):
             table.append([float(value) for value in values[:states]])
-        N.Uo.append({s: [float(value) for value in values] for s, values in backups.items()})
+        N.Uo.append({s: _numbers_or_nan(of) for s, of in backups.items()})
     if plan.test == "pairs":
         pairs = _pairs.PairPlan(plan, steps)
         relations = list(pairs.relations())[::-1]
@@ -87,9 +94,9 @@ class Checks:
         def lower(a, table, u):
             return m.slots(h, s, a).lower(lambda slot: max(slot.em * table[h + 1][slot.to], cut_lo), u)
 
-        parts = {f"inside {a}": self.inside(h, s, a) for a in m.actions(h)}
+        parts = {f"inside {a}": self.inside(h, s, a) for a in m.actions(h, s)}
         parts["positive"] = min(Zo, Zp, Zt) > 0.0
-        for a in m.actions(h):
+        for a in m.actions(h, s):
             if self.b:
                 parts[f"Uo {a}"] = upper(a, N.Zo, Uo[a]) and le(Uo[a], Zo)
             else:
@@ -99,7 +106,7 @@ class Checks:
             parts["Zt"] = upper(pi, N.Zt, Zt) or le(Zo, Zt)
         else:
             parts["Zp"] = upper(pi, N.Zp, Zp)
-            parts["Zt"] = any(upper(a, N.Zt, Zt) for a in m.actions(h)) or le(Zp, Zt)
+            parts["Zt"] = any(upper(a, N.Zt, Zt) for a in m.actions(h, s)) or le(Zp, Zt)
         if not tops:
             del parts["Zt"]
         return [f"values_ok, step {h}, state {s}: {part}" for part, holds in parts.items() if not holds]
@@ -158,7 +165,9 @@ class Checks:
             le(self.cap(h)[s], lam * self.lo(h)[s])
             or (
                 self.same_ok(rho, lambda slot: slot.em * lo[slot.to], lambda slot: slot.ep * hi[slot.to], h, s, lam)
-                and all(self.dev1_ok(h, s, a, lam) or self.dev2_ok(rho, h, s, a, lam) for a in m.actions(h) if a != pi)
+                and all(
+                    self.dev1_ok(h, s, a, lam) or self.dev2_ok(rho, h, s, a, lam) for a in m.actions(h, s) if a != pi
+                )
             )
         )
         return [] if holds else [f"rho_ok, step {h}, state {s}"]
@@ -273,7 +282,7 @@ class Checks:
             le(self.cap(h)[x], lam * self.lo(h)[y])
             or (x == y and le(N.rho[h][x], lam))
             or (x != y and le(N.Rt[h][z, z] * N.dd[h][x, y], lam))
-            or all(action_ok(a) for a in self.m.actions(h))
+            or all(action_ok(a) for a in self.m.actions(h, z))
         )
         return [] if holds and lam > 0.0 else [f"R_ok, step {h}, states {x}, {y}"]
 
@@ -288,7 +297,7 @@ class Checks:
             if not self.N.occ2[h] <= self.m.occ[h]:
                 failed.append(f"pairs_ok, step {h}: occ2 is not part of occ")
             for s in occupied:
-                failed += [part for a in self.m.actions(h) for part in self.v_ok(h, s, a)]
+                failed += [part for a in self.m.actions(h, s) for part in self.v_ok(h, s, a)]
             for x, y in product(occupied, occupied):
                 failed += self.dd_ok(h, x, y) + self.R_ok(h, x, y) + self.d_ok(h, x, y)
         return failed

@@ -37,8 +37,13 @@ MUTANTS = {
     ),
     "one action forgotten": (
         "_plan",
-        "max(optimistic) if positive else min(optimistic)",
-        "max(optimistic[:1]) if positive else min(optimistic[:1])",
+        "max(optimistic.values()) if positive else min(optimistic.values())",
+        "next(iter(optimistic.values()))",
+    ),
+    "the last allowed action forgotten": (
+        "_data",
+        "return [a for a in range(self.n_actions) if mask[a]]",
+        "return [a for a in range(self.n_actions) if mask[a]][:1]",
     ),
     "the policy valued optimistically": ("_plan", "later.policy, not positive", "later.policy, positive"),
     "top of the policy's lower bound": (

@@ -46,6 +46,8 @@ def and_again(kind, rng):
                 rng.choice([-1, 1, 0], p=[0.45, 0.45, 0.1]) * 10.0 ** rng.uniform(-6, 2) / len(claim.policy)
             )
         policy = rng.integers(claim.problem.n_actions, size=claim.policy.shape) if rng.random() < 0.5 else None
+        if policy is not None and claim.problem.allowed is not None:
+            policy = claim.problem.replace_forbidden(policy)
         try:
             yield eb.certify(claim, policy=policy, **options)
         except eb.InvalidProblemError as refusal:  # an ε of EVaR may need larger exponents

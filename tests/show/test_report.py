@@ -1,7 +1,9 @@
 """The report of a certificate: what it says, and that nothing in it acts. In a browser: test_report_browser.py."""
 
 import base64
+import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -23,15 +25,29 @@ import entropic_bpi as eb
 from entropic_bpi import cli
 from entropic_bpi.runs.data_needs import limits
 from entropic_bpi.runs.progress import RunProgress
+from entropic_bpi.show.decisions import decision_of
 from entropic_bpi.show.report._charts import law_of_the_return
 from entropic_bpi.show.report._policy import policy_of
 from entropic_bpi.show.report._returns import expected_returns
 from entropic_bpi.show.report._svg import Axis, Drawing
 from entropic_bpi.show.words import Rounding, claim_of, probability
 from entropic_bpi.show.words import number as rounded_number
-from tests.reports import GOAL, HOSTILE, KINDS, bridge, certificate_of, forge, hostile_model, made, page_of
+from tests.reports import (
+    GOAL,
+    HOSTILE,
+    KINDS,
+    appraised,
+    bridge,
+    certificate_of,
+    decision_page,
+    forge,
+    hostile_model,
+    made,
+    page_of,
+)
 
 SECTIONS = ["rests", "policy", "return", "gap", "limits", "check", "provenance"]
+NO_TAILS = ("random rewards", "bernstein sharp", "bernstein verified", "bernstein printed")
 
 
 class Page(HTMLParser):
@@ -81,13 +97,14 @@ def run_folder(tmp_path_factory):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_certificate_has_a_report_in_the_same_order(kind):
     page, claim = Page(page_of(kind)), claim_of(certificate_of(kind))
-    assert [h2["id"] for h2 in page.all("h2")] == SECTIONS
+    tails = kind not in NO_TAILS
+    assert [h2["id"] for h2 in page.all("h2")] == SECTIONS[:4] + ["measures"] * tails + SECTIONS[4:]
     assert claim.sentence in page.text
     assert "the counts imply the claim" in page.text
     for words in certificate_of(kind).assumptions:
         assert words[:200] in page.text
     charts = [div for div in page.all("div") if div.get("role") == "img"]
-    assert len(charts) == hasattr(made(kind), "history") + (expected_returns(certificate_of(kind)).cut <= 0.5)
+    assert len(charts) == hasattr(made(kind), "history") + (expected_returns(certificate_of(kind)).cut <= 0.5) + tails
     assert all(chart["aria-label"] for chart in charts)
 
 
@@ -111,7 +128,7 @@ def test_the_claim_is_one_sentence_with_its_probability():
 def test_tests_of_the_assumptions_are_shown_where_there_are_any():
     page = Page(page_of("black box"))
     assert len(page.all("meter")) == 3
-    assert "not rejected" in page.text
+    assert "no sign of a violation" in page.text
     assert not Page(page_of("gap certificate")).all("meter")
 
 
@@ -147,6 +164,59 @@ def test_a_claim_that_needs_no_episode_says_so(tmp_path):
     text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
     assert "No episode was needed" in text
     assert "Nothing does: it is 0." in text
+
+
+# -- appraisals --------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_an_appraisal_begins_with_the_decision(tmp_path):
+    page = Page(decision_page())
+    told = decision_of(appraised())
+    assert [h2["id"] for h2 in page.all("h2")] == ["measures", "policies", "rests", "gap", "check", "provenance"]
+    assert page.text.index(told.sentence) < page.text.index("What to expect of each policy")
+    for words in told.advice:
+        assert words in page.text
+    for row in told.rows:
+        assert " ".join(row) in page.text
+    assert "best by the estimates" not in page.text
+    assert "the smallest was" in decision_page()
+
+
+def test_a_false_appraisal_is_red_and_says_nothing_else(tmp_path):
+    appraisal = appraised()
+    table = [dict(row, lower=row["upper"]) for row in appraisal.table]
+    page = tmp_path / "page.html"
+    assert not dataclasses.replace(appraisal, table=table).report(page).ok
+    text = Page(page.read_text(encoding="utf-8")).text
+    assert "NOT VERIFIED: do not rely on this appraisal." in text
+    assert "What to expect" not in text
+
+
+def test_the_policy_that_is_best_by_the_estimates_is_named_as_such():
+    """After few episodes it differs from the certified one."""
+    text = Page(page_of("budget spent")).text
+    differs = (made("budget spent").best_estimate.actions != made("budget spent").policy).any()
+    assert differs
+    assert "best by the estimates alone (no certificate)" in text or "best found for the mean" in text
+
+
+def test_one_line_needs_no_search_box(tmp_path):
+    sure = eb.FiniteMDP(np.ones((1, 1, 1)), np.ones((1, 1)), horizon=2)
+    eb.identify(sure, **GOAL, successors="model").report(tmp_path / "report.html")
+    assert "Search" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4, 1.24e7, -3e9])
+def test_labels_of_an_axis_do_not_overlap_and_have_no_exponent(size):
+    drawing = Drawing(Axis("x", min(0.0, size), max(0.0, size)), Axis("y", min(0.0, size), max(0.0, size)))
+    svg = drawing.svg()
+    across = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="middle" fill="var\(--quiet\)">([^<]*)', svg)
+    assert len(across) >= 2
+    for (left, before), (right, after) in itertools.pairwise(across):
+        assert float(right) - float(left) >= 6.0 * (len(before) + len(after)) / 2
+    upwards = re.findall(r'text-anchor="end" fill="var\(--quiet\)">([^<]*)', svg)
+    assert drawing.left >= 20 + 6.0 * max(map(len, upwards))
+    assert not [label for _, label in across if "e" in label]
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------
@@ -426,7 +496,7 @@ def test_a_history_that_is_none_is_refused(run_folder, tmp_path):
 
 def test_only_results_and_certificates_have_reports(tmp_path):
     with pytest.raises(
-        eb.InvalidProblemError, match="a report needs the result of identify, a certificate or the path"
+        eb.InvalidProblemError, match="a report needs the result of identify or appraise, a certificate or the path"
     ):
         eb.report.write(3, tmp_path / "report.html")
 

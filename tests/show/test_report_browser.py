@@ -4,13 +4,14 @@ They are skipped where there is no Chromium (Debian: ``apt-get install chromium`
 '.[browser]'``). ``CHROMIUM`` names another binary.
 """
 
+import itertools
 import os
 import re
 import shutil
 
 import pytest
 
-from tests.reports import HOSTILE, KINDS, certificate_of, forge, page_of
+from tests.reports import HOSTILE, KINDS, certificate_of, decision_page, forge, page_of
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 WIDTHS = (360, 768, 1280)
@@ -84,7 +85,7 @@ def test_the_page_is_quiet_drawn_and_two_pages_on_paper(opened, kind):
     page = opened(page_of(kind))
     charts = page.locator("[role=img] svg")
     for i in range(charts.count()):
-        marks = charts.nth(i).locator("path[aria-label]")
+        marks = charts.nth(i).locator("[aria-label]")
         assert marks.count() > 0
         assert all(box["width"] + box["height"] > 0 for box in (mark.bounding_box() for mark in marks.all()))
     for paper in ("A4", "Letter"):
@@ -102,6 +103,20 @@ def test_nothing_is_cut_off_at_any_width_and_all_text_is_legible(opened, kind, s
     contrasts = page.evaluate(CONTRASTS)
     assert len(contrasts) > 50
     assert [found for found in contrasts if not found[0] >= LEGIBLE] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_of_an_appraisal_fits_and_is_legible(opened, scheme):
+    page = opened(decision_page())
+    page.emulate_media(color_scheme=scheme)
+    for width in (*WIDTHS, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert [found for found in page.evaluate(CONTRASTS) if not found[0] >= LEGIBLE] == []
+    labels = page.locator("figure svg").first.locator("text[text-anchor=middle]").all()
+    boxes = sorted((label.bounding_box() for label in labels[:-2]), key=lambda box: box["x"])
+    assert all(left["x"] + left["width"] <= right["x"] for left, right in itertools.pairwise(boxes))
+    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) <= 3
 
 
 def test_search_filters_the_lines_of_the_policy(opened):

@@ -93,12 +93,13 @@ def occupancy(mdp, policy):
     return visits
 
 
-def best_possible(mdp, alternatives, beta, eps, delta):
+def best_possible(mdp, alternatives, beta, eps, delta, everywhere=False):
     """The bound that these alternatives give when every deterministic policy is listed: a program without relaxation."""
     reached = np.zeros((mdp.horizon, mdp.n_states), dtype=bool)
     reached[0] = mdp.start_distribution > 0
     for h in range(mdp.horizon - 1):
         reached[h + 1] = (np.repeat(reached[h], mdp.n_actions) @ mdp.step_kernel(h).reshape(-1, mdp.n_states)) > 0
+    reached |= everywhere
     policies = np.zeros((mdp.n_actions ** reached.sum(), *reached.shape), dtype=int)
     policies[:, reached] = list(itertools.product(range(mdp.n_actions), repeat=reached.sum()))
     models = [mdp, *alternatives]
@@ -135,6 +136,29 @@ def test_the_program_is_below_the_one_that_lists_every_policy(seed):
     found = theory.characteristic_time(mdp, beta, eps, delta=delta, rounds=3)
     exact = best_possible(mdp, found.alternatives, beta, eps, delta)
     assert 0 < found.episodes <= exact * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("successors", ["model", None])
+def test_wrong_answers_are_wrong_for_every_policy_also_after_impossible_steps(seed, successors):
+    """Rows that lead to one or two states: alternatives may lead elsewhere, where an ε-optimal policy may do anything."""
+    rng = np.random.default_rng(seed)
+    kernel = rng.dirichlet(np.ones(3), size=(2, 3, 2)) * (rng.random((2, 3, 2, 3)) < 0.6)
+    kernel[..., rng.integers(3)] += 0.2
+    kernel /= kernel.sum(axis=-1, keepdims=True)
+    question = {"beta": BETAS[seed % 3], "eps": [0.05, 0.2][seed % 2], "delta": 0.1}
+    mdp = eb.FiniteMDP(kernel, rng.random((2, 3, 2)), horizon=2)
+    found = theory.characteristic_time(mdp, **question, successors=successors, rounds=3)
+    exact = best_possible(mdp, found.alternatives, **question, everywhere=True)
+    assert found.episodes <= exact * (1 + 1e-4)
+
+
+def test_the_sharper_test_of_what_is_decisive():
+    """No single decision of the bridge must change for all answers to be wrong: 301 without this test."""
+    bridge = eb.instances.risky_bridge()
+    question = {"beta": 2.5, "eps": 0.2, "delta": 0.1, "rounds": 2}
+    assert theory.characteristic_time(bridge, **question).episodes > 500
+    assert 85 < theory.characteristic_time(bridge, **question, stationary=True).episodes < 105
 
 
 def test_alternatives_may_need_several_changes_at_once():

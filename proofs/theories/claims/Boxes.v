@@ -48,22 +48,34 @@ Definition leaf_ok (c : claim) (C : kernels) : Prop :=
                       (forall i f u, lo_ok i f u -> u <= mean (K M i) (p i) f)) /\
     exists nS em ep N occ rho, ends_ok c em ep /\ occ (c_H c) (c_s1 c) /\
       c_low c <= ln (Zp N (c_H c) (c_s1 c)) / c_beta c /\ ln (Zo N (c_H c) (c_s1 c)) / c_beta c <= c_up c /\
-      gap_ok M nS up_ok lo_ok em ep (positive (c_beta c)) (c_pi c) N occ (c_H c) rho /\
-      ln (rho (c_H c) (c_s1 c)) <= Rabs (c_beta c) * c_eps c.
+      ((gap_ok M nS up_ok lo_ok em ep (positive (c_beta c)) (c_pi c) N occ (c_H c) rho /\
+        ln (rho (c_H c) (c_s1 c)) <= Rabs (c_beta c) * c_eps c) \/
+       exists occ2 P, occ2 (c_H c) (c_s1 c) /\
+        pairs_ok M nS up_ok lo_ok em ep (positive (c_beta c)) (c_pi c) N occ occ2 P rho (c_H c) /\
+        ln (Rt P (c_H c) (c_s1 c) (c_s1 c)) <= Rabs (c_beta c) * c_eps c).
+
+(** Theorem S, for any set of kernels that contains the true one. *)
+Theorem leaves_sound t (C : kernels) c p :
+  c_beta c <> 0 -> legal M (c_pi c) -> kernel M p -> C p -> in_every_leaf t C (leaf_ok c) -> claim_true M p c.
+Proof.
+  intros Hb Hpi Hp Cp OK. destruct (some_leaf t _ _ p OK Cp) as (C' & [E|L] & C'p); [exfalso; apply (E p C'p)|].
+  destruct L as (up_ok & lo_ok & S & nS & em & ep & N & occ & rho & He & O & CL & CU & G).
+  destruct (S p C'p) as [Hup Hlo]. apply claim_opt; auto.
+  assert (GK : gap_ok M nS up_ok lo_ok em ep (positive (c_beta c)) (c_pi c) N occ (c_H c) rho).
+  { destruct G as [[OK' _]|(occ2 & P & _ & (OK' & _) & _)]; auto. }
+  destruct (value_certificate M nS up_ok lo_ok em ep (c_pi c) N occ (c_H c) (c_s1 c) (c_beta c) p (c_rew c)) as [A D]; auto.
+  { apply GK. }
+  { intros n s L O'. apply GK; auto. }
+  unfold V_of. split; [lra|]. split; [lra|].
+  destruct G as [(OK' & L)|(occ2 & P & O2 & OK' & L)].
+  - apply (gap_certificate M nS up_ok lo_ok em ep (c_pi c) N occ (c_H c) rho); auto.
+  - apply (pair_certificate M nS up_ok lo_ok em ep (c_pi c) N occ occ2 P (c_H c) rho); auto.
+Qed.
 
 Theorem boxes_sound t (B : nat -> (nat -> R) -> Prop) c p :
   c_beta c <> 0 -> legal M (c_pi c) -> kernel M p -> (forall i, B i (p i)) ->
   in_every_leaf t (fun p => kernel M p /\ forall i, B i (p i)) (leaf_ok c) -> claim_true M p c.
-Proof.
-  intros Hb Hpi Hp Hin OK. destruct (some_leaf t _ _ p OK) as (C & [E|L] & Cp); [auto|exfalso; apply (E p Cp)|].
-  destruct L as (up_ok & lo_ok & S & nS & em & ep & N & occ & rho & He & O & CL & CU & G & LR).
-  destruct (S p Cp) as [Hup Hlo]. apply claim_opt; auto.
-  destruct (value_certificate M nS up_ok lo_ok em ep (c_pi c) N occ (c_H c) (c_s1 c) (c_beta c) p (c_rew c)) as [A D]; auto.
-  { apply G. }
-  { intros n s L O'. apply G; auto. }
-  unfold V_of. split; [lra|]. split; [lra|].
-  apply (gap_certificate M nS up_ok lo_ok em ep (c_pi c) N occ (c_H c) rho); auto.
-Qed.
+Proof. intros Hb Hpi Hp Hin OK. apply (leaves_sound t (fun p => kernel M p /\ forall i, B i (p i))); auto. Qed.
 
 (** The error probability: balls from the data, a tree of cuts from the data, one policy for all leaves. *)
 Theorem main_boxes rows delta most Q p (strat : history -> nat) (bad : history -> bool) :

@@ -1,7 +1,7 @@
 (** Known mechanics, unknown noise (Theorem N): one visit may count in several rows, each about the law of a class of labels.
     Which rows a visit counts in depends on the place that is visited alone, never on the outcome. *)
-Require Import Reals Lra Lia List Arith Bool.
-From EBPI Require Import Sums Dual Tree Mixture.
+Require Import Reals Lra Lia List Arith Bool Classical.
+From EBPI Require Import Sums Model Gap Pairs Dual Tree Mixture Main Boxes.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -93,3 +93,61 @@ Proof.
     apply Rnot_lt_le. intros F. apply NB. apply in_ball; auto; [apply seen_possible; auto|apply HQ; auto].
 Qed.
 End Noise.
+
+(** *** Claims on the event of Theorem N, by Theorem S: the rows of M are places, and the outcomes of a row are labels. *)
+Section Claims.
+Variable M : mdp.
+Variable rows : nat.
+Variable feeds : nat -> nat -> bool.
+Variable cls : nat -> nat -> nat -> nat.
+Variable classes : nat -> nat.
+Hypothesis Hcls : forall r i j, (r < rows)%nat -> feeds r i = true -> (j < K M i)%nat -> (cls r i j < classes r)%nat.
+Variable delta : nat -> R.
+Hypothesis Hdelta : forall r, (r < rows)%nat -> 0 < delta r.
+Variable Q : nat -> list nat -> R.
+Hypothesis HQ : forall r, (r < rows)%nat -> coding (classes r) (Q r) /\ forall o, 0 < Q r o.
+
+Definition noise_counts (h : history) (r : nat) : nat -> nat := cnt (seen_classes feeds cls r h).
+Definition noise_radius (h : history) (r : nat) : R :=
+  ln (/ delta r) + regret (classes r) (noise_counts h r) (ln (Q r (seen_classes feeds cls r h))).
+
+(** The declaration: wherever it is fed, a row has one and the same law q. *)
+Definition tied (p q : nat -> nat -> R) : Prop := forall r, (r < rows)%nat -> simplex (classes r) (q r) /\
+  forall i c, feeds r i = true -> (c < classes r)%nat ->
+    rsum (K M i) (fun j => if Nat.eqb c (cls r i j) then p i j else 0) = q r c.
+
+(** The kernels that the data leave: those of a declared noise whose laws lie in the balls. *)
+Definition noise_set (h : history) (p : nat -> nat -> R) : Prop :=
+  kernel M p /\ exists q, tied p q /\ forall r, (r < rows)%nat -> ball (classes r) (noise_counts h r) (noise_radius h r) (q r).
+
+(** What is checked of a mean at a place (Theorem R): the dual bound over the ball of a row that it feeds, or all outcomes. *)
+Definition up_noise (h : history) (i : nat) (f : nat -> R) (u : R) : Prop :=
+  (forall j, (j < K M i)%nat -> f j <= u) \/
+  exists r g, (r < rows)%nat /\ feeds r i = true /\ (forall j, (j < K M i)%nat -> f j <= g (cls r i j)) /\
+    bound_ok (classes r) (noise_counts h r) (noise_radius h r) g u.
+
+Theorem up_noise_sound h p i f u : noise_set h p -> up_noise h i f u -> mean (K M i) (p i) f <= u.
+Proof.
+  intros (Hp & q & T & B) [A|(r & g & Lr & F & D & OK)].
+  - rewrite <- (mean_const (K M i) (p i) u) by apply Hp. apply mean_le; [apply Hp|auto].
+  - apply Rle_trans with (mean (K M i) (p i) (fun j => g (cls r i j))); [apply mean_le; [apply Hp|auto]|].
+    apply Rle_trans with (mean (classes r) (q r) g); [right|apply (bound_ok_sound _ _ _ _ _ OK); apply B; auto].
+    unfold mean. rewrite (rsum_group (classes r) (K M i) (cls r i) (p i) g) by (intros; apply Hcls; auto).
+    apply rsum_ext. intros c Lc. destruct (T r Lr) as [_ E]. rewrite (E i c F Lc). reflexivity.
+Qed.
+
+(** The error probability: one policy, certified in every leaf of a tree of cuts, for all kernels that the data leave. *)
+Theorem main_noise p q (strat : history -> nat) (bad : history -> bool) : kernel M p -> tied p q ->
+  (forall h, bad h = true -> exists c t, c_beta c <> 0 /\ legal M (c_pi c) /\ ~ claim_true M p c /\
+     in_every_leaf M t (noise_set h) (leaf_ok M c)) ->
+  forall T, Prob (K M) p strat T (ever bad) <= rsum rows delta.
+Proof.
+  intros Hp Tp HA T.
+  apply (noise_event (K M) p Hp strat rows feeds cls classes q) with (Q := Q); auto.
+  - intros r i c Lr F Lc. apply (Tp r Lr); auto.
+  - intros h B. destruct (HA h B) as (c & t & Nb & Lg & F & OK).
+    apply NNPP. intros N. apply F. apply (leaves_sound M t (noise_set h)); auto.
+    split; [auto|]. exists q. split; [auto|]. intros r Lr. apply NNPP. intros NB. apply N. exists r. auto.
+  - intros r Lr. apply (Tp r Lr).
+Qed.
+End Claims.

@@ -91,10 +91,14 @@ def content_of(certificate: Certificate) -> dict[str, Any]:
         "counts": {"episodes": certificate.episodes, **encode(certificate.transitions)},
         "claim": {
             **{name: getattr(certificate, name) for name in ("lower", "upper", "gap", "reached", "test")},
-            "cells": cells
-            and [{**encode(cell), "until": None if cell.until == math.inf else cell.until} for cell in cells],
+            "cells": cells and encode_cells(cells),
         },
     }
+
+
+def encode_cells(cells: tuple[Cell, ...]) -> list[dict[str, Any]]:
+    """Return the cells of an entropic value at risk in terms of JSON; the last has no end."""
+    return [{**encode(cell), "until": None if cell.until == math.inf else cell.until} for cell in cells]
 
 
 def digest(content: Mapping[str, Any]) -> str:

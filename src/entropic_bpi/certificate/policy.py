@@ -120,6 +120,11 @@ class Policy(Summarised):
     def horizon(self) -> int:
         return self._labels.problem.horizon
 
+    @property
+    def actions(self) -> np.ndarray:
+        """The action, by number, at each step and state: an array ``(H, S)``."""
+        return self._actions
+
     def start(self) -> Policy:
         """Begin an episode: the next call is at step 0, and each call advances the step.
 

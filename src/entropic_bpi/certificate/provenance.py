@@ -86,7 +86,7 @@ def assumptions_of(
         notes.append(f"declarations accepted all at once, not confirmed one by one: {names}")
     if provenance.rewards is not None:
         notes.append(f"the rewards are {provenance.rewards}; the episodes were collected for other rewards")
-    return (*notes, *_lost_episodes(provenance), *_tested(provenance.tests))
+    return (*notes, *_lost_episodes(provenance), *_tested(provenance.tests, problem.noise is not None))
 
 
 def _origin_of(problem: Problem, provenance: Provenance) -> tuple[str, ...]:
@@ -140,12 +140,12 @@ def _lost_episodes(provenance: Provenance) -> tuple[str, ...]:
     )
 
 
-def _tested(evidence: Evidence | None) -> tuple[str, ...]:
+def _tested(evidence: Evidence | None, noise: bool) -> tuple[str, ...]:
     """How the tests of the assumptions came out."""
     if evidence is None:
         return ()
     e_values = {
-        "that transitions are the same at every step": evidence.stationary,
+        f"that transitions are the same at every step{' and have the declared laws' * noise}": evidence.stationary,
         "that transitions do not depend on the previous state": evidence.memoryless,
         "that nothing changes over the episodes": evidence.unchanging,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 
 from entropic_bpi.cli import (
+    appraise,
     bounds,
     certify,
     check,
@@ -29,7 +30,7 @@ __all__ = ["app", "main"]
 
 _PANELS = {
     "Learn": [inspect.inspect, forecast.forecast, identify.identify, explore.explore, certify.certify],
-    "Check and show": [check.verify, check.report, monitor.monitor, check.doctor],
+    "Check and show": [appraise.appraise, check.verify, check.report, monitor.monitor, check.doctor],
     "Known models": [solve.instances, solve.solve, solve.front, convert.convert],
     "Research": [
         compare.compare,

@@ -41,6 +41,8 @@ TABLE, PLOT = "missing.csv", "missing.png"
 _SHOWN_ROWS = 10
 _NEEDED = ("episode", "step", "state", "action", "reward", "delta")
 _READ = (*_NEEDED[:-1], "next_state", "terminated", "exclude", "query", "max_states", "order_by", "table")
+# Options that say how a log is read; the others are declarations.
+COLUMNS = (*_READ, "truncated", "all_truncated", "actions", "states")
 _OF_A_RUN = ("source", "beta", "evar", "rewards", "out", "as_json")
 
 
@@ -169,7 +171,7 @@ def certify(
 
     log = read_log(source, context.params)
     del declared["max_states"]  # it belongs to the log
-    known = None if policy is None else _read_policy(policy)
+    known = None if policy is None else read_policy_file(policy)
     claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, rewards=rewards, **declared)
     needs = eb.missing(claim)
     facts = [
@@ -228,7 +230,7 @@ def _labels(text: str | None) -> list[Any] | None:
     return numbers if [str(number) for number in numbers] == labels else labels
 
 
-def _read_policy(path: Path) -> Any:
+def read_policy_file(path: Path) -> Any:
     """A policy file: an array ``(H, S)``, or the action for each state."""
     import numpy as np
 

@@ -19,6 +19,7 @@ from entropic_bpi.cli.identify import CERTIFICATE
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.formats.registry import FORMATS, OBJECTS
 from entropic_bpi.show.words import Rounding, ascii_minus
+from entropic_bpi.tools.files import read_unpacked
 from entropic_bpi.tools.workers import processors
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ def verify(certificate: Path, *, rigorous: bool = False, as_json: bool = False) 
         *(bounds if known else data(lower=None, upper=None, gap=None)),
         *several("problems", result.problems, "problem"),
     ]
-    present(facts, as_json, ("report", certificate, "-o", "report.html"))
+    appraised = b'"entropic-bpi appraisal"' in read_unpacked(path)[:100]
+    then = ("verify", path, "--json") if appraised else ("report", certificate, "-o", "report.html")
+    present(facts, as_json, then)
     return 0 if result.ok else CLAIM_FAILED
 
 

@@ -29,8 +29,6 @@ from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.return_law import check_level, max_return, min_return
 from entropic_bpi.tools.checks import check_finite, check_integer, check_positive
 
-__all__ = ["CVaRSolution", "solve_cvar"]
-
 # Knots of a function beyond which some are removed, and beyond which a model is refused.
 _FEW_KNOTS, _MOST_KNOTS, _PASSES = 2_000, 1_000_000, 40
 # Rounding of a step, relative to the returns.

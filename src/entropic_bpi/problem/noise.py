@@ -16,7 +16,7 @@ R_{mix}(N_r)`. See the page "Known mechanics, unknown noise" of the documentatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -190,6 +190,14 @@ class Balls:
         self.row = np.repeat(self.rows, used)
         self.offset = np.arange(len(self.row)) - np.repeat(np.cumsum(used) - used, used)
         self.cell = number[self.of_pair[self.row], self.label_of_slot[self.row, self.offset]]
+
+    def classes_of(self, pair: int, slot: int) -> Iterator[tuple[int, int]]:
+        """The balls that a visit of ``pair`` with this outcome feeds, and the number of its class in each."""
+        first = np.searchsorted(self.row, pair)
+        if first < len(self.row) and self.row[first] == pair:
+            begin, end = np.searchsorted(self.giver, [self.cell[first + slot], self.cell[first + slot] + 1])
+            for taker in self.taker[begin:end].tolist():
+                yield int(self.ball_of_cell[taker]), taker
 
     def arrays(self, arrays: CountArrays) -> CountArrays:
         """Return the counts with those of its ball in every row; the counts of the pairs themselves are not changed."""

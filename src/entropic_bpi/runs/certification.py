@@ -74,7 +74,7 @@ class Comparison:
         return f"Comparison({intervals}; order={self.order})"
 
 
-class _Evidence(NamedTuple):
+class CollectedData(NamedTuple):
     """Counts of a problem, in their canonical order, how they came about, and the labels of its states and actions."""
 
     counts: Counts
@@ -179,10 +179,34 @@ def certify(
     >>> bool(changed.lower <= eb.solve(dearer, -1.0).value <= changed.upper), eb.verify(changed).ok
     (True, True)
     """
-    if "episode" in declarations:
-        columns = {name: declarations.pop(name) for name in _READ if name in declarations}
-        source = Log.read(source, **columns)
     given = {"beta": beta, "risk": risk, "eps": eps, "delta": delta, "states": states, **declarations}
+    with telling_of_compiling():
+        evidence = evidence_of(source, given, rewards)
+        counts = evidence.counts
+        method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
+        if policies is None:
+            if policy is None:
+                planned = evidence.problem.replace_forbidden(method.plan_once(counts).policy)
+            else:
+                planned = read_policy(policy, evidence)
+            return certificate_of(evidence, planned, method.bounds_of(counts, planned), named=eps)
+        if policy is not None or not isinstance(policies, Mapping) or not policies:
+            raise InvalidProblemError("policies must be a mapping of names to policies, instead of policy")
+        each = {str(name): read_policy(given, evidence) for name, given in policies.items()}
+        return Comparison(
+            certificates={
+                name: certificate_of(evidence, planned, method.bounds_of(counts, planned), named=eps)
+                for name, planned in each.items()
+            },
+            intervals={name: method.interval_of(counts, planned) for name, planned in each.items()},
+        )
+
+
+def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> CollectedData:
+    """Return what a source has collected, under what is ``given``: the arguments of :func:`certify`."""
+    given = dict(given)
+    if "episode" in given:
+        source = Log.read(source, **{name: given.pop(name) for name in _READ if name in given})
     accepted = accepted_names(source, given)
     source, declarations = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
@@ -191,39 +215,19 @@ def certify(
         other_range = declarations.pop("reward_range", None)
     elif callable(rewards):  # of a log, one range holds both rewards
         other_range = declarations.get("reward_range")
-    with telling_of_compiling():
-        if isinstance(source, Log):
-            evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
-        else:
-            evidence = _collected(
-                source, check_risk(beta, risk), eps, delta, {"states": states, **declarations}, rewards is not None
-            )
-        if accepted:
-            evidence = evidence._replace(provenance=evidence.provenance._replace(accepted=accepted))
-        if rewards is not None:
-            evidence = _with_rewards(evidence, rewards, other_range)
-        counts = evidence.counts
-        method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
-        if policies is None:
-            if policy is None:
-                planned = evidence.problem.replace_forbidden(method.plan_once(counts).policy)
-            else:
-                planned = _planned(policy, evidence)
-            return _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
-        if policy is not None or not isinstance(policies, Mapping) or not policies:
-            raise InvalidProblemError("policies must be a mapping of names to policies, instead of policy")
-        each = {str(name): _planned(given, evidence) for name, given in policies.items()}
-        return Comparison(
-            certificates={
-                name: _certificate(evidence, planned, method.bounds_of(counts, planned), named=eps)
-                for name, planned in each.items()
-            },
-            intervals={name: method.interval_of(counts, planned) for name, planned in each.items()},
+    if isinstance(source, Log):
+        evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
+    else:
+        evidence = _collected(
+            source, check_risk(beta, risk), eps, delta, {"states": states, **declarations}, rewards is not None
         )
+    if accepted:
+        evidence = evidence._replace(provenance=evidence.provenance._replace(accepted=accepted))
+    return evidence if rewards is None else _with_rewards(evidence, rewards, other_range)
 
 
-def _certificate(
-    evidence: _Evidence, planned: np.ndarray, claim: Claim | EVaRClaim, *, named: float | None
+def certificate_of(
+    evidence: CollectedData, planned: np.ndarray, claim: Claim | EVaRClaim, *, named: float | None
 ) -> Certificate:
     problem, provenance = evidence.problem, evidence.provenance
     if provenance.log is not None and named is None:
@@ -243,7 +247,7 @@ def _certificate(
     )
 
 
-def _with_rewards(evidence: _Evidence, rewards: Any, reward_range: Any) -> _Evidence:
+def _with_rewards(evidence: CollectedData, rewards: Any, reward_range: Any) -> CollectedData:
     """The same data for other rewards; what its returns showed was about those that were paid."""
     labels = evidence.states, evidence.actions
     problem, transitions, name = with_rewards(evidence.problem, evidence.transitions, labels, rewards, reward_range)
@@ -261,9 +265,19 @@ def _is_not_a_log(source: Any) -> str:
     return f"this is a {type(source).__name__}. Read a table first: eb.Log.read(table, episode=…, state=…, …)"
 
 
+def check_learned(problem: Problem, risk: Risk) -> None:
+    """Refuse a risk for which random rewards were not learned."""
+    same = risk == problem.risk or (isinstance(risk, EVaR) and isinstance(problem.risk, EVaR))
+    if problem.random_rewards and not same:
+        raise InvalidProblemError(
+            f"random rewards were learned for {problem.risk} and cannot be certified for {risk}: how much a random reward "
+            "is worth depends on beta, and delta was spent on those that were declared before the first episode"
+        )
+
+
 def _collected(
     source: Any, risk: Risk, eps: float | None, delta: float | None, declared: Mapping[str, Any], known: bool
-) -> _Evidence:
+) -> CollectedData:
     """What a run has collected; ``known`` rewards are used instead of its own."""
     for name, value in declared.items():
         if value is not None:
@@ -281,13 +295,8 @@ def _collected(
         provenance = certificate.provenance._replace(ignored=())
     if isinstance(problem.risk, AnyReward) and problem.black_box_rewards and not known:
         raise InvalidProblemError("an exploration ignores what is paid: give rewards=")
-    same = risk == problem.risk
-    if problem.random_rewards and not same and not (isinstance(risk, EVaR) and isinstance(problem.risk, EVaR)):
-        raise InvalidProblemError(
-            f"random rewards were learned for {problem.risk} and cannot be certified for {risk}: how much a random reward "
-            "is worth depends on beta, and delta was spent on those that were declared before the first episode"
-        )
-    if provenance.tests is not None and not same:
+    check_learned(problem, risk)
+    if provenance.tests is not None and risk != problem.risk:
         provenance = provenance._replace(tests=provenance.tests._replace(returns=None))
     problem = replace(
         problem,
@@ -297,12 +306,12 @@ def _collected(
     )
     problem.check_limits()
     counts = Counts.of(problem, transitions, episodes)
-    return _Evidence(counts, transitions, provenance, problem.state_names, problem.action_names)
+    return CollectedData(counts, transitions, provenance, problem.state_names, problem.action_names)
 
 
 def _logged(
     log: Log, risk: Risk, eps: float | None, delta: float | None, given: Any, declared: Declarations
-) -> _Evidence:
+) -> CollectedData:
     """What a log has collected, under what is declared about it."""
     if delta is None:
         raise InvalidProblemError("a log needs delta=: the probability with which the claim may fail")
@@ -318,12 +327,14 @@ def _logged(
     provenance = Provenance(log=LogSummary(*projection.facts(), seen=states.seen))
     tests = AssumptionTests(problem)
     tests.add(projection.batch(), *projection.over_time())
-    return _Evidence(counts, transitions, provenance, states.labels, log.actions, tests)
+    return CollectedData(counts, transitions, provenance, states.labels, log.actions, tests)
 
 
-def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
+def read_policy(policy: Any, evidence: CollectedData) -> np.ndarray:
     """A policy in any form as actions ``(steps, S)``, the artificial first step of a random start included."""
     problem = evidence.problem
+    if not isinstance(policy, (Mapping, np.ndarray, list)):
+        policy = getattr(policy, "actions", getattr(policy, "policy", policy))  # of a Policy, or of a solution
     if isinstance(policy, Mapping):
         policy = _by_label(_table(policy), evidence)
     elif callable(policy):
@@ -340,7 +351,7 @@ def _planned(policy: Any, evidence: _Evidence) -> np.ndarray:
     return planned
 
 
-def _by_label(action_of: Callable[[Any], Any], evidence: _Evidence) -> np.ndarray:
+def _by_label(action_of: Callable[[Any], Any], evidence: CollectedData) -> np.ndarray:
     """A policy that says what to do in each state, whatever the step."""
     problem, numbers = evidence.problem, _by_name({label: a for a, label in enumerate(evidence.actions)})
     actions = np.zeros(problem.n_states, dtype=np.int64)

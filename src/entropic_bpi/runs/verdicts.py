@@ -37,14 +37,19 @@ def check_assumptions(tests: AssumptionTests, upper: float) -> Evidence:
     """
     by_step, by_previous, over_time, value = tests.by_step, tests.by_previous, tests.over_time, value_lower_bound(tests)
     steps = None if by_step is None else by_step.log_e()
+    if tests.by_pair is not None and steps is not None:
+        # The mean of two e-values is one: that a ball has one law at every step, and in every state-action pair.
+        steps = float(np.logaddexp(steps, tests.by_pair.log_e())) - math.log(2.0)
     told = None if isinstance(tests.problem.risk, AnyReward) else value  # an exploration ignores what is paid
     evidence = Evidence(steps, by_previous.log_e(), over_time.log_e(), told)
     # The test of the steps is last, because it also rejects for the reasons of the others; its remedy is not theirs.
-    of_steps = by_step is not None and not by_step.log_e() < REJECTED_FROM
+    of_steps = not (steps or 0.0) < REJECTED_FROM
     if not evidence.memoryless < REJECTED_FROM:
         raise InvalidProblemError(_not_memoryless(tests.problem, by_previous, of_steps))
     if not (evidence.unchanging or 0.0) < REJECTED_FROM:
         raise InvalidProblemError(_not_unchanging(tests.problem, over_time))
+    if tests.by_pair is not None and of_steps:
+        raise InvalidProblemError(_not_shared(tests.problem, tests.by_pair))
     if by_step is not None and of_steps:
         raise InvalidProblemError(_not_stationary(tests.problem, by_step))
     if value > upper:
@@ -98,6 +103,14 @@ def _not_stationary(problem: Problem, test: HomogeneityTest) -> str:
     return (
         f"transitions are not the same at every step: look at {'; '.join(suspects)}. {_odds(test)}. Give stationary=False "
         "(--no-stationary): the episodes of the checkpoint or the log are kept, and counted step by step"
+    )
+
+
+def _not_shared(problem: Problem, test: HomogeneityTest) -> str:
+    suspects = dict.fromkeys(problem.describe(pair) for _, _, pair in test.suspects(_MOST_SUSPECTS))
+    return (
+        f"the noise does not have the declared law everywhere, or not at every step: look at {'; '.join(suspects)}. "
+        f"{_odds(test)}. Declare a law of its own for such a state and action (law=), or leave out noise="
     )
 
 

@@ -67,6 +67,8 @@ class AssumptionTests:
         Visits of the rows by previous state.
     over_time : DriftTest
         Visits of the rows, the random start among them, by how many came before.
+    by_pair : HomogeneityTest or None
+        Where noise is declared: visits that feed a ball by state-action pair, which must all have its law.
     lowest, highest : float
         The range of the return.
     returns : int array
@@ -80,6 +82,9 @@ class AssumptionTests:
         rows = len(possible) // problem.n_states * (problem.n_states - 1)
         self.by_step = HomogeneityTest(possible, rows) if problem.stationary else None
         self.by_previous = HomogeneityTest(possible, rows, MOST_GROUPS)
+        balls, self.by_pair = problem.balls, None
+        if balls is not None and balls.cells:
+            self.by_pair = HomogeneityTest(np.bincount(balls.ball_of_cell), len(np.unique(balls.ball_of_cell)))
         random = problem.declared_range if problem.random_rewards else None
         self.over_time = DriftTest(problem.slots.possible, rows + 1, random)
         low, high = (reward * problem.duration for reward in problem.possible_rewards)
@@ -101,6 +106,8 @@ class AssumptionTests:
             if by_step is not None:
                 by_step.add(row, h, outcome, times)
             by_previous.add(row, previous, outcome, times)
+            if self.by_pair is not None:
+                self._add_to_balls(self.by_pair, row, outcome, times)
         cells = np.searchsorted(self.edges, np.array(list(batch.returns)), side="right") - 1
         np.add.at(self.returns, np.maximum(cells, 0), list(batch.returns.values()))
         for part in moves:
@@ -109,6 +116,16 @@ class AssumptionTests:
                 columns = zip(*(column.tolist() for column in (part.rows, part.successors, rewards)), strict=True)
                 rewards = np.array([self._reward(*column) for column in columns])
             self.over_time.add(part._replace(rewards=rewards))
+
+    def _add_to_balls(self, by_pair: HomogeneityTest, pair: int, outcome: tuple[int, float], times: int) -> None:
+        """Add visits to the test of every ball that they feed, with the class as outcome and the pair as group."""
+        balls, slots = self.problem.balls, self.problem.slots
+        assert balls is not None
+        mine = range(slots.begin[pair], slots.begin[pair] + slots.used[pair])
+        listed = [i for i, slot in enumerate(mine) if slots.successor[slot] == outcome[0]]
+        slot = min(listed, key=lambda i: abs(slots.low[0, mine[i]] - outcome[1]))
+        for ball, cell in balls.classes_of(pair, slot):
+            by_pair.add(ball, pair, (cell, 0.0), times)
 
     def _reward(self, row: int, following: int, paid: float) -> float:
         """The reward by which an outcome is known: the nearest of those seen, if the difference is no more than rounding.
@@ -129,7 +146,7 @@ class AssumptionTests:
     def state(self) -> dict[str, np.ndarray]:
         """Everything that was seen, as arrays from which :meth:`restore` goes on."""
         arrays = {"returns": self.returns}
-        for name in ("by_step", "by_previous", "over_time"):
+        for name in ("by_step", "by_previous", "over_time", "by_pair"):
             test = getattr(self, name)
             columns = {} if test is None else test.tally()._asdict()
             arrays |= {f"{name}.{column}": array for column, array in columns.items()}
@@ -138,11 +155,13 @@ class AssumptionTests:
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Take up what other tests of the same problem have seen."""
         self.returns = state["returns"].copy()
-        for name in ("by_step", "by_previous", "over_time"):
+        for name in ("by_pair", "by_step", "by_previous", "over_time"):
             test = getattr(self, name)
             if test is None:
                 continue
             tally = Tally(*(state[f"{name}.{column}"] for column in Tally._fields))
             test.restore(tally)
+            if test is self.by_pair:
+                continue
             for row, _, successor, _, reward in zip(*(column.tolist() for column in tally), strict=True):
                 self._reward(row, successor, reward)

@@ -63,29 +63,43 @@ class AlternativeKernels:
 
     def __init__(self, model: DenseModel, eps: float, anywhere: bool, pooled: bool) -> None:
         self.model, self.eps, self.anywhere, self.pooled = model, eps, anywhere, pooled
-        self.optimum = model.solve()
+        self.optimum, self.decisions = model.solve(), model.decisions(eps)
 
     def leading_to(self, target: Target, weights: np.ndarray, *, first: bool) -> list[np.ndarray]:
         """Kernels that meet a target, with ``weights`` of the rows' divergences.
 
-        At ``first`` several: the target's own row moved alone, the rows of its policy, and those of its rival as well;
-        later the cheapest.
+        The target's own row or one of its others' moved alone, the rows of its policy, and those of its rival as well; at
+        ``first`` all of them, later the two that are cheapest.
         """
-        own = np.zeros(self.model.shape, dtype=bool)
-        own[(*target.place, target.action)] = True
-        candidates = []
+        alone = []
+        for action in (target.action, *target.others):
+            alone.append(np.zeros(self.model.shape, dtype=bool))
+            alone[-1][(*target.place, action)] = True
+        candidates: list[np.ndarray] = []
         for detour in self._detours(target):
             found = []
-            for rival, only in ((False, own), (False, None), (True, None)):
-                if only is not None and not first:
-                    continue
+            for rival, only in (*((True, row) for row in alone), (False, None), (True, None)):
                 kernel = self._move(target, self.model, weights, detour, rival, only)
-                if kernel is not None:
-                    found.append(kernel if only is not None else self._refined(kernel, target, weights, detour, rival))
+                if kernel is None:
+                    continue
+                for _ in range(0 if only is not None else _REFINEMENTS):
+                    kernel = self._refined(kernel, target, weights, detour, rival)
+                found.append(kernel)
             candidates += found or self._pursued(target, weights, detour)
-        if first or not candidates:
-            return candidates
-        return [min(candidates, key=lambda kernel: self._cost(kernel, weights))]
+        return candidates if first else sorted(candidates, key=lambda kernel: self._cost(kernel, weights))[:2]
+
+    def restricted_loss(self, model: DenseModel) -> float:
+        """What the best policy loses in another model that does what an ε-optimal one of this model must do.
+
+        It plays actions of D wherever it can be in this model. After a step that is impossible here it may do anything.
+        """
+        values, _ = model.solve()
+        best = values[-1]
+        for h in reversed(range(model.shape[0])):
+            after = np.where(self.model.kernel[h] > 0, best, values[h + 1])
+            q = model.risk(model.kernel[h], model.rewards[h] + after)
+            best = np.where(self.decisions[h], q, -np.inf).max(axis=1)
+        return float(model.risk(model.start, values[0]) - model.risk(model.start, best))
 
     def _detours(self, target: Target) -> list[float]:
         """Go to the target's place only if it costs nothing, or at any cost, where that makes a difference."""
@@ -181,11 +195,11 @@ class AlternativeKernels:
         return np.broadcast_to(kernel, self.model.kernel.shape) if self.pooled else kernel
 
     def _shortfall(self, target: Target, kernel: np.ndarray) -> float:
-        """How much is missing until every one of the target's others loses more than ε."""
+        """How much is missing until every one of the target's others loses more than ε, or all that was right before."""
         model = self.model_of(kernel)
         values, q = model.solve()
         h, s = target.place
         actions = np.array(target.others)
         losses = model.losses(values, q, h, np.full(len(actions), s), actions)
         enough = self.eps * (1 + 1e-7) + 3 * LOSS_SLACK * (1 + float(np.abs(values[0]).max()))
-        return float(enough - losses.min())
+        return float(enough - max(losses.min(), self.restricted_loss(model)))

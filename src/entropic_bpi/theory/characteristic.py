@@ -17,7 +17,8 @@ one: the supremum over families is the quantity that cannot be beaten by this ar
 
 **What is relaxed, always downwards.** (a) A policy of :math:`A(M_k)` is described by its decisions one at a time: it plays
 in :math:`D_k(h,s)`, the actions whose best completion loses at most ε in :math:`M_k`. (b) If
-:math:`D_k(h,s)\cap D_0(h,s)=\varnothing` somewhere then :math:`x_k\le\delta`. Otherwise the part of the law in
+:math:`D_k(h,s)\cap D_0(h,s)=\varnothing` somewhere then :math:`x_k\le\delta`; and so it is if the best policy that plays in
+:math:`D_0` wherever it can be in :math:`M` loses more than ε in :math:`M_k`. Otherwise the part of the law in
 :math:`A(M_k)` is a flow of mass :math:`x_k` through the rows of :math:`D_k`, below the flow of the whole law. (c)
 :math:`\varphi` is convex and is replaced by tangents. What remains is a linear program.
 
@@ -39,7 +40,7 @@ from scipy import sparse
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.theory._alternatives import AlternativeKernels, Target, row_divergence
-from entropic_bpi.theory._dense import DenseModel
+from entropic_bpi.theory._dense import LOSS_SLACK, DenseModel
 from entropic_bpi.theory._program import LinearProgram
 from entropic_bpi.tools.checks import (
     check_exponent,
@@ -190,7 +191,7 @@ class _Alternative:
 
     def resembles(self, other: _Alternative) -> bool:
         """Whether the two say almost the same."""
-        same = (self.decisions == other.decisions).all()
+        same = self.decisive == other.decisive and (self.decisions == other.decisions).all()
         return bool(same and np.allclose(self.divergence, other.divergence, rtol=1e-4, atol=0))
 
 
@@ -288,11 +289,13 @@ class _Search:
         candidates = self.kernels.leading_to(target, weights, first=solution.episodes == 0)
         alternatives: list[_Alternative] = []
         for kernel in candidates:
-            decisions = self.kernels.model_of(kernel).decisions(self.eps)
-            if decisions[target.place][target.others].any():
+            other = self.kernels.model_of(kernel)
+            decisions, lost = other.decisions(self.eps), self.kernels.restricted_loss(other)
+            wrong = lost > self.eps * (1 + 5e-8) + LOSS_SLACK * (1 + float(np.abs(other.solve()[0][0]).max()))
+            if decisions[target.place][target.others].any() and not wrong:
                 continue
             divergence = row_divergence(model.kernel, kernel)[self.reachable]
-            decisive = bool((~(decisions & self.decisions).any(axis=2)).any())
+            decisive = wrong or bool((~(decisions & self.decisions).any(axis=2)).any())
             alternative = _Alternative(index, kernel, divergence, decisions, decisive)
             if not any(alternative.resembles(known) for known in self.alternatives + alternatives):
                 alternatives.append(alternative)

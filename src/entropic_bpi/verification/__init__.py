@@ -10,6 +10,7 @@ NumPy, on all states and actions of a step at once, and no compiled code of its 
 - ``_intervals``: outward rounding;
 - ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
 - ``_evar``: those of the entropic value at risk, from several of these;
+- ``_tails``, ``_appraisal``: the law of the return of policies, and an appraisal of several of them;
 - ``_explored``: those of explorations, for all rewards at once;
 - ``_bernstein``: those of the Bernstein method;
 - ``rigorous``: the bounds of the KL method once more, in ball arithmetic.
@@ -47,11 +48,12 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.verification._appraisal import check_appraisal
 from entropic_bpi.verification._assumptions import check_assumptions
 from entropic_bpi.verification._balance import unbalanced
 from entropic_bpi.verification._claim import Bounds, Claim
 from entropic_bpi.verification._explored import explored_bounds, explored_gap
-from entropic_bpi.verification._file import Rejected, content_of
+from entropic_bpi.verification._file import APPRAISAL, Rejected, an_object, content_of
 from entropic_bpi.verification._kl import kl_bounds
 from entropic_bpi.verification.methods._bernstein import bernstein_bounds
 from entropic_bpi.verification.methods._evar import evar_bounds
@@ -131,8 +133,9 @@ def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progre
 
     Parameters
     ----------
-    certificate_or_path : Certificate, str or path
-        A certificate, or the file that it was saved to (``.json``, or compressed ``.json.gz``).
+    certificate_or_path : Certificate, Appraisal, str or path
+        A certificate or an appraisal, or the file that it was saved to (``.json``, or compressed ``.json.gz``). Of an
+        appraisal, the bounds of the result are those of the certificate in it; all of its table is checked.
     rigorous : bool
         Compute the bounds a second time in ball arithmetic, by other code, and compare them with the claim without any
         tolerance. The bounds of the result are then those that are proved; a claim that goes beyond them, be it by
@@ -165,16 +168,22 @@ def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progre
     is_certificate = hasattr(certificate_or_path, "_content")
     if not is_certificate and not isinstance(certificate_or_path, (str, os.PathLike)):
         given = type(certificate_or_path).__name__
-        raise InvalidProblemError(f"verify needs a certificate or the path of one, got {given}")
+        raise InvalidProblemError(f"verify needs a certificate, an appraisal or the path of one, got {given}")
     nothing = (math.nan, math.nan, math.nan)
     try:
         # What is not a number falls on the safe side by itself; warnings would tell nothing new.
         with np.errstate(all="ignore"):
             content = content_of(certificate_or_path)
+            appraisal = None
+            if content.get("format") == APPRAISAL:
+                appraisal = an_object("the appraisal", content)
+                content = an_object("the certificate", appraisal["certificate"])
             claim = Claim(content)
             check_assumptions(claim)
             problems = unbalanced(claim)
             bounds = _bounds_of(claim, progress)
+            if appraisal is not None:
+                problems += check_appraisal(appraisal, claim, _Report(claim, progress))
     except Rejected as reason:
         return Verification(False, *nothing, [str(reason)])
     except Exception as error:  # whatever a hostile file provokes, it is not verified

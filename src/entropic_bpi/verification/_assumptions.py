@@ -63,7 +63,7 @@ def _assumptions(claim: Claim) -> list[str]:
             "because of what happened in them"
         )
     if claim.tests is not None:
-        sentences.append(_tested(claim.tests))
+        sentences.append(_tested(claim.tests, claim.noise is not None))
     return sentences
 
 
@@ -110,9 +110,9 @@ def _of_states(claim: Claim) -> list[str]:
     return [f"{bound}; a state is one of them, numbered as it was first seen"]
 
 
-def _tested(tests: dict[str, float]) -> str:
+def _tested(tests: dict[str, float], noise: bool) -> str:
     tested = {
-        "stationary": "that transitions are the same at every step",
+        "stationary": "that transitions are the same at every step" + (" and have the declared laws" if noise else ""),
         "memoryless": "that transitions do not depend on the previous state",
         "unchanging": "that nothing changes over the episodes",
     }

@@ -88,6 +88,9 @@ class Log:
 class Claim(Problem):
     """A problem and what is claimed about it, checked for shape and kept as arrays."""
 
+    alone = False
+    """Whether only the policy's own value matters, from both sides: no other may be chosen."""
+
     def __init__(self, content: dict[str, Any]) -> None:
         content = an_object("the certificate", content)
         problem = an_object("problem", content["problem"])
@@ -99,7 +102,7 @@ class Claim(Problem):
         self.constants = one_of(f"constants of method {self.method!r}", content["constants"], wanted)
         self.policy = integers("policy", content["policy"], (self.horizon, self.n_states), 0, self.n_actions - 1)
         self._read_counts(an_object("counts", content["counts"]))
-        self._check_masks()
+        self.check_masks()
         self._read_provenance(an_object("provenance", content["provenance"]))
         if self.return_range is not None and self.episodes:
             self._check_returns(*self.return_range)
@@ -113,7 +116,7 @@ class Claim(Problem):
         entropic = self.alpha is None and self.explored is None
         tests = ("ratio", "pairs", "explored") if self.method == "kl" and entropic else (None,)
         self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
-        self.cells = None if claim["cells"] is None else self._read_cells(a_list("claim.cells", claim["cells"]))
+        self.cells = None if claim["cells"] is None else self.read_cells(a_list("claim.cells", claim["cells"]))
         if (self.cells is None) != entropic:
             raise Rejected("claim.cells belong to the entropic value at risk and to explorations, which need them")
         if not entropic and self.method != "kl":
@@ -121,7 +124,7 @@ class Claim(Problem):
         self.assumptions = content["assumptions"]
         self.radii: dict[range, np.ndarray] = {}  # of the balls of each step, once they are known
 
-    def _check_masks(self) -> None:
+    def check_masks(self) -> None:
         """Whether nothing forbidden is in the policy or was played, and no mask came with a state that nobody saw."""
         if self.allowed is None:
             return
@@ -146,7 +149,7 @@ class Claim(Problem):
                     "allowed has a mask of a state that was never seen, although masks come with observations"
                 )
 
-    def _read_cells(self, given: list[Any]) -> list[Cell]:
+    def read_cells(self, given: list[Any]) -> list[Cell]:
         """Cells that follow one another, each with its λ inside, until the last one, which has no end."""
         if len(given) > _MOST_CELLS:
             raise Rejected(f"claim.cells must be at most {_MOST_CELLS}, got {len(given)}")

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 _FORMAT, _VERSION = "entropic-bpi certificate", 4
+APPRAISAL = "entropic-bpi appraisal"
+_KNOWN_VERSIONS = {_FORMAT: (3, _VERSION), APPRAISAL: (1,)}
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
 _LARGEST_NUMBER = 1e300
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
@@ -52,6 +54,12 @@ _KEYS = {
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached", "test", "cells"),
     "claim.cells": ("lam", "until", "test"),
+    "the appraisal": (
+        ("format", "version", "library", "step", "cells", "policies", "table", "differences", "certificate")
+    ),
+    "cells": ("policy", "measure", "cells"),
+    "table": ("policy", "measure", "lower", "upper"),
+    "differences": ("measure", "policy", "other", "lower", "upper", "test"),
 }
 
 
@@ -91,13 +99,17 @@ def content_of(source: Any) -> dict[str, Any]:
         raise Rejected(f"no such file: {path}") from None
     except (OSError, ValueError, RecursionError, zlib.error) as error:
         raise Rejected(f"{path} is not a whole JSON file: {error}") from None
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise Rejected(f"{path} is not a certificate of entropic-bpi")
-    if content.get("version") not in (3, _VERSION):
-        raise Rejected(f"unknown version {content.get('version')!r:.80}: this library checks versions 3 and {_VERSION}")
+    if not isinstance(content, dict) or content.get("format") not in _KNOWN_VERSIONS:
+        raise Rejected(f"{path} is neither a certificate nor an appraisal of entropic-bpi")
+    known = _KNOWN_VERSIONS[content["format"]]
+    if content.get("version") not in known:
+        known_words = " and ".join(map(str, known))
+        raise Rejected(f"unknown version {content.get('version')!r:.80}: this library checks versions {known_words}")
     digest = content.pop("digest", None)
     if digest != hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest():
         raise Rejected("the digest does not match: the file was changed after it was written")
+    if content["format"] == APPRAISAL:
+        return content
     try:
         return _reworded(_renamed(content) if content["version"] == 3 else content)
     except (KeyError, TypeError, AttributeError):

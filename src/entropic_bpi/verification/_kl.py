@@ -34,7 +34,7 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
     if exponent < _SMALLEST_EXPONENT:
         beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
-    lower, upper, gap = map(float, _KL(claim, beta, test).bounds(report))
+    lower, upper, gap = map(float, KLRecursion(claim, beta, test).bounds(report))
     if not all(map(math.isfinite, (lower, upper, gap))):
         raise Rejected("the bounds cannot be computed: they are not finite")
     # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
@@ -54,11 +54,11 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
 def balls_of(claim: Claim, layer: range) -> tuple[Outcomes, np.ndarray]:
     """What the rows of a layer may do, and the radii of their balls; infinite if nothing was seen or it is certain."""
     outcomes = claim.outcomes(layer)
-    _KL(claim, 1.0, None)._with_radii(outcomes, layer)
+    KLRecursion(claim, 1.0, None)._with_radii(outcomes, layer)
     return outcomes, claim.radii[layer]
 
 
-class _KL:
+class KLRecursion:
     """The bounds of one claim, at a β that is not too small."""
 
     def __init__(self, claim: Claim, beta: float, test: str | None) -> None:
@@ -167,11 +167,15 @@ class _KL:
         claim = self.claim
         if claim.random_rewards:
             return self._random_weights(outcomes, layer)
-        lows, highs = (table[step if len(table) > 1 else 0] for table in (claim.slot_low, claim.slot_high))
+        return between(self._strength(step), *self.paid(outcomes, step), self.origin)
+
+    def paid(self, outcomes: Outcomes, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Between what each outcome pays, where rewards are fixed and the next state decides."""
+        lows, highs = (table[step if len(table) > 1 else 0] for table in (self.claim.slot_low, self.claim.slot_high))
         known = outcomes.slots < 0
-        low = np.where(known, outcomes.low, lows[outcomes.slots])
-        high = np.where(known, outcomes.high, highs[outcomes.slots])
-        return between(self._strength(step), low, high, self.origin)
+        return np.where(known, outcomes.low, lows[outcomes.slots]), np.where(
+            known, outcomes.high, highs[outcomes.slots]
+        )
 
     def _random_weights(self, outcomes: Outcomes, layer: range) -> Interval:
         """E e^{βR} of each outcome: from what it paid, or from what the whole row paid."""
@@ -276,9 +280,13 @@ class _KL:
         claim, sign, states = self.claim, self.sign, self.claim.reachable[h]
         rows, gains, chosen = claim.rows(h, states), self.gains(h, states), claim.actions(h, states)
         own = np.arange(len(states)), chosen
+        if claim.alone:
+            rows, gains, chosen = rows[own][:, None], gains[own][:, None], np.zeros_like(chosen)
+            own = np.arange(len(states)), chosen
         high, low = (gains.high, gains.low) if sign > 0 else (gains.low, gains.high)
         optimistic = self.backup(h, rows.ravel(), high.ravel(), later.optimum, sign).reshape(rows.shape)
-        optimistic[~claim.permitted(h, states)] = 0.0 if sign > 0 else math.inf  # worse than anything
+        if not claim.alone:
+            optimistic[~claim.permitted(h, states)] = 0.0 if sign > 0 else math.inf  # worse than anything
         optimum = optimistic.max(axis=1) if sign > 0 else optimistic.min(axis=1)
         policy = self.backup(h, rows[own], low[own], later.policy, -sign)
         now.optimum[states], now.policy[states] = optimum, policy

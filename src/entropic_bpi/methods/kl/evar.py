@@ -298,17 +298,18 @@ class EVaRKL:
         return self._test(counts, policy)[0].claim(self.lowest)
 
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
-        """Bounds on the EVaR of any policy ``(steps, S)``; they hold together with all claims.
+        """Bounds on the EVaR of any policy ``(steps, S)``; they hold together with all claims."""
+        lower, upper, *_ = self.own_claim(counts, policy)
+        return lower, upper
 
-        From above it is the bound of the module's docstring with no other policy to choose from.
-        """
+    def own_claim(self, counts: Counts, policy: np.ndarray) -> EVaRClaim:
+        """The same bounds, and the cells behind them: those of the module's docstring with no other policy to choose."""
 
         def evaluate(lam: float, _: bool) -> Node:
             lower, upper = self.planner(lam).interval_of(counts, policy)
             return self._node(lam, Bounds(lower, upper, upper - lower), None)
 
-        lower, upper, *_ = self._halved(evaluate, 0.0)[0].claim(self.lowest)
-        return lower, upper
+        return self._halved(evaluate, 0.0)[0].claim(self.lowest)
 
     def _test(self, counts: Counts, policy: np.ndarray, *, hopeful: bool = False) -> tuple[Tail, Node | None]:
         """Whether the gap of a policy is at most ε, as far as cells are concerned; the node where it is not, if any."""

@@ -16,7 +16,7 @@ from entropic_bpi.certificate.contents import checked
 from entropic_bpi.certificate.policy import Policy
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.runs.monitoring.returns import ReturnEvidence
-from entropic_bpi.runs.monitoring.rows import RowEvidence
+from entropic_bpi.runs.monitoring.rows import PERIODS, RowEvidence
 from entropic_bpi.sources.log import Log
 from entropic_bpi.sources.logs.labels import names_for
 from entropic_bpi.sources.spaces import label
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "Monitor"]
 
 FORMAT = "entropic-bpi monitor"
+LENGTHS = (64, 512, 4096)
+"""Episodes after which the periods begin again, behind the one that never does."""
 _MOST_POINTS = 2048
 _MOST_ROWS = 3
 
@@ -81,9 +83,11 @@ class Monitor:
         self._rows = RowEvidence(problem, self.certificate.transitions)
         self._returns = ReturnEvidence(self.certificate)
         self.episodes, self._largest, self._stride = 0, 0.0, 1
+        self._ended = [0.0] * len(LENGTHS)  # weighted e-values of the periods that are over
         self.excluded: str | None = None
         self.history: list[tuple[int, float]] = [(0, 0.0)]
         self._found: dict[str, int] = {}
+        self._named: list[str] = []
 
     # -- observing -----------------------------------------------------------------------------------------------------
 
@@ -201,6 +205,7 @@ class Monitor:
     ) -> None:
         """Add an episode of numbers, None for a state that is excluded; the last of ``following`` may be unknown."""
         h = self.certificate.problem.horizon
+        self._begin_periods()
         self.episodes += 1
         contradiction = self._contradiction(states, following, actions, rewards, ended)
         if contradiction is not None and self.excluded is None:
@@ -259,17 +264,44 @@ class Monitor:
         return f"step {step}, {where}" if self.certificate.problem.stationary else where
 
     def _record(self) -> None:
-        e = math.inf
-        if self.excluded is None:
-            e = self._rows.log_e()
-            if self._returns.possible:
-                e = float(np.logaddexp(e, self._returns.log_e())) - math.log(2.0)
+        e = math.inf if self.excluded is not None else self._log_e()
         if e > self._largest:
             self._largest = e
+            if self.alarm and not self._named:
+                self._named = self._most_unlike()
         if self.episodes % self._stride == 0:
             self.history.append((self.episodes, e))
         if len(self.history) > _MOST_POINTS:
             self.history, self._stride = self.history[::2], 2 * self._stride
+
+    def _log_e(self) -> float:
+        """Logarithm of the e-value: half of it since the beginning, the rest in shorter periods.
+
+        The m-th period of a length has the weight 1/(m(m+1)); those to come, which count 1, have 1/(m+1) together.
+        """
+        parts = [self._of_period(0) - math.log(2.0)]
+        for i in range(len(LENGTHS)):
+            current, number = self._current(i)
+            total = np.logaddexp(current, math.log(self._ended[i] + 1 / (number + 1)))
+            parts.append(float(total) - math.log(2.0 * len(LENGTHS)))
+        return float(np.logaddexp.reduce(parts))
+
+    def _begin_periods(self) -> None:
+        """Begin the periods again that are over."""
+        for i, length in enumerate(LENGTHS):
+            if self.episodes and self.episodes % length == 0:
+                self._ended[i] += math.exp(min(self._current(i)[0], 600.0))
+                self._rows.restart(i + 1)
+                self._returns.restart(i + 1)
+
+    def _current(self, i: int) -> tuple[float, int]:
+        """Logarithm of the weighted e-value of the current period of a length, and the number of that period."""
+        number = (self.episodes - 1) // LENGTHS[i] + 1
+        return self._of_period(i + 1) - math.log(number * (number + 1)), number
+
+    def _of_period(self, period: int) -> float:
+        e = self._rows.log_e(period)
+        return float(np.logaddexp(e, self._returns.log_e(period))) - math.log(2.0) if self._returns.possible else e
 
     def _state(self, observation: Any) -> int | None:
         """The number of a state; a new one where some may not have been seen yet; None if it is excluded."""
@@ -321,20 +353,23 @@ class Monitor:
 
     @property
     def suspects(self) -> list[str]:
-        """What speaks against the certificate most, with what is expected and what was seen."""
+        """What speaks against the certificate most, with what is expected and what was seen; of an alarm, when it came."""
+        return self._named or self._most_unlike()
+
+    def _most_unlike(self) -> list[str]:
         if self.excluded is not None:
             return [self.excluded]
         problem, said = self.certificate.problem, []
-        for row, e in self._rows.largest(_MOST_ROWS):
-            outcome, (low, high), share = self._rows.compared(row)
+        for e, period, row in self._rows.largest(_MOST_ROWS):
+            outcome, (low, high), share = self._rows.compared(row, period)
             paid = f" with reward {outcome.low:g}" if problem.black_box_rewards and not problem.random_rewards else ""
             paid = "" if row == problem.n_rows - 1 and problem.artificial else paid
             said.append(
                 f"{problem.describe(row)} to state {problem.state_names[outcome.successor]!r}{paid}: "
                 f"expected {100 * low:.3g} % to {100 * high:.3g} %, seen {100 * share:.3g} % (log e = {e:.3g})"
             )
-        if self._returns.possible and self._returns.log_e() > 0:
-            lower, e = self._returns.lower, self._returns.log_e()
+        e, lower = max(map(self._returns.log_e, range(PERIODS))), self._returns.lower
+        if self._returns.possible and e > 0:
             said.append(f"returns of the policy: expected a value of at least {lower:.3g} (log e = {e:.3g})")
         return said
 
@@ -397,8 +432,10 @@ class Monitor:
             "largest": _number(self._largest),
             "stride": self._stride,
             "history": [[episodes, _number(e)] for episodes, e in self.history],
-            "wealth": [_number(w) for w in self._returns.wealth.tolist()],
+            "ended": self._ended,
+            "wealth": [[_number(w) for w in bets] for bets in self._returns.wealth.tolist()],
             "found": self._found,
+            "named": self._named,
             "seen": [[row, o.successor, o.low, o.high, o.since] for row, o in self._rows.seen()],
             "certificate": json.loads(self.certificate._text()),
         }
@@ -438,17 +475,19 @@ class Monitor:
     def _restore(self, content: dict[str, Any]) -> None:
         self.episodes = check_integer("episodes", content["episodes"], at_least=0)
         self.excluded, self._found = content["excluded"], dict(content["found"])
+        self._named = [str(said) for said in content["named"]]
         self._stride = check_integer("stride", content["stride"])
         self.history = [(int(episodes), float(e)) for episodes, e in content["history"]]
         self._largest, self._returns.wealth = float(content["largest"]), np.array(content["wealth"], dtype=float)
-        if self._returns.wealth.shape != ReturnEvidence.SHARES.shape:
-            raise ValueError("the returns have another number of bets")
+        self._ended = [check_finite("ended", e) for e in content["ended"]]
+        if self._returns.wealth.shape != (PERIODS, len(ReturnEvidence.SHARES)) or len(self._ended) != len(LENGTHS):
+            raise ValueError("another number of periods or bets")
         for row, successor, low, high, times in content["seen"]:
-            for reward in (float(low), float(high)):
-                wrong = self._rows.add(int(row), int(successor), reward, 0)
-                if wrong is not None:
+            many = [check_integer("times", time, at_least=0) for time in times]
+            for reward, added in ((float(low), many), (float(high), [0] * len(many))):
+                wrong = self._rows.add(int(row), int(successor), reward, added)
+                if wrong is not None or len(many) != PERIODS:
                     raise ValueError(f"{self.certificate.problem.describe(int(row))} {wrong}")
-            self._rows.add(int(row), int(successor), float(low), check_integer("times", times))
 
 
 def _number(value: float) -> float:

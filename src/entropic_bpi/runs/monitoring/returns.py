@@ -21,6 +21,7 @@ import numpy as np
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.runs.monitoring.rows import PERIODS
 
 __all__ = ["ReturnEvidence"]
 
@@ -40,7 +41,7 @@ class ReturnEvidence:
         self._problem, self._factors, self._high = problem, problem.factors.tolist(), problem.possible_rewards[1]
         most = self._high * problem.duration + problem.return_room
         self.most = min(most, problem.return_limits[1]) + problem.tail[1]
-        self.wealth = np.zeros(len(self.SHARES))
+        self.wealth = np.zeros((PERIODS, len(self.SHARES)))
         self.possible = self.lower < self.most
 
     def add(self, states: list[int], actions: list[int], rewards: list[float], *, ended: bool, free: set[int]) -> None:
@@ -68,8 +69,11 @@ class ReturnEvidence:
             return min((math.exp(u - w) - math.exp(-w)) / -math.expm1(-w), 1.0)
         return math.expm1(min(u, _LARGEST_EXPONENT)) / math.expm1(w)
 
-    def log_e(self) -> float:
-        return float(np.logaddexp.reduce(self.wealth)) - math.log(len(self.wealth))
+    def restart(self, period: int) -> None:
+        self.wealth[period] = 0.0
+
+    def log_e(self, period: int = 0) -> float:
+        return float(np.logaddexp.reduce(self.wealth[period])) - math.log(len(self.SHARES))
 
 
 def _strongest(certificate: Certificate, cost: float) -> tuple[float, float]:

@@ -19,7 +19,7 @@ for the best one may stop anywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,8 +31,9 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
 from entropic_bpi.types import Transitions
 
-__all__ = ["Outcome", "RowEvidence", "log_e_value"]
+__all__ = ["PERIODS", "Outcome", "RowEvidence", "log_e_value"]
 
+PERIODS = 4  # since the monitor began, and since three later moments
 _STEPS = 60
 _ROUNDING = 1e-13
 
@@ -80,19 +81,19 @@ class Outcome:
     low: float
     high: float
     before: int = 0
-    since: int = 0
+    since: list[int] = field(default_factory=lambda: [0] * PERIODS)  # in each of the periods
 
 
 @dataclass
 class _Row:
-    """The outcomes of a row, the radius of its ball if it has one, and the logarithm of its e-value."""
+    """The outcomes of a row, the radius of its ball if it has one, and in each period the logarithm of its e-value."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     xi: float | None = None
-    log_e: float = 0.0
+    log_e: list[float] = field(default_factory=lambda: [0.0] * PERIODS)
 
-    def counts(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.array([o.before for o in self.outcomes]), np.array([o.since for o in self.outcomes])
+    def counts(self, period: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([o.before for o in self.outcomes]), np.array([o.since[period] for o in self.outcomes])
 
 
 class RowEvidence:
@@ -105,7 +106,8 @@ class RowEvidence:
     """
 
     def __init__(self, problem: Problem, transitions: Transitions) -> None:
-        self.problem, self._rows, self._touched = problem, dict[int, _Row](), set[int]()
+        self.problem, self._rows = problem, dict[int, _Row]()
+        self._touched: list[set[int]] = [set() for _ in range(PERIODS)]
         self._paid = problem.black_box_rewards and not problem.random_rewards
         ends = (transitions.rewards, transitions.upper) if self._paid else (np.zeros(len(transitions.rows)),) * 2
         columns = (transitions.rows, transitions.successors, *ends, transitions.times)
@@ -125,7 +127,7 @@ class RowEvidence:
     def _sizes(self, row: int) -> tuple[int, int]:
         return int(self.problem.slots.possible[row]), int(self.problem.max_outcomes[row])
 
-    def add(self, row: int, successor: int, reward: float, times: int = 1) -> str | None:
+    def add(self, row: int, successor: int, reward: float, times: Sequence[int] = (1,) * PERIODS) -> str | None:
         """Add an outcome; what is wrong with it, if the declarations exclude it."""
         outcomes = self._rows.setdefault(row, _Row()).outcomes
         if not self._paid:
@@ -143,9 +145,17 @@ class RowEvidence:
                 paid = f" with reward {reward:g}" if self._paid else ""
                 return f"went to state {self.problem.state_names[successor]!r}{paid}, which is declared impossible"
             outcomes.append(outcome := Outcome(successor, reward, reward))
-        outcome.since += times
-        self._touched.add(row)
+        for period, many in enumerate(times):
+            outcome.since[period] += many
+            self._touched[period].add(row)
         return None
+
+    def restart(self, period: int) -> None:
+        """Begin a period again."""
+        for entry in self._rows.values():
+            entry.log_e[period] = 0.0
+            for outcome in entry.outcomes:
+                outcome.since[period] = 0
 
     def _kinds(self, row: int, successor: int) -> int:
         """How many outcomes with this next state are possible: with different rewards, where these are learned."""
@@ -173,30 +183,29 @@ class RowEvidence:
             known = slots.low[h % len(slots.low), listed][slots.successor[listed] == successor].max(initial=-math.inf)
         return not abs(reward - known) <= SAME_REWARD * (high - low) + 1e-12 * abs(known)
 
-    def log_e(self) -> float:
+    def log_e(self, period: int = 0) -> float:
         """Logarithm of the average of Σ w e and Π (1 - θ + θ e), with w = θ = 1/P for P rows; e = 1 without visits."""
-        for row in self._touched:
+        for row in self._touched[period]:
             entry = self._rows[row]
-            if entry.xi is not None:
-                e = float(log_e_value(*entry.counts(), entry.xi, *self._sizes(row)))
-                entry.log_e = -math.inf if math.isnan(e) else e
-        self._touched.clear()
+            if entry.xi is not None and any(outcome.since[period] for outcome in entry.outcomes):
+                e = float(log_e_value(*entry.counts(period), entry.xi, *self._sizes(row)))
+                entry.log_e[period] = -math.inf if math.isnan(e) else e
+        self._touched[period].clear()
         if not self.rows:
             return 0.0
-        logs = np.array([entry.log_e for entry in self._balls]) - math.log(self.rows)
+        logs = np.array([entry.log_e[period] for entry in self._balls]) - math.log(self.rows)
         with np.errstate(divide="ignore"):
             product = np.logaddexp(np.log1p(-1 / self.rows), logs).sum()
         return float(np.logaddexp(np.logaddexp.reduce(logs), product)) - math.log(2.0)
 
-    def largest(self, most: int) -> list[tuple[int, float]]:
-        """The rows with the most evidence, and its logarithm."""
-        self.log_e()
-        seen = [(row, entry.log_e) for row, entry in self._rows.items() if entry.log_e > 0.0]
-        return sorted(seen, key=lambda pair: -pair[1])[:most]
+    def largest(self, most: int) -> list[tuple[float, int, int]]:
+        """The rows with the most evidence: its logarithm, the period and the row."""
+        found = [max((e, period) for period, e in enumerate(entry.log_e)) + (row,) for row, entry in self._rows.items()]
+        return [best for best in sorted(found, reverse=True)[:most] if best[0] > 0.0]
 
-    def compared(self, row: int) -> tuple[Outcome, tuple[float, float], float]:
-        """The outcome of a row that speaks most: what the ball allows as its probability, and its share since."""
-        entry, (before, since) = self._rows[row], self._rows[row].counts()
+    def compared(self, row: int, period: int) -> tuple[Outcome, tuple[float, float], float]:
+        """The outcome of a row that speaks most: what the ball allows as its probability, and its share in a period."""
+        entry, (before, since) = self._rows[row], self._rows[row].counts(period)
         assert entry.xi is not None
         size, shares, ranges = len(before) + 1, since / since.sum(), []
         tally, scratch = np.append(before, 0), np.empty((2, size))  # with room for what was never seen
@@ -212,5 +221,5 @@ class RowEvidence:
         """The outcomes that were seen since the certificate was made, with their rows."""
         for row, entry in self._rows.items():
             for outcome in entry.outcomes:
-                if outcome.since:
+                if any(outcome.since):
                     yield row, outcome

@@ -16,10 +16,13 @@ from entropic_bpi.tools.checks import check_path
 from entropic_bpi.tools.files import write_text_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from entropic_bpi.certificate.certificate import Certificate
+    from entropic_bpi.runs.appraisal import Appraisal
     from entropic_bpi.verification import Verification
 
-__all__ = ["statement", "summary_html", "write"]
+__all__ = ["draw_laws", "statement", "summary_html", "write"]
 
 
 def write(
@@ -29,7 +32,7 @@ def write(
 
     Parameters
     ----------
-    source : Identification, Certificate or path
+    source : Identification, Certificate, Appraisal or path
         The result of a run; a certificate, or its file; or the folder that ``identify --out`` wrote. A certificate alone
         does not tell how the gap fell, nor the seed.
     path : path
@@ -43,7 +46,8 @@ def write(
     Returns
     -------
     Verification
-        What the check said when the report was made. If it is not ``ok``, so does the page, at its top and in red.
+        What the check said when the report was made. If it is not ``ok``, so does the page, at its top and in red. An
+        appraisal of a known model has no data to check.
 
     Examples
     --------
@@ -64,6 +68,31 @@ def write(
     inputs = inputs_of(source)
     write_text_atomically(target, page_of(inputs, grid=grid, actions=actions))
     return inputs.verification
+
+
+def draw_laws(appraisal: Appraisal) -> Figure:
+    """Draw the bounds of the laws of the return of the policies of an appraisal.
+
+    Parameters
+    ----------
+    appraisal : Appraisal
+        The appraisal.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> len(eb.report.draw_laws(eb.appraise(bridge, {"safe": eb.solve(bridge, -2.0)})).axes)
+    1
+    """
+    from entropic_bpi.show.decisions import draw_laws as draw
+
+    return draw(appraisal)
 
 
 def statement(certificate: Certificate) -> str:
@@ -97,7 +126,7 @@ def summary_html(thing: Any) -> str:
 
     Parameters
     ----------
-    thing : FiniteMDP, Solution, Front, Certificate, Identification, Policy, Rollout, RunForecast, Missing or Log
+    thing : FiniteMDP, Solution, Front, Certificate, Identification, Appraisal, Policy, Rollout, RunForecast, Missing or Log
         The object.
 
     Returns

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.runs.appraisal import Appraisal
 from entropic_bpi.runs.data_needs import planned_policy
-from entropic_bpi.show.choices import places_of, seen_to_reach
+from entropic_bpi.show.choices import places_of, reached_by, seen_to_reach
 from entropic_bpi.show.words import Rounding, name
 from entropic_bpi.tools.checks import check_integer
 
@@ -128,6 +132,48 @@ def policy_of(certificate: Certificate, shape: tuple[int, int] | None, actions: 
         grid=grid,
         bounded=bounds is not None,
     )
+
+
+class SideBySide(NamedTuple):
+    """What several policies do, on the places that one of them reaches: ``rows`` of steps, state and an action for each.
+
+    ``left_out`` rows do not fit the page.
+    """
+
+    policies: list[str]
+    rows: list[tuple[str, str, list[Action]]]
+    left_out: int
+
+
+def side_by_side(appraisal: Appraisal) -> SideBySide:
+    """Return what the policies of an appraisal do; where all do the same at every step, a state has one row."""
+    stacked = np.stack(list(appraisal.policies.values()))
+    states, actions, reached = _places(appraisal)
+    names = [Action(name(text), number % _COLOURS) for number, text in enumerate(actions)]
+    # One number for what all policies do together, so that steps at which nothing changes are one row.
+    code = np.unique(stacked.reshape(len(stacked), -1), axis=1, return_inverse=True)[1].reshape(stacked.shape[1:])
+    places = places_of(code, reached)
+    rows = [
+        (
+            f"{h}" if h == last else f"{h}–{last}",
+            name(states[s]),
+            [names[int(policy[h, s])] for policy in stacked],
+        )
+        for h, s, last in places[:_MOST_LINES]
+    ]
+    return SideBySide([name(each) for each in appraisal.policies], rows, max(0, len(places) - _MOST_LINES))
+
+
+def _places(appraisal: Appraisal) -> tuple[Sequence[str], Sequence[str], list[list[int]]]:
+    """Names of states and actions, and the states that some policy was seen to reach at each step, or can reach."""
+    if appraisal.certificate is None:
+        assert appraisal.model is not None
+        each = [list(reached_by(appraisal.model, policy)) for policy in appraisal.policies.values()]
+        source: FiniteMDP | Problem = appraisal.model
+    else:
+        source = appraisal.certificate.problem
+        each = [list(seen_to_reach(replace(appraisal.certificate, policy=p))) for p in appraisal.policies.values()]
+    return source.state_names, source.action_names, [sorted(set().union(*step)) for step in zip(*each, strict=True)]
 
 
 def _value_bounds(certificate: Certificate) -> tuple[np.ndarray, np.ndarray] | None:

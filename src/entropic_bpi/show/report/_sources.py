@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +15,14 @@ import numpy as np
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import CertificateError, InvalidProblemError
+from entropic_bpi.runs.appraisal import Appraisal
 from entropic_bpi.runs.checkpoint import read_summary
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.runs.state import HISTORY
 from entropic_bpi.verification import Verification, verify
 
 _CERTIFICATE, _CHECKPOINT, _HISTORY = "certificate.json", "checkpoint.bin", "history.csv"
+_APPRAISAL = "appraisal.json"
 
 
 class ReportInputs(NamedTuple):
@@ -38,6 +41,8 @@ class ReportInputs(NamedTuple):
         Where the run is known: what was certified after how many episodes.
     run : dict
         ``seed``, ``seconds``, ``episodes`` and ``facts`` of the run, as far as they are known.
+    appraisal : Appraisal or None
+        What the page is about, unless it is the certificate.
     """
 
     certificate: Certificate | None
@@ -47,6 +52,7 @@ class ReportInputs(NamedTuple):
     library: str
     history: np.ndarray | None
     run: dict[str, Any]
+    appraisal: Appraisal | None = None
 
 
 def inputs_of(source: Any) -> ReportInputs:
@@ -62,16 +68,30 @@ def inputs_of(source: Any) -> ReportInputs:
 def _inputs_of(source: Any) -> ReportInputs:
     if isinstance(source, (str, Path)):
         return _from_path(Path(source))
+    if isinstance(source, Appraisal):
+        return _from_appraisal(source)
     certificate, history, run = source, None, {}
     if isinstance(source, Identification):
         certificate, history = source.certificate, source.history
         run = {"seed": source.seed, "seconds": source.seconds, "episodes": source.episodes}
     if not isinstance(certificate, Certificate):
         raise InvalidProblemError(
-            f"a report needs the result of identify, a certificate or the path of one; got {type(source).__name__}"
+            "a report needs the result of identify or appraise, a certificate or the path of one; got "
+            f"{type(source).__name__}"
         )
     digest = hashlib.sha256(certificate._text().encode()).hexdigest()
     return ReportInputs(certificate, verify(certificate), _CERTIFICATE, digest, __version__, history, run)
+
+
+def _from_appraisal(appraisal: Appraisal) -> ReportInputs:
+    if appraisal.certificate is None:
+        return ReportInputs(
+            None, Verification(True, math.nan, math.nan, math.nan), "", "", __version__, None, {}, appraisal
+        )
+    digest = hashlib.sha256(appraisal._text().encode()).hexdigest()
+    checked = verify(appraisal)
+    history = appraisal.history
+    return ReportInputs(appraisal.certificate, checked, _APPRAISAL, digest, __version__, history, {}, appraisal)
 
 
 def _from_path(path: Path) -> ReportInputs:

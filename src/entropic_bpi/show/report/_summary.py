@@ -14,11 +14,13 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.frontier import Front
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import Solution
+from entropic_bpi.runs.appraisal import Appraisal
 from entropic_bpi.runs.data_needs import Missing
 from entropic_bpi.runs.forecasts.trial import RunForecast
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.show.choices import Choice, certified_choices, choices_of, reached_by
-from entropic_bpi.show.words import claim_of, name, number, risk_of, signed
+from entropic_bpi.show.decisions import decision_of, measure_name
+from entropic_bpi.show.words import claim_of, name, number, probability, risk_of, signed
 from entropic_bpi.sources.log import Log
 
 _SHOWN_ROWS = 8
@@ -55,6 +57,20 @@ def _claimed(certificate: Certificate, run: dict[str, str]) -> str:
         ".report('report.html') writes a report.",
         good=claim.reached,
     )
+
+
+@summary_of.register
+def _appraisal(appraisal: Appraisal) -> str:
+    decision = decision_of(appraisal)
+    titles = ["policy", *(measure_name(measure, appraisal.unit) for measure in appraisal.measures)]
+    surely = (
+        "exact" if appraisal.delta is None else f"all at once with probability at least {probability(appraisal.delta)}"
+    )
+    advice = {"" if i else "choice": words for i, words in enumerate(decision.advice)}
+    rendered = _rendered(
+        "Appraisal", decision.sentence, advice, note=f"Intervals, {surely}. .report('decision.html') writes a page."
+    )
+    return rendered.removesuffix("</div>") + _table(titles, decision.rows) + "</div>"
 
 
 @summary_of.register

@@ -9,11 +9,16 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+from entropic_bpi.show.words import number
+
 _WIDTH, _HEIGHT = 420, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 10, 46
+_RIGHT, _TOP, _BOTTOM = 14, 10, 46
 _MOST_TICKS = 5
+# Widths of a character, of the title beside the axis, and of the space between two labels.
+_LETTER, _TITLE, _APART = 6.7, 26, 12
 
 
 class Axis(NamedTuple):
@@ -23,7 +28,7 @@ class Axis(NamedTuple):
     low: float
     high: float
     log: bool = False
-    label: Callable[[float], str] = "{:,.6g}".format
+    label: Callable[[float], str] = lambda value: number(value, 6).replace("-", "−")
 
     def share(self, value: float) -> float:
         """Where a value lies between the ends, as a number from 0 to 1."""
@@ -31,9 +36,16 @@ class Axis(NamedTuple):
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
-    def ticks(self) -> list[float]:
-        """Return round numbers between the ends, so few that their labels do not overlap."""
-        return _log_ticks(self.low, self.high) if self.log else _linear_ticks(self.low, self.high)
+    def ticks(self, length: float = math.inf) -> list[float]:
+        """Return round numbers between the ends, so few that their labels do not overlap on an axis of this length."""
+        ticks = _log_ticks(self.low, self.high) if self.log else _linear_ticks(self.low, self.high)
+        while len(ticks) > 2 and any(
+            (self.share(after) - self.share(before)) * length
+            < (len(self.label(after)) + len(self.label(before))) / 2 * _LETTER + _APART
+            for before, after in pairwise(ticks)
+        ):
+            ticks = ticks[::2]
+        return ticks
 
 
 def _linear_ticks(low: float, high: float) -> list[float]:
@@ -58,10 +70,15 @@ class Drawing:
 
     def __init__(self, across: Axis, upwards: Axis) -> None:
         self.across, self.upwards = across, upwards
+        self.left = _TITLE + _LETTER * max(map(len, map(upwards.label, upwards.ticks())), default=0)
         self._marks: list[str] = []
 
+    @property
+    def _length(self) -> float:
+        return _WIDTH - self.left - _RIGHT
+
     def x(self, value: float) -> float:
-        return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * self.across.share(value), 2)
+        return round(self.left + self._length * self.across.share(value), 2)
 
     def y(self, value: float) -> float:
         return round(_TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - self.upwards.share(value)), 2)
@@ -76,6 +93,10 @@ class Drawing:
     def line(self, points: Sequence[tuple[float, float]], look: str, title: str = "") -> None:
         path = " ".join(f"{self.x(x)},{self.y(y)}" for x, y in points)
         self._mark("polyline", f'points="{path}" fill="none" {look}', title)
+
+    def area(self, points: Sequence[tuple[float, float]], look: str, title: str = "") -> None:
+        path = " ".join(f"{self.x(x)},{self.y(y)}" for x, y in points)
+        self._mark("polygon", f'points="{path}" {look}', title)
 
     def point(self, x: float, y: float, look: str, title: str) -> None:
         self._mark("circle", f'cx="{self.x(x)}" cy="{self.y(y)}" r="2.2" {look}', title)
@@ -101,18 +122,18 @@ class Drawing:
     def _axes(self) -> list[str]:
         bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
         parts = []
-        for tick in self.across.ticks():
+        for tick in self.across.ticks(self._length):
             parts.append(_segment(self.x(tick), bottom, self.x(tick), bottom + 4, "quiet"))
             parts.append(_text(self.x(tick), bottom + 18, self.across.label(tick), "middle", "quiet"))
         for tick in self.upwards.ticks():
-            parts.append(_segment(_LEFT, self.y(tick), right, self.y(tick), "line"))
-            parts.append(_text(_LEFT - 6, self.y(tick) + 4, self.upwards.label(tick), "end", "quiet"))
+            parts.append(_segment(self.left, self.y(tick), right, self.y(tick), "line"))
+            parts.append(_text(self.left - 6, self.y(tick) + 4, self.upwards.label(tick), "end", "quiet"))
         middle = (_TOP + bottom) / 2
         turned = f' transform="rotate(-90 12 {middle})"'
         return [
             *parts,
-            _segment(_LEFT, bottom, right, bottom, "quiet"),
-            _text((_LEFT + right) / 2, _HEIGHT - 8, self.across.title, "middle", "text"),
+            _segment(self.left, bottom, right, bottom, "quiet"),
+            _text((self.left + right) / 2, _HEIGHT - 8, self.across.title, "middle", "text"),
             _text(12, middle, self.upwards.title, "middle", "text", turned),
         ]
 

@@ -1,0 +1,298 @@
+r"""Bounds of the law of the return of a policy: probabilities, quantiles and CVaR, on the event of the KL method.
+
+With :math:`F_h(s,b)=P(\text{return from step }h\text{ on}\le b)` and :math:`W_h(s,b)=E[(b-\text{return from step }h
+\text{ on})^+]`, and X for either,
+
+.. math:: F_{H+1}(s,b)=1\{b\ge0\},\quad W_{H+1}(s,b)=b^+,\qquad X_h(s,b)=\sum_y p(y|h,s,\pi)\,X_{h+1}(y,b-r_h(s,\pi,y)).
+
+The probabilities are replaced by those in the ball of the row that make X largest, or smallest. By induction the two tables
+contain the true one, whatever policy, threshold or level is asked about afterwards.
+
+**Grid.** Rewards are rounded to multiples of a step: up, and for the other side down. The return then lies between two sums
+of multiples, so that everything is exact on these two: no threshold between two multiples is needed. Where all rewards are
+multiples of a step that is not too small, nothing is lost at all. Rewards, and thresholds, that are multiples up to
+rounding (a billionth of the step) count as multiples, as in :func:`entropic_bpi.return_law`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import compiled, inlined
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.kl.ball import kl_extremum
+from entropic_bpi.methods.kl.method import CONVERGED, KL
+from entropic_bpi.methods.kl.states import refresh_radii
+from entropic_bpi.problem.counts import CountArrays, Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.rows import Frame, actions_at, row_of
+
+# Multiples of the step, up to this share of it, are multiples; a sum has as many of these errors as steps.
+SLACK = 1e-9
+# Entries (step, state, threshold) of a table that take seconds to fill, and thresholds of a grid: the fewest and the most.
+_MOST_ENTRIES, _FEWEST_BINS, _MOST_BINS, _MORE_ON_A_LATTICE = 4_000_000, 200, 2_000, 4
+# Room for the rounding of a step, relative, and for whoever checks with other, equally careful solvers.
+_ROUNDING = 1e-11
+
+
+class Tails(NamedTuple):
+    """Bounds of the law of the return, on the thresholds ``first * step``, ``(first + 1) * step``, ….
+
+    Attributes
+    ----------
+    step : float
+        Distance of two thresholds.
+    first : int
+        The smallest return is at least ``first * step``.
+    slack : float
+        By how much a return, in steps, may differ from a threshold and count as equal.
+    below : float array ``(2, M)``
+        Lower and upper bounds of P(return ≤ threshold); those of the last threshold are 1.
+    short : float array ``(2, M)``
+        Lower and upper bounds of E[(threshold - return)⁺].
+    """
+
+    step: float
+    first: int
+    slack: float
+    below: np.ndarray
+    short: np.ndarray
+
+    @property
+    def thresholds(self) -> np.ndarray:
+        """The thresholds."""
+        return (self.first + np.arange(self.below.shape[1])) * self.step
+
+    def _probability(self, index: int) -> tuple[float, float]:
+        i = index - self.first
+        if i < 0:
+            return 0.0, 0.0
+        lower, upper = self.below[:, min(i, self.below.shape[1] - 1)].tolist()
+        return lower, upper
+
+    def at_most(self, x: float) -> tuple[float, float]:
+        """P(return ≤ x)."""
+        return self._probability(math.floor(x / self.step + self.slack))
+
+    def at_least(self, x: float) -> tuple[float, float]:
+        """P(return ≥ x)."""
+        lower, upper = self._probability(math.ceil(x / self.step - self.slack) - 1)
+        return 1.0 - upper, 1.0 - lower
+
+    def _outwards(self, lower: float, upper: float) -> tuple[float, float]:
+        room = _ROUNDING * (abs(lower) + abs(upper) + self.step)
+        return lower - room, upper + room
+
+    def quantile(self, alpha: float) -> tuple[float, float]:
+        """The smallest return that is not exceeded with probability at least ``alpha``."""
+        high, low = (int(np.argmax(side >= min(alpha, side[-1]))) for side in self.below)
+        return self._outwards((self.first + low) * self.step, (self.first + high) * self.step)
+
+    @property
+    def mean(self) -> tuple[float, float]:
+        """The mean of the return."""
+        lower, upper = (self.thresholds[-1] - self.short[::-1, -1]).tolist()
+        return self._outwards(lower, upper)
+
+    def cvar(self, alpha: float) -> tuple[float, float]:
+        """The mean of the worst fraction ``alpha`` of the returns."""
+        best = self.thresholds - self.short[::-1] / alpha
+        lower, upper = best.max(axis=1).tolist()
+        return self._outwards(lower, min(upper, float(self.thresholds[-1])))
+
+
+def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tails:
+    """Bounds of the law of the return of ``policy`` ``(steps, S)``, with rewards rounded to multiples of ``step``."""
+    problem, rules = method.problem, method.rules
+    if problem.random_rewards:
+        raise InvalidProblemError(
+            "probabilities, quantiles and CVaR need reward_law='fixed': of random rewards only the mean of exp(beta * "
+            "reward) is learned, at the declared beta, and not their tails"
+        )
+    arrays = method._arrays(counts)
+    refresh_radii(rules, arrays)
+    known = np.empty((0, 0, 0)) if problem.rewards is None else problem.rewards
+    scale = _Scale(step, SLACK, problem.factors, known)
+    frame = method.frame
+    visited = np.zeros((frame.steps + 1, frame.n_states), dtype=np.bool_)
+    ends = np.zeros((2, frame.steps + 1), dtype=np.int64)
+    ends[:, -1] = math.floor(problem.tail[0] / step + SLACK), math.ceil(problem.tail[1] / step - SLACK)
+    _visit(frame, arrays, policy, scale, visited, ends)
+    size = ends[1] - ends[0] + 1
+    if size.max() * frame.n_states > 5 * _MOST_ENTRIES:
+        raise InvalidProblemError(f"a step of {step:g} needs {size.max()} thresholds for each state: give a larger one")
+    tables = np.empty((2, 4, frame.n_states + 1, size.max()))
+    scratch = np.empty((3, rules.widest))
+    _fill(frame, rules.radius, arrays, policy, scale, (visited, ends), tables, scratch)
+    (below, upper, short, shorter), error = tables[frame.steps % 2, :, frame.start, : size[0]], _ROUNDING * frame.steps
+    b = (ends[0, 0] + np.arange(size[0])) * step
+    least, most = problem.return_limits
+    room = error * (size[0] * step + abs(b[0]) + abs(b[-1]))
+    short = np.maximum(np.maximum(short - room, b - most), 0.0)
+    shorter = np.minimum(shorter + room, np.maximum(b - least, 0.0))
+    # Bounds of increasing functions may be made so.
+    below = np.maximum.accumulate(np.clip(below - error, 0.0, 1.0))
+    upper = np.minimum.accumulate(np.clip(upper + error, 0.0, 1.0)[::-1])[::-1]
+    below[-1] = upper[-1] = 1.0
+    if problem.limits_returns:  # what differs from its declared ends by rounding is equal to them
+        low, high = least + problem.return_room, most - problem.return_room
+        below[b >= high - SLACK * step], upper[b < low - SLACK * step] = 1.0, 0.0
+    return Tails(step, int(ends[0, 0]), SLACK * (frame.steps + 1), np.stack([below, upper]), np.stack([short, shorter]))
+
+
+def step_of_grid(problem: Problem, counts: Counts, bins: int | None) -> float:
+    """Return the step of which all rewards are multiples, or where that is too small one with as many bins as is quick."""
+    spread = max(problem.return_spread + problem.tail[1] - problem.tail[0], sys.float_info.min)
+    most = max(_FEWEST_BINS, _MOST_ENTRIES // len(problem.frame.states))
+    if bins is None and problem.discount is None:
+        common = _common_step(_rewards_of(problem, counts.arrays))
+        if common is not None and spread / common <= _MORE_ON_A_LATTICE * most:
+            return common
+    return spread / (min(most, _MOST_BINS) if bins is None else bins)
+
+
+def _rewards_of(problem: Problem, arrays: CountArrays) -> np.ndarray:
+    """The different rewards that are known."""
+    if problem.rewards is not None:
+        return np.unique(problem.rewards)
+    owned = np.zeros(len(arrays.successor) + 1, dtype=np.int64)
+    np.add.at(owned, arrays.begin, 1)
+    np.add.at(owned, arrays.begin + arrays.used, -1)
+    slots = np.flatnonzero(np.cumsum(owned[:-1]) > 0)
+    low, high = arrays.low[:, slots], arrays.high[:, slots]
+    known = (low == high) | (arrays.tally[slots] > 0)
+    return np.unique(np.stack([low, high])[:, known])
+
+
+def _common_step(rewards: np.ndarray) -> float | None:
+    """The largest number that all rewards are multiples of, as they are written with 11 digits; None if there is none."""
+    if len(rewards) > 10_000 or not rewards.any():
+        return None if rewards.any() else 1.0
+    step = Fraction(0)
+    for reward in rewards[rewards != 0.0].tolist():
+        written = Fraction(f"{reward:.11g}")
+        common = math.lcm(step.denominator, written.denominator)
+        step = Fraction(math.gcd(int(step * common), int(written * common)), common)
+    width = float(step)
+    multiples = rewards / width
+    return width if np.all(np.abs(multiples - np.rint(multiples)) <= 0.1 * SLACK) else None
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------------
+
+
+class _Scale(NamedTuple):
+    """How rewards become integers: the step, what of it is rounding, γ^h, and rewards of (s, a) if they are known."""
+
+    step: float
+    slack: float
+    factor: np.ndarray
+    known: np.ndarray
+
+
+@inlined
+def _paid(scale: _Scale, arrays: CountArrays, t: int, s: int, a: int, slot: int, upper: bool) -> int:
+    """The reward of a slot at (real) step ``t``, -1 being the artificial one, in steps: rounded up, or down."""
+    if t < 0:
+        return 0
+    if scale.known.shape[0] > 0:
+        reward = scale.known[t if scale.known.shape[0] > 1 else 0, s, a]
+    else:
+        row = t if arrays.low.shape[0] > 1 else 0
+        reward = arrays.high[row, slot] if upper else arrays.low[row, slot]
+    share = scale.factor[t] * reward / scale.step
+    return math.ceil(share - scale.slack) if upper else math.floor(share + scale.slack)
+
+
+@compiled
+def _visit(
+    frame: Frame, arrays: CountArrays, policy: np.ndarray, scale: _Scale, visited: np.ndarray, ends: np.ndarray
+) -> None:
+    """Mark where the policy can be, and find between what the return from each step on lies."""
+    visited[0, frame.start] = True
+    for h in range(frame.steps):
+        low, high = 2**60, -(2**60)
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            s = frame.states[i]
+            if not visited[h, s]:
+                continue
+            a = min(policy[h, s], actions_at(frame, h) - 1)
+            row = row_of(frame, h, s, a)
+            for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+                y = arrays.successor[j]
+                low = min(low, _paid(scale, arrays, h - frame.artificial, s, a, j, False))
+                high = max(high, _paid(scale, arrays, h - frame.artificial, s, a, j, True))
+                if h + 1 == frame.steps:
+                    continue
+                if y == frame.n_states:  # anything that can be reached
+                    for k in range(frame.first_state[h + 1], frame.first_state[h + 2]):
+                        visited[h + 1, frame.states[k]] = True
+                else:
+                    visited[h + 1, y] = True
+        ends[0, h], ends[1, h] = low, high
+    for h in range(frame.steps - 1, -1, -1):
+        ends[0, h] += ends[0, h + 1]
+        ends[1, h] += ends[1, h + 1]
+
+
+@inlined
+def _after(table: np.ndarray, kind: int, first: int, last: int, y: int, i: int, step: float) -> float:
+    """An entry of a table of the next step, which goes on beyond its ends."""
+    if i < first:
+        return 0.0
+    if i > last:
+        return 1.0 if kind < 2 else table[kind, y, last - first] + (i - last) * step
+    return table[kind, y, i - first]
+
+
+@compiled
+def _fill(
+    frame: Frame,
+    radius: np.ndarray,
+    arrays: CountArrays,
+    policy: np.ndarray,
+    scale: _Scale,
+    where: tuple[np.ndarray, np.ndarray],
+    tables: np.ndarray,
+    scratch: np.ndarray,
+) -> None:
+    """Fill the tables of F and W, lower and upper bounds of each, back to the first step; the two tables take turns."""
+    visited, ends = where
+    now, after, f = tables[0], tables[1], scratch[2]
+    first, last = ends[0, frame.steps], ends[1, frame.steps]
+    for y in range(frame.n_states + 1):
+        for i in range(first, last + 1):
+            now[0, y, i - first], now[1, y, i - first] = (1.0 if i >= last else 0.0), 1.0
+            now[2, y, i - first], now[3, y, i - first] = 0.0, (i - first) * scale.step
+    for h in range(frame.steps - 1, -1, -1):
+        now, after = after, now
+        start, stop = ends[0, h], ends[1, h]
+        for kind in range(4):
+            upper = kind % 2 == 1
+            sign = 1.0 if upper else -1.0
+            now[kind, -1, : stop - start + 1] = -np.inf if upper else np.inf
+            for place in range(frame.first_state[h], frame.first_state[h + 1]):
+                s = frame.states[place]
+                if not visited[h, s]:
+                    continue
+                a = min(policy[h, s], actions_at(frame, h) - 1)
+                row = row_of(frame, h, s, a)
+                begin, size, n, guess = arrays.begin[row], arrays.used[row], arrays.visits[row], 0.0
+                tally = arrays.tally[begin : begin + size]
+                for i in range(start, stop + 1):
+                    for j in range(size):
+                        # Smaller rewards make shortfalls, and probabilities of them, larger.
+                        k = i - _paid(scale, arrays, h - frame.artificial, s, a, begin + j, not upper)
+                        f[j] = _after(after, kind, first, last, arrays.successor[begin + j], k, scale.step)
+                    value, _, guess = kl_extremum(tally, f, size, n, radius[row], sign, CONVERGED, scratch, guess)
+                    # A NaN says nothing.
+                    value = value if abs(value) < np.inf else (np.inf if upper else 0.0)
+                    now[kind, s, i - start] = value
+                    extreme = now[kind, -1, i - start]
+                    now[kind, -1, i - start] = max(extreme, value) if upper else min(extreme, value)
+        first, last = start, stop

@@ -1,0 +1,476 @@
+"""Appraisals: several policies and measures side by side, from data that was collected or from a known model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi import methods
+from entropic_bpi._version import __version__
+from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.contents import content_of, digest, encode_cells
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.methods.tails import Tails, step_of_grid, tails_of
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.return_law import ReturnLaw, return_law
+from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.risk import Entropic, Risk
+from entropic_bpi.runs.appraisal.measures import MEASURES, Measure, read_measures
+from entropic_bpi.runs.certification import (
+    CollectedData,
+    certificate_of,
+    check_learned,
+    evidence_of,
+    read_policy,
+)
+from entropic_bpi.runs.progress import telling_of_compiling
+from entropic_bpi.tools.checks import check_integer, check_path
+from entropic_bpi.tools.files import write_text_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from entropic_bpi.verification import Verification
+
+FORMAT, VERSION = "entropic-bpi appraisal", 1
+# Bins of a law with too many returns, where the model is known.
+_BINS = 2_000
+
+
+class Band(NamedTuple):
+    """Bounds of P(return ≤ x) at each threshold x; equal where the model is known."""
+
+    thresholds: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+class Difference(NamedTuple):
+    """Bounds of the measure of one policy less that of another.
+
+    ``test`` says where they come from: ``"pairs"``, the pair certificate, or ``"intervals"``, the ends of both intervals.
+    """
+
+    measure: str
+    policy: str
+    other: str
+    lower: float
+    upper: float
+    test: str
+
+
+class CertainPair(tuple[str, str]):
+    """A pair ``(better, worse)`` of names whose order is certain, and the ``measure`` by which it is."""
+
+    measure: str
+
+    @classmethod
+    def of(cls, better: str, worse: str, measure: str) -> CertainPair:
+        pair = cls((better, worse))
+        pair.measure = measure
+        return pair
+
+    def __repr__(self) -> str:
+        return f"({self[0]!r}, {self[1]!r}, by {self.measure!r})"
+
+
+@dataclass(frozen=True, eq=False)
+class Appraisal:
+    """Intervals of several measures of several policies, which all hold at once with probability at least 1 - δ.
+
+    Attributes
+    ----------
+    table : list of dict
+        ``policy``, ``measure``, ``lower`` and ``upper``, one for each policy and measure.
+    differences : list of Difference
+        Bounds of what one policy has more than another, for each measure and pair of policies.
+    bands : dict
+        Bounds of the law of the return of each policy, by name; empty where rewards are random.
+    policies : dict
+        The policies, arrays ``(H, S)``, by name.
+    delta : float or None
+        With at most this probability an interval is wrong; None where the model is known and the values are exact.
+    certificate : Certificate or None
+        The data and the assumptions: a certificate of the mean of the first policy; None where the model is known.
+    title, unit : str or None
+        As declared.
+    history : structured array or None
+        Of the run that the data come from, if that was given.
+    model : FiniteMDP or None
+        The model, where it is known.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> known = eb.appraise(bridge, {"safe": eb.solve(bridge, -2.0), "bold": eb.solve(bridge, 2.0)}, measures=["mean"])
+    >>> known.order
+    (('safe', 'bold', by 'mean'),)
+    """
+
+    table: list[dict[str, Any]]
+    differences: list[Difference]
+    bands: dict[str, Band]
+    policies: dict[str, np.ndarray]
+    delta: float | None
+    certificate: Certificate | None
+    title: str | None
+    unit: str | None
+    history: np.ndarray | None
+    model: FiniteMDP | None
+    _file: dict[str, Any]
+
+    @property
+    def measures(self) -> list[Measure]:
+        return read_measures(dict.fromkeys(row["measure"] for row in self.table))
+
+    @property
+    def order(self) -> tuple[CertainPair, ...]:
+        """The pairs ``(better, worse)`` of names whose order is certain; each has the ``measure`` by which it is."""
+        signs = {measure.text: measure.sign for measure in self.measures}
+        certain = []
+        for d in self.differences:
+            if signs[d.measure] * (d.lower if signs[d.measure] > 0 else d.upper) > 0:
+                certain.append(CertainPair.of(d.policy, d.other, d.measure))
+        return tuple(certain)
+
+    def interval(self, policy: str, measure: str) -> tuple[float, float]:
+        """Return the bounds of one measure of one policy.
+
+        Parameters
+        ----------
+        policy, measure : str
+            As they were given.
+
+        Returns
+        -------
+        (float, float)
+            The lower and the upper bound.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> eb.appraise(bridge, {"safe": eb.solve(bridge, -2.0)}).interval("safe", "cvar 0.05")
+        (1.0, 1.0)
+        """
+        for row in self.table:
+            if (row["policy"], row["measure"]) == (policy, measure):
+                return row["lower"], row["upper"]
+        raise InvalidProblemError(f"nothing was asked about the measure {measure!r} of policy {policy!r}")
+
+    def report(self, path: str | Path) -> Verification:
+        """Write a page for whoever decides.
+
+        Parameters
+        ----------
+        path : path
+            The HTML file to write.
+
+        Returns
+        -------
+        Verification
+            The result of the check when the page was written; where the model is known, there is nothing to check.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     eb.appraise(result, {"found": result.policy}).report(f"{folder}/decision.html").ok
+        True
+        """
+        import entropic_bpi
+
+        return entropic_bpi.report.write(self, path)
+
+    def plot(self) -> Figure:
+        """Draw the bounds of the laws of the return of all policies.
+
+        Returns
+        -------
+        Figure
+            The Matplotlib figure.
+
+        Raises
+        ------
+        InvalidProblemError
+            If rewards are random: nothing is known of the law of the return.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> figure = eb.appraise(bridge, {"safe": eb.solve(bridge, -2.0)}).plot()
+        >>> len(figure.axes)
+        1
+        """
+        import entropic_bpi
+
+        if not self.bands:
+            raise InvalidProblemError("of random rewards the law is not known: there is nothing to draw")
+        return entropic_bpi.report.draw_laws(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the appraisal with the data that it rests on, as a file that :func:`entropic_bpi.verify` checks.
+
+        Parameters
+        ----------
+        path : path
+            The file to write (JSON); compressed if its name ends in ``.gz``.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the model is known: there are no data to check.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     eb.appraise(result, {"found": result.policy}).save(f"{folder}/appraisal.json")
+        ...     eb.verify(f"{folder}/appraisal.json").ok
+        True
+        """
+        write_text_atomically(check_path("path", path), self._text())
+
+    def _text(self) -> str:
+        content = self._content()
+        return json.dumps({**content, "digest": digest(content)}, indent=1) + "\n"
+
+    def _content(self) -> dict[str, Any]:
+        if self.certificate is None:
+            raise InvalidProblemError("the model is known and the values are exact: there are no data to check")
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "library": __version__,
+            **self._file,
+            "policies": {name: policy.tolist() for name, policy in self.policies.items()},
+            "table": self.table,
+            "differences": [each._asdict() for each in self.differences if each.test == "pairs"],
+            "certificate": content_of(self.certificate),
+        }
+
+    def _repr_html_(self) -> str:
+        import entropic_bpi
+
+        return entropic_bpi.report.summary_html(self)
+
+    def __repr__(self) -> str:
+        sure = "exact" if self.delta is None else f"delta={self.delta:g}"
+        return f"Appraisal(policies={list(self.policies)}, measures={[each.text for each in self.measures]}, {sure})"
+
+
+def appraise(
+    evidence: Any,
+    policies: Mapping[str, Any],
+    *,
+    measures: Iterable[str] | str = MEASURES,
+    delta: float | None = None,
+    bins: int | None = None,
+    states: Any = None,
+    **declarations: Any,
+) -> Appraisal:
+    """Compute certified intervals of several measures of several policies from the same data.
+
+    All intervals hold at once with probability at least 1 - δ, also for policies and measures that were chosen after
+    looking at the data. See the page "Deciding" for the theory.
+
+    Parameters
+    ----------
+    evidence : Identification, Certificate, Counts, Log, table, problem file or FiniteMDP
+        The data, as :func:`entropic_bpi.certify` takes them; or a known model, for which the values are exact.
+    policies : mapping of names to policies
+        Each an array ``(H, S)``; the action for each state, as a mapping or a function; a :class:`entropic_bpi.Policy`; or a
+        solution, a certificate or the result of a run, whose policy it then is.
+    measures : sequence of str
+        ``"mean"``; ``"cvar 0.05"``, the mean of the worst 5 % of the returns; ``"quantile 0.05"``, the return that is not
+        exceeded in 5 % of the episodes; ``"entropic -1"`` and ``"evar 0.05"``; ``"below 0"`` and ``"above 0"``, the
+        probabilities of a return of at most, or at least, 0.
+    delta : float, optional
+        The probability with which an interval may be wrong. Default: that of the run. Required for a log.
+    bins : int, optional
+        Thresholds of a grid for the law of the return. Default: where all rewards are multiples of a number, these
+        multiples, so that nothing is rounded; otherwise as many as take a few seconds. Rounding only widens the intervals.
+    states : iterable or "seen", optional
+        For a log, as :func:`entropic_bpi.certify` takes it.
+    **declarations
+        For a log, what is declared about it, as :func:`entropic_bpi.certify` takes it; and ``rewards``, another known reward
+        for the same data.
+
+    Returns
+    -------
+    Appraisal
+        The intervals, their differences, and which policies are certainly better than others.
+
+    Raises
+    ------
+    InvalidProblemError
+        If a measure cannot be certified: random rewards are learned for one risk parameter only.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> bridge = eb.instances.risky_bridge(horizon=5)
+    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+    >>> policies = {"found": result.policy, "bold": eb.solve(bridge, 2.0)}
+    >>> appraisal = eb.appraise(result, policies, measures=["mean", "cvar 0.1", "below 0"])
+    >>> low, high = appraisal.interval("found", "cvar 0.1")
+    >>> bool(low <= eb.return_law(bridge, result.policy).cvar(0.1) <= high)
+    True
+    """
+    asked = read_measures(measures)
+    if not isinstance(policies, Mapping) or not policies:
+        raise InvalidProblemError("policies must be a mapping of names to policies, and at least one")
+    if bins is not None:
+        bins = check_integer("bins", bins, at_least=2)
+    if isinstance(evidence, FiniteMDP):
+        return _exact(evidence, policies, asked, bins)
+    risk, rewards = _risk_of(evidence, asked, declarations), declarations.pop("rewards", None)
+    given = {"beta": None, "risk": risk, "eps": None, "delta": delta, "states": states, **declarations}
+    with telling_of_compiling():
+        data = evidence_of(evidence, given, rewards)
+        planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
+        return _Bounding(data, asked, bins, getattr(evidence, "history", None)).of(planned)
+
+
+def _risk_of(evidence: Any, measures: list[Measure], declarations: Mapping[str, Any]) -> Any:
+    """The risk of the certificate: the mean; or, of random rewards, the one that they were learned for, or are."""
+    problem = getattr(getattr(evidence, "certificate", evidence), "problem", None)
+    if isinstance(problem, Problem):
+        return problem.risk if problem.random_rewards else Entropic(0.0)
+    first = next((measure.risk for measure in measures if measure.risk is not None), None)
+    return first if declarations.get("reward_law", "fixed") != "fixed" and first is not None else Entropic(0.0)
+
+
+class _Bounding:
+    """The bounds of measures from counts."""
+
+    def __init__(self, data: CollectedData, measures: list[Measure], bins: int | None, history: Any) -> None:
+        self.data, self.measures, self.counts, self.history = data, measures, data.counts, history
+        self.problem = data.problem
+        for measure in measures:
+            if measure.risk is not None:
+                check_learned(self.problem, measure.risk)
+        at = self.problem.risk if self.problem.random_rewards else Entropic(0.0)
+        self.base: Any = methods.make("kl", replace(self.problem, risk=at), {}, 0)
+        self.tabulated = not self.problem.random_rewards and isinstance(self.base, KL)
+        self.step = step_of_grid(self.problem, self.counts, bins) if self.tabulated else None
+        self.methods = {each.text: self._method(each.risk) for each in measures if each.risk is not None}
+
+    def _method(self, risk: Risk) -> Any:
+        return self.base if risk == self.problem.risk else methods.make("kl", replace(self.problem, risk=risk), {}, 0)
+
+    def of(self, planned: dict[str, np.ndarray]) -> Appraisal:
+        problem, first = self.problem, int(self.problem.artificial)
+        tails = {name: self._tails(policy) for name, policy in planned.items()} if self._needs_tables() else {}
+        table, cells = [], []
+        for name, policy in planned.items():
+            for measure in self.measures:
+                (lower, upper), covered = self._interval(measure, policy, tails.get(name))
+                table.append(_row(name, measure, lower, upper))
+                if covered is not None:
+                    cells.append({"policy": name, "measure": measure.text, "cells": covered})
+        candidate = next(iter(planned.values()))
+        options = {"pairs": False} if isinstance(self.base, KL) else {}
+        claim = self.base.bounds_of(self.counts, candidate, **options)
+        certificate = certificate_of(self.data, candidate, claim, named=None)
+        return Appraisal(
+            table=table,
+            differences=_differences(table, self.measures),
+            bands={name: Band(each.thresholds, *each.below) for name, each in tails.items()},
+            policies={name: policy[first:] for name, policy in planned.items()},
+            delta=problem.delta,
+            certificate=certificate,
+            title=getattr(problem, "title", None),
+            unit=getattr(problem, "unit", None),
+            history=self.history,
+            model=None,
+            _file={"step": self.step if self._needs_tables() else None, "cells": cells},
+        )
+
+    def _needs_tables(self) -> bool:
+        return self.tabulated or any(measure.risk is None for measure in self.measures)
+
+    def _tails(self, policy: np.ndarray) -> Tails:
+        method = self.base if isinstance(self.base, KL) else KL(self.problem.at(0.0, self.problem.eps))
+        return tails_of(method, self.counts, policy, self.step or 1.0)
+
+    def _interval(
+        self, measure: Measure, policy: np.ndarray, tails: Tails | None
+    ) -> tuple[tuple[float, float], list[Any] | None]:
+        """Bounds of one measure and, of an entropic value at risk, the cells behind them."""
+        if measure.kind == "evar":
+            claim = self.methods[measure.text].own_claim(self.counts, policy)
+            return (claim.lower, claim.upper), encode_cells(claim.cells)
+        if measure.risk is not None:
+            ends = self.methods[measure.text].interval_of(self.counts, policy)
+            if measure.kind == "mean" and tails is not None:  # both hold; on a lattice the second has no error
+                ends = max(ends[0], tails.mean[0]), min(ends[1], tails.mean[1])
+            return ends, None
+        assert tails is not None
+        kinds = {"cvar": tails.cvar, "quantile": tails.quantile, "below": tails.at_most, "above": tails.at_least}
+        return kinds[measure.kind](measure.number), None
+
+
+def _exact(mdp: FiniteMDP, policies: Mapping[str, Any], measures: list[Measure], bins: int | None) -> Appraisal:
+    """The values of policies of a known model; between two where there are too many returns for an exact law."""
+    problem = Problem.from_mdp(mdp, beta=0.0, eps=1.0, delta=0.5)
+    counts = Counts(problem)
+    data = CollectedData(counts, counts.transitions(), None, problem.state_names, problem.action_names)  # type: ignore[arg-type]
+    planned = {str(name): read_policy(policy, data)[int(problem.artificial) :] for name, policy in policies.items()}
+    table, bands = [], {}
+    for name, policy in planned.items():
+        below, above = _laws(mdp, policy, bins)
+        for measure in measures:
+            ends = sorted((measure.of(below), measure.of(above)))
+            table.append(_row(name, measure, *ends))
+        thresholds = np.union1d(below.support, above.support)
+        bands[name] = Band(thresholds, *(_distribution(law, thresholds) for law in (above, below)))
+    return Appraisal(
+        table, _differences(table, measures), bands, planned, None, None, mdp.title, mdp.unit, None, mdp, {}
+    )
+
+
+def _laws(mdp: FiniteMDP, policy: np.ndarray, bins: int | None) -> tuple[ReturnLaw, ReturnLaw]:
+    """A law below and one above that of the return; the same twice if it is exact."""
+    try:
+        found = return_law(mdp, policy, bins=bins)
+    except InvalidProblemError:
+        found = return_law(mdp, policy, bins=_BINS)
+    return (found, found) if isinstance(found, ReturnLaw) else (found.lower, found.upper)
+
+
+def _distribution(law: ReturnLaw, thresholds: np.ndarray) -> np.ndarray:
+    at = np.searchsorted(law.support, thresholds, side="right")
+    return np.minimum(np.concatenate([[0.0], np.cumsum(law.probabilities)])[at], 1.0)
+
+
+def _row(policy: str, measure: Measure, lower: float, upper: float) -> dict[str, Any]:
+    return {"policy": policy, "measure": measure.text, "lower": float(lower), "upper": float(upper)}
+
+
+def _differences(table: list[dict[str, Any]], measures: list[Measure]) -> list[Difference]:
+    """The differences of the ends of the intervals."""
+    found = []
+    for measure in measures:
+        rows = [row for row in table if row["measure"] == measure.text]
+        for one in rows:
+            for other in rows:
+                if one is not other:
+                    ends = one["lower"] - other["upper"], one["upper"] - other["lower"]
+                    found.append(Difference(measure.text, one["policy"], other["policy"], *ends, "intervals"))
+    return found

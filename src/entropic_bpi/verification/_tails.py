@@ -1,0 +1,179 @@
+"""The law of the return of a policy: bounds of its probabilities, its quantiles and its CVaR, from the counts.
+
+Backwards over the steps, for every threshold that can be left to reach: the largest and the smallest probability that the
+rest of the return is at most that, and the largest and the smallest mean of what it falls short of it. Rewards are rounded
+to multiples of a step, down where that makes a bound from above larger, up where it makes one from below smaller, so that
+all thresholds that matter are multiples as well. What is a multiple up to a billionth of the step is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from entropic_bpi.verification._ball import Balls, extreme_mean
+from entropic_bpi.verification._claim import Claim, Outcomes
+from entropic_bpi.verification._file import Rejected
+from entropic_bpi.verification._intervals import Interval, down, toward, up
+from entropic_bpi.verification._kl import KLRecursion
+
+_SLACK = 1e-9
+_AT_ONCE = 2**18  # outcomes and thresholds that are worked on together
+_MOST_ENTRIES = 50_000_000
+
+
+class _Table(NamedTuple):
+    """Bounds for the thresholds from ``first`` to ``last``, arrays (4, states and one more, thresholds).
+
+    Of the probability from below and from above, of the shortfall from below and from above.
+    """
+
+    first: int
+    last: int
+    bounds: np.ndarray
+
+    def at(self, kind: int, successors: np.ndarray, index: np.ndarray, step: float) -> np.ndarray:
+        """Bounds at any thresholds, also beyond the ends."""
+        inside = self.bounds[kind][successors[..., None], np.clip(index, self.first, self.last) - self.first]
+        if kind < 2:
+            values = np.where(index > self.last, 1.0, inside)
+        else:
+            side = 2 * (kind % 2) - 1
+            further = toward(np.maximum(index - self.last, 0) * step, side)
+            values = np.where(index > self.last, toward(inside + further, side), inside)
+        return np.where(index < self.first, 0.0, values)
+
+
+class Law:
+    """The bounds of the law of the return of the policy of a claim."""
+
+    def __init__(self, claim: Claim, step: float, report: Callable[[], None]) -> None:
+        if claim.random_rewards:
+            raise Rejected("of random rewards no tails are known")
+        self.step, self.slack = step, _SLACK * (claim.steps + 1)
+        table = _Recursion(claim, step).table(report)
+        self.first = table.first
+        below, above, short, long = table.bounds[:, claim.first_state]
+        self.thresholds = (table.first + np.arange(len(below))) * step
+        if claim.return_range is not None:
+            least, most = claim.return_range[0] - claim.return_room, claim.return_range[1] + claim.return_room
+            # What differs from its ends by rounding is equal to them.
+            low, high = claim.return_range[0] - _SLACK * step, claim.return_range[1] - _SLACK * step
+            below, above = np.where(self.thresholds >= high, 1.0, below), np.where(self.thresholds < low, 0.0, above)
+            short = np.maximum(short, down(self.thresholds - most))
+            long = np.minimum(long, np.maximum(0.0, up(self.thresholds - least)))
+        self.below, self.above, self.short, self.long = below, above, short, long
+        if not np.all(np.isfinite([below, above, short, long])):
+            raise Rejected("the bounds of the law of the return are not finite")
+
+    def _probability(self, index: int) -> tuple[float, float]:
+        at = index - self.first
+        if at < 0:
+            return 0.0, 0.0
+        if at >= len(self.below) - 1:
+            return 1.0, 1.0
+        return max(0.0, float(self.below[at])), min(1.0, float(self.above[at]))
+
+    def bounds_of(self, kind: str, number: float) -> tuple[float, float]:
+        """Bounds of P(return ≤ x), P(return ≥ x), a quantile or CVaR."""
+        if kind == "below":
+            return self._probability(math.floor(number / self.step + self.slack))
+        if kind == "above":
+            less = self._probability(math.ceil(number / self.step - self.slack) - 1)
+            ends = zip(less, (1, -1), strict=True)
+            upper, lower = (1.0 - p if p in (0.0, 1.0) else float(toward(1.0 - p, side)) for p, side in ends)
+            return lower, upper
+        if kind == "mean":
+            low, high = down(self.thresholds[-1] - self.long[-1]), up(self.thresholds[-1] - self.short[-1])
+        elif kind == "quantile":
+            possible = np.append(self.above[:-1] >= number, True), np.append(self.below[:-1] >= number, True)
+            low, high = (self.thresholds[np.argmax(side)] for side in possible)
+        else:
+            low = down(self.thresholds - up(self.long / number)).max()
+            high = min(up(self.thresholds - down(self.short / number)).max(), self.thresholds[-1])
+        return float(down(low)), float(up(high))
+
+
+class _Recursion(KLRecursion):
+    """The tables, by the balls of the KL method; what an outcome pays is kept in steps, rounded down and up."""
+
+    def __init__(self, claim: Claim, step: float) -> None:
+        super().__init__(claim, 1.0, None)
+        self.step, self.limits = step, []
+
+    def _in_steps(self, low: np.ndarray, high: np.ndarray, step: int) -> Interval:
+        ends = Interval(low, high)
+        if self.claim.discount is not None:
+            ends = self.claim.discount.power(step) * ends
+        return Interval(np.floor(ends.low / self.step + _SLACK), np.ceil(ends.high / self.step - _SLACK))
+
+    def _weights(self, outcomes: Outcomes, layer: range, step: int) -> Interval:
+        return self._in_steps(*self.paid(outcomes, step), step)
+
+    def _occupied(self) -> list[np.ndarray]:
+        """Where the policy can be at each step."""
+        claim, steps = self.claim, [np.array([self.claim.first_state])]
+        for h in range(claim.steps - 1):
+            found = np.zeros(claim.n_states + 1, dtype=bool)
+            for _, ball in self._own(h, steps[-1]):
+                found[ball.successors] = True
+            steps.append(claim.reachable[h + 1] if found[-1] else np.flatnonzero(found))
+        return steps
+
+    def _own(self, h: int, states: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
+        """The rows of the policy; ``low`` and ``high`` of a ball are what its outcomes pay, in steps."""
+        claim, step = self.claim, h - self.claim.random_start
+        actions = claim.actions(h, states)
+        rows = claim.rows(h, states)[np.arange(len(states)), actions]
+        for at, ball in self.rows(h).batches(rows - claim.layer(h).start):
+            if claim.rewards is None and step >= 0:
+                yield at, ball
+                continue
+            paid = Interval.of(np.zeros(len(at)))
+            if step >= 0:
+                known = claim.rewards_at(h, states)
+                assert known is not None
+                known = known[at, actions[at]]
+                paid = self._in_steps(known, known, step)
+            low, high = (np.broadcast_to(end, ball.successors.shape) for end in (paid.low, paid.high))
+            yield at, Balls(ball.successors, ball.tallies, ball.sizes, ball.radius, low, high)
+
+    def table(self, report: Callable[[], None]) -> _Table:
+        claim = self.claim
+        least, most = (0, 0) if claim.discount is None else claim.discount.tail(*claim.reward_range)
+        first = math.floor(float(least) / self.step + _SLACK)
+        last = math.ceil(float(most) / self.step - _SLACK)
+        index = np.arange(first, last + 1)
+        rows = [index >= last, np.ones(len(index)), np.zeros(len(index)), up((index - first) * self.step)]
+        later = _Table(first, last, np.stack([np.tile(row, (claim.n_states + 1, 1)) for row in rows]).astype(float))
+        for h, states in reversed(list(enumerate(self._occupied()))):
+            balls = list(self._own(h, states))
+            first = later.first + int(min(ball.low.min() for _, ball in balls))
+            last = later.last + int(max(ball.high.max() for _, ball in balls))
+            if (last - first + 1) * len(states) > _MOST_ENTRIES:
+                raise Rejected(f"a step of {self.step} is too small for this problem")
+            later = self._before(later, states, balls, np.arange(first, last + 1))
+            report()
+        return later
+
+    def _before(
+        self, later: _Table, states: np.ndarray, balls: list[tuple[np.ndarray, Balls]], index: np.ndarray
+    ) -> _Table:
+        bounds = np.zeros((4, self.claim.n_states + 1, len(index)))
+        for kind in range(4):
+            side = 2 * (kind % 2) - 1
+            for at, ball in balls:
+                paid = (ball.low if side > 0 else ball.high).astype(np.int64)
+                size = max(1, _AT_ONCE // ball.successors.size)
+                for begin in range(0, len(index), size):
+                    some = index[begin : begin + size]
+                    values = later.at(kind, ball.successors, some - paid[..., None], self.step)
+                    repeated = ball.take(np.repeat(np.arange(len(at)), len(some)))
+                    means = extreme_mean(repeated, values.reshape(len(values), -1), side)
+                    bounds[kind, states[at], begin : begin + size] = means.reshape(len(at), -1)
+            extreme = np.max if side > 0 else np.min
+            bounds[kind, -1] = extreme(bounds[kind, states], axis=0)
+        return _Table(int(index[0]), int(index[-1]), bounds)

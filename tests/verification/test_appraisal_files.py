@@ -1,0 +1,122 @@
+"""Files of appraisals: the verifier accepts what follows from the counts, and nothing else."""
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+import entropic_bpi as eb
+from entropic_bpi.certificate.contents import digest
+from tests.reports import KINDS, certificate_of
+
+MEASURES = ["mean", "cvar 0.05", "quantile 0.1", "entropic -1", "evar 0.1", "below 0", "above 1"]
+
+
+@cache
+def appraisal_of(kind):
+    certificate = certificate_of(kind)
+    measures = {
+        "discounted": [measure for measure in MEASURES if "evar" not in measure],
+        "random rewards": ["entropic -1"],
+    }.get(kind, MEASURES)
+    bins = 40 if kind in ("pair certificate", "discounted") else None
+    policies = {"own": certificate.policy, "zero": 0 * certificate.policy}
+    return eb.appraise(certificate, policies, measures=measures, bins=bins)
+
+
+def forged(tmp_path, content):
+    content = {key: value for key, value in content.items() if key != "digest"}
+    path = tmp_path / "forged.json"
+    path.write_text(json.dumps({**content, "digest": digest(content)}))
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_follows_from_the_counts_is_accepted(kind, tmp_path):
+    appraisal_of(kind).save(tmp_path / "appraisal.json.gz")
+    found = eb.verify(tmp_path / "appraisal.json.gz")
+    assert found.ok, found.problems
+
+
+@pytest.mark.parametrize("side", ["lower", "upper"])
+def test_every_number_that_says_more_is_refused(side, tmp_path):
+    content = appraisal_of("gap certificate")._content()
+    refused = 0
+    for row in content["table"]:
+        stated, inwards = row[side], 1 if side == "lower" else -1
+        row[side] = stated + inwards * max(1e-6, 0.01 * (row["upper"] - row["lower"]))
+        found = eb.verify(forged(tmp_path, content))
+        assert not found.ok, row
+        assert row["measure"] in found.problems[0]
+        row[side] = stated
+        refused += 1
+    assert refused == 2 * len(MEASURES)
+    assert eb.verify(forged(tmp_path, content)).ok
+
+
+def changed(content, change):
+    content = json.loads(json.dumps(content))
+    change(content)
+    return content
+
+
+def swap_policies(content):
+    content["policies"]["own"], content["policies"]["zero"] = content["policies"]["zero"], content["policies"]["own"]
+
+
+FORGERIES = {
+    "the policies are swapped": swap_policies,
+    "a row is there twice": lambda c: c["table"].append(c["table"][0]),
+    "a policy is unknown": lambda c: c["table"][0].update(policy="nobody"),
+    "a measure is unknown": lambda c: c["table"][0].update(measure="cvar 2"),
+    "a number is none": lambda c: c["table"][0].update(lower=None),
+    "a policy has a wrong shape": lambda c: c["policies"].update(own=[[0]]),
+    "an action is outside": lambda c: c["policies"]["own"][0].__setitem__(0, 99),
+    "there is no policy": lambda c: c.update(policies={}),
+    "the step is 0": lambda c: c.update(step=0.0),
+    "the step is missing": lambda c: c.update(step=None),
+    "the step is tiny": lambda c: c.update(step=1e-12),
+    "the cells are missing": lambda c: c.update(cells=[]),
+    "the cells are not in order": lambda c: c["cells"][0]["cells"].reverse(),
+    "there is another key": lambda c: c.update(more=1),
+    "a key is missing": lambda c: c.pop("cells"),
+    "delta is smaller": lambda c: c["certificate"]["problem"].update(delta=0.001),
+    "the counts are larger": lambda c: c["certificate"]["counts"]["times"].__setitem__(0, 10**6),
+    "the certificate is none": lambda c: c.update(certificate={}),
+    "the version is unknown": lambda c: c.update(version=2),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forgeries_are_refused(name, tmp_path):
+    content = changed(appraisal_of("gap certificate")._content(), FORGERIES[name])
+    found = eb.verify(forged(tmp_path, content))
+    assert not found.ok
+    assert found.problems
+
+
+def test_a_changed_file_is_refused(tmp_path):
+    path = tmp_path / "appraisal.json"
+    appraisal_of("gap certificate").save(path)
+    path.write_text(path.read_text(encoding="utf-8").replace('"own"', '"mine"'), encoding="utf-8")
+    assert "digest" in eb.verify(path).problems[0]
+
+
+def test_the_library_reads_no_appraisal_as_a_certificate(tmp_path):
+    appraisal_of("gap certificate").save(tmp_path / "appraisal.json")
+    with pytest.raises(eb.CertificateError, match="not a certificate"):
+        eb.Certificate.load(tmp_path / "appraisal.json")
+
+
+def test_random_changes_never_make_the_verifier_fail(tmp_path):
+    rng, text = np.random.default_rng(0), json.dumps(appraisal_of("gap certificate")._content())
+    for _ in range(30):
+        at = int(rng.integers(len(text)))
+        broken = text[:at] + str(rng.choice(["0", "null", "[", '"x"', "-1", "1e308"])) + text[at + 1 :]
+        try:
+            content = json.loads(broken)
+        except ValueError:
+            continue
+        if isinstance(content, dict):
+            eb.verify(forged(tmp_path, content))
