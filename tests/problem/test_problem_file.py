@@ -53,6 +53,7 @@ SAVED = [
     {"discount": 0.95, "max_successors": 3},
     {"successors": "model", "start": 36},
     {"start": "fixed", "noise": "model", "allowed": "info"},
+    {"reward": {(0, 1): 0.5, ("here", (1, 2)): -1}},
     {"start": [(1, 2), "here", 3]},
     {"successors": {(0, 1): (1, eb.END), ((2, "x"), 0): (eb.END, eb.END)}},
 ]

@@ -17,6 +17,7 @@ import entropic_bpi as eb
 from entropic_bpi.methods.kl import pairs
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.types import Transitions
@@ -211,6 +212,52 @@ def draw_paid(
     ends = [np.broadcast_to(end[:-1].reshape(steps, S, A, S), (H, S, A, S)) for end in worth]
     shift = problem.possible_rewards[0]
     tables = _tables(beta, delta / 2, H, stationary, allowed, start_allowed, tally, *ends, True, None, None, shift, one)
+    return Case(problem, counts, tables, 0)
+
+
+def draw_known(rng: np.random.Generator, sign: int, exponents: tuple[float, float] | None = None) -> Case:
+    """A random case of an environment whose rewards are known, but for that of an end that was not seen yet.
+
+    The possible successors are declared, an end at most once.
+    """
+    n, A, H = int(rng.integers(1, 4)), 2, int(rng.integers(1, 4))
+    S, stationary = n + 1, bool(rng.integers(2))
+    paid = rng.choice([0.0, 1.0, *rng.uniform(-1, 1.5, 3).round(2)], size=(n, A, S))
+    follows = rng.random((n, A, S)) < rng.choice([0.6, 1.0])
+    follows[..., 0] |= ~follows.any(axis=-1)
+    least, most = paid.min(axis=2), paid.max(axis=2)  # an end may be observed in any state
+    owner, to = np.nonzero(follows.reshape(-1, S))
+    ends, exact = to == n, paid.reshape(-1, S)[owner, to]
+    low, high = np.where(ends, least.ravel()[owner], exact), np.where(ends, most.ravel()[owner], exact)
+    known, rows = KnownRewards(None, low, high), (np.concatenate([[0], np.cumsum(follows.sum(axis=2))]), to)
+    span = H * (max(known.range[1], 0.0) - min(known.range[0], 0.0))
+    beta = sign * (float(rng.choice(BETAS)) if exponents is None else rng.uniform(*exponents) / (span or 1.0))
+    delta = float(rng.choice([0.05, 0.5, 0.9]))
+    problem = Problem.black_box(
+        n, A, horizon=H, beta=beta, eps=1e-300, delta=delta, stationary=stationary, source="", successors=rows,
+        state_names=(*map(str, range(n)), "end"), reward=known,
+    )  # fmt: skip
+    allowed = np.zeros((H, S, A, S), dtype=bool)
+    allowed[:, :n], allowed[:, n, :, n] = follows, True
+    tally, worth, seen = np.zeros((problem.n_rows, S), dtype=np.int64), np.zeros((2, problem.n_rows, S)), []
+    for row in range(problem.n_rows - 1):
+        s, a = divmod(row % (S * A), A)
+        if s == n:
+            continue
+        tally[row], worth[:, row] = _tally(rng, follows[s, a], None, VISITS), paid[s, a]
+        end = float(rng.choice(paid[s, a]))
+        worth[:, row, n] = (end, end) if tally[row, n] else (least[s, a], most[s, a])
+        seen += [(row, y, tally[row, y], end if y == n else paid[s, a, y]) for y in np.flatnonzero(tally[row])]
+    start_allowed = np.arange(S) < n
+    tally[-1] = _tally(rng, start_allowed, None, VISITS)
+    seen += [(problem.n_rows - 1, y, tally[-1, y], problem.possible_rewards[0]) for y in np.flatnonzero(tally[-1])]
+    counts = Counts(problem)
+    if seen:
+        rows, successors, times, rewards = (np.array(part) for part in zip(*seen, strict=True))
+        counts.add(Transitions(rows, successors, times, rewards.astype(float)), int(tally[-1].sum()))
+    steps, shift = 1 if stationary else H, problem.possible_rewards[0]
+    reach = [np.broadcast_to(end[:-1].reshape(steps, S, A, S), (H, S, A, S)) for end in worth]
+    tables = _tables(beta, delta, H, stationary, allowed, start_allowed, tally, *reach, True, None, None, shift)
     return Case(problem, counts, tables, 0)
 
 

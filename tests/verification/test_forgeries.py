@@ -19,6 +19,7 @@ from scipy.optimize import linprog
 import entropic_bpi as eb
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.masks import Masks
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.certification import certify
@@ -112,6 +113,15 @@ def played_model(
 AHEAD = np.arange(0, 17, 2), np.array([y for s in range(4) for y in (s, 4, s, s + 1 + (s == 2))])
 
 
+# What is paid there: for staying, for an end that is observed anywhere, and for moving on.
+PRICES = KnownRewards(
+    None,
+    np.array([[stay, 0.0, stay, 0.0] for stay in (0.25, 0.5, 0.25, 0.25)]).ravel(),
+    np.array([[stay, 1.0, stay, move] for stay, move in ((0.25, 0.0), (0.5, 0.0), (0.25, 1.0), (0.25, 1.0))]).ravel(),
+)
+SPANS = KnownRewards(None, np.zeros(8), np.array([0.25, 0.25, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0]))
+
+
 def played_environment(rng, *, stationary, episodes=400, beta=-1.0, reward_law="fixed", **declared):
     """Three of four observations are ever seen, as in a corridor with a good and a bad end.
 
@@ -194,6 +204,8 @@ def honest():
             rng, stationary=False, successors=None, allowed=np.array([[[1, 1]] * 4, [[0, 1]] * 4, [[1, 1]] * 4])
         ),
         "environment, masks": played_environment(rng, stationary=True, allowed=masked(2)),
+        "environment, reward": played_environment(rng, stationary=True, successors=AHEAD, reward=PRICES),
+        "environment per step, reward": played_environment(rng, stationary=False, reward=SPANS, beta=0.8),
         "environment, offered masks": played_environment(
             rng, stationary=True, allowed=masked(1)._replace(offered=True)
         ),
@@ -314,6 +326,16 @@ def renamed(names):
     return [*reversed(names[:-1]), names[-1]]
 
 
+def known(slot, reward):
+    """Another known reward of a slot."""
+
+    def change(content):
+        for end in ("low", "high"):
+            content["problem"]["slots"][end][0][slot] = reward
+
+    return change
+
+
 def masks(mask):
     return {"table": [[mask] * 4], "offered": False}
 
@@ -392,6 +414,23 @@ FORGERIES = {
         put("problem", "allowed", "offered", False),
         "the assumptions are not",
     ),
+    "rewards not known": ("environment, reward", put("problem", "reward", None), "slots are inconsistent"),
+    "known rewards, not told": ("environment", put("problem", "reward", True), "slots are inconsistent"),
+    "rewards known to a model": ("pooled", put("problem", "reward", True), "of environments and logs"),
+    "rewards that are known a little": ("environment, reward", put("problem", "reward", 0.5), "must be one of"),
+    "another known reward": ("environment, reward", known(4, 0.75), "outside its range"),
+    "a known reward that varies": ("environment, reward", put("problem", "slots", "high", 0, 3, 0.5), "are numbers"),
+    "no larger reward": (
+        "environment, reward",
+        put("problem", "slots", "high", 0, 0, 0.5),
+        "the range of rewards is theirs",
+    ),
+    "a smaller reward": (
+        "environment per step, reward",
+        put("problem", "slots", "high", 0, 4, 0.125),
+        "outside its range",
+    ),
+    "another reward was seen": ("environment, reward", put("counts", "rewards", 0, 0.125), "outside its range"),
     "few, not told": ("per step", put("problem", "max_successors", 4), "the assumptions are not"),
     "returns, not told": ("environment", put("problem", "return_range", [0.0, 9.0]), "the assumptions are not"),
     "returns of a model": ("per step", put("problem", "return_range", [0.0, 9.0]), "of an environment"),

@@ -278,6 +278,28 @@ def with_masks(rng):
         yield from islice(and_again(rng, claim, lambda beta=beta: beta), 4)
 
 
+def with_known_rewards(rng):
+    """Of an environment whose rewards are declared, by a function or a table, with or without its successors."""
+    env, horizon = some_environment(rng, "fixed"), int(rng.integers(1, 4))
+    values = env.values[env.law.argmax(axis=-1)]  # (S + 1, A, S + 1); an end is observed in the last state
+    n = env.end
+    if rng.random() < 0.5:
+        values[:, :, n] = values[:, :, n - 1]
+    reached = env.kernel[:n] > 0
+    values[:, :, n][reached.any() & (values[:, :, n] != values[:, :, n - 1])] = values[0, 0, n - 1]
+    env.values, env.law = np.unique(values), np.zeros((*values.shape, len(np.unique(values))))
+    env.law[..., :] = values[..., None] == env.values
+    table = values[:n, :, :n].copy()
+    env.law[:n, :, n] = table[:, :, n - 1][..., None] == env.values  # what is paid at the end is that of the last state
+    span = (max(env.values.max(), 0.0) - min(env.values.min(), 0.0)) * horizon
+    declared = {"reward": table} if rng.random() < 0.5 else {"reward": lambda s, a, y: table[s, a, y]}
+    if rng.random() < 0.5:
+        declared["successors"] = np.array(reached)
+    options = {"horizon": horizon, "stationary": bool(rng.integers(2)), **declared}
+    claim = eb.identify(env, **some_beta(rng, span), **options, **goal(rng, span)).certificate
+    yield from islice(and_again(rng, claim, lambda: some_risk(rng, span)), 6)
+
+
 def some_law(rng):
     return str(rng.choice(["random", "random-pair"]))
 
@@ -293,6 +315,7 @@ KINDS = {
     "random rewards, evar": lambda rng: of_environment(rng, some_law(rng), partial(some_level, rng)),
     "log": of_log,
     "masks": with_masks,
+    "known rewards": with_known_rewards,
 }
 
 

@@ -31,6 +31,7 @@ from entropic_bpi.certificate.codec import (
 from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.problem.declarations import FIXED, REWARD_LAWS
+from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.masks import Masks
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR, Risk
@@ -58,7 +59,7 @@ _REWORDED = {
     " and that transitions do not depend": ", that transitions do not depend",
 }
 # Declarations that earlier files of these versions do not have.
-_ADDED = ("noise", "allowed")
+_ADDED = ("noise", "allowed", "reward")
 _PARTS = ("problem", "method", "constants", "provenance", "assumptions", "policy", "counts", "claim")
 # The range of rewards follows from the slots; the risk is written as beta and alpha.
 _OF_THE_PROBLEM = {
@@ -79,6 +80,7 @@ def content_of(certificate: Certificate) -> dict[str, Any]:
         "library": __version__,
         "problem": {
             **{key: encode(getattr(problem, name)) for name, key in _OF_THE_PROBLEM.items()},
+            "reward": None if problem.reward is None else True,  # its values are those of the slots
             "beta": None if math.isnan(problem.beta) else problem.beta,
             "alpha": certificate.alpha,
             "explored": explored,
@@ -207,6 +209,7 @@ def _read_problem(content: Any) -> Problem:
         "successors": lambda name, value: choice(name, value, "unknown", "model", "mask", "noise"),
         "reward_law": lambda name, value: choice(name, value, *REWARD_LAWS),
         "slots": _read_slots,
+        "reward": lambda name, value: choice(name, value, None, True),
         "allowed": partial(_read_masks, shape=(None, n_states, n_actions)),
         "rewards": partial(_read_rewards, shape=(None, n_states, n_actions), horizon=horizon),
         "state_names": partial(names, length=n_states),
@@ -216,6 +219,9 @@ def _read_problem(content: Any) -> Problem:
     values = {
         name: (readers.get(name) or reader_of(hints[name]))(key, given[key]) for name, key in _OF_THE_PROBLEM.items()
     }
+    slots, head = values["slots"], 2 + (int(values["slots"].used[-1]) if values["slots"].used.size else 0)
+    if values["reward"] and slots.low.size and slots.high.size:
+        values["reward"] = KnownRewards(None, slots.low[0, head:], slots.high[0, head:])
     problem = Problem(**values, risk=_read_risk(given["beta"], given["alpha"], given["explored"]))
     if problem.black_box_rewards and problem.slots.low.size:
         problem = replace(problem, reward_range=(problem.slots.low[0, 0], problem.slots.high[0, 0]))

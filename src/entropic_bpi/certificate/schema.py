@@ -124,7 +124,8 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int,
             )
     if learned:
         slot, slots = problem.slots.begin[rows], problem.slots
-        if problem.noise is not None:  # of which each outcome has a reward or range of its own
+        listed = problem.reward is not None and problem.successors != "unknown"
+        if problem.noise is not None or listed:  # of which each outcome has a reward or range of its own
             slot = np.where((slot == 1) | (rows == problem.n_rows - 1), slot, 0)
         inside = (slots.low[0, slot] <= rewards) & (rewards <= upper) & (upper <= slots.high[0, slot])
         if not inside.all() or (slot == 1).any():  # the slot of the end
@@ -191,6 +192,8 @@ def _is_black_box(problem: Problem) -> bool:
         if declared is None:
             return False
     declarations = {name: getattr(problem, name) for name in ENTRIES}
+    if problem.reward is not None and not _knows_rewards(problem, declared):
+        return False
     if problem.noise is not None and declared is not None:
         lows, highs = (ends[0, len(ends[0]) - len(declared[1]) :] for ends in (slots.low, slots.high))
         rewards = np.where(lows == highs, lows, np.nan)
@@ -208,6 +211,15 @@ def _is_black_box(problem: Problem) -> bool:
     return wanted.successors == problem.successors and all(
         np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True)
     )
+
+
+def _knows_rewards(problem: Problem, declared: tuple[np.ndarray, np.ndarray] | None) -> bool:
+    """Whether known rewards are numbers, except for ends, and are all that may be paid."""
+    assert problem.reward is not None
+    _, low, high = problem.reward
+    exact = np.zeros(len(low), dtype=bool) if declared is None else declared[1] < problem.n_states - 1
+    pairs = (problem.n_states - 1) * problem.n_actions if declared is None else len(exact)
+    return len(low) == pairs > 0 and bool((low <= high).all() and (low == high)[exact].all())
 
 
 def _listed_successors(problem: Problem) -> tuple[np.ndarray, np.ndarray] | None:

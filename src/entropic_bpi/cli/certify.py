@@ -46,7 +46,7 @@ COLUMNS = (*_READ, "truncated", "all_truncated", "actions", "states")
 _OF_A_RUN = ("source", "beta", "evar", "rewards", "out", "as_json")
 
 
-@with_declarations(without=("discount",))
+@with_declarations(without=("discount", "reward"))  # which is a column here
 def certify(
     context: typer.Context,
     source: str,

@@ -291,6 +291,8 @@ class Counts:
             If a transition was declared impossible. It voids the assumption; the counts made before stay as they were.
         """
         problem, first = self.problem, 0
+        if problem.reward is not None:
+            transitions = problem.reward.checked(problem, transitions)
         problem.check_allowed(transitions.rows)
         if problem.allowed is not None and problem.allowed.offered:  # what a log played before its mask was seen
             problem.check_allowed(np.flatnonzero(self.arrays.visits))

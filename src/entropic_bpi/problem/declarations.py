@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import sentences
-from entropic_bpi.problem.toml_values import masks_from_toml, noise_from_toml, start_from_toml, successors_from_toml
+from entropic_bpi.problem.toml_values import (
+    masks_from_toml,
+    noise_from_toml,
+    rewards_from_toml,
+    start_from_toml,
+    successors_from_toml,
+)
 from entropic_bpi.tools.checks import (
     LARGEST_COUNT,
     check_choice,
@@ -26,7 +32,7 @@ from entropic_bpi.tools.checks import (
     check_probability,
     check_range,
 )
-from entropic_bpi.tools.text import parse_literal
+from entropic_bpi.tools.text import parse_literal, shown
 
 if TYPE_CHECKING:
     from entropic_bpi.problem.problem_file import ProblemFile
@@ -124,6 +130,25 @@ def _check_noise(name: str, value: Any) -> Any:
     return check_noise(name, value)
 
 
+def _check_reward(name: str, value: Any) -> Any:
+    """Return a function, a table or known rewards as they are, and an array with three axes."""
+    value = _as_array(name, value)
+    if callable(value) or isinstance(value, Mapping) or hasattr(value, "checked"):
+        return value
+    import numpy as np
+
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.ndim not in (2, 3) or not np.isfinite(array).all():
+        raise InvalidProblemError(
+            f"{name} must be a function (state, action, next_state) -> reward, a table {{(state, action): reward}} or "
+            f"{{(state, action, next_state): reward}}, or an array (S, A) or (S, A, S) of finite numbers; got {shown(value)}"
+        )
+    return array if array.ndim == 3 else array[..., None]
+
+
 def _check_reward_law(name: str, value: Any) -> str:
     return check_choice(name, value, REWARD_LAWS)
 
@@ -156,6 +181,8 @@ class Declarations:
         The discount factor of a return that never ends.
     allowed : bool array, function or "info"
         The actions that may be played.
+    reward : function, table or array
+        The known rewards of an environment or a log.
     noise : Noise or "model"
         The outcome is a known function of state, action and a random label whose law is unknown.
 
@@ -264,6 +291,19 @@ class Declarations:
         metavar="info|FILE.npy",
         from_toml=masks_from_toml,
         sentence=sentences.allowed,
+    )
+
+    reward: Any = _entry(  # noqa: RUF009
+        _check_reward,
+        "The known rewards: an array (S, A) or (S, A, S).",
+        str,
+        metavar="FILE.npy",
+        not_for={"model": "reward is for environments and logs; a FiniteMDP's rewards are known"},
+        excludes={
+            "max_states": "a known reward needs states that are listed",
+            "noise": "the outcome of a label has its reward",
+        },
+        from_toml=rewards_from_toml,
     )
 
     def __post_init__(self) -> None:

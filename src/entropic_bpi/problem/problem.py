@@ -15,6 +15,7 @@ from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.mechanics import Mechanics
 from entropic_bpi.problem.declarations import FIXED, Declarations
+from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.masks import Masks, masks_of_model, start_of_model
 from entropic_bpi.problem.noise import Balls, noise_of_model
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
@@ -52,6 +53,8 @@ class Problem(Declarations):
         What is declared about the possible next states: ``"unknown"``, ``"model"``, ``"mask"`` or ``"noise"``.
     allowed : Masks or None
         The actions that may be played; None if all may.
+    reward : KnownRewards or None
+        The rewards of a black box, if they are declared.
     reward_range : (float, float) or None
         The declared range of learned rewards; None where rewards are known.
     rewards : array ``(1 | H, S, A)`` or None
@@ -78,6 +81,7 @@ class Problem(Declarations):
     stationary: bool
     successors: str
     allowed: Masks | None = None
+    reward: KnownRewards | None = None
     reward_law: str = "fixed"
     rewards: np.ndarray | None
     slots: Slots
@@ -104,8 +108,8 @@ class Problem(Declarations):
 
     def learning_rewards(self, ends: tuple[float, float]) -> Problem:
         """Return the same problem of a black box with another range of rewards; one of returns was about the others."""
-        if self.noise is not None:
-            raise InvalidProblemError("other rewards are not supported with noise=: give a Noise with these rewards")
+        if self.noise is not None or self.reward is not None:
+            raise InvalidProblemError("other rewards are not supported with noise= or reward=: declare these instead")
         slots, first = self.slots, 2 + int(self.slots.used[-1])
         low, high = (np.full((1, len(slots.successor)), end) for end in ends)
         low[0, 1] = high[0, 1] = 0.0
@@ -452,14 +456,20 @@ class Problem(Declarations):
         each state as often as it may come with different rewards.
         """
         given = Declarations(**declared)
+        if given.reward is not None:
+            given = replace(given, reward_range=_range_of_known(given))
         if given.horizon is None or given.reward_range is None:
             raise InvalidProblemError("an environment needs horizon= and reward_range=")
         _check_plan_fits(given.horizon, n_observations + 1, n_actions)
         stationary, law = given.stationary is not False, given.reward_law or "fixed"
-        mechanics, successors, rewards = None, given.successors, None
+        mechanics, successors, known = None, given.successors, None
+        if given.reward is not None:
+            known = given.reward.low, given.reward.high
         if given.noise is not None:
             _check_noise_fits(given)
             mechanics, successors, rewards = given.noise
+            low, high = given.reward_range
+            known = np.where(np.isnan(rewards), low, rewards), np.where(np.isnan(rewards), high, rewards)
         slots = slots_of_black_box(
             n_observations,
             n_actions,
@@ -468,7 +478,7 @@ class Problem(Declarations):
             successors=successors,
             fixed=law == "fixed",
             starts=given.start if isinstance(given.start, list) else None,
-            rewards=rewards,
+            known=known,
         )
         resolved = {
             "stationary": stationary,
@@ -549,6 +559,16 @@ def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
     """A plan has at least 8 numbers for every step, state and action, whatever the method."""
     sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
+
+
+def _range_of_known(given: Declarations) -> tuple[float, float]:
+    """The range of declared rewards, which must lie in a declared one."""
+    low, high = given.reward.range
+    if given.reward_law not in (None, "fixed"):
+        raise InvalidProblemError(f"reward and reward_law={given.reward_law!r}: a known reward is not random")
+    if given.reward_range is not None and not given.reward_range[0] <= low <= high <= given.reward_range[1]:
+        raise InvalidProblemError(f"reward pays from {low:g} to {high:g}, outside reward_range {given.reward_range}")
+    return low, high
 
 
 def _check_noise_fits(given: Declarations) -> None:

@@ -102,28 +102,32 @@ def slots_of_black_box(
     successors: Compressed | None,
     fixed: bool,
     starts: list[int] | None = None,
-    rewards: np.ndarray | None = None,
+    known: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Slots:
     """Lay out the slots of an environment that can only be played, with ``times`` rows for each state-action pair.
 
     Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; from slot 2 on the declared first states
     or, if there are none, a start not seen yet; then the declared successors, row by row, each with a reward that was not
-    seen yet, or that of ``rewards`` where this is not NaN. Where rewards are ``fixed``, another one is another outcome.
+    seen yet. Where rewards are ``fixed``, another one is another outcome. ``known`` are the smallest and the largest reward
+    of each declared successor or, if there are none, of each pair, which then has a slot of its own for anything.
     """
     n_states, (low, high) = n_observations + 1, reward_range
     listed = np.empty(0, dtype=np.int64) if successors is None else successors[1]
     first = [n_states] if starts is None else starts
     begin, used, possible = _pairs_of_black_box(n_observations, n_actions, successors, fixed)
-    if successors is not None:
-        begin[: n_observations * n_actions] += 2 + len(first)
-    nothing, unknown = [min(low, 0.0)] * len(first), np.full(len(listed), np.nan)
-    known = unknown if rewards is None else rewards
+    pairs = n_observations * n_actions
+    if successors is None and known is not None:
+        begin[:pairs], listed = np.arange(pairs), np.full(pairs, n_states)
+    if successors is not None or known is not None:
+        begin[:pairs] += 2 + len(first)
+    nothing, count = [min(low, 0.0)] * len(first), len(listed)
+    lows, highs = (np.full(count, low), np.full(count, high)) if known is None else known
     return Slots(
         begin=np.append(np.tile(begin, times), 2),
         used=np.append(np.tile(used, times), len(first)),
         successor=np.concatenate([[n_states, n_observations, *first], listed]),
-        low=np.concatenate([[low, 0.0, *nothing], np.where(np.isnan(known), low, known)])[None],
-        high=np.concatenate([[high, 0.0, *nothing], np.where(np.isnan(known), high, known)])[None],
+        low=np.concatenate([[low, 0.0, *nothing], lows])[None],
+        high=np.concatenate([[high, 0.0, *nothing], highs])[None],
         possible=np.append(np.tile(possible, times), n_observations if starts is None else len(starts)),
     )
 

@@ -65,6 +65,12 @@ def rewards(problem: Any, seen: Any) -> str:
         known = "state, action and next state" if problem.next_state_rewards else "state and action"
         return f"rewards are known, a function of {known}"
     low, high = problem.declared_range
+    if problem.reward is not None:
+        ends = f"up to {END_REWARDS} different" if problem.successors == "unknown" else "as many as are declared for it"
+        return (
+            f"rewards lie in [{low:g}, {high:g}] and are a known function of state, action and the next observation; the "
+            f"end of an episode may have several, {ends}"
+        )
     inside = f"rewards lie in [{low:g}, {high:g}] and are "
     if problem.random_rewards:
         pair = problem.reward_law == "random-pair"

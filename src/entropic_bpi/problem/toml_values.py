@@ -123,6 +123,19 @@ def successors_from_toml(name: str, value: Any) -> Any:
     )
 
 
+def rewards_from_toml(name: str, value: Any) -> Any:
+    """Return a table of rewards from its entries ``[state, action(, next state), reward]``; anything else as given."""
+    rows = (
+        value if isinstance(value, list) and all(isinstance(row, list) and len(row) in (3, 4) for row in value) else []
+    )
+    table = {tuple(map(label_from_toml, row[:-1])): row[-1] for row in rows if isinstance(row[-1], int | float)}
+    if rows and len(table) < len(rows) and table:
+        raise InvalidProblemError(
+            f"{name} must be different [state, action, reward] or [state, action, next state, reward]"
+        )
+    return table or value
+
+
 def masks_from_toml(name: str, value: Any) -> Any:
     """Return declared action masks: a word, or an array ``(S, A)`` or ``(H, S, A)``."""
     mask = value if isinstance(value, str) else _mask_of(value)

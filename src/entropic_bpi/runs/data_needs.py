@@ -130,6 +130,10 @@ def missing(certificate: Certificate | Identification, *, target: float | None =
         )
     if certificate.method != "kl":
         raise InvalidProblemError(f"missing needs a certificate of method 'kl', got one of {certificate.method!r}")
+    if certificate.risk == "any reward":
+        raise InvalidProblemError(
+            "missing is about one reward: use what solve(rewards, beta) of the exploration returns"
+        )
     if target is None:
         target = max(certificate.gap / 2, sys.float_info.min) if certificate.reached else certificate.eps
     forecast = _Forecast(certificate, check_integer("rows", rows))

@@ -9,8 +9,8 @@ r"""The loop: plan, test, play, until the policy is certified.
 Testing times, batch sizes and what is played may depend on the data in any way: all confidence events hold for all sample
 sizes at once. ``replan="every"`` is Algorithm 1 of the paper to the letter; with a ratio :math:`\eta` the loop plays
 :math:`\lceil\eta t\rceil` episodes after the first :math:`t` before it plans again, which costs at most a factor
-:math:`1+\eta` in the grid of testing times. By default :math:`\eta` is 1 %, and more where a plan takes longer than the
-episodes that it decides. What is *not* proved for such batches is a bound on the number of episodes:
+:math:`1+\eta` in the grid of testing times. By default :math:`\eta` is 1 %, and more for large models and where a plan
+takes longer than the episodes that it decides. What is *not* proved for such batches is a bound on the number of episodes:
 a stale policy may revisit an under-sampled pair for a whole batch.
 """
 
@@ -86,6 +86,7 @@ def identify(
     num_envs: int = 1,
     max_states: int | None = None,
     allowed: Any = None,
+    reward: Any = None,
     device: str = "cpu",
     **renamed: Any,
 ) -> Identification:
@@ -139,9 +140,11 @@ def identify(
         another one.
         The first state is not concerned: it may still be random. One outcome more ends the run with an error.
     replan : "every" or float, optional
-        Plan and test after every episode, or after t episodes play this fraction of t more. Default: 0.01 or, for an
-        environment, as many episodes as take about the time of a plan, if those are more (but at most t): a rule from the
-        numbers of states, actions and steps, without a clock. Of an environment that is slow, give 0.01.
+        Plan and test after every episode, or after t episodes play this fraction of t more. Default: 0.01, and
+        more if a plan takes long: a rule from the numbers of states, actions and steps and from the gap, without a clock.
+        For a large model, after each doubling until there were as many episodes as rows, then after 30 % more, and less as
+        the gap comes near ε; the smaller the model, the smaller the fraction. For an environment, as many episodes as take
+        about the time of a plan (but at most t). Of an environment that is slow, give 0.01.
     sampling : {"challenger", "optimistic"}, optional
         What ``"kl"`` plays: alternately the optimistic policy and the challenger of the candidate (default), or the
         optimistic policy alone, as the paper's method always does.
@@ -204,6 +207,11 @@ def identify(
         Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
         strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
         more is an error. Only this bound enters the certificate, so a tight one helps.
+    reward : function, table or array, optional
+        Declare the rewards of an environment: a function ``(state, action, next_state)``, a dict
+        ``{(state, action): reward}`` or ``{(state, action, next_state): reward}``, or an array ``(S, A)`` or ``(S, A, S)``.
+        The next state is the observation that ``step`` returned, also when the episode terminates. Rewards are then not
+        learned, ``reward_range`` is not needed, and a reward that is seen to be another is an error.
     allowed : bool array, function or "info", optional
         The actions that may be played, ``(S, A)`` or ``(H, S, A)``, or a function ``state -> actions``; the masks of a
         FiniteMDP are known. ``"info"``: the environment's ``info["action_mask"]``, which must come with every observation
@@ -258,7 +266,7 @@ def identify(
         reward_range=reward_range, reward_law=reward_law, return_range=return_range, noise=noise, discount=discount,
         data=data,
         max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
-        max_states=max_states, allowed=allowed, device=device,
+        max_states=max_states, allowed=allowed, reward=reward, device=device,
     )  # fmt: skip
     return run_to_end(
         source, settings, checkpoint=checkpoint, accept_errors=accept_errors, preregister=preregister, progress=progress

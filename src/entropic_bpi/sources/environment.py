@@ -22,6 +22,7 @@ from entropic_bpi._gymnasium_ids import env_factory, is_class_in_file
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import INFO, Declarations
+from entropic_bpi.problem.known_rewards import with_known_rewards
 from entropic_bpi.problem.masks import Masks, masks_of, numbered_starts, offered_masks
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, Risk
@@ -174,6 +175,8 @@ class Environment:
             given.check_combinations()
             assert isinstance(states, FiniteSpace)
             given = with_noise(states, self.actions, given)
+        if given.reward is not None:
+            given = with_known_rewards(states, self.actions, given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, states.index))
         if given.allowed is not None:
@@ -221,7 +224,8 @@ class Player:
 
     def __init__(self, environment: Environment, problem: Problem, seed: int, tests: AssumptionTests) -> None:
         self.environment, self.problem, self.seed, self.tests = environment, problem, seed, tests
-        self.low, self.high = problem.declared_range
+        # Rewards that are known are compared with what is declared when they are counted.
+        self.low, self.high = problem.declared_range if problem.reward is None else (-math.inf, math.inf)
         self.ignores_rewards = isinstance(problem.risk, AnyReward)
         self.factor = problem.factors.tolist()
         self.least, self.most = problem.return_limits
@@ -536,5 +540,5 @@ def check_black_box(declared: Declarations, what: str = "an environment") -> Non
     """Refuse to go on without what only an environment or a log needs."""
     if declared.horizon is None:
         raise InvalidProblemError(f"{what} needs horizon=: the number of steps that count")
-    if declared.reward_range is None and declared.noise is None:
+    if declared.reward_range is None and declared.noise is None and declared.reward is None:
         raise InvalidProblemError(f"{what} needs reward_range=(low, high), where rewards not seen yet must lie")

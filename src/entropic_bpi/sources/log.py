@@ -23,6 +23,7 @@ rounding are refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import INFO, Declarations
+from entropic_bpi.problem.known_rewards import with_known_rewards
 from entropic_bpi.problem.masks import masks_of, numbered_starts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
@@ -307,6 +309,8 @@ class Log(ImportedLog):
         if given.noise is not None:
             given.check_combinations()
             given = with_noise(numbered(states.labels), numbered(self.actions), given)
+        if given.reward is not None:
+            given = with_known_rewards(numbered(states.labels), numbered(self.actions), given)
         if given.start is not None:
             given = replace(given, start=numbered_starts(given.start, numbered(states.labels).index))
         if given.allowed is not None:
@@ -389,8 +393,11 @@ class Log(ImportedLog):
 
     def _refuse_amounts(self, problem: Problem) -> None:
         """Name the first line whose reward, or with which the return, is not in the declared range."""
-        low, high = problem.declared_range
-        outside = f"SELECT line, reward FROM log WHERE NOT reward BETWEEN {low!r} AND {high!r} ORDER BY line LIMIT 1"
+        low, high = problem.declared_range if problem.reward is None else (-math.inf, math.inf)
+        outside = (
+            f"SELECT line, reward FROM log WHERE NOT reward BETWEEN '{low!r}'::DOUBLE AND '{high!r}'::DOUBLE "
+            "ORDER BY line LIMIT 1"
+        )
         for line, reward in self._fetch(outside):
             raise InvalidProblemError(
                 f"line {line} of {self.name}: reward {reward} is outside the declared reward_range ({low}, {high})"

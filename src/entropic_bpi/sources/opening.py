@@ -57,7 +57,8 @@ def open_word(
 
     Transitions of environments and of discounted models are the same at every step unless the arguments say otherwise.
     """
-    played, discounted = arguments.get("reward_range") is not None, arguments.get("discount") is not None
+    played = any(arguments.get(name) is not None for name in ("reward_range", "reward"))
+    discounted = arguments.get("discount") is not None
     if played and not is_environment(word):
         raise InvalidProblemError(
             "reward_range= or --reward-range is for environments (gym:ENV_ID, file.py:Class), which are then played"

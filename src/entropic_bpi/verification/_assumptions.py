@@ -161,6 +161,12 @@ def _of_rewards(claim: Claim) -> str:
         known = "state, action and next state" if claim.rewards is None else "state and action"
         return f"rewards are known, a function of {known}"
     low, high = claim.declared_range
+    if claim.known_reward:
+        ends = f"up to {END_REWARDS} different" if claim.successors == "unknown" else "as many as are declared for it"
+        return (
+            f"rewards lie in [{low:g}, {high:g}] and are a known function of state, action and the next observation; the "
+            f"end of an episode may have several, {ends}"
+        )
     sentence = f"rewards lie in [{low:g}, {high:g}] and are "
     if claim.random_rewards:
         given = {

@@ -200,6 +200,11 @@ class Claim(Problem):
         slots = self.begin[rows] if self.noise is None else np.where(self.is_start(rows), self.begin[rows], 0)
         least, most = self.slot_low[0, slots], self.slot_high[0, slots]
         inside = (least <= low) & (low <= high) & (high <= most)
+        if self.known_reward and self.successors != "unknown":  # what is declared of this very outcome
+            owner, listed = self.slots_of(rows)
+            fits = self.slot_successor[listed] == successors[owner]
+            fits &= (self.slot_low[0, listed] <= low[owner]) & (high[owner] <= self.slot_high[0, listed])
+            inside = (low <= high) & (np.bincount(owner, fits, len(rows)) > 0) | self.is_start(rows) & inside
         if not inside.all():
             i = int(np.argmin(inside))
             seen = f"reward {low[i]}" if low[i] == high[i] else f"a reward from {low[i]} to {high[i]}"

@@ -41,6 +41,7 @@ _KEYS = {
             "lams",
             "noise",
             "allowed",
+            "reward",
             "explored",
         )
     ),
@@ -133,7 +134,7 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
         return content
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
-    content["problem"] = {"noise": None, "allowed": None, "explored": None, **content["problem"]}
+    content["problem"] = {**dict.fromkeys(("noise", "allowed", "reward", "explored")), **content["problem"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:
         words = [text.replace(before, now) for text in words]

@@ -107,6 +107,11 @@ class Problem:
         if (self.noise is None) == (self.successors == "noise"):
             raise Rejected("successors are those of the noise where that is declared, and nowhere else")
         self._read_masks(given["allowed"])
+        self.known_reward = one_of("reward", given["reward"], (None, True)) is True
+        if self.known_reward and (not self.black_box or self.random_rewards or self.noise or self.max_states):
+            raise Rejected(
+                "reward is of environments and logs whose states are listed, without noise or random rewards"
+            )
         low, high = self.reward_range
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")

@@ -69,7 +69,7 @@ def _check_black_box(problem: Problem) -> None:
     head = 2 + len(first)
     used = problem.used[:pairs] if problem.successors != "unknown" else np.ones(pairs, dtype=np.int64)
     begin, behind = np.zeros(pairs, dtype=np.int64), head
-    if problem.successors != "unknown":
+    if problem.successors != "unknown" or problem.known_reward:
         begin, behind = head + np.cumsum(used) - used, head + int(used.sum())
     ends, times = np.ones(problem.n_actions, dtype=np.int64), 1 if problem.stationary else problem.horizon
     possible = len(first) if isinstance(problem.start, list) else end
@@ -84,6 +84,9 @@ def _check_black_box(problem: Problem) -> None:
         lows, highs = ([r if k else end for r, k in zip(paid, known, strict=True)] for end in (low, high))
         if not all(low <= reward <= high for reward in paid):
             raise Rejected(f"noise: an outcome pays less than {low} or more than {high}")
+    if problem.known_reward:
+        lows, highs = (table[0, head:].tolist() for table in (problem.slot_low, problem.slot_high))
+        _check_known_rewards(problem, head, behind)
     sound = (
         problem.random_start
         and problem.slot_successor[:head].tolist() == [end + 1, end, *first]
@@ -95,6 +98,24 @@ def _check_black_box(problem: Problem) -> None:
         raise Rejected(
             "slots are inconsistent: an environment has one range of rewards, and goes where it is declared to"
         )
+
+
+def _check_known_rewards(problem: Problem, head: int, behind: int) -> None:
+    """Whether each declared successor but the end, or each state and action, has its reward, and no other is possible.
+
+    Where successors are unknown, each state and action has a slot of its own for anything that may follow.
+    """
+    low, high, to = problem.slot_low[0, head:], problem.slot_high[0, head:], problem.slot_successor[head:]
+    listed = problem.successors != "unknown"
+    exact = (to < problem.n_states - 1) if listed else np.zeros(len(to), dtype=bool)
+    if (
+        len(to) != behind - head
+        or not np.all(low <= high)
+        or np.any(low[exact] < high[exact])
+        or (not listed and np.any(to != problem.n_states))
+        or problem.declared_range != (float(low.min()), float(high.max()))
+    ):
+        raise Rejected("slots are inconsistent: known rewards are numbers, and the range of rewards is theirs")
 
 
 def check_names(problem: Problem) -> None:

@@ -139,7 +139,7 @@ class Claim(Problem):
             an_integer("counts.rows", row, 0, self.n_rows - 1)
             an_integer("counts.successors", y, 0, self.n_states - 1)
             an_integer("counts.times", count, 1)
-            outcome = y, self._paid(row, *ends)
+            outcome = y, self._paid(row, y, *ends)
             if outcome in self.seen.setdefault(row, {}):
                 raise Rejected(f"counts list {self.place(row)} to state {y} twice")
             self.seen[row][outcome] = count
@@ -173,13 +173,18 @@ class Claim(Problem):
         if most_earned < self.episodes * (least - self.return_room + after * low) - lacking * high:
             raise Rejected(f"the mean return of the episodes is below the declared range from {least} to {most}")
 
-    def _paid(self, row: int, low: Any, high: Any) -> Paid:
+    def _paid(self, row: int, y: int, low: Any, high: Any) -> Paid:
         """What a seen outcome paid where rewards are learned; nothing where they are known."""
         if not self.black_box:
             return 0.0, 0.0
         slot = self.row_slots[row][0]
         least, most = self.slot_low[0][slot], self.slot_high[0][slot]
         low, high = a_number("counts.rewards", low), a_number("counts.upper", high)
+        if self.known_reward and self.successors != "unknown" and not self.is_start(row):
+            ends = [
+                (self.slot_low[0][j], self.slot_high[0][j]) for j in self.row_slots[row] if self.slot_successor[j] == y
+            ]
+            least, most = next(((a, b) for a, b in ends if a <= low <= high <= b), (math.inf, -math.inf))
         if not least <= low <= high <= most:
             seen = f"reward {low}" if low == high else f"a reward from {low} to {high}"
             raise Rejected(f"{seen} was seen in {self.place(row)}, outside its range from {least} to {most}")
@@ -211,6 +216,9 @@ class Claim(Problem):
 
     def _read_provenance(self, given: dict[str, Any]) -> None:
         self.batches = one_of("provenance.batches", given["batches"], (True, False))
+        self.other_rewards = given["rewards"]
+        if self.other_rewards is not None and (self.method != "kl" or self.random_rewards):
+            raise Rejected("other rewards that nobody certifies for")
         ignored = a_list("provenance.ignored", given["ignored"])
         self.ignored = [name for name in ("stationary", "successors") if name in ignored]
         if ignored != self.ignored:

@@ -102,6 +102,12 @@ class Problem:
             ]
         self._read_slots(an_object("slots", given["slots"]))
         self._read_masks(given["allowed"])
+        self.noise = self.explored = None
+        if given["noise"] is not None or given["explored"] is not None:
+            raise Rejected("this reference knows neither noise nor explorations")
+        self.known_reward = one_of("reward", given["reward"], (None, True)) is True
+        if self.known_reward and (not self.black_box or self.random_rewards or self.max_states is not None):
+            raise Rejected("known rewards that nobody can have declared")
         low, high = self.reward_range
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")

@@ -59,16 +59,24 @@ def _check_black_box(problem: Problem) -> None:
     declared, rows, behind = problem.successors != "unknown", [], 2 + len(first)
     nothing = [min(low, 0.0)] * len(first)
     for row in range(end * problem.n_actions):
-        size = len(problem.row_slots[row]) if declared else 0
-        rows.append(range(behind, behind + size) if declared else range(1))
+        size = len(problem.row_slots[row]) if declared else int(problem.known_reward)
+        rows.append(range(behind, behind + size) if size else range(1))
         behind += size
     rows += [range(1, 2)] * problem.n_actions
     others, starts = behind - 2 - len(first), range(2, 2 + len(first))
+    lows, highs = [low] * others, [high] * others
+    if problem.known_reward:
+        lows, highs = problem.slot_low[0][starts.stop :], problem.slot_high[0][starts.stop :]
+        if len(lows) != others or (min(lows), max(highs)) != (low, high):
+            raise Rejected("slots are inconsistent: the known rewards are not all that may be paid")
+        for y, least, most in zip(problem.slot_successor[starts.stop :], lows, highs, strict=True):
+            if least > most or (declared and y < end and least != most) or (not declared and y != end + 1):
+                raise Rejected("slots are inconsistent: a known reward is a number, except at the end")
     sound = (
         problem.random_start
         and problem.slot_successor[: starts.stop] == [end + 1, end, *first]
-        and problem.slot_low == [[low, 0.0, *nothing] + [low] * others]
-        and problem.slot_high == [[high, 0.0, *nothing] + [high] * others]
+        and problem.slot_low == [[low, 0.0, *nothing] + lows]
+        and problem.slot_high == [[high, 0.0, *nothing] + highs]
         and problem.row_slots == rows * (1 if problem.stationary else problem.horizon) + [starts]
         and problem.possible == [_possible(problem, row) for row in range(problem.n_rows)]
     )

@@ -1,0 +1,160 @@
+"""Known rewards of an environment or a log: a function of state, action and next state, or a table of them.
+
+They are not learned: what a transition that was not seen yet may pay is known, and another reward is a contradiction. At the
+end of an episode the next state is whatever is observed there, which is not a state of the problem; so an end may pay any
+reward of its state and action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.rows import EXPLICIT_STATES
+from entropic_bpi.problem.sentences import END_REWARDS
+from entropic_bpi.tools.checks import check_finite
+from entropic_bpi.tools.text import shown
+from entropic_bpi.types import END, Transitions
+
+# How many values of a function are asked for at most.
+_MOST_VALUES = 5_000_000
+
+
+class KnownRewards(NamedTuple):
+    """Known rewards, in numbers of states and actions.
+
+    Attributes
+    ----------
+    table : array ``(S, A, S + 1)`` or None
+        The reward of each transition, of an end without an observation in the last column; NaN where there is none. None
+        where only the ends are known, as in a file.
+    low, high : float arrays
+        The smallest and the largest reward of each declared successor or, if none are declared, of each state and action.
+    """
+
+    table: np.ndarray | None
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return float(self.low.min()), float(self.high.max())
+
+    def checked(self, problem: Any, seen: Transitions) -> Transitions:
+        """Return transitions with the declared rewards instead of those seen, which may differ by rounding.
+
+        Raises
+        ------
+        InvalidProblemError
+            If a reward differs by more.
+        """
+        if self.table is None:
+            return seen
+        end, played = problem.n_states - 1, seen.rows < problem.n_rows - 1
+        state, action = np.divmod(seen.rows[played] % (problem.n_states * problem.n_actions), problem.n_actions)
+        following, paid = seen.successors[played], seen.rewards[played]
+        declared = self.table[state, action, following]
+        for k in np.flatnonzero(following == end):  # the one that is nearest
+            values = self.table[state[k], action[k]]
+            declared[k] = values[np.nanargmin(np.abs(values - paid[k]))]
+        wrong = ~(np.abs(declared - paid) <= problem.same_reward)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            where = problem.describe(int(seen.rows[played][i]))
+            raise InvalidProblemError(
+                f"{where} to state {problem.state_names[following[i]]!r} paid {paid[i]:g}, but the declared reward is "
+                f"{declared[i]:g}"
+            )
+        rewards = seen.rewards.copy()
+        rewards[played] = declared
+        return seen._replace(rewards=rewards, upper=rewards)
+
+
+def with_known_rewards(states: Any, actions: Any, given: Declarations) -> Declarations:
+    """Return the declarations with the rewards by number; ``states`` and ``actions`` are finite spaces.
+
+    If they depend on the next state, any state may follow and there are few, all of them are listed as successors, so that
+    each has its own reward.
+    """
+    given.check_combinations()
+    n, many, successors = states.size, actions.size, given.successors
+    needed = np.ones((n * many, n), dtype=bool)
+    if successors is not None:
+        owner = np.repeat(np.arange(n * many), np.diff(successors[0]))
+        needed[:] = False
+        needed[owner[successors[1] == n]] = True  # an end may be observed anywhere
+        needed[owner[successors[1] < n], successors[1][successors[1] < n]] = True
+    table = _table(given.reward, states, actions, needed.reshape(n, many, n))
+    rows = table.reshape(-1, n + 1)
+    missing = needed & np.isnan(rows[:, :n])
+    if missing.any():
+        pair, y = np.argwhere(missing)[0]
+        s, a = divmod(int(pair), many)
+        where = ", ".join(map(shown, (states.element(s), actions.element(a), states.element(int(y)))))
+        raise InvalidProblemError(f"reward lacks ({where}): give a reward for every transition that may happen")
+    low, high = np.nanmin(rows, axis=1), np.nanmax(rows, axis=1)
+    if successors is None and n <= EXPLICIT_STATES and (low < high).any():
+        every = np.append(np.arange(n), np.full(END_REWARDS, n))
+        successors = np.arange(n * many + 1) * len(every), np.tile(every, n * many)
+        owner = np.repeat(np.arange(n * many), len(every))
+    if successors is not None:
+        ends, exact = successors[1] == n, rows[owner, successors[1]]
+        low, high = np.where(ends, low[owner], exact), np.where(ends, high[owner], exact)
+    return replace(given, reward=KnownRewards(table, low, high), successors=successors)
+
+
+def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.ndarray:
+    """Rewards ``(S, A, S + 1)``, NaN where none is given; the last column is of an end without an observation."""
+    n, many = states.size, actions.size
+    table = np.full((n, many, n + 1), np.nan)
+    if isinstance(declared, Mapping):
+        for key, reward in declared.items():
+            place = _place(key, states, actions)
+            table[place] = check_finite(f"reward[{shown(key)}]", reward)
+    elif callable(declared):
+        if needed.sum() > _MOST_VALUES:
+            raise InvalidProblemError(
+                f"reward would have to be asked for {needed.sum():,} transitions: declare successors=, or give an array"
+            )
+        for s, a, y in zip(*np.nonzero(needed), strict=True):
+            table[s, a, y] = _value(declared, states.element(int(s)), actions.element(int(a)), states.element(int(y)))
+        for s, a in np.ndindex(n, many):
+            try:  # which only a log without observations at its ends needs
+                table[s, a, n] = declared(states.element(s), actions.element(a), END)
+            except Exception:
+                continue
+    else:
+        if declared.shape not in ((n, many, 1), (n, many, n)):
+            raise InvalidProblemError(
+                f"reward must be an array of shape (S, A) = {(n, many)} or (S, A, S) = {(n, many, n)}, got {declared.shape}"
+            )
+        table[..., : n + 1 if declared.shape[2] < n or n == 1 else n] = declared
+    return table
+
+
+def _place(key: Any, states: Any, actions: Any) -> tuple[int, ...]:
+    """The place of a key (state, action) or (state, action, next state) of a table."""
+    try:
+        s, a, *rest = key
+        place = [states.index(s), actions.index(a), *(states.size if y is END else states.index(y) for y in rest)]
+    except (TypeError, ValueError):
+        place = [-1]
+    if min(place) < 0 or len(place) > 3:
+        raise InvalidProblemError(
+            f"reward has the key {shown(key)}, expected (state, action) or (state, action, next state)"
+        )
+    return tuple(place)
+
+
+def _value(function: Callable[[Any, Any, Any], Any], s: Any, a: Any, y: Any) -> float:
+    where = f"reward({shown(s)}, {shown(a)}, {shown(y)})"
+    try:
+        value = function(s, a, y)
+    except Exception as error:
+        raise InvalidProblemError(f"{where} raised {type(error).__name__}: {error}") from error
+    return check_finite(where, value)
