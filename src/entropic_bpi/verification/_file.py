@@ -55,12 +55,9 @@ _KEYS = {
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
     "claim": ("lower", "upper", "gap", "reached", "test", "cells"),
     "claim.cells": ("lam", "until", "test"),
-    "the appraisal": (
-        ("format", "version", "library", "step", "cells", "policies", "table", "differences", "certificate")
-    ),
+    "the appraisal": (("format", "version", "library", "step", "cells", "policies", "table", "certificate")),
     "cells": ("policy", "measure", "cells"),
     "table": ("policy", "measure", "lower", "upper"),
-    "differences": ("measure", "policy", "other", "lower", "upper", "test"),
 }
 
 
