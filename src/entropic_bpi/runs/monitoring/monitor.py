@@ -17,7 +17,8 @@ from entropic_bpi.certificate.policy import Policy
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.runs.monitoring.returns import ReturnEvidence
 from entropic_bpi.runs.monitoring.rows import PERIODS, RowEvidence
-from entropic_bpi.sources.log import Log, names_for
+from entropic_bpi.sources.log import Log
+from entropic_bpi.sources.logs.labels import names_for
 from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_finite, check_flag, check_integer, check_path, check_probability
 from entropic_bpi.tools.files import write_text_atomically
