@@ -171,7 +171,9 @@ class _Forecast:
 
     def __init__(self, certificate: Certificate, rows: int) -> None:
         self.certificate, self.problem = certificate, certificate.problem
-        self.method: Any = methods.make("kl", self.problem, {}, 0)
+        method: Any = methods.make("kl", self.problem, {}, 0)
+        method.boxed = -1  # boxes tell only whether eps is reached
+        self.method = method
         self.policy = planned_policy(certificate)
         self.seen = certificate.transitions
         self.visits = np.bincount(self.seen.rows, self.seen.times, self.problem.n_rows).astype(np.int64)
