@@ -68,13 +68,34 @@ class Bounds(NamedTuple):
         return self._replace(gap=min(self.gap, width)) if math.isfinite(self.lower) else self
 
 
+# What a gap may come from: the gap certificate, the pair certificate, or the first of these on parts of the balls, of which
+# some may be empty.
+RATIO, PAIRS, BOXES, EMPTY = "ratio", "pairs", "boxes", "empty"
+
+
+class Cut(NamedTuple):
+    """Two parts of the kernels: an ``event`` of a ``law`` has a probability of at most ``at``, or of at least that.
+
+    Of declared noise they are numbers of a law and its labels, otherwise those of a row and its next states.
+    """
+
+    law: int
+    event: tuple[int, ...]
+    at: float
+
+
 class Claim(NamedTuple):
-    """The bounds that a certificate states, and the ``test`` that its gap comes from, where a method has several."""
+    """The bounds that a certificate states, and the ``test`` that its gap comes from, where a method has several.
+
+    Of ``"boxes"`` the tree of ``cuts`` in preorder: the part with the smaller probability first, and for each leaf
+    ``"ratio"`` or ``"empty"``.
+    """
 
     lower: float
     upper: float
     gap: float
     test: str | None
+    cuts: tuple[Cut | str, ...] | None = None
 
 
 class Cell(NamedTuple):

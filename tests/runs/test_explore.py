@@ -172,6 +172,42 @@ def test_what_an_environment_pays_is_ignored():
         found.solve(beta=-1.0)
 
 
+def test_forbidden_actions_are_not_explored():
+    mdp, kernel = lottery(1, 2)
+    allowed = np.array([[True, False], [True, True], [False, True]])
+    masked = eb.FiniteMDP(kernel, np.zeros((3, 2)), horizon=2, allowed=allowed)
+    goal = {"eps": 0.6, "delta": 0.1, "betas": (-1, 1), "seed": 2}
+    found, all_actions = eb.explore(masked, **goal), eb.explore(mdp, **goal)
+    check = eb.verify(found.certificate)
+    assert check.ok, check.problems
+    assert found.episodes < all_actions.episodes
+    problem = found.certificate.problem
+    rows = found.certificate.transitions.rows
+    assert allowed[rows // 2 % 3, rows % 2].all()
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        rewards, beta = rng.random((2, 3, 2)), float(rng.uniform(-1, 1))
+        truth = eb.FiniteMDP(kernel, rewards, horizon=2, allowed=allowed)
+        claim = found.solve(rewards, beta)
+        assert eb.verify(claim).ok
+        assert claim.lower <= eb.evaluate(truth, claim.policy, beta).value + 1e-9
+        assert eb.solve(truth, beta).value <= claim.upper + 1e-9
+    assert problem.allowed is not None
+
+
+@pytest.mark.parametrize("size", [4, 14])
+def test_many_successors_are_bounded_for_all_sets_at_once(size):
+    """Up to 12 seen successors all sets are listed; beyond, a closed form serves all of them, and the verifier agrees."""
+    rng = np.random.default_rng(size)
+    mdp = eb.FiniteMDP(rng.dirichlet(np.full(size, 3.0), (size, 2)), np.zeros((size, 2)), horizon=2)
+    found = eb.explore(mdp, eps=1e-9, delta=0.1, betas=(-2, 2), stationary=True, seed=1, max_episodes=5000)
+    assert np.bincount(found.certificate.transitions.rows).max() == size
+    assert 0.01 < found.eps_reached < 2
+    assert eb.verify(found.certificate).ok
+    smaller = replace(found.certificate, gap=found.eps_reached * (1 - 1e-5))
+    assert not eb.verify(smaller).ok
+
+
 def test_what_is_not_explored_for_is_refused():
     goal = {"eps": 0.4, "delta": 0.1, "betas": (-1, 1)}
     for given, words in [
@@ -188,6 +224,8 @@ def test_what_is_not_explored_for_is_refused():
     assert not found.stopped
     with pytest.raises(eb.InvalidProblemError, match="no policy"):
         found.certificate.policy_of(0)
+    with pytest.raises(eb.InvalidProblemError, match="one reward"):
+        eb.missing(found.certificate)
     with pytest.raises(eb.InvalidProblemError, match="no policy to report on"):
         found.certificate.report("page.html")
 

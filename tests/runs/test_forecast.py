@@ -47,6 +47,17 @@ def test_where_gaps_fall_like_a_power_the_range_begins_with_the_fastest_and_ends
         assert seconds == pytest.approx(1e-3 * (end - last) + 0.5 * plans, rel=1e-4)
 
 
+def test_where_plans_are_rare_the_last_eight_are_used_over_three_octaves_at_most():
+    rare, law = (
+        Timings(episode=1e-3, plan=0.5),
+        [(n, 30.0 * n**-0.5) for n in (round(100 * 1.25**i) for i in range(20))],
+    )
+    told = forecast_of(np.array(law[:12], dtype=ROWS), 0.1, rare, batch)
+    assert told.episodes[1] == pytest.approx(300.0**2 - law[11][0], rel=1e-6)
+    doublings = np.array([(2**i, 30.0 * 2 ** (-i / 2)) for i in range(12)], dtype=ROWS)
+    assert forecast_of(doublings, 0.1, rare, batch) is None
+
+
 def test_a_plateau_is_not_taken_to_go_on_for_ever():
     history = falling(0.1)
     low, high = forecast_of(history, 1.0, Timings(episode=1e-3, plan=0.1), batch).episodes

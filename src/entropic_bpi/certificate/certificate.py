@@ -29,12 +29,12 @@ from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic, EVaR
-from entropic_bpi.sources.log import labels_behind, names_for
+from entropic_bpi.sources.logs.labels import labels_behind, names_for
 from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_integer, check_path, check_policy
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import Cell, Summarised, Transitions
+from entropic_bpi.types import Cell, Cut, Summarised, Transitions
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -66,10 +66,13 @@ class Certificate(Summarised):
     provenance : Circumstances
         How the counts came about.
     test : str or None
-        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate; ``"pairs"``, the pair certificate; or
-        ``"explored"``, the bound for all rewards, of a policy that is best by the estimates.
+        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate; ``"pairs"``, the pair certificate;
+        ``"explored"``, the bound for all rewards, of a policy that is best by the estimates; or ``"boxes"``, the gap
+        certificate on each of several parts of the kernels.
     cells : tuple of Cell or None
         Of the entropic value at risk: the λ at whose bounds the claim comes from, and how far each of them speaks.
+    cuts : tuple of Cut or str, or None
+        Of ``"boxes"``: the tree of the parts in preorder, see :class:`entropic_bpi.types.Claim`.
 
     Examples
     --------
@@ -93,11 +96,13 @@ class Certificate(Summarised):
     provenance: Provenance
     test: str | None = None
     cells: tuple[Cell, ...] | None = None
+    cuts: tuple[Cut | str, ...] | None = None
 
     def __post_init__(self) -> None:
         problem = self.problem
         _schema.check_problem(problem)
         _schema.check_cells(problem, self.cells)
+        _schema.check_cuts(problem, self.test, self.cuts)
         log = self.provenance.log
         _schema.check_transitions(problem, self.transitions, self.episodes, None if log is None else log.longest)
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)

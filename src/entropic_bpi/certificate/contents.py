@@ -38,7 +38,7 @@ from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import Slots
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.checks import check_positive, check_probability
-from entropic_bpi.types import Cell, Transitions
+from entropic_bpi.types import BOXES, EMPTY, PAIRS, RATIO, Cell, Cut, Transitions
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
@@ -94,6 +94,7 @@ def content_of(certificate: Certificate) -> dict[str, Any]:
         "claim": {
             **{name: getattr(certificate, name) for name in ("lower", "upper", "gap", "reached", "test")},
             "cells": cells and encode_cells(cells),
+            "cuts": encode(certificate.cuts),
         },
     }
 
@@ -144,6 +145,7 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
         content |= {"version": _VERSION, "provenance": origin}
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
+    content["claim"] = {"cuts": None, **content["claim"]}
     content["problem"] = {**dict.fromkeys((*_ADDED, "explored")), **content["problem"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():
@@ -157,7 +159,7 @@ def parts_of(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     text("library", given["library"])
     problem = _read_problem(given["problem"])
     counts = object_with("counts", given["counts"], "episodes", *Transitions._fields)
-    claim = object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells")
+    claim = object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells", "cuts")
     method, evar = text("method", given["method"]), not isinstance(problem.risk, Entropic)
     constants, tests = _read_constants(method, given["constants"], evar)
     if method == "bernstein" and problem.discount is not None:
@@ -176,6 +178,7 @@ def parts_of(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "provenance": _read_provenance(given["provenance"]),
         "test": choice(f"claim.test of method {method!r}", claim["test"], *tests),
         "cells": None if claim["cells"] is None else items("claim.cells", claim["cells"], tuple, _read_cell),
+        "cuts": None if claim["cuts"] is None else items("claim.cuts", claim["cuts"], tuple, _read_cut),
     }
     return parts, {"reached": claim["reached"], "assumptions": given["assumptions"]}
 
@@ -184,17 +187,21 @@ def _read_constants(method: str, constants: Any, evar: bool) -> tuple[str | None
     """Return the constants of a method, and what its gap may come from."""
     if method == "kl":
         choice("constants of method 'kl'", constants, None)
-        return None, (None,) if evar else ("ratio", "pairs", "explored")
+        return None, (None,) if evar else (RATIO, PAIRS, BOXES, "explored")
     if method == "bernstein":
         return choice("constants of method 'bernstein'", constants, "verified", "sharp", "printed"), (None,)
     # one that somebody registered
-    return reader_of(str | None)(f"constants of method {method!r}", constants), (None, "ratio", "pairs")
+    return reader_of(str | None)(f"constants of method {method!r}", constants), (None, RATIO, PAIRS, BOXES)
+
+
+def _read_cut(name: str, value: Any) -> Cut | str:
+    return Cut(**read_object(Cut, name, value)) if isinstance(value, dict) else choice(name, value, RATIO, EMPTY)
 
 
 def _read_cell(name: str, value: Any) -> Cell:
     readers: dict[str, Reader] = {
         "until": lambda name, value: math.inf if value is None else real(name, value),
-        "test": lambda name, value: choice(name, value, "ratio", "pairs", None),
+        "test": lambda name, value: choice(name, value, RATIO, PAIRS, None),
     }
     return Cell(**read_object(Cell, name, value, **readers))
 

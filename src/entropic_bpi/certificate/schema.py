@@ -17,7 +17,7 @@ from entropic_bpi.problem.reward_counts import CELLS, cell_edges
 from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import LARGEST_COUNT
-from entropic_bpi.types import Cell, Transitions
+from entropic_bpi.types import BOXES, Cell, Cut, Transitions
 
 
 def check_problem(problem: Problem) -> None:
@@ -102,6 +102,19 @@ def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
         begin = cell.until
     if isinstance(problem.risk, AnyReward) != (begin < math.inf):
         raise CertificateError("the last of claim.cells must be without an end, except for explorations")
+
+
+def check_cuts(problem: Problem, test: str | None, cuts: tuple[Cut | str, ...] | None) -> None:
+    """Whether the cuts are one binary tree of rows that exist; what they prove, ``verify`` knows."""
+    if (test == BOXES) != (cuts is not None):
+        raise CertificateError("claim.cuts belong to the test 'boxes', and it needs them")
+    open_ends = 1
+    for cut in cuts or ():
+        if open_ends == 0 or (isinstance(cut, Cut) and not (cut.law < problem.n_rows and 0 < cut.at < 1)):
+            raise CertificateError(f"claim.cuts must be one tree of cuts at probabilities, got {cut!r:.80}")
+        open_ends += 1 if isinstance(cut, Cut) else -1
+    if cuts is not None and open_ends:
+        raise CertificateError(f"claim.cuts lack {open_ends} leaves")
 
 
 def check_transitions(problem: Problem, transitions: Transitions, episodes: int, longest: int | None = None) -> None:

@@ -125,8 +125,8 @@ def identify(
     constants
         For bernstein: verified (machine-checked, the default), sharp or printed.
     replan : every|RATIO
-        Plan again after every episode, or when the number of episodes has grown by this fraction. Default: 0.01; for
-        environments, more if a plan takes longer than that.
+        Plan again after every episode, or when the number of episodes has grown by this fraction. Default: 0.01, and
+        more if plans take long.
     sampling
         What kl plays: challenger (the default) or optimistic.
     num_envs

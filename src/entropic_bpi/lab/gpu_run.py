@@ -161,7 +161,7 @@ def rules_of(
     return PlanConstants(
         rules.beta, rules.sign, rules.shift, rules.log_union, rules.gain, rules.factor, rules.possible, rules.top,
         rules.bottom, radius, planned, rules.widest, rules.exponent_rounding, tolerance, same_tolerance, seed,
-        rules.eps, rules.challenge,
+        rules.eps, rules.challenge, rules.interval,
     )  # fmt: skip
 
 

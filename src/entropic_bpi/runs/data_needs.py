@@ -130,6 +130,10 @@ def missing(certificate: Certificate | Identification, *, target: float | None =
         )
     if certificate.method != "kl":
         raise InvalidProblemError(f"missing needs a certificate of method 'kl', got one of {certificate.method!r}")
+    if certificate.risk == "any reward":
+        raise InvalidProblemError(
+            "missing is about one reward: use what solve(rewards, beta) of the exploration returns"
+        )
     if target is None:
         target = max(certificate.gap / 2, sys.float_info.min) if certificate.reached else certificate.eps
     forecast = _Forecast(certificate, check_integer("rows", rows))
@@ -167,7 +171,9 @@ class _Forecast:
 
     def __init__(self, certificate: Certificate, rows: int) -> None:
         self.certificate, self.problem = certificate, certificate.problem
-        self.method: Any = methods.make("kl", self.problem, {}, 0)
+        method: Any = methods.make("kl", self.problem, {}, 0)
+        method.boxed = -1  # boxes tell only whether eps is reached
+        self.method = method
         self.policy = planned_policy(certificate)
         self.seen = certificate.transitions
         self.visits = np.bincount(self.seen.rows, self.seen.times, self.problem.n_rows).astype(np.int64)

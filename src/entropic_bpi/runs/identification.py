@@ -9,8 +9,8 @@ r"""The loop: plan, test, play, until the policy is certified.
 Testing times, batch sizes and what is played may depend on the data in any way: all confidence events hold for all sample
 sizes at once. ``replan="every"`` is Algorithm 1 of the paper to the letter; with a ratio :math:`\eta` the loop plays
 :math:`\lceil\eta t\rceil` episodes after the first :math:`t` before it plans again, which costs at most a factor
-:math:`1+\eta` in the grid of testing times. By default :math:`\eta` is 1 %, and more where a plan takes longer than the
-episodes that it decides. What is *not* proved for such batches is a bound on the number of episodes:
+:math:`1+\eta` in the grid of testing times. By default :math:`\eta` is 1 %, and more for large models and where a plan
+takes longer than the episodes that it decides. What is *not* proved for such batches is a bound on the number of episodes:
 a stale policy may revisit an under-sampled pair for a whole batch.
 """
 
@@ -140,9 +140,11 @@ def identify(
         another one.
         The first state is not concerned: it may still be random. One outcome more ends the run with an error.
     replan : "every" or float, optional
-        Plan and test after every episode, or after t episodes play this fraction of t more. Default: 0.01 or, for an
-        environment, as many episodes as take about the time of a plan, if those are more (but at most t): a rule from the
-        numbers of states, actions and steps, without a clock. Of an environment that is slow, give 0.01.
+        Plan and test after every episode, or after t episodes play this fraction of t more. Default: 0.01, and
+        more if a plan takes long: a rule from the numbers of states, actions and steps and from the gap, without a clock.
+        For a large model, after each doubling until there were as many episodes as rows, then after 30 % more, and less as
+        the gap comes near ε; the smaller the model, the smaller the fraction. For an environment, as many episodes as take
+        about the time of a plan (but at most t). Of an environment that is slow, give 0.01.
     sampling : {"challenger", "optimistic"}, optional
         What ``"kl"`` plays: alternately the optimistic policy and the challenger of the candidate (default), or the
         optimistic policy alone, as the paper's method always does.

@@ -33,10 +33,13 @@ from entropic_bpi.types import Bounds, Plan, Summarised
 if TYPE_CHECKING:
     from entropic_bpi.verification import Verification
 
-# Unless something else is asked for, plan again after this fraction of the episodes so far.
+# Unless something else is asked for, plan again after this fraction of the episodes so far, or a larger one.
 REPLAN = 0.01
 # In the time that an environment takes for a step, a plan passes about so many (step, state, action).
 PAIRS_PER_STEP = 5
+# A simulated model of so many pairs (state, action) a step is planned for at each doubling, as long as there were fewer
+# episodes than rows, and later after this fraction.
+LARGE_STEP, LATE = 8_000, 0.3
 # Episodes that the compiled plan-test-play loop handles before it returns to Python.
 EVERY_CHUNK = 2_000
 # Of the history, the last so many parts are enough for a forecast.
@@ -204,6 +207,8 @@ class Loop:
         if state.discovered_states:
             source.states.restore(state.discovered_states)
         self.sampler = open_sampler(source, state.problem, state.rng, state.seed, state.tests)
+        self.simulated = isinstance(self.sampler, Simulator)
+        self.smallest_gap = min((float(part["gap"].min()) for part in state.history if len(part)), default=math.inf)
         self.compiled, self.started, self.clock = compile_clock.seconds, run_clock(), Timings()
 
     def go(self, observe: Callable[[Plan], object]) -> None:
@@ -309,9 +314,8 @@ class Loop:
 
     def _compiled(self) -> bool:
         """Whether a single compiled loop plans, tests and plays after every episode."""
-        simulated = isinstance(self.sampler, Simulator) and hasattr(self.method, "play_every")
-        simulated = simulated and self.state.problem.noise is None
-        return self.settings.replan == EVERY and simulated
+        possible = self.simulated and hasattr(self.method, "play_every") and self.state.problem.noise is None
+        return self.settings.replan == EVERY and possible
 
     def _mark(self, error: BaseException) -> None:
         """Remember that the environment lost episodes: who goes on must know."""
@@ -332,16 +336,28 @@ class Loop:
         replan = self.settings.replan
         if replan is not None:
             return max(1, math.ceil(replan * played))
-        return max(1, math.ceil(REPLAN * played), min(self.episodes_per_plan, played))
+        more = self._simulated_batch(played) if self.simulated else min(self.episodes_per_plan, played)
+        return max(1, math.ceil(REPLAN * played), more)
+
+    def _simulated_batch(self, played: int) -> int:
+        """How many simulated episodes to play, from the sizes and the gap: fewer where plans are cheap, more at first.
+
+        A gap does not fall faster than like 1/n for long, so before n·gap/ε episodes the target is not reached.
+        """
+        problem = self.state.problem
+        size = min(1.0, len(problem.frame.states) * problem.n_actions / problem.horizon / LARGE_STEP)
+        early = min(1.0, max(LATE, problem.n_rows / max(played, 1)))
+        # The room is for quotients that are whole numbers but for rounding.
+        return int(min(size**0.75 * early, self.smallest_gap / problem.eps - 1.0) * played + 1e-6)
 
     @cached_property
     def episodes_per_plan(self) -> int:
-        """How many episodes of an environment take about as long as a plan; simulated ones take no time.
+        """How many episodes of an environment take about as long as a plan.
 
         A rule and no clock, so that a seed repeats a run. Where nothing is random, a second episode of a plan shows nothing.
         """
         problem = self.state.problem
-        if isinstance(self.sampler, Simulator) or not (problem.uncertain.any() or problem.random_rewards):
+        if not (problem.uncertain.any() or problem.random_rewards):
             return 0
         return len(problem.frame.states) * problem.n_actions // (PAIRS_PER_STEP * problem.horizon)
 
@@ -366,6 +382,7 @@ class Loop:
     def _note(self, plan: Plan) -> None:
         bounds, state, counts = plan.bounds, self.state, self.state.counts
         state.history.append(np.array([(counts.episodes, *bounds)], dtype=HISTORY))
+        self.smallest_gap = min(self.smallest_gap, float(bounds.gap))
         better = state.best is None or bounds.certified.gap < state.best.plan.bounds.certified.gap
         if bounds.reached(state.problem.goal) or (self.settings.limited and better):
             state.best = BestPlan(plan, counts.episodes, counts.transitions())

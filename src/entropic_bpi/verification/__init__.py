@@ -120,7 +120,8 @@ class _Report:
 
     def __init__(self, claim: Claim, progress: Progress | None) -> None:
         tests = [claim.test] if claim.cells is None else [cell.test for cell in claim.cells]
-        self.total, self.done, self.progress = claim.steps * (len(tests) + tests.count("pairs")), 0, progress
+        parts = sum(leaf.test != "empty" for leaf in claim.leaves or ())
+        self.total, self.done, self.progress = claim.steps * (len(tests) + tests.count("pairs") + parts), 0, progress
 
     def __call__(self) -> None:
         self.done += 1

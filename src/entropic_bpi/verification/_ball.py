@@ -17,6 +17,7 @@ _CLOSE = 1e-6  # relative distance from the root at which one more step of Newto
 _MOST_STEPS = 200
 _AT_ONCE = 2**15  # outcomes that are worked on together: few enough for the caches of a processor
 _EXACT = 2**53
+_ANYTHING = np.array([0.0, 1.0]).reshape(2, 1, 1)  # of a probability
 
 # -- radii ------------------------------------------------------------------------------------------------------------
 
@@ -152,6 +153,8 @@ class Balls:
         Outcomes that a row has of its own, and the radius of its ball, rounded up.
     low, high : array (K, N)
         Bounds on what each outcome pays, as e^{βr}.
+    box : array (2, K, N), optional
+        Between what the probability of each outcome lies in the part of the balls that is looked at.
     """
 
     successors: np.ndarray
@@ -160,6 +163,7 @@ class Balls:
     radius: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    box: np.ndarray | None = None
 
     @cached_property
     def visits(self) -> np.ndarray:
@@ -169,10 +173,16 @@ class Balls:
     def shares(self) -> np.ndarray:
         return self.tallies / np.maximum(self.visits, 1.0)
 
+    @cached_property
+    def is_cut(self) -> np.ndarray:
+        """Of which rows only a part is looked at."""
+        return np.zeros(len(self.sizes), dtype=bool) if self.box is None else (self.box != _ANYTHING).any(axis=(0, 1))
+
     def take(self, columns: np.ndarray) -> Balls:
         parts = (self.successors, self.tallies, self.low, self.high)
         successors, tallies, low, high = (part.take(columns, axis=1) for part in parts)
-        return Balls(successors, tallies, self.sizes.take(columns), self.radius.take(columns), low, high)
+        box = None if self.box is None else self.box.take(columns, axis=2)
+        return Balls(successors, tallies, self.sizes.take(columns), self.radius.take(columns), low, high, box)
 
 
 class Rows:
@@ -211,6 +221,20 @@ class Rows:
             replace(ball, low=weights.low[at], high=weights.high[at])
             for at, ball in zip(self.positions, self.balls, strict=True)
         ]
+
+    def one(self, row: int) -> Balls:
+        """A single row."""
+        return self.balls[self.kind[row]].take(self.column[row : row + 1])
+
+    def restrict(self, row: int, least: np.ndarray, most: np.ndarray) -> None:
+        """State between what the probabilities of the outcomes of a row lie."""
+        kind, column = self.kind[row], self.column[row]
+        ball = self.balls[kind]
+        if ball.box is None:
+            ball = self.balls[kind] = replace(ball, box=np.tile(_ANYTHING, (1, *ball.tallies.shape)))
+        assert ball.box is not None
+        ball.box[:, :, column] = 0.0  # what a row is filled up with does not happen
+        ball.box[:, : len(least), column] = least, most
 
     def batches(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
         """Some rows, a few at a time: where they are in ``rows``, and what they are."""
@@ -319,7 +343,11 @@ def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) ->
         gain[limit] = down(below(np.exp(-up(mean + ball.radius[limit]))))
     gain = down(depth * gain)
     # Written so that a gain that is not a number is none.
-    return np.where(gain > 0.0, np.minimum(top, up(top - gain)), top), w
+    bound = np.where(gain > 0.0, np.minimum(top, up(top - gain)), top)
+    cut = np.flatnonzero(ball.is_cut)
+    if cut.size:
+        bound[cut] = np.fmin(bound[cut], _boxed_mean(ball.take(cut), f[:, cut])[0])
+    return bound, w
 
 
 def _depths(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -350,5 +378,114 @@ def tilted_mean(
     q = ball.shares / distance * np.exp((ball.shares * np.log(distance)).sum(axis=0) - ball.radius)
     first = np.argmax(g, axis=0)
     q[first, np.arange(len(first))] += np.maximum(0.0, 1.0 - q.sum(axis=0))
+    cut = np.flatnonzero(ball.is_cut)
+    if cut.size:
+        q[:, cut] = _boxed_mean(ball.take(cut), g[:, cut])[1]
     tilted = q * weights
     return (tilted * rho).sum(axis=0) / tilted.sum(axis=0), w
+
+
+# -- parts of balls ---------------------------------------------------------------------------------------------------
+
+
+_ROOM = 1e-14  # relative, for the rounding of a few sums and products
+
+
+def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """No mean of ``f`` over q of a ball with least ≤ q ≤ most exceeds the first number; the second is roughly the best q.
+
+    The smaller of two bounds, each of which holds whatever is chosen. Of the box alone: ν + Σ max((f-ν)·most, (f-ν)·least)
+    for any ν. Of both: Σ max((f-g)·most, (f-g)·least) and the bound of the ball for any g (weak duality).
+    """
+    assert ball.box is not None
+    least, most = ball.box
+    best, law = np.full(f.shape[1], np.inf), np.zeros(f.shape)
+    for i, nu in enumerate(f):
+        above = f - nu
+        raised = np.where(above > 0.0, most, least)
+        value = nu + (above * raised).sum(axis=0) + _ROOM * (abs(nu) + (abs(above) * most).sum(axis=0))
+        law = np.where(value < best, raised, law)
+        law[i] += np.where(value < best, 1.0 - law.sum(axis=0), 0.0)
+        best = np.fmin(best, value)
+    g, q = _shifted(ball, f, least, most)
+    value = np.maximum((f - g) * most, (f - g) * least).sum(axis=0) + _ROOM * (abs(f) + abs(g)).sum(axis=0)
+    value = value + highest_mean(replace(ball, box=None), g)[0]
+    return np.fmin(best, value), np.where(value < best, q, law)
+
+
+def _shifted(ball: Balls, f: np.ndarray, least: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values g whose largest mean over the ball is attained about where that of ``f`` over ball and box is, and that q.
+
+    One probability after another that leaves the box is fixed at its end, and the optimum of the others computed again:
+    q = pλ/(ν-f), with ν from the conditional law and λ from what is left of the radius.
+    """
+    p, columns = ball.shares, np.arange(f.shape[1])
+    fixed, end = np.zeros(f.shape, dtype=bool), np.zeros(f.shape)
+    for _ in range(len(f)):
+        mass = 1.0 - np.where(fixed, end, 0.0).sum(axis=0)
+        used = np.where(fixed & (p > 0.0), p * np.log(np.where(fixed & (p > 0.0), p / end, 1.0)), 0.0).sum(axis=0)
+        free = np.where(fixed, 0.0, p)
+        share, room = free.sum(axis=0), ball.radius - used
+        top = np.where(fixed, -np.inf, f).max(axis=0)
+        below = np.where(fixed, 0.0, top - f)
+        unit = np.where(free > 0.0, below, 0.0).max(axis=0)
+        unit = np.where(unit > 0.0, unit, 1.0)
+        radius = room / share - np.log(share / mass)
+        sound = (radius > 0.0) & (radius < 700.0) & (share > 0.0)
+        w = good_w(free / np.where(sound, share, 1.0), below / unit, np.where(sound, radius, 1.0))
+        nu = top + unit * w
+        apart = np.where(fixed, 1.0, nu - f)
+        logs = np.where(free > 0.0, free * np.log(np.where(free > 0.0, apart, 1.0)), 0.0).sum(axis=0)
+        lam = np.exp((logs - room) / share)
+        q = np.where(fixed, end, np.where(free > 0.0, free * lam / apart, 0.0))
+        first = np.where(fixed, -np.inf, f).argmax(axis=0)
+        q[first, columns] += np.maximum(0.0, 1.0 - q.sum(axis=0))
+        g = np.where(fixed & sound, nu - np.where(p > 0.0, p * lam / np.where(fixed, end, 1.0), 0.0), f)
+        g = np.where(np.isfinite(g), g, f)
+        outside = np.where(fixed | ~sound, 0.0, np.maximum(q - most, least - q))
+        worst = outside.argmax(axis=0)
+        new = outside[worst, columns] > 1e-12
+        if not new.any():
+            break
+        fixed[worst[new], columns[new]] = True
+        end = np.where(fixed & (end == 0.0), np.where(q > most, most, least), end)
+    return g, q
+
+
+def intervals_of(ball: Balls) -> tuple[np.ndarray, np.ndarray]:
+    """Between what each probability of a single row lies, given its ball."""
+    units = np.eye(len(ball.tallies))
+    ends = [np.array([float(extreme_mean(ball, unit[:, None], side)[0]) for unit in units]) for side in (-1, 1)]
+    return np.clip(down(ends[0]), 0.0, 1.0), np.clip(up(ends[1]), 0.0, 1.0)
+
+
+def closed(table: np.ndarray) -> np.ndarray:
+    """Between what the probabilities of all events of a law lie, sets of its labels as bits, ``(2^labels, 2)``.
+
+    The same, using that those of disjoint events add up.
+    """
+    table = table.copy()
+    table[0], table[-1] = 0.0, 1.0
+    pairs = [(a, b) for a in range(1, len(table)) for b in range(1, len(table)) if a & b == 0]
+    for _ in range(3):
+        for a, b in pairs:
+            low, high = table[a] + table[b]
+            table[a | b] = max(table[a | b, 0], low - _ROOM), min(table[a | b, 1], high + _ROOM)
+            low, high = table[a | b] - table[b, ::-1]
+            table[a] = max(table[a, 0], low - _ROOM), min(table[a, 1], high + _ROOM)
+    return table
+
+
+def holds_none(ball: Balls, least: np.ndarray, most: np.ndarray) -> bool:
+    """Whether certainly no law of the ball of a single row lies in a box.
+
+    Its intervals are in order, and for some λ ≥ 0 the smallest of Σ p log(p/q) + λ(Σ q - 1) over the box, which is below
+    KL(p, q) for every law q there, exceeds the radius.
+    """
+    if np.any(least > most + 1e-9) or least.sum() > 1.0 + 1e-9 or most.sum() < 1.0 - 1e-9:
+        return True
+    p, lam = ball.shares, np.geomspace(1e-6, 1e6, 4001)
+    q = np.clip(p / lam, least[:, None], most[:, None])
+    logs = np.where(p > 0.0, p * np.log(np.where(p > 0.0, p / q, 1.0)), 0.0)
+    room = 100 * _ROOM * (1.0 + abs(logs).sum(axis=0) + lam * (q.sum(axis=0) + 1.0))
+    return bool(np.any(logs.sum(axis=0) + lam * (q.sum(axis=0) - 1.0) - room > ball.radius[0]))

@@ -34,6 +34,14 @@ REJECTED_FROM = math.log(1 / TEST_LEVEL)
 
 
 _MOST_CELLS = 256
+_MOST_LEAVES, _MOST_LABELS = 1024, 6  # of a tree of cuts, and of the laws that are cut
+
+
+class Leaf(NamedTuple):
+    """A part of the kernels, and how its gap is bounded: ``cuts`` (law, event as bits, probability, at least or not)."""
+
+    test: str
+    cuts: tuple[tuple[int, int, float, bool], ...]
 
 
 class Cell(NamedTuple):
@@ -114,9 +122,12 @@ class Claim(Problem):
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
         entropic = self.alpha is None and self.explored is None
-        tests = ("ratio", "pairs", "explored") if self.method == "kl" and entropic else (None,)
+        tests = ("ratio", "pairs", "explored", "boxes") if self.method == "kl" and entropic else (None,)
         self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
         self.cells = None if claim["cells"] is None else self.read_cells(a_list("claim.cells", claim["cells"]))
+        if (claim["cuts"] is None) == (self.test == "boxes"):
+            raise Rejected("claim.cuts belong to the test 'boxes', and it needs them")
+        self.leaves = None if claim["cuts"] is None else self._read_cuts(a_list("claim.cuts", claim["cuts"]))
         if (self.cells is None) != entropic:
             raise Rejected("claim.cells belong to the entropic value at risk and to explorations, which need them")
         if not entropic and self.method != "kl":
@@ -166,6 +177,43 @@ class Claim(Problem):
         if not cells or (cells[-1].until < math.inf) == (self.explored is None):
             raise Rejected("claim.cells must reach without end, except those of explorations")
         return cells
+
+    def _read_cuts(self, given: list[Any]) -> list[Leaf]:
+        """The leaves of a binary tree of cuts, which is listed in preorder, the part with the smaller probability first.
+
+        A cut is about a law: of declared noise, or of a row whose possible next states are known and all different. Its
+        event is a set of labels or of next states, neither none nor all.
+        """
+        leaves: list[Leaf] = []
+        paths: list[tuple[tuple[int, int, float, bool], ...]] = [()]
+        for part in given:
+            if not paths or len(leaves) + len(paths) > _MOST_LEAVES:
+                raise Rejected(f"claim.cuts must be one tree of at most {_MOST_LEAVES} leaves")
+            path = paths.pop()
+            if isinstance(part, str):
+                leaves.append(Leaf(one_of("claim.cuts", part, ("ratio", "empty")), path))
+                continue
+            cut = an_object("claim.cuts", part)
+            most = self.n_rows if self.noise is None else len(self.noise.sizes)
+            law, at = an_integer("claim.cuts.law", cut["law"], 0, most - 1), a_number("claim.cuts.at", cut["at"])
+            labels, event = self.labels_of(law), integers("claim.cuts.event", cut["event"], (None,), 0).tolist()
+            inside = 0 < len(event) < len(labels) and set(event) <= set(labels) and len(set(event)) == len(event)
+            if not inside or len(set(labels)) < len(labels) or not 1 < len(labels) <= _MOST_LABELS:
+                raise Rejected(f"claim.cuts: {event!r:.80} is no event of law {law}, or this one cannot be cut")
+            if not 0.0 < at < 1.0:
+                raise Rejected(f"claim.cuts.at must be a probability between 0 and 1, got {at!r}")
+            bits = sum(1 << labels.index(label) for label in event)
+            paths += [(*path, (law, bits, at, True)), (*path, (law, bits, at, False))]
+        if paths:
+            raise Rejected(f"claim.cuts lack {len(paths)} leaves")
+        return leaves
+
+    def labels_of(self, law: int) -> list[int]:
+        """The labels of a law of declared noise, otherwise the next states of a row, if these are known."""
+        if self.noise is not None:
+            return list(range(self.noise.sizes[law]))
+        listed = self.slot_successor[self.begin[law] : self.begin[law] + self.used[law]].tolist()
+        return [] if self.n_states in listed else listed
 
     def _read_counts(self, given: dict[str, Any]) -> None:
         self.episodes = an_integer("counts.episodes", given["episodes"], 0)

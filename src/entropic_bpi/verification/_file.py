@@ -53,14 +53,12 @@ _KEYS = {
     "tests": ("stationary", "memoryless", "unchanging", "returns"),
     "provenance.log": ("longest", "unused", "excluded", "seen"),
     "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
-    "claim": ("lower", "upper", "gap", "reached", "test", "cells"),
+    "claim": ("lower", "upper", "gap", "reached", "test", "cells", "cuts"),
+    "claim.cuts": ("law", "event", "at"),
     "claim.cells": ("lam", "until", "test"),
-    "the appraisal": (
-        ("format", "version", "library", "step", "cells", "policies", "table", "differences", "certificate")
-    ),
+    "the appraisal": (("format", "version", "library", "step", "cells", "policies", "table", "certificate")),
     "cells": ("policy", "measure", "cells"),
     "table": ("policy", "measure", "lower", "upper"),
-    "differences": ("measure", "policy", "other", "lower", "upper", "test"),
 }
 
 
@@ -134,6 +132,7 @@ def _reworded(content: dict[str, Any]) -> dict[str, Any]:
         return content
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
+    content["claim"] = {"cuts": None, **content["claim"]}
     content["problem"] = {**dict.fromkeys(("noise", "allowed", "reward", "explored")), **content["problem"]}
     words = content["assumptions"]
     for before, now in _OTHER_WORDS:

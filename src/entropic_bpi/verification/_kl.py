@@ -8,8 +8,18 @@ from fractions import Fraction
 
 import numpy as np
 
-from entropic_bpi.verification._ball import Rows, Tallies, betting_radii, extreme_mean, mixture_radii
-from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
+from entropic_bpi.verification._ball import (
+    Balls,
+    Rows,
+    Tallies,
+    betting_radii,
+    closed,
+    extreme_mean,
+    holds_none,
+    intervals_of,
+    mixture_radii,
+)
+from entropic_bpi.verification._claim import Bounds, Claim, Leaf, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up
 from entropic_bpi.verification.methods._pairs import PairCertificate, Step
@@ -18,6 +28,7 @@ from entropic_bpi.verification.methods._ratio import Sheet, other_action, same_a
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
 
 Report = Callable[[], None]  # called after each step
+Boxes = dict[int, tuple[np.ndarray, np.ndarray]]  # between what the probabilities of the outcomes of a row lie
 
 
 def kl_bounds(claim: Claim, report: Report) -> Bounds:
@@ -34,7 +45,11 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
     if exponent < _SMALLEST_EXPONENT:
         beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
-    lower, upper, gap = map(float, KLRecursion(claim, beta, test).bounds(report))
+    leaves = (claim.leaves or []) if test == "boxes" else []
+    method = KLRecursion(claim, beta, None if leaves else test)
+    lower, upper, gap = map(float, method.bounds(report))
+    if leaves:
+        gap = max(method.gap_in(leaf, report) for leaf in leaves)
     if not all(map(math.isfinite, (lower, upper, gap))):
         raise Rejected("the bounds cannot be computed: they are not finite")
     # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
@@ -61,7 +76,9 @@ def balls_of(claim: Claim, layer: range) -> tuple[Outcomes, np.ndarray]:
 class KLRecursion:
     """The bounds of one claim, at a β that is not too small."""
 
-    def __init__(self, claim: Claim, beta: float, test: str | None) -> None:
+    def __init__(self, claim: Claim, beta: float, test: str | None, boxes: Boxes | None = None) -> None:
+        self.boxes: Boxes = boxes or {}  # where only a part of the balls is looked at
+        self.tables: dict[int, np.ndarray] = {}
         self.claim, self.beta, self.sign, self.test = claim, beta, 1 if beta > 0 else -1, test
         self.origin = claim.reward_range[0]
         self.outcomes: dict[range, tuple[Outcomes, Rows]] = {}
@@ -155,7 +172,60 @@ class KLRecursion:
                 numbers = np.array(layer)[concerned]
                 mixture = mixture_radii(tallies, claim.possible[numbers], claim.most[numbers])
                 radii[concerned] = up(up(self.log_union + mixture) / down(tallies.visits.astype(float)))
-        return Rows(sizes, outcomes.successors, outcomes.times, claim.radii[layer])
+        rows = Rows(sizes, outcomes.successors, outcomes.times, claim.radii[layer])
+        for row in set(self.boxes).intersection(layer):
+            rows.restrict(row - layer.start, *self.boxes[row])
+        return rows
+
+    def gap_in(self, leaf: Leaf, report: Report) -> float:
+        """The gap on a part of the balls; of one that is said to be empty, only if it is."""
+        boxes, empty = Boxes(), False
+        for law in dict.fromkeys(cut[0] for cut in leaf.cuts):
+            events, table = self._events(law), self._table(law).copy()
+            for _, event, at, above in (cut for cut in leaf.cuts if cut[0] == law):
+                least, most = table[event]
+                table[event] = (max(least, at), most) if above else (least, min(most, at))
+            table = closed(table)
+            for row, outcomes in events.items():
+                boxes[row] = table[outcomes, 0], table[outcomes, 1]
+                empty = empty or (leaf.test == "empty" and holds_none(self._one(row), *boxes[row]))
+        if empty:
+            return 0.0
+        if leaf.test == "empty":
+            raise Rejected("claim.cuts: a leaf is said to hold no kernel, and may hold one")
+        lower, upper, gap = KLRecursion(self.claim, self.beta, leaf.test, boxes).bounds(report)
+        return float(min(gap, up(upper - lower)))
+
+    def _one(self, row: int) -> Balls:
+        """The ball of a single row, all of it."""
+        layer = next(layer for layer in self.claim.layers if row in layer)
+        if layer not in self.outcomes:
+            outcomes = self.claim.outcomes(layer)
+            self.outcomes[layer], self.weighed = (outcomes, self._with_radii(outcomes, layer)), -1
+        return self.outcomes[layer][1].one(row - layer.start)
+
+    def _events(self, law: int) -> dict[int, list[int]]:
+        """The rows of a law with several outcomes, and which of its events, as bits, each outcome is."""
+        claim, noise = self.claim, self.claim.noise
+        if noise is None:
+            labels = claim.labels_of(law)
+            return {law: [1 << labels.index(y) for y in self._one(law).successors[:, 0].tolist()]}
+        return {
+            pair: [sum(1 << w for w, at in enumerate(slots) if at == slot) for slot in range(claim.used[pair])]
+            for pair, slots in enumerate(noise.slot_of)
+            if noise.law[pair] == law and claim.used[pair] > 1
+        }
+
+    def _table(self, law: int) -> np.ndarray:
+        """Between what the probabilities of the events of a law lie, by all balls of its rows."""
+        if law not in self.tables:
+            table = np.tile([0.0, 1.0], (1 << len(self.claim.labels_of(law)), 1))
+            different = {tuple(sorted(events)): row for row, events in self._events(law).items()}
+            for row in different.values():
+                for event, low, high in zip(self._events(law)[row], *intervals_of(self._one(row)), strict=True):
+                    table[event] = max(table[event, 0], low), min(table[event, 1], high)
+            self.tables[law] = table
+        return self.tables[law]
 
     def _strength(self, step: int) -> Interval:
         """β, or βγ^h."""

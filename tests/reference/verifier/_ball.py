@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from reference.verifier._intervals import Interval, below, down, up
@@ -23,6 +23,8 @@ class Ball:
     tallies: list[int]
     radius: float
     weights: list[list[Interval]]
+    box: tuple[list[float], list[float]] | None = None
+    """Between what the probabilities lie in the part of the ball that is looked at."""
 
     @cached_property
     def visits(self) -> int:
@@ -96,6 +98,8 @@ def highest_mean(ball: Ball, f: list[float]) -> tuple[float, float | None]:
 
     None: the bound is max f.
     """
+    if ball.box is not None:
+        return boxed_mean(ball, f)[0], None
     top = max(f)
     if not ball.visits or len(f) == 1:
         return top, None
@@ -128,6 +132,9 @@ def extreme_mean(ball: Ball, f: list[float], side: int) -> float:
 
 def tilted_mean(ball: Ball, g: list[float], rho: list[float], weights: list[float]) -> float:
     """Σ q w ρ / Σ q w at the q of the ball with the largest mean of ``g``; approximate."""
+    if ball.box is not None:
+        tilted = [a * b for a, b in zip(boxed_mean(ball, g)[1], weights, strict=True)]
+        return sum(t * r for t, r in zip(tilted, rho, strict=True)) / sum(tilted)
     (_, w), top = highest_mean(ball, g), max(g)
     q = [0.0] * len(g)
     if w is not None:
@@ -139,3 +146,84 @@ def tilted_mean(ball: Ball, g: list[float], rho: list[float], weights: list[floa
     q[g.index(top)] += max(0.0, 1.0 - sum(q))
     tilted = [a * b for a, b in zip(q, weights, strict=True)]
     return sum(t * r for t, r in zip(tilted, rho, strict=True)) / sum(tilted)
+
+
+# -- parts of a ball ----------------------------------------------------------------------------------------------------
+
+
+def boxed_mean(ball: Ball, f: list[float]) -> tuple[float, list[float]]:
+    """No mean of ``f`` over the q of the ball in its box exceeds the first number; the second is roughly the best q.
+
+    Each bound holds for any choice: ν + Σ max((f-ν)·most, (f-ν)·least), and Σ max((f-g)·most, (f-g)·least) with the bound
+    of the whole ball for g.
+    """
+    assert ball.box is not None
+    least, most = ball.box
+    best, law = math.inf, [0.0] * len(f)
+    for nu in f:
+        value = nu + math.fsum(max((v - nu) * a, (v - nu) * b) for v, a, b in zip(f, least, most, strict=True))
+        value += 1e-14 * (abs(nu) + sum(abs(v - nu) * b for v, b in zip(f, most, strict=True)))
+        if value < best:
+            best, law = value, [b if v > nu else a for v, a, b in zip(f, least, most, strict=True)]
+            law[f.index(nu)] += 1.0 - sum(law)
+    whole = replace(ball, box=None)
+    q, g = _fixed_one_by_one(ball, f, least, most) if ball.visits and ball.radius < 700.0 else (law, f)
+    value = math.fsum(max((v - u) * a, (v - u) * b) for v, u, a, b in zip(f, g, least, most, strict=True))
+    value += highest_mean(whole, g)[0] + 1e-14 * sum(abs(v) + abs(u) for v, u in zip(f, g, strict=True))
+    return (value, q) if value < best else (best, law)
+
+
+def _fixed_one_by_one(
+    ball: Ball, f: list[float], least: list[float], most: list[float]
+) -> tuple[list[float], list[float]]:
+    """About the best q, and values g for which the whole ball has its largest mean there.
+
+    The law is that of the ball on what is free; the probability that leaves the box most is fixed at its end, and so on.
+    """
+    p = [count / ball.visits for count in ball.tallies]
+    ends: dict[int, float] = {}
+    q, g = p, f
+    while len(ends) < len(f):
+        free = [j for j in range(len(f)) if j not in ends]
+        share, mass = sum(p[j] for j in free), 1.0 - sum(ends.values())
+        if not share > 0.0 or not mass > 0.0 or any(p[j] > 0.0 and not end > 0.0 for j, end in ends.items()):
+            break
+        room = ball.radius - sum(p[j] * math.log(p[j] / end) for j, end in ends.items() if p[j] > 0.0)
+        radius, top = room / share - math.log(share / mass), max(f[j] for j in free)
+        seen = [j for j in free if p[j] > 0.0]
+        depth = max(top - f[j] for j in seen)
+        if not radius > 0.0 or not depth > 0.0:
+            break
+        w = _good_w([p[j] / share for j in seen], [(top - f[j]) / depth for j in seen], radius)
+        nu = top + depth * w
+        if any(nu <= f[j] for j in seen):
+            break
+        lam = math.exp((sum(p[j] * math.log(nu - f[j]) for j in seen) - room) / share)
+        q = [ends.get(j, p[j] * lam / (nu - f[j]) if p[j] > 0.0 else 0.0) for j in range(len(f))]
+        q[next(j for j in free if f[j] == top)] += max(0.0, 1.0 - sum(q))
+        g = [nu - (p[j] * lam / ends[j] if p[j] > 0.0 else 0.0) if j in ends else f[j] for j in range(len(f))]
+        outside = {j: max(q[j] - most[j], least[j] - q[j]) for j in free}
+        worst = max(outside, key=lambda j: outside[j])
+        if not outside[worst] > 1e-12:
+            break
+        ends[worst] = most[worst] if q[worst] > most[worst] else least[worst]
+    return q, g
+
+
+def holds_none(ball: Ball, least: list[float], most: list[float]) -> bool:
+    """Whether certainly no q of the ball lies in the box: for some λ, Σ p log(p/q) + λ(Σ q - 1) is never so small there."""
+    if any(a > b + 1e-9 for a, b in zip(least, most, strict=True)):
+        return True
+    if not ball.visits:
+        return False
+    p = [count / ball.visits for count in ball.tallies]
+    for i in range(4001):
+        lam = 1e-6 * 1e12 ** (i / 4000)
+        q = [min(max(share / lam, a), b) for share, a, b in zip(p, least, most, strict=True)]
+        logs = [
+            share * math.log(share / r) if r > 0.0 else math.inf for share, r in zip(p, q, strict=True) if share > 0.0
+        ]
+        value = sum(logs) + lam * (sum(q) - 1.0)
+        if value - 1e-12 * (1.0 + sum(map(abs, logs)) + lam * (sum(q) + 1.0)) > ball.radius:
+            return True
+    return False

@@ -80,14 +80,40 @@ class Claim(Problem):
         claim = an_object("claim", content["claim"])
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
-        tests = ("ratio", "pairs") if self.method == "kl" and self.alpha is None else (None,)
+        tests = ("ratio", "pairs", "boxes") if self.method == "kl" and self.alpha is None else (None,)
         self.test = one_of(f"claim.test of method {self.method!r}", claim["test"], tests)
         self.cells = None if claim["cells"] is None else self._read_cells(a_list("claim.cells", claim["cells"]))
+        if (claim["cuts"] is None) == (self.test == "boxes"):
+            raise Rejected("claim.cuts belong to the test 'boxes', and it needs them")
+        self.leaves = None if claim["cuts"] is None else self._read_cuts(list(a_list("claim.cuts", claim["cuts"])))
         if (self.cells is None) != (self.alpha is None):
             raise Rejected("claim.cells belong to the entropic value at risk, and it needs them")
         if self.alpha is not None and self.method != "kl":
             raise Rejected(f"the entropic value at risk is certified by the KL method alone, not by {self.method!r}")
         self.assumptions = content["assumptions"]
+
+    def _read_cuts(self, given: list[Any]) -> list[tuple[str, list[tuple[int, int, float, int]]]]:
+        """The leaves of the tree, each with its test and the cuts (row, state, at, side) above it; only of pooled rows."""
+
+        def leaves(path: list[tuple[int, int, float, int]]) -> list[tuple[str, list[tuple[int, int, float, int]]]]:
+            if not given:
+                raise Rejected("claim.cuts lack leaves")
+            part = given.pop(0)
+            if isinstance(part, str):
+                return [(one_of("claim.cuts", part, ("ratio", "empty")), path)]
+            cut = an_object("claim.cuts", part)
+            row, at = an_integer("claim.cuts.law", cut["law"], 0, self.n_rows - 1), a_number("at", cut["at"])
+            listed = [self.slot_successor[slot] for slot in self.row_slots[row]]
+            event = a_list("claim.cuts.event", cut["event"], 1)
+            known = self.n_states not in listed and len(set(listed)) == len(listed) <= 6
+            if not 0.0 < at < 1.0 or not known or type(event[0]) is not int or event[0] not in listed:
+                raise Rejected("claim.cuts: this is no cut of a law")
+            return [leaf for side in (1, 0) for leaf in leaves([*path, (row, event[0], at, side)])]
+
+        found = leaves([])
+        if given:
+            raise Rejected("claim.cuts are more than one tree")
+        return found
 
     def _check_masks(self) -> None:
         """Whether only allowed actions are in the policy and in the counts, and only seen states have a mask."""
@@ -236,6 +262,7 @@ class Claim(Problem):
             )
         self.errors = an_integer("provenance.errors", given["errors"], 0)
         self.accepted = [a_string("provenance.accepted", name) for name in given["accepted"]]
+        self.other_rewards = None if given["rewards"] is None else a_string("provenance.rewards", given["rewards"])
         digest = given["preregistration"]
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("provenance.preregistration", digest)):
             raise Rejected(f"provenance.preregistration must be a digest of 64 hexadecimal digits, got {digest!r:.80}")

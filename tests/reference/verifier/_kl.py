@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 from entropic_bpi.verification._file import Rejected
-from reference.verifier._ball import Ball, extreme_mean
+from reference.verifier._ball import Ball, extreme_mean, holds_none
 from reference.verifier._claim import Bounds, Claim, Outcome, Paid
 from reference.verifier._intervals import LARGEST_EXPONENT, Interval, power, toward, up
 from reference.verifier._pairs import PairCertificate, Step
@@ -31,7 +32,10 @@ def bounds_at(claim: Claim, stated: float, test: str | None) -> tuple[float, flo
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
     if exponent < _SMALLEST_EXPONENT:
         beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
-    lower, upper, gap = _KL(claim, beta, test).bounds()
+    method = _KL(claim, beta, None if claim.leaves else test)
+    lower, upper, gap = method.bounds()
+    if claim.leaves:
+        gap = max(method.gap_in(*leaf) for leaf in claim.leaves)
     # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
     bias = abs(Fraction(beta) - Fraction(stated)) * (Fraction(high) - Fraction(low)) ** 2 * longest**2 / 8
     offsets = Fraction(low) * shortest, Fraction(low) * longest
@@ -56,6 +60,29 @@ class _KL:
         # The rewards of each β that was declared have their equal part of it.
         laws = max(self._laws_at_risk(), 1) * (1 if claim.lams is None else len(claim.lams))
         self.log_rewards = (Interval.of(4.0 * laws) / claim.delta).log().high
+
+    def gap_in(self, test: str, cuts: list[tuple[int, int, float, int]]) -> float:
+        """The gap on a part of the balls."""
+        part = _KL(self.claim, self.beta, test)
+        for row in {cut[0] for cut in cuts}:
+            ball = self._ball(row)
+            units = [[float(i == j) for i in range(len(ball.tallies))] for j in range(len(ball.tallies))]
+            ends = [[extreme_mean(ball, unit, side) for unit in units] for side in (-1, 1)]
+            for _, state, at, side in (cut for cut in cuts if cut[0] == row):
+                j = ball.successors.index(state)
+                ends[side][j] = min(ends[1][j], at) if side else max(ends[0][j], at)
+            least, most = [max(0.0, end) for end in ends[0]], [min(1.0, end) for end in ends[1]]
+            for _ in range(4):
+                for j in range(len(least)):
+                    least[j] = max(least[j], 1.0 - (sum(most) - most[j]) - 1e-14)
+                    most[j] = min(most[j], 1.0 - (sum(least) - least[j]) + 1e-14)
+            if test == "empty" and holds_none(ball, least, most):
+                return 0.0
+            part.balls[row] = replace(ball, box=(least, most))
+        if test == "empty":
+            raise Rejected("claim.cuts: a leaf is said to hold no kernel, and may hold one")
+        lower, upper, gap = part.bounds()
+        return min(gap, up(upper - lower))
 
     def _rows_at_risk(self) -> int:
         """P: rows with several possible outcomes that matter, fixed before any data."""

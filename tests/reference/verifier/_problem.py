@@ -84,6 +84,9 @@ class Problem:
         self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask"))
         self.state_names = _different_names("state_names", given["state_names"], self.n_states)
         self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
+        self.noise = self.explored = None
+        if given["noise"] is not None or given["explored"] is not None:
+            raise Rejected("declared noise and explorations are not covered by the reference")
         self.max_states = given["max_states"]
         if self.max_states is not None:
             an_integer("max_states", self.max_states, 1)

@@ -47,7 +47,7 @@ def same_action(ball: Ball, step: int, later: Sheet, limit: Interval) -> float:
     bottom, top, _ = later.box()
     rho = [later.ratio[y] for y in ball.successors]
     largest = max(rho)
-    if largest <= 1.0 or not ball.visits or len(rho) == 1:
+    if largest <= 1.0 or len(rho) == 1 or (not ball.visits and ball.box is None):
         return largest
     # Only quotients of weights matter: in units of the largest they cannot overflow.
     tops = [min(e * top[y], limit.high) for e, y in zip(ball.weight(step, 1), ball.successors, strict=True)]

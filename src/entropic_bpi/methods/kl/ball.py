@@ -14,6 +14,10 @@ and the best :math:`w` solves :math:`F(w)=x` for the decreasing
 :math:`F(w) = \sum\hat p\operatorname{log1p}(d/w) + \operatorname{log1p}(-\sum\hat p\,\tfrac{d/w}{1+d/w})`.
 :math:`1/\sqrt F` is nearly linear in :math:`w`, so Newton's method on it takes two or three steps. The minimum is minus
 the maximum of :math:`-f`.
+
+**Ball and box.** Where the probabilities are also known to lie between :math:`l` and :math:`u`, every :math:`\mu` gives a
+bound, :math:`\sum_j\max(\mu_ju_j,\mu_jl_j)+\max_{ball}q(f-\mu)`, by weak duality (:func:`boxed_extreme`). Cutting off
+the optimum of the ball at the box would not.
 """
 
 from __future__ import annotations
@@ -33,6 +37,9 @@ SMALLEST_W = 1e-130
 # Rounding, always taken on the safe side: of each term of a sum of logarithms, and of a value, relative.
 TERM_ROUNDING = 2.3e-16
 VALUE_ROUNDING = 1e-15
+# Rows with at most so many possible values may have boxes. What the optimum may violate one by, and be inside.
+MOST_LABELS = 4
+INSIDE = 1e-12
 
 
 @compiled
@@ -139,7 +146,7 @@ def kl_extremum(
     tally: np.ndarray,
     f: np.ndarray,
     size: int,
-    n: int,
+    n: float,
     x: float,
     sign: float,
     tolerance: float,
@@ -183,3 +190,138 @@ def kl_extremum(
     value += VALUE_ROUNDING * abs(value)
     best = max(value, average) if value < top_value else top_value
     return sign * best, top_value + width * w, w
+
+
+@compiled
+def _box_extreme(
+    f: np.ndarray, size: int, low: np.ndarray, high: np.ndarray, sign: float, scratch: np.ndarray
+) -> float:
+    """Bound on the largest mean of ``sign * f`` over the box alone, and its q in ``scratch[6]``.
+
+    For every ν it is at most ν + Σ max((f - ν) high, (f - ν) low); the smallest of these is at one of the values.
+    """
+    best = np.inf
+    for i in range(size):
+        nu = sign * f[i]
+        value, rounding, rest = nu, abs(nu), 1.0
+        for j in range(size):
+            above = sign * f[j] - nu
+            value += above * (high[j] if above > 0.0 else low[j])
+            rounding += abs(above) * high[j]
+        value += 4.0 * VALUE_ROUNDING * rounding
+        if value < best:
+            best = value
+            for j in range(size):
+                scratch[6, j] = high[j] if sign * f[j] > nu else low[j]
+                rest -= scratch[6, j]
+            scratch[6, i] += rest
+    return best
+
+
+@compiled
+def _dual_extreme(
+    tally: np.ndarray,
+    f: np.ndarray,
+    size: int,
+    n: int,
+    x: float,
+    low: np.ndarray,
+    high: np.ndarray,
+    sign: float,
+    tolerance: float,
+    scratch: np.ndarray,
+) -> float:
+    """Bound on the largest mean of ``sign * f`` over ball and box, by a good μ, and its q in ``scratch[6]``.
+
+    The optimum of the ball is computed again with the probability that violates the box most fixed at its end there, until
+    none does. Then μ is what makes these ends optimal. Only the last line matters for safety: it holds for any μ.
+    """
+    q, g, seen, values = scratch[6], scratch[7], scratch[8], scratch[9]
+    fixed = raised = 0
+    nu = lam = plain = np.inf
+    for _ in range(size):
+        mass, room, visits, free = 1.0, x, 0.0, 0
+        for j in range(size):
+            if fixed >> j & 1:
+                q[j] = high[j] if raised >> j & 1 else low[j]
+                mass -= q[j]
+                if tally[j] > 0:
+                    room -= tally[j] / n * math.log(tally[j] / n / q[j]) if q[j] > 0.0 else np.inf
+            else:
+                seen[free], values[free] = tally[j], sign * f[j]
+                visits += tally[j]
+                free += 1
+        if not mass > 0.0 or visits == 0.0:
+            break
+        share = visits / n
+        value, new, _ = kl_extremum(
+            seen, values, free, visits, room / share - math.log(share / mass), 1.0, tolerance, scratch, 0.0
+        )
+        plain = value if fixed == 0 else plain
+        if not new < np.inf:
+            break
+        nu, lam = new, mass * (new - value) / share
+        worst, chosen, top, rest = INSIDE, -1, -1, mass
+        for j in range(size):
+            if not fixed >> j & 1:
+                below = nu - sign * f[j]
+                q[j] = tally[j] / n * lam / below if tally[j] > 0 and below > 0.0 else 0.0
+                rest -= q[j]
+                if top < 0 or sign * f[j] > sign * f[top]:
+                    top = j
+        q[top] += max(rest, 0.0)
+        for j in range(size):
+            apart = max(q[j] - high[j], low[j] - q[j])
+            if not fixed >> j & 1 and apart > worst:
+                worst, chosen = apart, j
+        if chosen < 0:
+            break
+        fixed |= 1 << chosen
+        if q[chosen] > high[chosen]:
+            raised |= 1 << chosen
+    if fixed == 0 or not lam < np.inf:
+        return plain
+    total = rounding = 0.0
+    for j in range(size):
+        value = sign * f[j]
+        g[j] = value
+        if fixed >> j & 1:
+            g[j] = nu - (tally[j] / n * lam / q[j] if tally[j] > 0 else 0.0)
+        total += max((value - g[j]) * high[j], (value - g[j]) * low[j])
+        rounding += abs(value) + abs(g[j])
+    total += kl_extremum(tally, g, size, n, x, 1.0, tolerance, scratch, 0.0)[0] + 8.0 * VALUE_ROUNDING * rounding
+    return total if total < plain else plain
+
+
+@compiled
+def boxed_extreme(
+    tally: np.ndarray,
+    f: np.ndarray,
+    size: int,
+    n: int,
+    x: float,
+    low: np.ndarray,
+    high: np.ndarray,
+    sign: float,
+    tolerance: float,
+    scratch: np.ndarray,
+) -> float:
+    """Bound like :func:`kl_extreme` over the part of the ball where the probabilities lie between ``low`` and ``high``.
+
+    Of two possible values the box is taken to be inside the ball, which makes it exact. ``scratch`` ``(10, ..)`` has the
+    q that about attains the bound in its row 6; rows 2 to 5 are left alone.
+    """
+    total = 0.0
+    for i in range(size):
+        total += f[i]
+    if not abs(total) < np.inf:
+        return sign * np.inf
+    best = _box_extreme(f, size, low, high, sign, scratch)
+    if size == 2 or n == 0 or not x < WHOLE_SIMPLEX:
+        return sign * best
+    inside = _dual_extreme(tally, f, size, n, x, low, high, sign, tolerance, scratch)
+    if not inside < best:
+        best = _box_extreme(f, size, low, high, sign, scratch)
+    else:
+        best = inside
+    return sign * best

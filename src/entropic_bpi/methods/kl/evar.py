@@ -49,14 +49,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.kl.method import KL, RATIO
+from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.methods.kl.plan import pairs_due
 from entropic_bpi.methods.kl.records import NEVER_ASKED, PairsAsked
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.tools.checks import LARGEST_REACH
-from entropic_bpi.types import Behaviour, Bounds, Cell, Claim, EVaRClaim, Plan
+from entropic_bpi.types import RATIO, Behaviour, Bounds, Cell, Claim, EVaRClaim, Plan
 
 # The share of ε, or of the gap, that may be left to the width of the cells: halving goes on until it is no more.
 CELL_SHARE = 1 / 16
@@ -268,7 +268,7 @@ class EVaRKL:
         found = self.planners.pop(lam, None)
         if found is None:
             found = KL(self.problem.at(-lam, self.problem.eps * (1 - CELL_SHARE)), self.sampling, self.seed)
-            found.remembers = False
+            found.remembers, found.boxed = False, -1  # a cell has no cuts
             if len(self.planners) >= self.kept:
                 self.planners.pop(next(iter(self.planners)))  # the one that was not used for longest
         self.planners[lam] = found

@@ -30,7 +30,7 @@ import math
 import numpy as np
 
 from entropic_bpi.compile.decorators import inlined, inner
-from entropic_bpi.methods.kl.ball import WHOLE_SIMPLEX, kl_extreme, kl_extremum
+from entropic_bpi.methods.kl.ball import WHOLE_SIMPLEX, boxed_extreme, kl_extreme, kl_extremum
 from entropic_bpi.methods.kl.records import MAX_SHARED, Box, Deviation, Place, PlanConstants, Scratch
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, reward_step
@@ -84,13 +84,21 @@ def slot_value(rules: PlanConstants, arrays: CountArrays, step: int, slot: int, 
 
 
 @inlined
+def has_box(rules: PlanConstants, row: int) -> bool:
+    return rules.interval.shape[0] > 0 and rules.interval[row, 1, 0] <= 1.0
+
+
+@inlined
 def row_extreme(
     rules: PlanConstants, arrays: CountArrays, row: int, f: np.ndarray, sign: float, scratch: Scratch
 ) -> float:
-    """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
-    begin, size = arrays.begin[row], arrays.used[row]
+    """Extreme mean over the ball of ``row``, and its box, of the values ``f`` of its slots."""
+    begin, size, n, x = arrays.begin[row], arrays.used[row], arrays.visits[row], rules.radius[row]
     tally = arrays.tally[begin : begin + size]
-    return kl_extreme(tally, f, size, arrays.visits[row], rules.radius[row], sign, rules.tolerance, scratch.work)
+    if has_box(rules, row):
+        low, high = rules.interval[row, 0], rules.interval[row, 1]
+        return boxed_extreme(tally, f, size, n, x, low, high, sign, rules.tolerance, scratch.work)
+    return kl_extreme(tally, f, size, n, x, sign, rules.tolerance, scratch.work)
 
 
 @inner
@@ -108,6 +116,11 @@ def _tilted_excess(
         excess = rho[j] - lam
         f[j] = excess * (high[j] if excess > 0.0 else low[j])
     tally = arrays.tally[begin : begin + size]
+    if has_box(rules, row):
+        value, steep = row_extreme(rules, arrays, row, f, 1.0, scratch), 0.0
+        for j in range(size):
+            steep += scratch.work[6, j] * (high[j] if rho[j] > lam else low[j])
+        return value, max(steep, SMALLEST_WEIGHT), 0.0
     value, nu, solved = kl_extremum(tally, f, size, n, rules.radius[row], 1.0, rules.tolerance, scratch.work, guess)
     steep, rest, top, heaviest = 0.0, 1.0, -np.inf, 0.0
     for j in range(size):
@@ -143,7 +156,8 @@ def same_ratio(
         largest = max(largest, box.rho[arrays.successor[begin + j]])
     if largest <= floor or ceiling <= floor:
         return floor
-    if largest < 1.0 + NEGLIGIBLE or size == 1 or arrays.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX:
+    nothing_known = arrays.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX
+    if largest < 1.0 + NEGLIGIBLE or size == 1 or (nothing_known and not has_box(rules, row)):
         return min(largest, ceiling)
     rho, high, low = scratch.work[2], scratch.work[3], scratch.work[4]
     heaviest = 0.0

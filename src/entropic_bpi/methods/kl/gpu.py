@@ -61,7 +61,7 @@ def _kernels(width: int) -> _Kernels:
         frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, values: np.ndarray
     ) -> None:
         grid, thread, threads = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1)
-        work = cuda.local.array((6, width), float64)
+        work = cuda.local.array((10, width), float64)
         shared, scores = cuda.local.array(MAX_SHARED, int64), cuda.local.array(MAX_SHARED, float64)
         scratch = Scratch(work, values[0], values[0], shared, scores)
         for h in range(frame.steps - 1, -1, -1):
@@ -90,7 +90,7 @@ def _kernels(width: int) -> _Kernels:
     ) -> None:
         values, bounds, queue, deviations, queued = buffers
         grid, thread, threads = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1)
-        work = cuda.local.array((6, width), float64)
+        work = cuda.local.array((10, width), float64)
         shared, scores = cuda.local.array(MAX_SHARED, int64), cuda.local.array(MAX_SHARED, float64)
         trial, sign = Trial(plan, twin, kind, second), rules.sign
         for h in range(frame.steps - 1, -1, -1):

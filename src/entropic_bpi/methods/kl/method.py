@@ -39,6 +39,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.ball import TOLERANCE
+from entropic_bpi.methods.kl.boxes import NO_BOXES, Search, Split, cuts_of, laws_of
 from entropic_bpi.methods.kl.gap import SAME_TOLERANCE
 from entropic_bpi.methods.kl.pairs import occupied_states, pair_ratio
 from entropic_bpi.methods.kl.plan import (
@@ -49,6 +50,7 @@ from entropic_bpi.methods.kl.plan import (
     _plan_small,
     _run_every,
     _value_optimistically,
+    boxes_due,
     pairs_due,
 )
 from entropic_bpi.methods.kl.records import (
@@ -70,7 +72,7 @@ from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach
-from entropic_bpi.types import Behaviour, Bounds, Claim, Plan
+from entropic_bpi.types import BOXES, PAIRS, RATIO, Behaviour, Bounds, Claim, Plan
 
 SMALLEST_EXPONENT = 1e-5
 # Rounding of the exponents βr, relative, added on the safe side.
@@ -91,9 +93,10 @@ NOISE_CYCLE = ("reveal", "reveal", "reveal", "candidate", "reveal", "reveal", "r
 MOST_REMEMBERED = 1_000_000
 # How much larger, relatively, its gap may become when solvers converge: they may move mass in another way.
 PAIRS_ROOM = 1e-4
-# What a certificate's gap may come from. The pair certificate takes longer to check: it must be better by this share.
-RATIO, PAIRS = "ratio", "pairs"
+# The pair certificate takes longer to check: it must be better by this share.
 WORTH_PAIRS = 1e-3
+# How much larger, relatively, the gap of boxes is stated: who checks it may find other multipliers. In a run twice that.
+BOX_ROOM = 1e-4
 
 
 def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidate:
@@ -160,6 +163,9 @@ class KL:
         self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
         self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PAIRS
         self.asked = NEVER_ASKED
+        # The laws that boxes may cut, and the episodes when these were tried last; -1: never.
+        self.laws = laws_of(problem)
+        self.boxed = 1 if self.laws.many and device == "cpu" else -1
         slots = problem.slots
         known = (slots.low == slots.high)[:, slots.successor < problem.n_states].all()
         self.reveals = problem.noise is not None and bool(known)
@@ -170,11 +176,11 @@ class KL:
     def state(self) -> dict[str, Any]:
         """What the next plans depend on besides the counts."""
         policy, turn = (np.empty(0, dtype=np.int64),) * 2 if self.remembered is None else self.remembered
-        return {"asked": np.array(self.asked), "policy": policy, "turn": turn}
+        return {"asked": np.array(self.asked), "policy": policy, "turn": turn, "boxed": np.array(self.boxed)}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what :meth:`state` has returned."""
-        self.asked = PairsAsked.of(state["asked"])
+        self.asked, self.boxed = PairsAsked.of(state["asked"]), int(state.get("boxed", self.boxed))
         self.remembered = (state["policy"], state["turn"]) if state["policy"].size else None
 
     def plan(self, counts: Counts, round: int) -> Plan:
@@ -184,6 +190,8 @@ class KL:
             lower, upper, gap, kind, self.last = self._plan_estimated(counts)
         if pairs_due(self.asked, counts.episodes, gap, self.rules.eps):
             (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
+        if boxes_due(self.boxed, counts.episodes, gap, self.rules.eps):
+            gap, kind = self._with_boxes(counts, gap, kind)
         bounds = self.in_reward_units(lower, upper, gap)
         following = self._reveal(counts, round) if self.reveals else self._behaviour(*self._challenger(), round)
         return Plan(self.plans[kind].policy.copy(), bounds, following)
@@ -242,6 +250,37 @@ class KL:
         self.asked = PairsAsked(counts.episodes, float(smallest), float(gap))
         return claim, kind
 
+    def _with_boxes(self, counts: Counts, gap: float, kind: int) -> tuple[float, int]:
+        """The gap and its candidate, or those of the boxes if their gap is small enough; both candidates are tried."""
+        self.boxed = counts.episodes
+        for tried in (kind, 1 - kind):
+            if tried != kind and np.array_equal(self.plans[0].policy, self.plans[1].policy):
+                break
+            found = self._boxes(
+                self.rules, counts, self.plans[tried].policy, gap, self.rules.eps / (1.0 + 2.0 * BOX_ROOM)
+            )
+            if found is not None:
+                return found[1], tried
+        return gap, kind
+
+    def _boxes(
+        self, rules: PlanConstants, counts: Counts, policy: np.ndarray, gap: float, eps: float
+    ) -> tuple[tuple[Split | str, ...], float] | None:
+        """A tree of parts of the balls in which the policy's gap is at most ``eps``, and the largest; None if not found."""
+        plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
+        shape, choices = self.optimism.z.shape, self.optimism.policy.shape
+        optimism = Optimism(*(np.ones_like(part) for part in self.optimism))
+        plans = _new_candidate(shape, choices), _new_candidate(shape, choices)
+        scratch, arrays = new_scratch(rules, self.problem.n_actions, parts), self._arrays(counts)
+        plans[GIVEN % 2].policy[:] = policy
+
+        def bound(interval: np.ndarray) -> Any:
+            own = rules._replace(interval=interval)
+            return plan(self.frame, own, arrays, optimism, plans, scratch, FINAL_ROUND)[2]
+
+        search = Search((self.frame, rules, arrays), self.laws, (optimism, plans[GIVEN % 2]), bound)
+        return search.tree(gap, eps)
+
     def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
         """The policy to follow and where to turn from it: by the last pair certificate, if that knew better than the gap
         certificate, whose turns are new at every plan; otherwise by the last candidate's plan."""
@@ -280,12 +319,15 @@ class KL:
         rules, bounds = self._given(counts, policy)
         if not pairs:
             return self._rounded(bounds, RATIO)
-        paired = self._pair_claim(rules, counts, self.plans[GIVEN % 2])[0]
-        return (
-            self._rounded(paired, PAIRS)
-            if paired[2] < bounds[2] * (1.0 - WORTH_PAIRS)
-            else self._rounded(bounds, RATIO)
-        )
+        paired, test = self._pair_claim(rules, counts, self.plans[GIVEN % 2])[0], RATIO
+        if paired[2] < bounds[2] * (1.0 - WORTH_PAIRS):
+            bounds, test = paired, PAIRS
+        if self.boxed >= 0 and not bounds[2] <= rules.eps:
+            found = self._boxes(rules, counts, policy, bounds[2], rules.eps / (1.0 + BOX_ROOM))
+            if found is not None:
+                boxed = *bounds[:2], found[1] * (1.0 + BOX_ROOM)
+                return self._rounded(boxed, BOXES)._replace(cuts=cuts_of(self.problem, self.laws, found[0]))
+        return self._rounded(bounds, test)
 
     def challenger(self, round: int) -> Behaviour:
         """What to play against the policy that was last asked about."""
@@ -391,7 +433,7 @@ class KL:
         counts.reserve(spare)
         sheets = (self.optimism, self.plans, new_scratch(self.rules, self.problem.n_actions, 1))
         while going:
-            begin = EveryBegin(round + played, counts.episodes, self.last, self._knows_better(), self.asked)
+            begin = EveryBegin(round + played, counts.episodes, self.last, self._knows_better(), self.asked, self.boxed)
             more, kind, self.last, row, successor = _run_every(
                 simulator.kernel,
                 simulator.rng,
@@ -408,10 +450,13 @@ class KL:
             played += more
             if row >= 0:
                 counts.refuse(row, successor)
-            going = more > 0 and pairs_due(self.asked, counts.episodes, history[played - 1, 2], self.rules.eps)
-            if going:
-                history[played - 1], _ = self._with_pairs(counts, tuple(history[played - 1]), kind)
-                going = played < episodes and not history[played - 1, 2] <= self.rules.eps
+            going, now, eps = False, history[played - 1], self.rules.eps
+            if more > 0 and pairs_due(self.asked, counts.episodes, now[2], eps):
+                now[:], kind = self._with_pairs(counts, tuple(now), kind)
+                going = True
+            if more > 0 and boxes_due(self.boxed, counts.episodes, now[2], eps):
+                now[2], going = self._with_boxes(counts, now[2], kind)[0], True
+            going = going and played < episodes and not now[2] <= eps
         return self.in_reward_units(*history[:played].T)
 
     def in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
@@ -452,6 +497,7 @@ class KL:
             seed=self.seed,
             eps=problem.eps - self.bias - self.left_out,
             challenge=self.challenge,
+            interval=NO_BOXES,
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numba import prange
 
 from entropic_bpi.compile.decorators import compiled, inlined, inner, parallel
+from entropic_bpi.methods.kl.boxes import BOX_GROWTH
 from entropic_bpi.methods.kl.rates import reached
 from entropic_bpi.methods.kl.records import (
     Candidate,
@@ -78,6 +79,11 @@ def pairs_due(asked: PairsAsked, episodes: int, gap: float, eps: float) -> bool:
     return asked.pairs < np.inf and gap < np.inf and asked.pairs * float(gap) <= PAIRS_CLOSE * eps * asked.ratio
 
 
+def boxes_due(boxed: int, episodes: int, gap: float, eps: float) -> bool:
+    """Whether boxes are tried, and were not for long; asked again about the same counts, they are."""
+    return boxed >= 0 and not gap <= eps and (episodes == boxed or episodes >= BOX_GROWTH * boxed)
+
+
 def _first_kind_of(round: int) -> int:
     """Which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
     if round == FINAL_ROUND:
@@ -86,6 +92,7 @@ def _first_kind_of(round: int) -> int:
 
 
 _claim, _due, _first_kind = inner(_claim_of), inner(pairs_due), inner(_first_kind_of)
+_boxes_due = inner(boxes_due)
 
 
 @inlined
@@ -191,6 +198,8 @@ def _run_every(
             return i, claimed, last, row, successor
         lower, upper, gap, claimed, last = _plan_small(frame, rules, arrays, optimism, plans, scratch, round + i + 1)
         history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
-        if reached(gap, rules.eps) or _due(begin.asked, begin.episodes + i + 1, gap, rules.eps):
+        episodes = begin.episodes + i + 1
+        due = _due(begin.asked, episodes, gap, rules.eps) or _boxes_due(begin.boxed, episodes, gap, rules.eps)
+        if due or reached(gap, rules.eps):
             return i + 1, claimed, last, -1, -1
     return len(history), claimed, last, -1, -1

@@ -23,7 +23,8 @@ class PlanConstants(NamedTuple):
     solvers go: bounds are valid for any. ``seed`` breaks ties; a gap of ``eps`` is enough; ``challenge`` says whether
     every second round plays the challenger. What a step pays and all that follows, as e^{β·return}, lies between ``bottom``
     and ``top`` of that (real) step wherever anybody can be; their last entries are for the artificial step -1. A reward of
-    a step counts ``factor`` times.
+    a step counts ``factor`` times. ``interval`` ``(rows, 2, 4)`` has the box of each row, with an upper end of 2 where there
+    is none; it is empty unless a part of the balls is planned for (:mod:`entropic_bpi.methods.kl.boxes`).
     """
 
     beta: float
@@ -44,6 +45,7 @@ class PlanConstants(NamedTuple):
     seed: int
     eps: float
     challenge: bool
+    interval: np.ndarray
 
 
 class Optimism(NamedTuple):
@@ -94,7 +96,7 @@ class EveryBegin(NamedTuple):
     """Where the compiled run begins that plans after every episode.
 
     ``round`` and ``episodes`` so far; the candidate that was evaluated ``last``; whether the challenger of the pair
-    certificate is ``remembered``, and when that was ``asked``.
+    certificate is ``remembered``, and when that was ``asked``; the episodes when boxes were tried last, -1 for never.
     """
 
     round: int
@@ -102,6 +104,7 @@ class EveryBegin(NamedTuple):
     last: int
     remembered: bool
     asked: PairsAsked
+    boxed: int
 
 
 class Place(NamedTuple):
@@ -132,8 +135,9 @@ class Deviation(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory: one layer for each part of the states that is planned by itself.
 
-    The first two rows of ``work`` belong to the balls. ``pessimistic`` has the values of the actions of one state and
-    ``bounds`` those of the gap if one is chosen, ``shared`` and ``scores`` the successors that two rows share.
+    The first two rows of ``work`` belong to the balls, the last four to their boxes. ``pessimistic`` has the values of the
+    actions of one state and ``bounds`` those of the gap if one is chosen, ``shared`` and ``scores`` the successors that two
+    rows share.
     """
 
     work: np.ndarray
@@ -145,7 +149,7 @@ class Scratch(NamedTuple):
 
 def new_scratch(rules: PlanConstants, n_actions: int, layers: int) -> Scratch:
     return Scratch(
-        np.empty((layers, 6, rules.widest)),
+        np.empty((layers, 10, rules.widest)),
         np.empty((layers, n_actions)),
         np.empty((layers, n_actions)),
         np.empty((layers, MAX_SHARED), dtype=np.int64),

@@ -33,6 +33,7 @@ from entropic_bpi.runs.certification import (
 from entropic_bpi.runs.progress import telling_of_compiling
 from entropic_bpi.tools.checks import check_integer, check_path
 from entropic_bpi.tools.files import write_text_atomically
+from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,17 +54,13 @@ class Band(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Bounds of the measure of one policy less that of another.
-
-    ``test`` says where they come from: ``"pairs"``, the pair certificate, or ``"intervals"``, the ends of both intervals.
-    """
+    """Bounds of the measure of one policy less that of another: the differences of the ends of their intervals."""
 
     measure: str
     policy: str
     other: str
     lower: float
     upper: float
-    test: str
 
 
 class CertainPair(tuple[str, str]):
@@ -260,7 +257,6 @@ class Appraisal:
             **self._file,
             "policies": {name: policy.tolist() for name, policy in self.policies.items()},
             "table": self.table,
-            "differences": [each._asdict() for each in self.differences if each.test == "pairs"],
             "certificate": content_of(self.certificate),
         }
 
@@ -309,7 +305,7 @@ def appraise(
         For a log, as :func:`entropic_bpi.certify` takes it.
     **declarations
         For a log, what is declared about it, as :func:`entropic_bpi.certify` takes it; and ``rewards``, another known reward
-        for the same data.
+        for the same data. ``title`` and ``unit`` of the rewards, for the page.
 
     Returns
     -------
@@ -340,11 +336,20 @@ def appraise(
     if isinstance(evidence, FiniteMDP):
         return _exact(evidence, policies, asked, bins)
     risk, rewards = _risk_of(evidence, asked, declarations), declarations.pop("rewards", None)
+    words = {name: declarations.pop(name, None) for name in ("title", "unit")}
     given = {"beta": None, "risk": risk, "eps": None, "delta": delta, "states": states, **declarations}
     with telling_of_compiling():
         data = evidence_of(evidence, given, rewards)
         planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
-        return _Bounding(data, asked, bins, getattr(evidence, "history", None)).of(planned)
+        found = _Bounding(data, asked, bins, getattr(evidence, "history", None)).of(planned)
+    labels: dict[str, Any] = {name: _text(name, text) for name, text in words.items() if text is not None}
+    return replace(found, **labels)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidProblemError(f"{name} must be a text, got {shown(value)}")
+    return value
 
 
 def _risk_of(evidence: Any, measures: list[Measure], declarations: Mapping[str, Any]) -> Any:
@@ -472,5 +477,5 @@ def _differences(table: list[dict[str, Any]], measures: list[Measure]) -> list[D
             for other in rows:
                 if one is not other:
                     ends = one["lower"] - other["upper"], one["upper"] - other["lower"]
-                    found.append(Difference(measure.text, one["policy"], other["policy"], *ends, "intervals"))
+                    found.append(Difference(measure.text, one["policy"], other["policy"], *ends))
     return found

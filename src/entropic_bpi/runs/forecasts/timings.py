@@ -1,7 +1,8 @@
 """How much longer: from the last gaps, and from what episodes and plans take.
 
 The gap falls about like a power of the number of episodes. The power is fitted, as a line through logarithms, to the plans
-of the last octave (the last doubling of the episodes) and to both of its halves. Confidence sets shrink like 1/n while
+of the last octave (the last doubling of the episodes), or of the last two or three where plans are rare, and to both of its
+halves. Confidence sets shrink like 1/n while
 little is known and like 1/√n in the end, so a line that falls more slowly is a plateau that will end, and is taken to fall
 like that; and one that falls like 1/n is always among those whose meetings with the goal are the range. Nothing is
 certified by it.
@@ -18,8 +19,8 @@ import numpy as np
 
 from entropic_bpi.tools.text import duration
 
-# Fewer plans than this in the last octave are no ground for a forecast.
-FEWEST_PLANS = 8
+# Fewer plans than this are no ground for a forecast, nor are so many spread over more than this growth of the episodes.
+FEWEST_PLANS, WIDEST = 8, 8
 # The slopes that bounds have in the end, with room for their logarithms, and while little is known.
 _SLOWEST, _FASTEST = -0.45, -1.0
 # A line that falls less than this is level.
@@ -85,35 +86,34 @@ class Timings:
 def forecast_of(history: np.ndarray, eps: float, pace: Timings, batch: Callable[[int], int]) -> Forecast | None:
     """What to expect, or None if there is no ground for a forecast yet.
 
-        Parameters
-        ----------
-        history : structured array with ``episodes`` and ``gap``
-            One row for each plan.
-        eps : float
-            The goal.
-        pace : Pace
-        batch : function
-            How many episodes follow a plan after so many.
+    Parameters
+    ----------
+    history : structured array with ``episodes`` and ``gap``
+        One row for each plan.
+    eps : float
+        The goal.
+    pace : Pace
+    batch : function
+        How many episodes follow a plan after so many.
 
-        Examples
-        --------
-        >>> import numpy as np
-
-    from entropic_bpi.tools.text import duration
-        >>> episodes = np.arange(100, 1000, 10)
-        >>> history = np.array([(n, 5.0 / n**0.5) for n in episodes], dtype=[("episodes", int), ("gap", float)])
-        >>> soon = forecast_of(history, 0.1, Timings(episode=1e-3, plan=1e-2), lambda n: n // 100)
-        >>> [round(number) for number in soon.episodes]
-        [583, 1510]
+    Examples
+    --------
+    >>> import numpy as np
+    >>> episodes = np.arange(100, 1000, 10)
+    >>> history = np.array([(n, 5.0 / n**0.5) for n in episodes], dtype=[("episodes", int), ("gap", float)])
+    >>> soon = forecast_of(history, 0.1, Timings(episode=1e-3, plan=1e-2), lambda n: n // 100)
+    >>> [round(number) for number in soon.episodes]
+    [583, 1510]
     """
     rows = history[(history["episodes"] > 0) & np.isfinite(history["gap"]) & (history["gap"] > 0)]
     if not len(rows) or not rows["gap"][-1] > eps:
         return None
     played = int(rows["episodes"][-1])
-    rows = rows[rows["episodes"] * 2 >= played]
+    begin = min(played / 2, rows["episodes"][-FEWEST_PLANS:][0])
+    rows = rows[rows["episodes"] >= max(begin, played / WIDEST)]
     if len(rows) < FEWEST_PLANS or math.isnan(pace.episode) or math.isnan(pace.plan):
         return None
-    half = rows["episodes"] * math.sqrt(2) >= played
+    half = rows["episodes"] >= math.sqrt(begin * played)
     slopes = [_slope(part) for part in (rows, rows[half], rows[~half]) if len(part) >= 3]
     if not slopes[0] < _LEVEL:
         return None

@@ -70,8 +70,9 @@ def largest_average(
         weights = np.where(rho[:, at] > level, high[:, at], low[:, at])
         return up(up(rho[:, at] - level) * weights), weights
 
-    level, w = np.where(ball.visits > 0.0, start, largest), np.zeros(len(largest))
-    uncertain = at = np.flatnonzero((largest > start) & (ball.visits > 0.0))
+    known = (ball.visits > 0.0) | ball.is_cut
+    level, w = np.where(known, start, largest), np.zeros(len(largest))
+    uncertain = at = np.flatnonzero((largest > start) & known)
     for _ in range(_MOST_STEPS):
         part = ball.take(at)
         value, weights = excess(at, level[at])

@@ -1,0 +1,425 @@
+r"""Boxes: the gap certificate on parts of the balls, for laws that are used in many places.
+
+The gap certificate lets a pooled row have another law at every place where it is used, and two rows that share a law of
+declared noise have two. Here the balls are cut: an inner node of a binary tree has a law :math:`g`, an event :math:`B` of it
+and a number :math:`b`; its children are the laws with :math:`q_g(B)\le b` and those with :math:`q_g(B)\ge b`. **If in every
+leaf the gap certificate is at most ε for one and the same candidate, the candidate is ε-optimal on the event**: the true
+laws are in some leaf, and there the certificate holds for every choice of kernels from its sets. Tree and cuts may depend on
+all data, for on the event nothing is random. A leaf that holds no laws of the balls is dropped; for that a *lower* bound of
+KL over the box must exceed the radius. Other candidates in other leaves would prove nothing: nobody knows the true leaf.
+
+**Laws.** Of a pooled row the law is that of its next state. Rows with declared noise share the laws of the noise; the slots
+of a row are then events, that is, sets of labels. Between what the probability of each event of a law lies is kept in one
+table by sets of labels, from the balls of all rows that use the law and from the cuts, and closed under sums of disjoint
+events. Laws of at most four labels are cut, so a table has 16 entries.
+
+**Search.** Depth first, the easier half first, at most ``MOST_LEAVES`` leaves. The law and the event to cut have the largest
+width times derivative of the two values that the certificate compares, at the centre of the leaf. The search ends early
+where it cannot succeed: the candidate is not ε-optimal at the centre of a leaf; the gap falls too slowly; or the leaves that
+are closed so far are too small for the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from entropic_bpi.compile.decorators import compiled, inner
+from entropic_bpi.methods.kl.ball import MOST_LABELS, kl_extreme
+from entropic_bpi.methods.kl.gap import action_weight, slot_weight
+from entropic_bpi.methods.kl.records import Candidate, Optimism, Place, PlanConstants
+from entropic_bpi.problem.counts import CountArrays
+from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
+from entropic_bpi.types import EMPTY, RATIO, Cut
+
+NO_BOXES = np.empty((0, 2, MOST_LABELS))
+NO_BOX = 2.0  # the upper end of the interval of a row that is not cut
+MOST_LEAVES = 50
+# Tried again when the episodes have grown by this factor.
+BOX_GROWTH = 1.1
+# A gap more times too large is not tried. How many times more leaves than allowed the first ones may promise.
+MOST_EXCESS, PROMISE = 8.0, 2.0
+EVENTS = 1 << MOST_LABELS
+_ROUNDING = 1e-15
+
+
+class Split(NamedTuple):
+    """A cut of the law at a position, by an ``event`` as a set of bits."""
+
+    law: int
+    event: int
+    at: float
+
+
+class Laws(NamedTuple):
+    """The rows whose law may be cut, which law each has, and the labels of its slots as sets of bits, ``(rows, 4)``.
+
+    ``one_of`` are positions of rows: one for each different ball.
+    """
+
+    rows: np.ndarray
+    law: np.ndarray
+    labels: np.ndarray
+    one_of: np.ndarray
+    many: int
+
+
+def laws_of(problem: Problem) -> Laws:
+    """Return the laws that may be cut: those of two to four labels of declared noise, or of pooled rows whose possible next
+    states are known and all different."""
+    slots, balls = problem.slots, problem.balls
+    rows = np.flatnonzero(problem.uncertain[: problem.n_rows - problem.artificial])
+    labels = np.zeros((len(rows), MOST_LABELS), dtype=np.int64)
+    if not problem.stationary or problem.successors == "unknown" or problem.horizon < 2 or not len(rows):
+        rows = rows[:0]
+    elif balls is not None:
+        small = (balls.slot_of_label[rows] >= 0).sum(axis=1) <= MOST_LABELS
+        rows = rows[small]
+        for label, slot in enumerate(balls.slot_of_label[rows, :MOST_LABELS].T):
+            labels[np.flatnonzero(slot >= 0), slot[slot >= 0]] |= 1 << label
+        law, one_of = balls.law[balls.of_pair[rows]], np.unique(balls.of_pair[rows], return_index=True)[1]
+        return Laws(rows, law, labels[: len(rows)], one_of, len(problem.noise.labels) if problem.noise else 0)
+    else:
+        rows = rows[(slots.used[rows] > 1) & (slots.used[rows] <= MOST_LABELS)]
+        lists = [slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]].tolist() for row in rows]
+        known = [problem.n_states not in some and len(set(some)) == len(some) for some in lists]
+        rows = rows[np.array(known, dtype=np.bool_)]
+        labels = (1 << np.arange(MOST_LABELS)) * (np.arange(MOST_LABELS) < slots.used[rows][:, None])
+    each = np.arange(len(rows))
+    return Laws(rows, each, labels[: len(rows)], each, len(rows))
+
+
+class Leaf(NamedTuple):
+    """A part of the balls: the table of every law, which laws are cut, and what the plan says of it."""
+
+    table: np.ndarray
+    cut: np.ndarray
+    depth: int
+    gap: float
+    turn: np.ndarray
+    greedy: np.ndarray
+
+
+class Centre(NamedTuple):
+    """Working memory of a look at the centre of a leaf; ``scores`` ``(laws, 16)`` are what comes of it."""
+
+    law: np.ndarray
+    slope: np.ndarray
+    z: np.ndarray
+    mass: np.ndarray
+    value: np.ndarray
+    scores: np.ndarray
+
+
+@compiled
+def _close(table: np.ndarray) -> bool:
+    """Use that probabilities of disjoint events add up; whether they certainly cannot."""
+    empty = False
+    for _ in range(2):
+        for a in range(1, EVENTS):
+            for b in range(1, EVENTS):
+                if a & b == 0:
+                    both = a | b
+                    table[both, 0] = max(table[both, 0], table[a, 0] + table[b, 0] - _ROUNDING)
+                    table[both, 1] = min(table[both, 1], table[a, 1] + table[b, 1] + _ROUNDING)
+                    table[a, 0] = max(table[a, 0], table[both, 0] - table[b, 1] - _ROUNDING)
+                    table[a, 1] = min(table[a, 1], table[both, 1] - table[b, 0] + _ROUNDING)
+    for a in range(EVENTS):
+        empty = empty or table[a, 0] > table[a, 1] + 100.0 * _ROUNDING
+    return empty
+
+
+@compiled
+def _whole(rules: PlanConstants, arrays: CountArrays, laws: Laws, table: np.ndarray, work: np.ndarray) -> None:
+    """Between what the probability of each event of each law ``(laws, 16, 2)`` lies, given all balls; rounded outwards."""
+    f = work[2]
+    table[:, :, 0], table[:, :, 1] = 0.0, 1.0
+    for i in range(len(laws.rows)):
+        full, row = 0, laws.rows[i]
+        for j in range(arrays.used[row]):
+            full |= laws.labels[i, j]
+        table[laws.law[i], full, 0], table[laws.law[i], 0, 1] = 1.0, 0.0
+        for label in range(MOST_LABELS):  # what is no label does not happen
+            if full >> label & 1 == 0:
+                table[laws.law[i], 1 << label, 1] = 0.0
+    for p in range(len(laws.one_of)):
+        i = laws.one_of[p]
+        row, own = laws.rows[i], table[laws.law[i]]
+        begin, size, n, x = arrays.begin[row], arrays.used[row], arrays.visits[row], rules.radius[row]
+        tally = arrays.tally[begin : begin + size]
+        for j in range(size):
+            event = laws.labels[i, j]
+            for k in range(size):
+                f[k] = 1.0 if k == j else 0.0
+            low = kl_extreme(tally, f, size, n, x, -1.0, rules.tolerance, work)
+            high = kl_extreme(tally, f, size, n, x, 1.0, rules.tolerance, work)
+            own[event, 0], own[event, 1] = max(own[event, 0], low - _ROUNDING), min(own[event, 1], high + _ROUNDING)
+    for g in range(len(table)):
+        _close(table[g])
+
+
+@inner
+def _set_interval(arrays: CountArrays, laws: Laws, i: int, table: np.ndarray, interval: np.ndarray) -> None:
+    """The box ``(2, 4)`` of the row at position ``i``."""
+    for j in range(arrays.used[laws.rows[i]]):
+        own = table[laws.law[i], laws.labels[i, j]]
+        interval[0, j], interval[1, j] = max(own[0], 0.0), min(own[1], 1.0)
+
+
+@compiled
+def _intervals(arrays: CountArrays, laws: Laws, table: np.ndarray, cut: np.ndarray, interval: np.ndarray) -> None:
+    """The boxes of all rows whose law is cut, into ``interval`` ``(rows, 2, 4)``."""
+    for i in range(len(laws.rows)):
+        if cut[laws.law[i]]:
+            _set_interval(arrays, laws, i, table, interval[laws.rows[i]])
+
+
+@compiled
+def _is_empty(
+    rules: PlanConstants, arrays: CountArrays, laws: Laws, g: int, table: np.ndarray, interval: np.ndarray
+) -> bool:
+    """Whether a leaf whose law ``g`` was cut certainly holds none; its table is closed first."""
+    if _close(table[g]):
+        return True
+    for p in range(len(laws.one_of)):
+        i = laws.one_of[p]
+        row = laws.rows[i]
+        begin, size, n = arrays.begin[row], arrays.used[row], arrays.visits[row]
+        if laws.law[i] == g and n > 0:
+            _set_interval(arrays, laws, i, table, interval)
+            if (
+                least_divergence(arrays.tally[begin : begin + size], n, interval[0], interval[1], size)
+                > rules.radius[row]
+            ):
+                return True
+    return False
+
+
+@compiled
+def least_divergence(tally: np.ndarray, n: int, low: np.ndarray, high: np.ndarray, size: int) -> float:
+    """A number below KL(tally / n, q) for every q of the box.
+
+    For every λ ≥ 0, Σ p log(p/q) + λ(Σ q - 1) is smallest over the box at q = p/λ, cut off at its ends; the best λ makes
+    these q add up to 1.
+    """
+    best, left, right = 0.0, 1e-9, 1e9
+    for _ in range(60):
+        lam = math.sqrt(left * right)
+        total, value, rounding = 0.0, 0.0, 0.0
+        for j in range(size):
+            p = tally[j] / n
+            q = min(max(p / lam, low[j]), high[j])
+            total += q
+            if p > 0.0:
+                term = p * math.log(p / q) if q > 0.0 else np.inf
+                value += term
+                rounding += abs(term) + p
+        value += lam * (total - 1.0) - 16.0 * _ROUNDING * (rounding + lam * (total + 1.0))
+        best = value if value > best else best
+        if total > 1.0:
+            left = lam
+        else:
+            right = lam
+    return best
+
+
+@inner
+def _centre(arrays: CountArrays, laws: Laws, table: np.ndarray, law: np.ndarray) -> None:
+    """A law of every row, by slot: the empirical one, or the centre of what is left of its law; only to look at."""
+    for row in range(arrays.visits.size):
+        n, begin = arrays.visits[row], arrays.begin[row]
+        for j in range(begin, begin + arrays.used[row]):
+            law[j] = arrays.tally[j] / n if n > 0 else 1.0 / arrays.used[row]
+    for i in range(len(laws.rows)):
+        begin, own, total = arrays.begin[laws.rows[i]], table[laws.law[i]], 0.0
+        for label in range(MOST_LABELS):
+            total += own[1 << label, 0] + own[1 << label, 1]
+        for j in range(arrays.used[laws.rows[i]]):
+            law[begin + j] = 0.0
+            for label in range(MOST_LABELS):
+                if laws.labels[i, j] >> label & 1:
+                    law[begin + j] += (own[1 << label, 0] + own[1 << label, 1]) / total
+
+
+@compiled
+def _look(
+    frame: Frame,
+    rules: PlanConstants,
+    arrays: CountArrays,
+    optimism: Optimism,
+    plan: Candidate,
+    laws: Laws,
+    table: np.ndarray,
+    centre: Centre,
+) -> float:
+    """The gap of the candidate at the centre of a leaf, and into its ``scores`` what cutting it there may bring.
+
+    Nothing is claimed from it. Three values are carried: of the candidate; of who turns from it where the plan says and goes
+    on greedily; and the largest. The derivatives of the first two by each probability are weighed by its width.
+    """
+    law, slope, z, mass, value, scores = centre
+    _centre(arrays, laws, table, law)
+    slope[:], mass[:], scores[:] = 0.0, 0.0, 0.0
+    for h in range(frame.steps - 1, -1, -1):
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            s = frame.states[i]
+            turn, last, best = plan.turn[h, s], actions_at(frame, h) - 1, -np.inf
+            for a in range(last + 1):
+                row, weight = row_of(frame, h, s, a), action_weight(frame, rules, Place(h, s), a)
+                value[:] = 0.0
+                for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+                    paid = law[j] * weight * slot_weight(rules, arrays, h - frame.artificial, j, True)
+                    for m in range(4):
+                        value[m] += paid * z[m, h + 1, arrays.successor[j]]
+                if a == min(plan.policy[h, s], last):
+                    z[0, h, s] = value[0]
+                    if turn < 0:
+                        z[1, h, s] = value[1]
+                if a == turn:
+                    z[1, h, s] = value[2]
+                if a == optimism.policy[h, s]:
+                    z[2, h, s] = value[2]
+                if is_allowed(frame, h, s, a) and rules.sign * value[3] > best:
+                    best, z[3, h, s] = rules.sign * value[3], value[3]
+    mass[0, 0, frame.start] = mass[1, 0, frame.start] = 1.0
+    for h in range(frame.steps):
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            s, last = frame.states[i], actions_at(frame, h) - 1
+            for m in range(3):
+                if mass[m, h, s] == 0.0:
+                    continue
+                a, after = (optimism.policy[h, s] if m == 2 else min(plan.policy[h, s], last)), m
+                if m == 1 and plan.turn[h, s] >= 0:
+                    a, after = plan.turn[h, s], 2
+                row, weight = row_of(frame, h, s, a), action_weight(frame, rules, Place(h, s), a)
+                for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+                    y, paid = arrays.successor[j], weight * slot_weight(rules, arrays, h - frame.artificial, j, True)
+                    slope[min(m, 1), j] += mass[m, h, s] * paid * z[after, h + 1, y]
+                    mass[after, h + 1, y] += mass[m, h, s] * paid * law[j]
+    for i in range(len(laws.rows)):
+        begin, size, g = arrays.begin[laws.rows[i]], arrays.used[laws.rows[i]], laws.law[i]
+        for m in range(2):
+            mean = 0.0
+            for j in range(size):
+                mean += law[begin + j] * slope[m, begin + j]
+            for j in range(size):
+                event = laws.labels[i, j]
+                width = table[g, event, 1] - table[g, event, 0]
+                scores[g, event] += abs(slope[m, begin + j] - mean) / z[m, 0, frame.start] * width
+    return rules.sign * math.log(z[3, 0, frame.start] / z[0, 0, frame.start]) / abs(rules.beta)
+
+
+def _promise(whole: float, gap: float, eps: float, depth: int) -> float:
+    """How many leaves there would be if the gap went on to fall as it did from that of the whole by ``depth`` cuts."""
+    if depth < 2:
+        return 1.0
+    fall = math.log(whole / gap) if 0.0 < gap < whole < math.inf else 0.0
+    return 2.0 ** min(60.0, depth * math.log(whole / eps) / fall) if fall > 0.0 else math.inf
+
+
+class Search:
+    """The search for a tree of one candidate; ``bound`` plans a leaf, given its boxes, and returns its gap.
+
+    Parameters
+    ----------
+    records : tuple
+        Frame, rules and arrays of the counts.
+    laws : Laws
+        Those that may be cut.
+    sheets : (Optimism, Candidate)
+        Where ``bound`` leaves its plan.
+    """
+
+    def __init__(self, records: Any, laws: Laws, sheets: tuple[Optimism, Candidate], bound: Any) -> None:
+        self.records, self.laws, self.sheets, self.bound = records, laws, sheets, bound
+        slots, shape = records[2].successor.size, sheets[0].z.shape
+        self.centre = Centre(
+            law=np.zeros(slots),
+            slope=np.zeros((2, slots)),
+            z=np.ones((4, *shape)),
+            mass=np.zeros((3, *shape)),
+            value=np.zeros(4),
+            scores=np.zeros((laws.many, EVENTS)),
+        )
+
+    def tree(self, gap: float, eps: float, most: int = MOST_LEAVES) -> tuple[tuple[Split | str, ...], float] | None:
+        """Return the tree in preorder, the smaller half first, and its largest gap; None if that does not reach ``eps``.
+
+        ``gap`` is that of all balls.
+        """
+        if not gap <= MOST_EXCESS * eps:
+            return None
+        _, rules, arrays = self.records
+        whole = np.empty((self.laws.many, EVENTS, 2))
+        _whole(rules, arrays, self.laws, whole, np.empty((3, MOST_LABELS)))
+        self.nodes: dict[int, Split | str] = {}
+        first = self._leaf(whole, np.zeros(self.laws.many, dtype=np.bool_), 0)
+        worst, closed, volume, stack = 0.0, 0, 0.0, [(1, first)]
+        while stack:
+            name, leaf = stack.pop()
+            if leaf.gap <= eps:
+                closed, volume, worst = closed + 1, volume + 0.5**leaf.depth, max(worst, leaf.gap)
+                self.nodes[name] = EMPTY if leaf.gap == -np.inf else RATIO
+                continue
+            # How many leaves there would be if all were as large as the closed ones, or if all cuts did what the first did.
+            promised = closed / volume if closed else _promise(first.gap, leaf.gap, eps, leaf.depth)
+            if not promised <= PROMISE * most or closed + len(stack) + 2 > most:
+                return None
+            halves = self._cut(name, leaf, eps)
+            if halves is None:
+                return None
+            # The easier half comes first: if already that needs too many leaves, the rest need not be tried.
+            stack += sorted(halves, key=lambda half: -half[1].gap)
+        return tuple(self._in_order(1)), worst
+
+    def _in_order(self, name: int) -> Any:
+        yield self.nodes[name]
+        if isinstance(self.nodes[name], Split):
+            yield from self._in_order(2 * name)
+            yield from self._in_order(2 * name + 1)
+
+    def _cut(self, name: int, leaf: Leaf, eps: float) -> list[tuple[int, Leaf]] | None:
+        (frame, rules, arrays), (optimism, plan) = self.records, self.sheets
+        optimism.policy[:], plan.turn[:] = leaf.greedy, leaf.turn
+        if not _look(frame, rules, arrays, optimism, plan, self.laws, leaf.table, self.centre) <= eps:
+            return None
+        # The first of those that are equal up to rounding, as an event and its complement always are.
+        scores = self.centre.scores.ravel()
+        g, event = divmod(int(np.argmax(scores >= (1.0 - 1e-9) * scores.max())), EVENTS)
+        low, high = leaf.table[g, event]
+        at = float(low + (high - low) / 2)
+        if not low < at < high:
+            return None
+        self.nodes[name] = Split(g, event, at)
+        halves = []
+        for side in (1, 0):
+            table, cut = leaf.table.copy(), leaf.cut.copy()
+            table[g, event, side], cut[g] = at, True
+            empty = _is_empty(rules, arrays, self.laws, g, table, np.empty((2, MOST_LABELS)))
+            half = leaf._replace(gap=-np.inf, depth=leaf.depth + 1) if empty else self._leaf(table, cut, leaf.depth + 1)
+            halves.append((2 * name + (side == 0), half))
+        return halves
+
+    def _leaf(self, table: np.ndarray, cut: np.ndarray, depth: int) -> Leaf:
+        interval = np.full((len(self.records[2].visits), 2, MOST_LABELS), NO_BOX)
+        _intervals(self.records[2], self.laws, table, cut, interval)
+        gap, (optimism, plan) = float(self.bound(interval)), self.sheets
+        return Leaf(table, cut, depth, gap, plan.turn.copy(), optimism.policy.copy())
+
+
+def cuts_of(problem: Problem, laws: Laws, tree: tuple[Split | str, ...]) -> tuple[Cut | str, ...]:
+    """Return a tree in the terms of a certificate: of a pooled row its number and the next states, of noise the labels."""
+    cuts: list[Cut | str] = []
+    for node in tree:
+        if isinstance(node, str):
+            cuts.append(node)
+            continue
+        law, labels = node.law, [label for label in range(MOST_LABELS) if node.event >> label & 1]
+        if problem.noise is None:
+            law = int(laws.rows[node.law])
+            labels = problem.slots.successor[problem.slots.begin[law] + np.array(labels)].tolist()
+        cuts.append(Cut(law, tuple(labels), node.at))
+    return tuple(cuts)
