@@ -28,8 +28,6 @@ from entropic_bpi.tools.files import text_of_cell
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Transitions
 
-__all__ = ["OtherRewards", "with_rewards"]
-
 _COLUMNS = ("state", "action", "next_state")
 
 
