@@ -361,13 +361,12 @@ class Certificate(Summarised):
 
         Examples
         --------
-        >>> import entropic_bpi as eb
+        >>> import tempfile, pathlib, entropic_bpi as eb
         >>> bridge = eb.instances.risky_bridge(horizon=5)
         >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> import tempfile, pathlib
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     result.certificate.save_interval_model(f"{folder}/bridge.drn")
-        ...     print(pathlib.Path(folder, "bridge.drn").read_text().splitlines()[1])
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "bridge.drn"
+        >>> result.certificate.save_interval_model(path)
+        >>> print(path.read_text().splitlines()[1])
         @value_type: double-interval
         """
         from entropic_bpi.certificate.interval_model import write_intervals
