@@ -329,8 +329,7 @@ class Certificate(Summarised):
         --------
         >>> import entropic_bpi as eb
         >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> options = {"successors": "model", "stationary": True}
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, **options)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, stationary=True, seed=1)
         >>> lower, upper = result.certificate.interval_model()
         >>> truth = bridge.transitions.reshape(-1, 8)
         >>> bool((lower.toarray() <= truth).all() and (truth <= upper.toarray()).all())
@@ -344,7 +343,7 @@ class Certificate(Summarised):
         """Write the interval MDP that the data allow, for Storm (``.drn``) or PRISM (``.tra`` with three more files).
 
         It is unrolled over the steps: state ``h * S + s`` is state s before step h, and the last one, labelled ``end``,
-        comes after the last step. The return is what is earned until ``end``.
+        comes after the last step. The return is what is earned until ``end``. Rewards must be of state and action.
 
         Parameters
         ----------
@@ -353,11 +352,6 @@ class Certificate(Summarised):
         smallest : float
             Raise lower ends below it to this number. Storm computes rewards only if no transition may be impossible: give
             a tiny number such as 1e-9, with which the model leaves out those in which one is.
-
-        Raises
-        ------
-        InvalidProblemError
-            If rewards are learned or depend on the next state.
 
         Examples
         --------
