@@ -21,7 +21,10 @@ MODULES = (eb, eb.instances, eb.plots, eb.report, eb.theory)
 
 
 def of_class(kind):
-    return [name for name, member in vars(kind).items() if name[0] != "_" and callable(getattr(kind, name)) and member]
+    """The methods of a class, with those of its bases in the library."""
+    bases = [base for base in kind.__mro__ if base.__module__.startswith("entropic_bpi")]
+    members = {name: member for base in bases for name, member in vars(base).items()}
+    return [name for name, member in members.items() if name[0] != "_" and callable(getattr(kind, name)) and member]
 
 
 def public():

@@ -1,5 +1,6 @@
 """Declared noise: classes, balls and what feeds them, against a plain version; contradictions, files, refusals."""
 
+import json
 from itertools import product
 
 import numpy as np
@@ -155,7 +156,6 @@ def test_declarations_that_do_not_fit_are_refused():
     for more, message in (
         ({"successors": "model"}, "noise says what may follow"),
         ({"max_successors": 2}, "noise says what may follow"),
-        ({"stationary": False}, "same law at every step"),
         ({"method": "bernstein"}, "bernstein"),
     ):
         with pytest.raises(eb.InvalidProblemError, match=message):
@@ -202,3 +202,15 @@ def test_noise_as_a_table_is_read_from_a_problem_file(tmp_path):
     assert found.outcome == outcome
     with pytest.raises(eb.InvalidProblemError, match="cannot hold a function"):
         eb.Declarations(noise=eb.Noise(range(5), stock)).save(tmp_path / "other.toml")
+
+
+def test_the_command_line_declares_the_mechanics_of_a_model(tmp_path):
+    from typer.testing import CliRunner
+
+    from entropic_bpi import cli
+
+    shop().save(tmp_path / "shop.npz")
+    words = f"identify {tmp_path / 'shop.npz'} --beta 0.5 --eps 1 --delta 0.1 --noise model --seed 1 --json"
+    result = CliRunner().invoke(cli.app, words.split())
+    assert result.exit_code == 0, result.output
+    assert any("one unknown law on 5 labels" in text for text in json.loads(result.output)["assumptions"])

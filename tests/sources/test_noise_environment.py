@@ -84,6 +84,11 @@ def test_an_end_that_no_label_has_is_a_contradiction():
         eb.identify(Shop(), noise=noise, reward_range=(-9, 9), **{**GOAL, "eps": 0.01}, max_episodes=300)
 
 
+def test_a_law_that_changes_by_step_is_refused():
+    with pytest.raises(eb.InvalidProblemError, match="same law at every step"):
+        eb.identify(Shop(), noise=eb.Noise(range(4), sell), stationary=False, **GOAL)
+
+
 def test_rewards_that_cannot_be_told_apart_are_refused():
     noise = eb.Noise(range(4), lambda s, a, w: (0, 1.0 + 1e-12 * w))
     with pytest.raises(eb.InvalidProblemError, match="cannot be told apart"):

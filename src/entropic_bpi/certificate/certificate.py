@@ -29,7 +29,7 @@ from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic, EVaR
-from entropic_bpi.sources.log import labels_behind, names_for
+from entropic_bpi.sources.logs.labels import labels_behind, names_for
 from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_integer, check_path, check_policy
 from entropic_bpi.tools.files import write_text_atomically

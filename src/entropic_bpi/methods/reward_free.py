@@ -46,8 +46,6 @@ from entropic_bpi.problem.ties import wins_tie
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Cell, EVaRClaim, Plan
 
-__all__ = ["RewardFree"]
-
 # Up to this many seen successors all sets are listed.
 MOST_LISTED = 12
 # Cells are halved until the bound is at most ε, or their width costs less than this share of it; more if ε is out of reach.

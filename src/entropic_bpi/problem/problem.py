@@ -467,6 +467,8 @@ class Problem(Declarations):
             known = given.reward.low, given.reward.high
         if given.noise is not None:
             _check_noise_fits(given)
+            if given.stationary is False:
+                raise InvalidProblemError("noise and stationary=False: the label has the same law at every step")
             mechanics, successors, rewards = given.noise
             low, high = given.reward_range
             known = np.where(np.isnan(rewards), low, rewards), np.where(np.isnan(rewards), high, rewards)
@@ -575,8 +577,6 @@ def _check_noise_fits(given: Declarations) -> None:
     given.check_combinations()
     if given.successors is not None:
         raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
-    if given.stationary is False:
-        raise InvalidProblemError("noise and stationary=False: the label has the same law at every step")
     if given.reward_law not in (None, "fixed"):
         raise InvalidProblemError("noise and random rewards: make what is random in the reward part of the label")
 

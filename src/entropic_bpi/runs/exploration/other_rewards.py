@@ -21,14 +21,12 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.sources.log import labels_behind
+from entropic_bpi.sources.logs.labels import labels_behind
 from entropic_bpi.sources.opening import as_problem_file, open_problem
 from entropic_bpi.tools.checks import check_finite, check_range
 from entropic_bpi.tools.files import text_of_cell
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Transitions
-
-__all__ = ["OtherRewards", "with_rewards"]
 
 _COLUMNS = ("state", "action", "next_state")
 

@@ -1,0 +1,222 @@
+"""What the lines of a log say: counts, returns and episodes, by queries of DuckDB."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from entropic_bpi.sources.logs.labels import AllStates, Outcomes
+from entropic_bpi.sources.logs.projection import EARNED, WHOLE
+from entropic_bpi.tools.checks import check_finite, check_integer
+from entropic_bpi.types import Summarised
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class LogLines(Summarised):
+    """The lines of a log, with labels as numbers."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        states: tuple[Any, ...],
+        actions: tuple[Any, ...],
+        *,
+        excluded: str | None,
+        name: str,
+    ) -> None:
+        self._connection, self.states, self.actions = connection, states, actions
+        self.declared: AllStates | None = None
+        self.excluded, self.name = excluded, name
+        summary = "count(DISTINCT episode), count(*), max(step) + 1, count(*) FILTER (successor IS NULL)"
+        self.episodes, self.lines, self.longest, self.unused = self._fetch(f"SELECT {summary} FROM log")[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"Log({self.episodes} episodes, {self.lines} lines, {len(self.states)} states, {len(self.actions)} actions)"
+        )
+
+    def _fetch(self, query: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query).fetchall()
+
+    def _arrays(self, query: str) -> list[np.ndarray]:
+        return [np.asarray(array) for array in self._connection.execute(query).fetchnumpy().values()]
+
+    def first_states(self) -> list[np.ndarray]:
+        """Return the states in which episodes began.
+
+        Returns
+        -------
+        list of three int arrays
+            The states in order, how many episodes began in each, and the first line of each.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> data = {"e": [0, 1], "t": [0, 0], "s": [2, 2], "a": [0, 1], "r": [0.0, 1.0]}
+        >>> [part.tolist() for part in eb.Log.read(data, **columns, truncated=True, states="seen").first_states()[:2]]
+        [[0], [2]]
+        """
+        return self._arrays("SELECT state, count(*), min(line) FROM log WHERE step = 0 GROUP BY state ORDER BY 1")
+
+    def starts(self) -> np.ndarray:
+        """Return how often episodes started in each state.
+
+        Returns
+        -------
+        int array ``(S,)``
+            The counts.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> log.starts().tolist()
+        [2, 0]
+        """
+        state, times, _ = self.first_states()
+        return np.bincount(state, times, len(self.states)).astype(np.int64)
+
+    def outcomes(self, *, pooled: bool, horizon: int | None = None, last_ends: bool = False) -> Outcomes:
+        """Return every observed transition and how often it occurred.
+
+        ``last_ends``: what follows the last step does not matter, and where it is not told the step counts as an end.
+
+        Parameters
+        ----------
+        pooled : bool
+            Whether to add up the steps.
+        horizon : int, optional
+            Use only steps before it.
+        last_ends : bool
+            What follows the last step does not matter; if it is unknown, the step counts as an end.
+
+        Returns
+        -------
+        Outcomes
+            The transitions.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> int(log.outcomes(pooled=True).times.sum())
+        2
+        """
+        where, successor = self._used(horizon, last_ends)
+        key = f"{'0' if pooled else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
+        query = f"SELECT {key}, count(*), min(line) FROM log WHERE {where} GROUP BY ALL ORDER BY 1, 2, 3, 4, 5"
+        return Outcomes(*self._arrays(query))
+
+    def walks(self) -> Iterator[tuple[list[int], list[int], list[int], list[float], bool]]:
+        """Return the episodes one by one, in the order of their first lines.
+
+        Returns
+        -------
+        iterator of tuple
+            The numbers of the states; those of the states after them, ``len(states)`` for an end, without the last one if it
+            is not used; the numbers of the actions; the rewards; and whether the episode terminated.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> table = {"e": [0, 0], "t": [0, 1], "s": [0, 1], "a": [0, 0], "r": [0.5, 1.0]}
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> list(eb.Log.read(table, **columns, truncated=True).walks())
+        [([0, 1], [1], [0, 0], [0.5, 1.0], False)]
+        """
+        columns = ", ".join(f"list({name} ORDER BY step)" for name in ("state", "successor", "action", "reward"))
+        query = f"SELECT {columns}, bool_or(terminated) FROM log GROUP BY episode ORDER BY min(line)"
+        found = self._connection.execute(query)
+        while rows := found.fetchmany(10_000):
+            for states, successors, actions, rewards, terminated in rows:
+                yield states, [s for s in successors if s is not None], actions, rewards, bool(terminated)
+
+    def _used(self, horizon: int | None, last_ends: bool) -> tuple[str, str]:
+        """Which lines are used, and their successors, in SQL."""
+        successor = "successor"
+        if last_ends:
+            successor = f"coalesce(successor, CASE WHEN step = {horizon} - 1 THEN {len(self.states)} END)"
+        return f"{successor} IS NOT NULL AND step < {self.longest if horizon is None else horizon}", successor
+
+    def returns(self, horizon: int) -> np.ndarray:
+        """Return the returns of the complete episodes: those that terminated, or have at least ``horizon`` steps.
+
+        Parameters
+        ----------
+        horizon : int
+            Number of steps.
+
+        Returns
+        -------
+        float array
+            The returns.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> log.returns(2).tolist()
+        [1.0, 0.0]
+        """
+        horizon = check_integer("horizon", horizon)
+        query = f"SELECT {EARNED} FROM log GROUP BY episode HAVING {WHOLE} ORDER BY min(line)"
+        (returns,) = self._arrays(query.format(horizon=horizon))
+        return returns
+
+    def value(self, beta: float, horizon: int) -> float:
+        r"""What the log's own decisions earned: :math:`\frac1\beta\log` of the mean of :math:`e^{\beta\,\text{return}}`.
+
+        An estimate without a guarantee, of episodes that are whole; NaN if there are none. Positive ``beta`` is
+        risk-seeking, 0 the mean.
+
+        Parameters
+        ----------
+        beta : float
+            Positive is risk-seeking, negative risk-averse, 0 the mean.
+        horizon : int
+            Number of steps.
+
+        Returns
+        -------
+        float
+            The estimate; NaN if no episode is complete.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> import numpy as np
+        >>> lines = np.array([[0, 0, 0, 0, 0], [0, 1, 1, 1, 1], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0]])
+        >>> columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
+        >>> log = eb.Log.read(dict(zip("etsar", lines.T)), **columns, truncated=True, states=[0, 1])
+        >>> log.value(0.0, 2)
+        0.5
+        """
+        from entropic_bpi.model.return_law import ReturnLaw
+
+        returns, beta = self.returns(horizon), check_finite("beta", beta)
+        return ReturnLaw.of_sample(returns).entropic_risk(beta) if len(returns) else math.nan
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Digest of the labels and counts: what a run that starts from this log depends on."""
+        digest = hashlib.sha256(repr((self.states, self.actions, self.unused, self.excluded)).encode())
+        for array in (self.starts(), *self.outcomes(pooled=False)[:-1]):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
