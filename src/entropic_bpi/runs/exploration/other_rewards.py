@@ -56,6 +56,10 @@ def with_rewards(
             "rewards= is for rewards that are known: here random rewards were learned, and a claim about them is for the "
             "reward that was paid, with its own part of delta"
         )
+    if problem.reward is not None:
+        raise InvalidProblemError(
+            "rewards= is not supported where reward= was declared: for a log, give the other rewards as reward="
+        )
     if problem.noise is not None:
         raise InvalidProblemError(
             "rewards= is not supported together with noise=, whose outcomes have rewards of their own"
