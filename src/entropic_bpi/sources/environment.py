@@ -409,7 +409,8 @@ class Player:
         state = self.environment.states.index(observation)
         if state < 0:
             raise InvalidProblemError(
-                f"{self.environment.name}.{what} returned observation {observation!r}, outside its observation space"
+                f"{self.environment.name}.{what} returned observation {observation!r}, outside its observation space; "
+                "max_states=M (--max-states M) takes any observation, at most M different ones"
             )
         return state
 

@@ -77,7 +77,7 @@ class Verification:
     problems : list of str
         What is wrong; empty if ``ok``.
     proved : bool
-        Whether ``rigorous=True`` was asked for and the claim is proved up to the assumptions.
+        Whether the claim is proved up to the assumptions, with ``rigorous=True``.
 
     Examples
     --------
