@@ -27,8 +27,6 @@ from entropic_bpi.tools.text import shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FORMAT", "Monitor"]
-
 FORMAT = "entropic-bpi monitor"
 LENGTHS = (64, 512, 4096)
 """Episodes after which the periods begin again, behind the one that never does."""

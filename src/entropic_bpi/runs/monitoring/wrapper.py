@@ -9,8 +9,6 @@ import gymnasium
 if TYPE_CHECKING:
     from entropic_bpi.runs.monitoring.monitor import Monitor
 
-__all__ = ["Watched"]
-
 
 class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Plays as the environment does, and hands each episode to ``monitor``."""
