@@ -1,81 +1,51 @@
-"""How far runs are from what no algorithm can beat, like with like, and how that depends on δ.
+"""Episodes over limit: what the KL method needs, beside what every algorithm needs on the same model.
 
-    python -m benchmarks.limits            # every model: pooled runs beside the pooled limit, and so on
-    python -m benchmarks.limits --delta    # the bridge, δ from 1e-1 to 1e-32
-
-ε is a share of what can be lost, the difference between the values of the best and the worst policy, so that no limit is
-vacuous. Printed as Markdown.
+The limit is :func:`entropic_bpi.theory.characteristic_time`, a proved lower bound for algorithms that know the possible
+successors, of kernels that may change from step to step or of those that do not. It is not the best possible one, and the
+search for it is limited in time, so part of the distance is the limit's.
 """
 
-import math
-import sys
+from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
 import entropic_bpi as eb
+from benchmarks.bench import Bench
+from benchmarks.certify import GOAL, instances
+from benchmarks.table import Row
 from entropic_bpi import theory
 
-MODELS = {
-    "risky bridge, H = 7": eb.instances.risky_bridge(),
-    "RiverSwim, 4 states, H = 6": eb.instances.river_swim(4, horizon=6),
-}
-SHARE, DELTA, SEEDS = 0.1, 0.1, 5
+PART = "limits"
 
 
-def what_can_be_lost(mdp, beta):
-    best = eb.solve(mdp, beta).value
-    mirrored = eb.FiniteMDP(mdp.transitions, -np.asarray(mdp.rewards), horizon=mdp.horizon, start=mdp.start)
-    return best + eb.solve(mirrored, -beta).value  # the worst policy is the best one for the negative rewards
+def limits(bench: Bench) -> Iterator[Row]:
+    seeds, seconds = bench.pick(10, 2), bench.pick(60.0, 2.0)
+    for name, (mdp, beta) in instances(bench.quick).items():
+        for stationary in (False, True) if mdp.stationary else (False,):
+            options = {**GOAL, "successors": "model", "stationary": stationary}
+            limit = theory.characteristic_time(mdp, beta, **options, seconds=seconds)
+            runs = [eb.identify(mdp, beta=beta, seed=seed, **options) for seed in range(seeds)]
+            yield _row(f"{name}: {'one kernel' if stationary else 'per step'}", runs, limit)
 
 
-def divergence(delta):
-    return (1 - 2 * delta) * math.log((1 - delta) / delta)
-
-
-def mean_episodes(mdp, beta, eps, delta, declared):
-    runs = (eb.identify(mdp, beta=beta, eps=eps, delta=delta, seed=seed, **declared) for seed in range(SEEDS))
-    return float(np.mean([run.episodes for run in runs]))
-
-
-def compare():
-    print("| model | β | ε | known | counts | limit | episodes | factor |\n|---|---|---|---|---|---|---|---|")
-    for name, mdp in MODELS.items():
-        for beta in (-1.0, 1.0):
-            eps = SHARE * what_can_be_lost(mdp, beta)
-            limits = {}
-            for successors in ("model", None):
-                for stationary in (True, False):
-                    declared = {"successors": successors, "stationary": stationary}
-                    found = theory.characteristic_time(mdp, beta, eps, delta=DELTA, **declared, seconds=20).episodes
-                    # A class that contains another one has its alternatives, too.
-                    limit = max(found, limits.get("model", 0) if successors is None else 0, limits.get(successors, 0))
-                    limits[successors] = limit
-                    taken = mean_episodes(mdp, beta, eps, DELTA, declared)
-                    known = "next states" if successors else "nothing"
-                    counts = "pooled" if stationary else "per step"
-                    print(
-                        f"| {name} | {beta:g} | {eps:.3g} | {known} | {counts} | {limit:,.0f} | {taken:,.0f} | "
-                        f"{taken / limit if limit > 1 else math.inf:.1f} |",
-                        flush=True,
-                    )
-
-
-def sweep():
-    bridge, deltas = MODELS["risky bridge, H = 7"], [10.0**-k for k in (1, 2, 4, 8, 16, 32)]
-    print("| β | counts | T* | " + " | ".join(f"δ = {d:g}" for d in deltas) + " | slope / T* |")
-    print("|---|---|---|" + "---|" * (len(deltas) + 1))
-    for beta, eps in ((2.5, 0.2), (-1.0, 0.2)):
-        for stationary in (True, False):
-            declared = {"successors": "model", "stationary": stationary}
-            # For small δ the bound is T* log(1/δ): computed at one small δ.
-            time = theory.characteristic_time(bridge, beta, eps, delta=1e-8, **declared, rounds=12, seconds=60).time
-            taken = [mean_episodes(bridge, beta, eps, delta, declared) for delta in deltas]
-            factors = [count / (time * divergence(delta)) for count, delta in zip(taken, deltas, strict=True)]
-            slope = (taken[-1] - taken[-2]) / math.log(deltas[-2] / deltas[-1]) / time
-            counts = "pooled" if stationary else "per step"
-            cells = " | ".join(f"{count:,.0f} ({f:.1f})" for count, f in zip(taken, factors, strict=True))
-            print(f"| {beta:g} | {counts} | {time:.1f} | {cells} | {slope:.2f} |", flush=True)
-
-
-if __name__ == "__main__":
-    sweep() if "--delta" in sys.argv else compare()
+def _row(what: str, runs: list[eb.Identification], limit: theory.CharacteristicTime) -> Row:
+    episodes = np.array([run.episodes for run in runs])
+    note = f"mean of {len(episodes)} seeds; "
+    if not limit.episodes:
+        return Row(PART, what, "episodes", episodes.mean(), 0.0, "limit", note=f"{note}no alternatives were found")
+    ratios = episodes / limit.episodes
+    note += f"{len(limit.alternatives)} alternatives bind"
+    return Row(
+        PART,
+        what,
+        "episodes",
+        episodes.mean(),
+        limit.episodes,
+        "limit",
+        ratios.mean(),
+        ratios.min(),
+        ratios.max(),
+        note,
+    )

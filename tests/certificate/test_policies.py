@@ -15,7 +15,7 @@ import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 import entropic_bpi as eb
-from entropic_bpi.cli.certify import _read_policy
+from entropic_bpi.cli.certify import read_policy_file
 from entropic_bpi.tools.files import text_of_cell, write_csv
 
 GOAL = {"beta": -1.0, "eps": 0.5, "delta": 0.1, "seed": 1}
@@ -103,7 +103,7 @@ def test_a_policy_file_with_formulas_is_read_back(tmp_path):
     claim = claim_from_log(["'{}'".format(text.replace("'", "''")) for text in states])
     eb.Policy.load(claim).save(path)
     assert not [line for line in path.read_text().splitlines() if line.split(",")[1].strip('"')[0] in "=+-@"]
-    assert _read_policy(path) == {state: eb.Policy.load(claim)(state, 1) for state in states}
+    assert read_policy_file(path) == {state: eb.Policy.load(claim)(state, 1) for state in states}
 
 
 # Labels of two or more states in DuckDB's notation, and the same in Python's.

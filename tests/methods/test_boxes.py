@@ -16,6 +16,7 @@ from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.methods.kl.plan import _plan_small, boxes_due
 from entropic_bpi.methods.kl.records import new_scratch
 from entropic_bpi.methods.kl.states import PESSIMISTIC_BEST
+from entropic_bpi.problem.problem import Problem
 
 BRIDGE = eb.instances.risky_bridge()
 GOAL = {"beta": 2.5, "eps": 0.2, "delta": 0.1, "successors": "model", "stationary": True}
@@ -305,3 +306,119 @@ def test_a_given_policy_is_certified_by_the_same_cuts():
     claim = KL(result.certificate.problem).bounds_of(counts, result.policy)
     assert claim.cuts == result.certificate.cuts
     assert claim.gap == pytest.approx(result.certificate.gap, rel=1e-12)
+
+
+# -- laws of declared noise ----------------------------------------------------------------------------------------------
+
+
+def coarse_and_fine():
+    """Two states that use one law of three labels: in the first, two labels cannot be told apart."""
+
+    def outcome(state, action, label):
+        if state == 0:
+            return (1 if label == 2 else 0) if action else (0 if label == 0 else 1)
+        return (label + action) % 3
+
+    rewards = np.array([[0.0, 0.1], [0.5, 0.4], [1.0, 0.0]])
+    return eb.FiniteMDP.from_noise(
+        range(3),
+        range(2),
+        range(3),
+        [0.5, 0.3, 0.2],
+        lambda s, a, w: (outcome(s, a, w), rewards[s, a]),
+        horizon=6,
+        start=0,
+    )
+
+
+def test_a_cut_says_of_a_coarser_row_what_it_implies_and_no_more():
+    """The event {0} is no union of classes of a row with the classes {0, 1} and {2}."""
+    problem = Problem.from_mdp(coarse_and_fine(), beta=1.0, eps=0.1, delta=0.1, noise="model")
+    laws = boxes.laws_of(problem)
+    arrays = problem.balls.arrays(eb.identify(coarse_and_fine(), beta=1.0, eps=0.1, delta=0.1, noise="model",
+                                              seed=1, max_episodes=5).certificate.counts.arrays)  # fmt: skip
+    table = np.tile([0.0, 1.0], (1, EVENTS, 1))
+    table[0, 0], table[0, 7], table[0, 8] = 0.0, 1.0, 0.0
+    table[0, 1] = 0.4, 0.6
+    boxes._close(table[0])
+    interval = np.full((problem.n_rows, 2, MOST_LABELS), 2.0)
+    boxes._intervals(arrays, laws, table, np.ones(1, dtype=np.bool_), interval)
+    for i, row in enumerate(laws.rows):
+        for j in range(arrays.used[row]):
+            low, high = interval[row, :, j]
+            labels = int(laws.labels[i, j])
+            expected = {1: (0.4, 0.6), 6: (0.4, 0.6), 3: (0.4, 1.0), 5: (0.4, 1.0)}.get(labels, (0.0, 0.6))
+            assert (low, high) == pytest.approx(expected, abs=1e-12), labels
+
+
+def test_runs_with_declared_noise_use_boxes_and_are_verified():
+    goal = {"beta": 1.0, "eps": 0.1, "delta": 0.1, "noise": "model", "seed": 1}
+    result = eb.identify(coarse_and_fine(), **goal)
+    gap = eb.solve(coarse_and_fine(), 1.0).value - eb.evaluate(coarse_and_fine(), result.policy, 1.0).value
+    assert gap <= result.certificate.gap <= 0.1
+    assert eb.verify(result.certificate).ok
+    assert result.certificate.test == "boxes"
+    content = result.certificate._content()
+    first = content["claim"]["cuts"][0]
+    assert set(first["event"]) < {0, 1, 2}
+    for event in ([], [0, 1, 2], [3], [0, 0]):
+        forged = {**content, "claim": {**content["claim"], "cuts": [{**first, "event": event}, "ratio", "ratio"]}}
+        assert "claim.cuts" in eb.verify(type("Stated", (), {"_content": lambda self, f=forged: f})()).problems[0]
+
+
+def feasible_laws(problem, arrays, radius, parts):
+    """Laws of three labels on a grid that lie in all balls."""
+    grid = [(i / parts, j / parts, (parts - i - j) / parts) for i in range(parts + 1) for j in range(parts + 1 - i)]
+    laws = boxes.laws_of(problem)
+    for q in grid:
+        images = (
+            (
+                row,
+                [
+                    sum(q[w] for w in range(3) if labels >> w & 1)
+                    for labels in laws.labels[i, : arrays.used[row]].tolist()
+                ],
+            )
+            for i, row in enumerate(laws.rows)
+        )
+        for row, image in images:
+            n, begin = arrays.visits[row], arrays.begin[row]
+            seen = arrays.tally[begin : begin + arrays.used[row]] / max(n, 1)
+            if n and divergence(seen, image) > radius[row]:
+                break
+        else:
+            yield q
+
+
+def check_noise(seeds):
+    """No law on a grid, in all balls, has a larger gap than a certificate; how many certificates there were."""
+    found = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        following, rewards = rng.integers(0, 3, size=(3, 2, 3)), rng.random((3, 2))
+
+        def model(q, following=following, rewards=rewards):
+            outcome = lambda s, a, w: (int(following[s, a, w]), float(rewards[s, a]))  # noqa: E731
+            return eb.FiniteMDP.from_noise(range(3), range(2), range(3), q, outcome, horizon=5, start=0)
+
+        truth, beta = rng.dirichlet(np.ones(3)), float(rng.choice([-2.0, -0.5, 0.5, 2.0]))
+        goal = {"beta": beta, "delta": 0.1, "noise": "model", "seed": 1}
+        result = eb.identify(model(truth), eps=1e-6, max_episodes=int(rng.choice([1, 3, 10])), **goal)
+        gap = result.certificate.gap
+        if not 1e-3 < gap < math.inf:
+            continue
+        problem = dataclasses.replace(result.certificate.problem, eps=gap / rng.uniform(1.1, 2.5))
+        learner, counts = KL(problem), result.certificate.counts
+        claim = learner.bounds_of(counts, result.policy)
+        if claim.test != "boxes":
+            continue
+        found += 1
+        for q in feasible_laws(problem, learner._arrays(counts), learner.rules.radius, 24):
+            mdp = model(q)
+            true = eb.solve(mdp, beta).value - eb.evaluate(mdp, result.policy, beta).value
+            assert true <= claim.gap + 1e-9, (seed, q)
+    return found
+
+
+def test_no_law_of_the_noise_exceeds_a_certificate():
+    assert check_noise(range(12)) >= 3

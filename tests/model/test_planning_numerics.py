@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from unittest import mock
 
@@ -20,6 +21,7 @@ TINY = [0.0, 5e-324, 1e-300, -1e-300, 1e-17, -1e-12, 1e-12]
 MODERATE = [-3.0, -0.1, 0.1, 3.0]
 HUGE = [-1000.0, 1000.0]  # |β| H = 1e4 below
 EVERY_BETA = TINY + MODERATE + HUGE
+HAND_OVER = [6.9, 6.92, 590.0, 599.9, 600.1, 690.0, 699.99, 700.01, 709.9, 745.0, 800.0, 1400.0]
 FORMS = {"dense": np.asarray, "sparse": sparse_form}
 
 
@@ -29,6 +31,16 @@ def way(request):
     pairs = planning._FEW_PAIRS if request.param == "in one call" else 0
     with mock.patch.object(planning, "_FEW_PAIRS", pairs):
         yield
+
+
+def sampled(**axes):
+    """Every combination of these values: one in five always, and all others if slow tests are run."""
+    cases = list(itertools.product(*axes.values()))
+    assert all(
+        set(values) == set(seen) for values, seen in zip(axes.values(), zip(*cases[::5], strict=True), strict=True)
+    )
+    marked = [pytest.param(*case, marks=pytest.mark.slow if i % 5 else []) for i, case in enumerate(cases)]
+    return pytest.mark.parametrize(",".join(axes), marked)
 
 
 def assert_accurate(transitions, rewards, horizon, beta, *, start=0, rel=1e-10):
@@ -52,9 +64,7 @@ def random_rows(rng, *shape):
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-@pytest.mark.parametrize("beta", EVERY_BETA)
-@pytest.mark.parametrize("kind", ["(S, A)", "(S, A, S)", "(H, S, A)", "(H, S, A, S)"])
-@pytest.mark.parametrize("sign", [1, -1])
+@sampled(sign=[1, -1], kind=["(S, A)", "(S, A, S)", "(H, S, A)", "(H, S, A, S)"], beta=EVERY_BETA)
 def test_value_is_exact_for_rewards_of_every_size(beta, kind, sign):
     rng = np.random.default_rng([len(kind), sign + 1])
     sizes = {"H": 10, "S": 4, "A": 2}
@@ -73,20 +83,18 @@ def test_value_of_mixed_signs_is_exact_to_the_size_of_the_rewards(beta):
     assert eb.solve(mdp, beta).value == pytest.approx(exact, rel=1e-13, abs=1e-13 * np.abs(rewards).max())
 
 
-@pytest.mark.parametrize("beta", [*EVERY_BETA, 27.0, -27.0, 650.0])
-@pytest.mark.parametrize("prize", [1.0, -1.0, 40.0, -1000.0])
-@pytest.mark.parametrize("probability", [1e-12, 1e-9])
+@sampled(probability=[1e-12, 1e-9], prize=[1.0, -1.0, 40.0, -1000.0], beta=[*EVERY_BETA, 27.0, -27.0, 650.0])
 def test_a_prize_or_disaster_of_tiny_probability_counts(beta, prize, probability):
     transitions = [[[1 - probability, probability]], [[0, 1]]]
     rewards = np.array([[[0.0, prize]], [[0.0, 0.0]]])
     assert_accurate(transitions, rewards, 3, beta)
 
 
-@pytest.mark.parametrize(
-    "exponent", [6.9, 6.92, 590.0, 599.9, 600.1, 690.0, 699.99, 700.01, 709.9, 745.0, 800.0, 1400.0]
+@sampled(
+    base=[0.0, 1.0, -1.0],
+    sign=[1, -1],
+    exponent=[6.9, 6.92, 590.0, 599.9, 600.1, 690.0, 699.99, 700.01, 709.9, 745.0, 800.0, 1400.0],
 )
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("base", [0.0, 1.0, -1.0])
 def test_value_is_exact_where_one_formula_hands_over_to_the_next(exponent, sign, base):
     # State 0 draws among states of values base, base ± small, and one far away that other rows never reach.
     transitions = np.zeros((5, 2, 5))
@@ -170,10 +178,12 @@ def test_a_constant_added_to_every_reward_is_added_to_the_value(drawn, beta, con
     assert eb.solve(moved.mdp, beta).value == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["(S, A)", "(S, A, S)", "(H, S, A)", "(H, S, A, S)"])
-@pytest.mark.parametrize("stationary", [True, False])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("beta", [-1.0, 0.0, 1e-6, 3.0])
+@sampled(
+    beta=[-1.0, 0.0, 1e-6, 3.0],
+    form=FORMS,
+    stationary=[True, False],
+    kind=["(S, A)", "(S, A, S)", "(H, S, A)", "(H, S, A, S)"],
+)
 def test_what_is_paid_whatever_happens_changes_no_policy_however_much_it_is(kind, stationary, form, beta):
     rng, sizes = np.random.default_rng(len(kind)), {"H": 5, "S": 4, "A": 3}
     shape = tuple(sizes[axis] for axis in kind.strip("()").split(", "))

@@ -63,7 +63,7 @@ class Certificate(Summarised):
         Sizes, rewards, risk parameter and what was declared.
     transitions : Transitions
         The counts, in their canonical order.
-    provenance : Circumstances
+    provenance : Provenance
         How the counts came about.
     test : str or None
         What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate; ``"pairs"``, the pair certificate;
@@ -329,8 +329,7 @@ class Certificate(Summarised):
         --------
         >>> import entropic_bpi as eb
         >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> options = {"successors": "model", "stationary": True}
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, **options)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, stationary=True, seed=1)
         >>> lower, upper = result.certificate.interval_model()
         >>> truth = bridge.transitions.reshape(-1, 8)
         >>> bool((lower.toarray() <= truth).all() and (truth <= upper.toarray()).all())
@@ -344,7 +343,7 @@ class Certificate(Summarised):
         """Write the interval MDP that the data allow, for Storm (``.drn``) or PRISM (``.tra`` with three more files).
 
         It is unrolled over the steps: state ``h * S + s`` is state s before step h, and the last one, labelled ``end``,
-        comes after the last step. The return is what is earned until ``end``.
+        comes after the last step. The return is what is earned until ``end``. Rewards must be of state and action.
 
         Parameters
         ----------
@@ -354,20 +353,14 @@ class Certificate(Summarised):
             Raise lower ends below it to this number. Storm computes rewards only if no transition may be impossible: give
             a tiny number such as 1e-9, with which the model leaves out those in which one is.
 
-        Raises
-        ------
-        InvalidProblemError
-            If rewards are learned or depend on the next state.
-
         Examples
         --------
-        >>> import entropic_bpi as eb
+        >>> import tempfile, pathlib, entropic_bpi as eb
         >>> bridge = eb.instances.risky_bridge(horizon=5)
         >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> import tempfile, pathlib
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     result.certificate.save_interval_model(f"{folder}/bridge.drn")
-        ...     print(pathlib.Path(folder, "bridge.drn").read_text().splitlines()[1])
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "bridge.drn"
+        >>> result.certificate.save_interval_model(path)
+        >>> print(path.read_text().splitlines()[1])
         @value_type: double-interval
         """
         from entropic_bpi.certificate.interval_model import write_intervals

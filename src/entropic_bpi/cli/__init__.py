@@ -13,7 +13,6 @@ from entropic_bpi.cli import (
     certify,
     check,
     compare,
-    convert,
     experiments,
     explore,
     forecast,
@@ -31,7 +30,7 @@ __all__ = ["app", "main"]
 _PANELS = {
     "Learn": [inspect.inspect, forecast.forecast, identify.identify, explore.explore, certify.certify],
     "Check and show": [appraise.appraise, check.verify, check.report, monitor.monitor, check.doctor],
-    "Known models": [solve.instances, solve.solve, solve.front, convert.convert],
+    "Known models": [solve.instances, solve.solve, solve.front, solve.convert],
     "Research": [
         compare.compare,
         bounds.bounds,

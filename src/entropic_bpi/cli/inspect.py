@@ -9,7 +9,7 @@ from entropic_bpi.cli.common.show import Fact, data, line, new_folder, present
 from entropic_bpi.cli.common.sources import parse_params
 
 if TYPE_CHECKING:
-    from entropic_bpi.problem.declarations import Declarations
+    pass
 
 # The accuracy that is suggested, as a share of the range of the returns.
 _SHARE = 0.1
@@ -83,15 +83,6 @@ def inspect(
     then = ["inspect", source, "--out", "problem.toml"]
     if out is not None:
         facts.append(line(f"written  {out}"))
-        eps = f"{_SHARE * _spread(found.declarations):.1g}"
+        eps = f"{_SHARE * found.spread:.1g}"
         then = ["forecast", str(out), "--accept", "all", "--beta", "-1", "--eps", eps, "--delta", "0.05"]
     present(facts, as_json, then)
-
-
-def _spread(declared: Declarations) -> float:
-    """How much returns can differ, as proposed; 1 if that is unknown."""
-    if declared.return_range is not None:
-        return (declared.return_range[1] - declared.return_range[0]) or 1.0
-    if declared.reward_range is None or declared.horizon is None:
-        return 1.0
-    return declared.horizon * (declared.reward_range[1] - declared.reward_range[0]) or 1.0

@@ -36,7 +36,7 @@ from entropic_bpi.methods.kl.method import planning_beta
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.walk import walk_model
+from entropic_bpi.runs.walk import walk_model
 
 __all__ = [
     "EVENTS",

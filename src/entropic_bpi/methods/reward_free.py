@@ -46,8 +46,6 @@ from entropic_bpi.problem.ties import wins_tie
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import Behaviour, Bounds, Cell, EVaRClaim, Plan
 
-__all__ = ["RewardFree"]
-
 # Up to this many seen successors all sets are listed.
 MOST_LISTED = 12
 # Cells are halved until the bound is at most ε, or their width costs less than this share of it; more if ε is out of reach.
@@ -226,12 +224,8 @@ class RewardFree:
     unused: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def __init__(self, problem: Problem, sampling: str = "", seed: int = 0) -> None:
-        if problem.noise is not None:
-            raise InvalidProblemError("explorations make no use of noise: leave it out")
-        if problem.allowed is not None or problem.reward is not None:
-            raise InvalidProblemError(
-                "explorations support neither action masks (allowed=) nor known rewards (reward=)"
-            )
+        if problem.noise is not None or problem.reward is not None:
+            raise InvalidProblemError("explorations support neither noise= nor known rewards (reward=)")
         self.problem, self.seed, self.frame = problem, seed, problem.frame
         risk: AnyReward = problem.risk  # type: ignore[assignment]
         low, high = risk.rewards

@@ -298,7 +298,10 @@ class Declarations:
         "The known rewards: an array (S, A) or (S, A, S).",
         str,
         metavar="FILE.npy",
-        not_for={"model": "reward is for environments and logs; a FiniteMDP's rewards are known"},
+        not_for={
+            "model": "reward is for environments and logs; a FiniteMDP's rewards are known",
+            "exploration": "reward is not for explore, which is for every reward",
+        },
         excludes={
             "max_states": "a known reward needs states that are listed",
             "noise": "the outcome of a label has its reward",

@@ -23,8 +23,8 @@ from entropic_bpi import methods
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.walk import walk_observed
 from entropic_bpi.runs.loop import Identification
+from entropic_bpi.runs.walk import walk_observed
 from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
 from entropic_bpi.types import Summarised, Transitions
 

@@ -59,8 +59,8 @@ def certified_choices(certificate: Certificate) -> list[Choice]:
 
 def seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
     """For each step the states to which transitions that were observed lead the certified policy."""
-    from entropic_bpi.problem.walk import walk_observed
     from entropic_bpi.runs.data_needs import planned_policy
+    from entropic_bpi.runs.walk import walk_observed
 
     problem = certificate.problem
     over = problem.n_states - 1 if problem.black_box_rewards else -1  # the state after the end, where nothing is chosen
@@ -71,6 +71,6 @@ def seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
 
 def reached_by(mdp: FiniteMDP, policy: np.ndarray) -> Iterator[list[int]]:
     """For each step the states in which the policy of a known model may be."""
-    from entropic_bpi.problem.walk import walk_model
+    from entropic_bpi.runs.walk import walk_model
 
     return (states.tolist() for states, _, _ in walk_model(mdp, policy, reach=True))

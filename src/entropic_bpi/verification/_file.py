@@ -56,12 +56,9 @@ _KEYS = {
     "claim": ("lower", "upper", "gap", "reached", "test", "cells", "cuts"),
     "claim.cuts": ("law", "event", "at"),
     "claim.cells": ("lam", "until", "test"),
-    "the appraisal": (
-        ("format", "version", "library", "step", "cells", "policies", "table", "differences", "certificate")
-    ),
+    "the appraisal": (("format", "version", "library", "step", "cells", "policies", "table", "certificate")),
     "cells": ("policy", "measure", "cells"),
     "table": ("policy", "measure", "lower", "upper"),
-    "differences": ("measure", "policy", "other", "lower", "upper", "test"),
 }
 
 

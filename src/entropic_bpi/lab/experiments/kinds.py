@@ -15,7 +15,7 @@ import numpy as np
 
 from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.walk import walk_model
+from entropic_bpi.runs.walk import walk_model
 
 if TYPE_CHECKING:
     from entropic_bpi.runs.loop import Loop

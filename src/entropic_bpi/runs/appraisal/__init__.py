@@ -54,17 +54,13 @@ class Band(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Bounds of the measure of one policy less that of another.
-
-    ``test`` says where they come from: ``"pairs"``, the pair certificate, or ``"intervals"``, the ends of both intervals.
-    """
+    """Bounds of the measure of one policy less that of another: the differences of the ends of their intervals."""
 
     measure: str
     policy: str
     other: str
     lower: float
     upper: float
-    test: str
 
 
 class CertainPair(tuple[str, str]):
@@ -261,7 +257,6 @@ class Appraisal:
             **self._file,
             "policies": {name: policy.tolist() for name, policy in self.policies.items()},
             "table": self.table,
-            "differences": [each._asdict() for each in self.differences if each.test == "pairs"],
             "certificate": content_of(self.certificate),
         }
 
@@ -482,5 +477,5 @@ def _differences(table: list[dict[str, Any]], measures: list[Measure]) -> list[D
             for other in rows:
                 if one is not other:
                     ends = one["lower"] - other["upper"], one["upper"] - other["lower"]
-                    found.append(Difference(measure.text, one["policy"], other["policy"], *ends, "intervals"))
+                    found.append(Difference(measure.text, one["policy"], other["policy"], *ends))
     return found

@@ -25,8 +25,6 @@ from entropic_bpi.tools.checks import check_finite
 if TYPE_CHECKING:
     from entropic_bpi.runs.forecasts.timings import Forecast
 
-__all__ = ["Exploration", "explore"]
-
 
 @dataclass(frozen=True, eq=False)
 class Exploration:

@@ -28,8 +28,6 @@ from entropic_bpi.tools.files import text_of_cell
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Transitions
 
-__all__ = ["OtherRewards", "with_rewards"]
-
 _COLUMNS = ("state", "action", "next_state")
 
 
@@ -57,6 +55,10 @@ def with_rewards(
         raise InvalidProblemError(
             "rewards= is for rewards that are known: here random rewards were learned, and a claim about them is for the "
             "reward that was paid, with its own part of delta"
+        )
+    if problem.reward is not None:
+        raise InvalidProblemError(
+            "rewards= is not supported where reward= was declared: for a log, give the other rewards as reward="
         )
     if problem.noise is not None:
         raise InvalidProblemError(

@@ -115,6 +115,16 @@ class Inspection:
         given = self.declarations.given()
         return {name: text for name, text in self.remarks.items() if name not in given}
 
+    @property
+    def spread(self) -> float:
+        """How much returns can differ, as proposed; 1 if that is unknown."""
+        declared = self.declarations
+        if declared.return_range is not None:
+            return (declared.return_range[1] - declared.return_range[0]) or 1.0
+        if declared.reward_range is None or declared.horizon is None:
+            return 1.0
+        return declared.horizon * (declared.reward_range[1] - declared.reward_range[0]) or 1.0
+
     def _lines(self) -> Iterator[tuple[str, str, str]]:
         yield from (("PROBLEM", text, "") for text in self.problems)
         yield from self.findings

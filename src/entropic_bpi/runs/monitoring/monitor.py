@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,13 +27,21 @@ from entropic_bpi.tools.text import shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FORMAT", "Monitor"]
-
 FORMAT = "entropic-bpi monitor"
 LENGTHS = (64, 512, 4096)
 """Episodes after which the periods begin again, behind the one that never does."""
 _MOST_POINTS = 2048
 _MOST_ROWS = 3
+
+
+class _Episode(NamedTuple):
+    """An episode in numbers: None for a state that is excluded; the last of ``following`` may be unknown and missing."""
+
+    states: list[int | None]
+    following: list[int | None]
+    actions: list[int]
+    rewards: list[float]
+    ended: bool
 
 
 class Monitor:
@@ -134,7 +142,8 @@ class Monitor:
         problem = self.certificate.problem
         ended = check_flag("terminated", terminated) and problem.black_box_rewards and bool(actions)
         path = [self._state(state) for state in (states[:-1] if ended else states)]
-        self._add(path, [*path[1:], problem.n_states - 1] if ended else path[1:], done, paid, ended)
+        after = [*path[1:], problem.n_states - 1] if ended else path[1:]
+        self._add(_Episode(path, after, done, paid, ended))
 
     def observe_log(self, log: Log) -> None:
         """Add the episodes of a log, in the order of their first lines.
@@ -163,7 +172,7 @@ class Monitor:
                 if state not in numbers:  # by need, because states that are new are numbered as they come
                     numbers[state] = self._state(log.states[state])
             states, after = ([numbers[state] for state in part] for part in (visited, following))
-            self._add(states, after, [actions[a] for a in done], rewards, ended)
+            self._add(_Episode(states, after, [actions[a] for a in done], rewards, ended))
 
     def watch(self, env: Any) -> Any:
         """Wrap a Gymnasium environment: every episode that is played in it is observed.
@@ -195,73 +204,52 @@ class Monitor:
 
         return Watched(env, self)
 
-    def _add(
-        self,
-        states: list[int | None],
-        following: list[int | None],
-        actions: list[int],
-        rewards: list[float],
-        ended: bool,
-    ) -> None:
-        """Add an episode of numbers, None for a state that is excluded; the last of ``following`` may be unknown."""
+    def _add(self, episode: _Episode) -> None:
         h = self.certificate.problem.horizon
         self._begin_periods()
         self.episodes += 1
-        contradiction = self._contradiction(states, following, actions, rewards, ended)
+        contradiction = self._contradiction(episode)
         if contradiction is not None and self.excluded is None:
             self.excluded = f"episode {self.episodes}: {contradiction}"
         if self.excluded is None:
-            known = [state for state in states if state is not None]
-            ended, free = ended and len(actions) <= h, set(self._found.values())
-            self._returns.add(known, actions[:h], rewards[:h], ended=ended, free=free)
+            states, _, actions, rewards, ended = episode
+            known, free = [state for state in states if state is not None], set(self._found.values())
+            self._returns.add(known, actions[:h], rewards[:h], ended=ended and len(actions) <= h, free=free)
         self._record()
 
-    def _contradiction(
-        self,
-        states: list[int | None],
-        following: list[int | None],
-        actions: list[int],
-        rewards: list[float],
-        ended: bool,
-    ) -> str | None:
+    def _contradiction(self, episode: _Episode) -> str | None:
         """Add all transitions; the first one that the declarations exclude, in words."""
+        states, following, actions, rewards, ended = episode
         problem, rows, h = self.certificate.problem, self._rows, self.certificate.problem.horizon
-        first = states[0]
+        first, unknown = states[0], "a state that is none of the certificate's"
         if first is None:
-            return "it began in a state that is none of the certificate's"
+            return f"it began in {unknown}"
+        begins = first == problem.start
         if problem.artificial:
-            possible = rows.add(problem.n_rows - 1, first, problem.possible_rewards[0]) is None
-        else:
-            possible = first == problem.start
-        if not possible:
+            begins = rows.add(problem.n_rows - 1, first, problem.possible_rewards[0]) is None
+        if not begins:
             return f"it began in state {problem.state_names[first]!r}, which is declared impossible"
         # Of steps that are pooled, those after the horizon count as well.
         steps = len(actions) if problem.stationary and problem.black_box_rewards else h
-        for t, (state, successor, action, reward) in enumerate(zip(states, following, actions, rewards, strict=False)):
-            if t == steps:
-                break
+        walk = zip(states[:steps], following, actions, rewards, strict=False)
+        for t, (state, successor, action, reward) in enumerate(walk):
             assert state is not None
-            row = (0 if problem.stationary else t * problem.n_states * problem.n_actions) + (
-                state * problem.n_actions + action
-            )
+            row = int(problem.rows_at(problem.artificial + (0 if problem.stationary else t), np.array([state]))[action])
             if successor is None:
-                return f"{self._at(t, row)} went to a state that is none of the certificate's"
-            if rows.wrong_reward(t, row, state, action, successor, reward):
-                return f"{self._at(t, row)} paid {reward:g}, which is declared impossible"
-            if self.certificate._of_a_log and not problem.stationary and t == h - 1:
-                break  # what follows the last step of a log may have been unknown, and then counts as an end
-            wrong = rows.add(row, successor, reward)
+                wrong: str | None = f"went to {unknown}"
+            elif rows.wrong_reward(t, row, state, action, successor, reward):
+                wrong = f"paid {reward:g}, which is declared impossible"
+            elif self.certificate._of_a_log and not problem.stationary and t == h - 1:
+                wrong = None  # what follows the last step of a log may have been unknown, and then counts as an end
+            else:
+                wrong = rows.add(row, successor, reward)
             if wrong is not None:
-                return f"{self._at(t, row)} {wrong}"
+                return f"step {t}, {problem.describe(row).removeprefix(f'step {t}, ')} {wrong}"
         earned = math.fsum(f * reward for f, reward in zip(problem.factors.tolist(), rewards, strict=False))
         least, most = problem.return_limits
         if (ended or len(actions) >= h) and not least <= earned <= most:
             return f"it earned {earned:g}, outside the declared range of returns ({least:g}, {most:g})"
         return None
-
-    def _at(self, step: int, row: int) -> str:
-        where = self.certificate.problem.describe(row)
-        return f"step {step}, {where}" if self.certificate.problem.stationary else where
 
     def _record(self) -> None:
         e = math.inf if self.excluded is not None else self._log_e()
@@ -312,22 +300,15 @@ class Monitor:
             return certificate._state_of(observation)
         names = list(names_for(observation)) if certificate._of_a_log else [label(observation)]
         for name in names:
-            if name in self._found:
-                return self._found[name]
-            if name in certificate._numbers:
-                return certificate._numbers[name]
-        free = self._unseen()
-        if not free:
+            number = self._found.get(name, certificate._numbers.get(name))
+            if number is not None:
+                return number
+        used = set(self._found.values())
+        free = [i for i, name in enumerate(problem.state_names[:-1]) if name.startswith("#") and i not in used]
+        if problem.max_states is None or not free:
             return None
         self._found[names[0]] = free[0]
         return free[0]
-
-    def _unseen(self) -> list[int]:
-        """The states that have no name yet, as far as they may exist."""
-        problem, used = self.certificate.problem, set(self._found.values())
-        if problem.max_states is None:
-            return []
-        return [i for i, name in enumerate(problem.state_names[:-1]) if name.startswith("#") and i not in used]
 
     def _action(self, action: Any) -> int:
         certificate, names = self.certificate, self.certificate.problem.action_names

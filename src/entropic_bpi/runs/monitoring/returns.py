@@ -23,8 +23,6 @@ from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.runs.monitoring.rows import PERIODS
 
-__all__ = ["ReturnEvidence"]
-
 _LARGEST_EXPONENT = 700.0
 
 

@@ -31,8 +31,6 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
 from entropic_bpi.types import Transitions
 
-__all__ = ["PERIODS", "Outcome", "RowEvidence", "log_e_value"]
-
 PERIODS = 4  # since the monitor began, and since three later moments
 _STEPS = 60
 _ROUNDING = 1e-13

@@ -9,8 +9,6 @@ import gymnasium
 if TYPE_CHECKING:
     from entropic_bpi.runs.monitoring.monitor import Monitor
 
-__all__ = ["Watched"]
-
 
 class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Plays as the environment does, and hands each episode to ``monitor``."""
@@ -19,8 +17,7 @@ class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.monitor = monitor
         self._states: list[Any] = []
-        self._actions: list[Any] = []
-        self._rewards: list[Any] = []
+        self._done: list[tuple[Any, float]] = []  # actions and rewards
 
     def reset(self, **options: Any) -> Any:
         self._hand_over(False)
@@ -33,9 +30,8 @@ class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, _ = answer
         if self._states:
             self._states.append(observation)
-            self._actions.append(action)
-            self._rewards.append(reward)
-        if terminated or truncated or len(self._actions) == self.monitor.certificate.problem.horizon:
+            self._done.append((action, float(reward)))
+        if terminated or truncated or len(self._done) == self.monitor.certificate.problem.horizon:
             self._hand_over(bool(terminated))
         return answer
 
@@ -45,7 +41,7 @@ class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _hand_over(self, terminated: bool) -> None:
         """Also of an episode that was given up: leaving it out would be a selection by what happened in it."""
-        states, actions, rewards = self._states, self._actions, self._rewards
-        self._states, self._actions, self._rewards = [], [], []
-        if actions:
-            self.monitor.observe(states, actions, [float(reward) for reward in rewards], terminated)
+        states, done, self._states, self._done = self._states, self._done, [], []
+        if done:
+            actions, rewards = zip(*done, strict=True)
+            self.monitor.observe(states, actions, rewards, terminated)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi.problem.walk import walk_model, walk_observed
 from entropic_bpi.runs.data_needs import planned_policy
+from entropic_bpi.runs.walk import walk_model, walk_observed
 from entropic_bpi.types import Transitions
 
 
