@@ -102,13 +102,25 @@ def test_another_reward_is_a_contradiction():
     assert np.isin(claim.transitions.rewards, [*TABLE.ravel(), claim.problem.possible_rewards[0]]).all()
 
 
+def test_what_is_paid_at_the_end_is_that_of_the_observation():
+    class Elsewhere(Shop):
+        def step(self, action):
+            state, reward, closes, *rest = super().step(action)
+            return (3 if closes else state), reward, closes, *rest
+
+    message = r"but the declared reward for an end with observation .*3.* is"
+    for copies in (1, 2):
+        with pytest.raises(eb.InvalidProblemError, match=message):
+            eb.identify(Elsewhere, **{**RUN, "eps": 1e-3}, reward=price, max_episodes=400, num_envs=copies)
+
+
 def test_what_is_paid_at_the_end_must_be_a_reward_of_the_pair():
     class Bonus(Shop):
         def step(self, action):
             state, reward, closes, *rest = super().step(action)
             return state, 0.33 if closes else reward, closes, *rest
 
-    with pytest.raises(eb.InvalidProblemError, match=r"to state 'end' paid 0\.33"):
+    with pytest.raises(eb.InvalidProblemError, match=r"paid 0\.33"):
         eb.identify(Bonus(), **{**RUN, "eps": 1e-3}, reward=price, max_episodes=400)
 
 

@@ -109,6 +109,13 @@ def test_the_library_reads_no_appraisal_as_a_certificate(tmp_path):
         eb.Certificate.load(tmp_path / "appraisal.json")
 
 
+def test_an_appraisal_is_not_called_proved():
+    pytest.importorskip("flint")
+    found = eb.verify(appraisal_of("gap certificate"), rigorous=True)
+    assert not found.ok
+    assert "rigorous is for certificates" in found.problems[0]
+
+
 def test_random_changes_never_make_the_verifier_fail(tmp_path):
     rng, text = np.random.default_rng(0), json.dumps(appraisal_of("gap certificate")._content())
     for _ in range(30):

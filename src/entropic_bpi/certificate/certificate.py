@@ -63,7 +63,7 @@ class Certificate(Summarised):
         Sizes, rewards, risk parameter and what was declared.
     transitions : Transitions
         The counts, in their canonical order.
-    provenance : Circumstances
+    provenance : Provenance
         How the counts came about.
     test : str or None
         What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate; ``"pairs"``, the pair certificate;

@@ -44,7 +44,7 @@ class CVaRSolution:
     Attributes
     ----------
     value : float
-        The largest CVaR, up to the precision that was asked for.
+        The largest CVaR, up to the target precision.
     lower, upper : float
         It lies between them.
     alpha : float

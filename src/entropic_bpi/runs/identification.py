@@ -204,7 +204,7 @@ def identify(
         Copies of an environment, given by its id, class or factory, that are stepped together (``gymnasium.vector``) and
         share the episodes.
     max_states : int, optional
-        Declare that an environment makes at most so many different observations, whatever its observation space: arrays,
+        Upper bound on the number of distinct observations of an environment, whatever its observation space: arrays,
         strings, tuples, dicts or anything with a ``repr`` of its own. They are numbered as they are first seen, and one
         more is an error. Only this bound enters the certificate, so a tight one helps.
     reward : function, table or array, optional

@@ -288,6 +288,8 @@ class Player:
             if self.masks is not None and not terminated:
                 self._note_masks([following], info)
             paid = self._reward(reward, state, action)
+            if terminated and self.problem.reward is not None:
+                self._check_end(observation, state, action, paid)
             visits.append((h, state, action, following, paid, previous))
             earned += factor[h] * paid
             if terminated:
@@ -313,6 +315,8 @@ class Player:
                     continue
                 following = problem.n_states - 1 if terminated else self._state(observation, "step")
                 paid = self._reward(reward, walker.state, walker.action)
+                if terminated and problem.reward is not None:
+                    self._check_end(observation, walker.state, walker.action, paid)
                 visits.append((h, walker.state, walker.action, following, paid, walker.previous))
                 walker.arrive(following, self.factor[h] * paid, terminated)
                 arrived[-1] = -1 if terminated else following
@@ -424,6 +428,19 @@ class Player:
         if not self.low <= value <= self.high:
             self._refuse_reward(reward, state, action)
         return value
+
+    def _check_end(self, observation: Any, state: int, action: int, paid: float) -> None:
+        """Whether an end pays what is declared for the observation that came with it."""
+        table = self.problem.reward and self.problem.reward.table
+        if table is None:
+            return
+        declared = table[state, action, self._state(observation, "step")]
+        if not abs(declared - paid) <= self.problem.same_reward:
+            where = f"in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"
+            raise InvalidProblemError(
+                f"{self.environment.name} paid {paid:g} {where}, but the declared reward for an end with observation "
+                f"{shown(observation)} is {declared:g}"
+            )
 
     def _check_return(self, earned: float) -> None:
         if not self.least <= earned <= self.most:

@@ -1,8 +1,8 @@
 """Logs: the transitions of somebody else's decisions, read, checked and counted by DuckDB.
 
 The event behind the KL method is about the independent successors along the visits of a row, under *any* rule of choosing
-actions that does not look into the future. So a log certifies as well as play does. It must be whole: no transition may be
-missing for what it led to.
+actions that does not look into the future. So a log certifies as well as play does. It must be complete: no transition may
+have been dropped because of its outcome.
 
 A log is a table with one line for each step of each episode. What becomes of its ends:
 

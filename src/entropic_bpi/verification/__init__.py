@@ -77,7 +77,7 @@ class Verification:
     problems : list of str
         What is wrong; empty if ``ok``.
     proved : bool
-        Whether ``rigorous=True`` was asked for and the claim is proved up to the assumptions.
+        Whether the claim is proved up to the assumptions, with ``rigorous=True``.
 
     Examples
     --------
@@ -177,6 +177,10 @@ def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progre
             content = content_of(certificate_or_path)
             appraisal = None
             if content.get("format") == APPRAISAL:
+                if rigorous:
+                    raise Rejected(
+                        "rigorous is for certificates: the intervals of an appraisal are not proved in this way"
+                    )
                 appraisal = an_object("the appraisal", content)
                 content = an_object("the certificate", appraisal["certificate"])
             claim = Claim(content)
