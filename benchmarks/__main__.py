@@ -1,4 +1,4 @@
-"""Side by side with the peers: ``python -m benchmarks [--out DIR] [--quick] [--only PART,…] [--no-peers] [--docs DIR]``.
+"""Side by side with the peers: ``python -m benchmarks [--out DIR] [--quick] [--only PART,…] [--resume] [--docs DIR]``.
 
 Ours and theirs solve the same problems in turns, in one go. The peers get environments of their own with pinned
 versions, made once and kept. The results are printed, and written to DIR as ``benchmarks.csv``, ``benchmarks.md`` and
@@ -94,6 +94,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, under three minutes")
     parser.add_argument("--only", default=",".join(PARTS), help=f"parts, separated by commas: {', '.join(PARTS)}")
     parser.add_argument("--no-peers", action="store_true", help="install and run nobody else")
+    parser.add_argument("--resume", action="store_true", help="keep the parts that are finished in --out")
     parser.add_argument("--peers-folder", type=Path, help="where the peers' environments are kept; a temporary folder")
     parser.add_argument("--docs", type=Path, help="documentation folder to update as well")
     options = parser.parse_args(arguments)
@@ -115,11 +116,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5:
         console.print("[yellow]something else is running: the times below will be disturbed[/]")
     folder = options.peers_folder or Path(tempfile.gettempdir()) / "entropic-bpi-peers"
-    began, rows = time.perf_counter(), []
+    began, rows = time.perf_counter(), table.read_csv(options.out / "benchmarks.csv") if options.resume else []
+    finished = {row.part for row in rows}
     with Peers(folder, console.print) as peers:
         bench = Bench(options.quick, None if options.no_peers else peers)
         for part in PARTS:
-            if part in options.only:
+            if part in options.only and part not in finished:
                 rows += run_part(part, bench, console)
                 minutes = (
                     f"{'quick' if options.quick else 'full'} run, {(time.perf_counter() - began) / 60:.1f} minutes"
@@ -148,10 +150,11 @@ def run_part(part: str, bench: Bench, console: Console) -> list[Row]:
 
 
 def write(out: Path, about: list[str], rows: list[Row], bench: Bench) -> None:
-    """Write everything so far, so that what is interrupted is not lost."""
+    """Write everything so far, in the order of the parts, so that what is interrupted is not lost."""
+    rows.sort(key=lambda row: list(PARTS).index(row.part))
     table.write_csv(rows, out / "benchmarks.csv")
-    figure = "benchmarks.png" if bench.curves else None
-    if figure:
+    figure = "benchmarks.png" if any(row.part == scaling.PART for row in rows) else None
+    if bench.curves:
         scaling.draw(bench.curves, out / figure)
     titles = {part: title for part, (_, title) in PARTS.items()}
     (out / "benchmarks.md").write_text(table.markdown(about, titles, rows, figure), encoding="utf-8")

@@ -98,6 +98,18 @@ def for_terminal(title: str, rows: Iterable[Row]) -> Table:
     return table
 
 
+def read_csv(path: Path) -> list[Row]:
+    """The rows that :func:`write_csv` wrote, with the digits that it kept; none if there is no file."""
+    if not path.exists():
+        return []
+    words = {"part", "what", "unit", "peer", "note"}
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            Row(**{name: text if name in words else float(text) if text else None for name, text in row.items()})
+            for row in csv.DictReader(file)
+        ]
+
+
 def write_csv(rows: Iterable[Row], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")

@@ -77,6 +77,24 @@ class TestFiles:
         }  # fmt: skip
         assert (second["ours"], second["theirs"], second["ratio"]) == ("inf", "", "")
 
+    def test_what_is_written_can_be_read_again(self, tmp_path):
+        path = tmp_path / "rows.csv"
+        assert table.read_csv(path) == []
+        table.write_csv(self.ROWS, path)
+        assert table.read_csv(path) == list(self.ROWS)
+
+    def test_a_run_that_goes_on_keeps_the_parts_that_are_finished(self, tmp_path, monkeypatch, capsys):
+        asked = []
+
+        def part(name):
+            return lambda bench: asked.append(name) or iter([Row(name, "x", "s", 1.0)])
+
+        monkeypatch.setattr(command, "PARTS", {name: (part(name), f"{name}: in words") for name in ("certify", "kl")})
+        command.main(["--out", str(tmp_path), "--no-peers", "--only", "kl"])
+        command.main(["--out", str(tmp_path), "--no-peers", "--only", "certify,kl", "--resume"])
+        assert asked == ["kl", "certify"]
+        assert [row.part for row in table.read_csv(tmp_path / "benchmarks.csv")] == ["certify", "kl"]
+
     def test_markdown_starts_with_the_machine_and_leaves_out_empty_columns(self):
         titles = {"planning": "Planning: in words.", "certify": "Episodes: in words.", "absent": "Absent: never."}
         page = table.markdown(["CPU: fast"], titles, self.ROWS, None)

@@ -69,11 +69,6 @@ def fail(message: str, as_json: bool = False) -> NoReturn:
     sys.exit(BAD_INPUT)
 
 
-def option(help: str, metavar: str | None = None) -> Any:
-    """Return an option for ``Annotated`` that is named after its parameter."""
-    return typer.Option(help=help, metavar=metavar)
-
-
 app = typer.Typer(
     cls=_Commands,
     rich_markup_mode="markdown",

@@ -6,9 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.cli.common.answer import answer
 from entropic_bpi.errors import InvalidProblemError
@@ -24,10 +22,6 @@ if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
 
 _SHOWN_CHOICES = 40
-
-OutOption = Annotated[
-    Path, typer.Option(metavar="DIR", help="Folder for the results; nothing in it is overwritten.", show_default=False)
-]
 
 
 class Fact(NamedTuple):

@@ -3,63 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import parse_literal
 
 # Commands whose options may come from a problem file.
 _TAKE_A_FILE = ("identify", "plan", "forecast", "solve", "compare", "front")
-
-SourceArgument = Annotated[
-    str,
-    typer.Argument(
-        help="An instance (risky-bridge), a model file (.npz, .json, .csv, .tra, .drn, .prism), a Gymnasium environment "
-        "(gym:FrozenLake-v1; gym:my_package:Env-v0 imports the package first), one of your own (file.py:Class), or a "
-        "problem file (problem.toml), whose values are used for the options that are not given.",
-        show_default=False,
-    ),
-]
-_BETA = typer.Option(help="Risk parameter: positive seeks risk, negative avoids it, 0 is the mean.", show_default=False)
-BetaOption = Annotated[float, _BETA]
-EitherBetaOption = Annotated[float | None, _BETA]
-EVAR_IS = (
-    "EVaR is a lower bound on CVaR, the mean of the worst share ALPHA of the returns, and is not that mean: a policy with "
-    "the best EVaR need not have the best CVaR."
-)
-EVaROption = Annotated[
-    float | None,
-    typer.Option(
-        "--evar",
-        metavar="ALPHA",
-        help=f"Instead of --beta: the entropic value at risk (EVaR) of this level. {EVAR_IS}",
-        show_default=False,
-    ),
-]
-DiscountOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="GAMMA",
-        help="Discount rewards by this factor a step, for ever. --horizon may then be left out; if it is given, what comes "
-        "after it is bounded.",
-    ),
-]
-HorizonOption = Annotated[
-    int | None, typer.Option(help="Number of steps; required for environments.", show_default=False)
-]
-ParamOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--param",
-        "-p",
-        metavar="NAME=VALUE",
-        help="A parameter of the instance, or an option of the Gymnasium environment; repeat it for several.",
-        show_default=False,
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:
