@@ -81,11 +81,48 @@ class Noise:
         self.outcome, self.law = outcome, law
 
     def read(self, states: Iterable[Any], actions: Iterable[Any], number: Callable[[Any], int]) -> OutcomeTable:
-        """Return the outcomes in numbers of states; ``number`` is that of a state, or negative."""
+        """Return the outcomes of all states, actions and labels, with states by number.
+
+        Parameters
+        ----------
+        states, actions : iterable
+            In the order of their numbers.
+        number : function
+            Returns the number of a state, or a negative one.
+
+        Returns
+        -------
+        OutcomeTable
+            The table.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> noise = eb.Noise([0, 1], lambda state, action, label: label)
+        >>> noise.read([0, 1], [0], lambda state: state).following.tolist()
+        [[0, 1], [0, 1]]
+        """
         return read_outcomes(states, actions, self.laws, self.outcome, self.law, number)
 
     def as_table(self) -> dict[str, Any]:
-        """Return the noise as lists, which a problem file holds: ``laws`` and ``outcomes``."""
+        """Return the noise as lists, which a problem file holds.
+
+        Returns
+        -------
+        dict
+            ``laws`` and ``outcomes``.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the outcome or the law is a function.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> eb.Noise(["a"], {(0, 0, "a"): 0}).as_table()
+        {'laws': [['', ['a']]], 'outcomes': [[0, 0, '', [[0]]]]}
+        """
         if not isinstance(self.outcome, Mapping) or (self.law is not None and not isinstance(self.law, Mapping)):
             raise InvalidProblemError(
                 "a problem file cannot hold a function: give noise by tables {(state, action, label): outcome} and, with "

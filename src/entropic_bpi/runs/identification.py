@@ -85,8 +85,8 @@ def identify(
     progress: bool = False,
     num_envs: int = 1,
     max_states: int | None = None,
-    allowed: Any = None,
     reward: Any = None,
+    allowed: Any = None,
     device: str = "cpu",
     **renamed: Any,
 ) -> Identification:

@@ -139,7 +139,9 @@ def explore(
     reward_range : (float, float), optional
         The range of the rewards to come; (0, 1) by default. The promise is for rewards that depend on state and action or,
         for an environment or a model whose own rewards do, also on the next state; they may change from step to step.
-    checkpoint, progress, accept_errors
+    checkpoint : path, optional
+        As for :func:`entropic_bpi.identify`.
+    progress, accept_errors : bool
         As for :func:`entropic_bpi.identify`.
     **settings
         The other arguments of :func:`entropic_bpi.identify`: ``horizon``, ``stationary``, ``successors``,

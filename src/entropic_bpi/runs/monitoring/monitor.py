@@ -440,6 +440,16 @@ class Monitor:
         ------
         CertificateError
             If the file contains anything else.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib, entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> monitor = eb.Monitor(eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1).certificate)
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "monitor.json"
+        >>> monitor.save(path)
+        >>> eb.Monitor.load(path).alarm
+        False
         """
         path = check_path("path", path)
         content, size = parse(path)
