@@ -90,7 +90,7 @@ KINDS = {
         bridge(), risk=eb.EVaR(0.3), eps=1.5, delta=0.1, seed=1, successors="model", max_episodes=2000
     ),
     "discounted": lambda: eb.identify(
-        eb.instances.river_swim(n_states=3, horizon=1), discount=0.7, **GOAL | {"eps": 0.6}, successors="model"
+        eb.instances.river_swim(n_states=3, horizon=1), discount=0.7, **GOAL | {"eps": 0.3}, successors="model"
     ),
     "bernstein sharp": lambda: eb.identify(
         bridge(3), **GOAL | {"beta": 0.5, "eps": 1.0}, method="bernstein", constants="sharp"

@@ -32,6 +32,9 @@ CALLS = {
     "identify": f"{QUESTION} --out {{new}}",
     "certify": "log.csv --episode e --step t --state s --action a --reward r --beta -1 --delta 0.1 --horizon 1 "
     "--reward-range 0 1 --all-truncated --states x --out {new}",
+    "explore": "risky-bridge --betas 0 0 --eps 5 --delta 0.1 --successors model --stationary --out {new}",
+    "appraise": "run --measure mean",
+    "monitor": "shop log.csv --episode e --step t --state s --action a --reward r --all-truncated",
     "compare": "risky-bridge --beta 1 --episodes 20 --learners rovi --seeds 1 --workers 1 --out {new}",
     "verify": "run/certificate.json",
     "report": "run -o {new}.html",
@@ -59,6 +62,7 @@ def folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         typed("identify", f"{QUESTION} --out run --seed 1")
+        typed("certify", CALLS["certify"].format(new="shop"))
         typed("sweep", "sweep.toml --workers 0 --out results")
     return folder
 

@@ -66,8 +66,8 @@ def test_rows_are_the_certificates_of_the_run_and_policies_change_with_risk(run,
 
 
 def test_a_certificate_file_will_do(run, tmp_path):
-    assert invoke("certify", run / "certificate.json", "--beta", "0:0:1", "--out", tmp_path).exit_code == 0
-    assert [row["beta"] for row in table(tmp_path / "spectrum.csv")] == [0.0]
+    assert invoke("certify", run / "certificate.json", "--beta", "0:1:1", "--out", tmp_path).exit_code == 0
+    assert [row["beta"] for row in table(tmp_path / "spectrum.csv")] == [0.0, 1.0]
 
 
 def test_levels_are_decimal_so_that_zero_is_zero(run, tmp_path):
@@ -94,12 +94,11 @@ def test_nothing_is_overwritten(run, tmp_path):
 @pytest.mark.parametrize(
     ("beta", "message"),
     [
-        ("1", "--beta must be LOW:HIGH:STEP"),
-        ("1:2", "--beta must be LOW:HIGH:STEP"),
-        ("2:1:0.5", "--beta must be LOW:HIGH:STEP"),
-        ("0:1:0", "--beta must be LOW:HIGH:STEP"),
-        ("0:nan:1", "--beta must be LOW:HIGH:STEP"),
-        ("a:b:c", "--beta must be LOW:HIGH:STEP"),
+        ("1:2", "--beta must be a number, or LOW:HIGH:STEP"),
+        ("2:1:0.5", "--beta must be a number, or LOW:HIGH:STEP"),
+        ("0:1:0", "--beta must be a number, or LOW:HIGH:STEP"),
+        ("0:nan:1", "--beta must be a number, or LOW:HIGH:STEP"),
+        ("a:b:c", "--beta must be a number, or LOW:HIGH:STEP"),
         ("0:1:1e-9", "has more than 10000 levels"),
         ("0:1e6:5e5", "beta"),
     ],

@@ -96,6 +96,7 @@ def survive(name, tmp_path, rng, attempts, with_signal, every):
 
 
 @needs_fork
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_killed_run_ends_like_an_uninterrupted_one(name, tmp_path):
     identify(name, max_episodes=10)  # compile before anything is timed
@@ -103,6 +104,7 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(name, tmp_path):
 
 
 @needs_fork
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_an_interrupted_run_saves_whole_episodes(name, tmp_path):
     """Ctrl-C falls into the compiled code, between the draws and the counts: nothing may be lost there."""

@@ -72,7 +72,7 @@ class Certificate(Summarised):
     cells : tuple of Cell or None
         Of the entropic value at risk: the λ at whose bounds the claim comes from, and how far each of them speaks.
     cuts : tuple of Cut or str, or None
-        Of ``"boxes"``: the tree of the parts in preorder, see :class:`entropic_bpi.types.Claim`.
+        Of ``"boxes"``: the tree of the parts in preorder, see ``entropic_bpi.types.Claim``.
 
     Examples
     --------

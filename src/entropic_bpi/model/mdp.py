@@ -4,8 +4,8 @@ A :class:`FiniteMDP` has states :math:`0,\dots,S-1`, actions :math:`0,\dots,A-1`
 transition probabilities :math:`p_h(s'\mid s,a)` and rewards :math:`r_h(s,a)` or :math:`r_h(s,a,s')`.
 
 Dense models keep the array they were given, so that planning is a matrix product. Sparse models keep
-:class:`SparseTransitions`, the compressed form that holds only the possible successors. Dense models produce the same
-:class:`SparseTransitions` on demand: samplers, learners and the content hash all read that one form.
+:class:`entropic_bpi.SparseTransitions`, the compressed form that holds only the possible successors. Dense models produce
+the same form on demand: samplers, learners and the content hash all read it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FiniteMDP(ModelRows, Summarised):
     ----------
     transitions : array, sequence of sparse matrices or SparseTransitions
         ``(S, A, S)`` (the same at every step) or ``(H, S, A, S)``; or, for large models, a sequence of ``A``
-        SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or :class:`SparseTransitions`. Arrays
+        SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or ``SparseTransitions``. Arrays
         ``(A, S, S)`` and object arrays of matrices, as pymdptoolbox has them, are recognised, with a warning; with as many
         actions as states an array is ``(S, A, S)`` unless ``order="ass"``.
     rewards : array or sequence of sparse matrices
@@ -221,7 +221,7 @@ class FiniteMDP(ModelRows, Summarised):
 
     @property
     def rewards(self) -> np.ndarray | None:
-        """``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``; None when :attr:`rows` carry them."""
+        """``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``; None when ``rows`` carry them."""
         if self._rewards is None:
             return None
         return self._rewards if len(self._rewards) == self.horizon > 1 else self._rewards[0]

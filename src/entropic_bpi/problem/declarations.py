@@ -339,7 +339,7 @@ class Declarations:
         Parameters
         ----------
         path : path
-            A TOML file as :meth:`save` writes it; see :mod:`entropic_bpi.problem.problem_file` for the format.
+            A TOML file as :meth:`save` writes it; see ``entropic_bpi.problem.problem_file`` for the format.
 
         Returns
         -------

@@ -17,7 +17,7 @@ known. So episodes may be cut without a next state at one step alone, the last o
 Ten million lines take half a minute, because they stay in DuckDB: labels become numbers, and lines become counts, before
 Python sees them.
 
-Nothing is guessed about the data (see :mod:`entropic_bpi.sources.logs.tables`), and labels that could only be compared after
+Nothing is guessed about the data (see ``entropic_bpi.sources.logs.tables``), and labels that could only be compared after
 rounding are refused.
 """
 

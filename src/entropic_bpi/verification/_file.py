@@ -99,7 +99,7 @@ def content_of(source: Any) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError, zlib.error) as error:
         raise Rejected(f"{path} is not a whole JSON file: {error}") from None
     if not isinstance(content, dict) or content.get("format") not in _KNOWN_VERSIONS:
-        raise Rejected(f"{path} is neither a certificate nor an appraisal of entropic-bpi")
+        raise Rejected(f"{path} is not a certificate or an appraisal of entropic-bpi")
     known = _KNOWN_VERSIONS[content["format"]]
     if content.get("version") not in known:
         known_words = " and ".join(map(str, known))

@@ -16,7 +16,7 @@ and the best :math:`w` solves :math:`F(w)=x` for the decreasing
 the maximum of :math:`-f`.
 
 **Ball and box.** Where the probabilities are also known to lie between :math:`l` and :math:`u`, every :math:`\mu` gives a
-bound, :math:`\sum_j\max(\mu_ju_j,\mu_jl_j)+\max_{ball}q(f-\mu)`, by weak duality (:func:`boxed_extreme`). Cutting off
+bound, :math:`\sum_j\max(\mu_ju_j,\mu_jl_j)+\max_{ball}q(f-\mu)`, by weak duality (``boxed_extreme``). Cutting off
 the optimum of the ball at the box would not.
 """
 

@@ -21,7 +21,7 @@ taken at their worse end on each side.
 **κ.** The better of two: each successor to itself, or to the reference if the base does not have it; or a coupling of the
 two empirical laws, tilted by :math:`e^{\beta r}Z^{\hat\pi}`: what both have in common stays, the rest is spread.
 
-**Common noise.** Where two rows share a law (:mod:`entropic_bpi.problem.noise`) and the classes of one lie in those of the
+**Common noise.** Where two rows share a law (``entropic_bpi.problem.noise``) and the classes of one lie in those of the
 other, one :math:`q` of the finer ball decides both. With :math:`n_w,d_w` the successors of class :math:`w`, the ratio is at
 most the smallest :math:`\lambda` with :math:`\max_q\sum_w q_w(c_N(w)V(n_w,d_w)-\lambda c_D(w))z_w\le0`
 (:math:`\beta<0`: :math:`c_N(w)-\lambda c_D(w)/V(n_w,d_w)`), each :math:`z_w` of the base at the end of its box that its

@@ -155,8 +155,8 @@ class Appraisal:
         --------
         >>> import entropic_bpi as eb
         >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> eb.appraise(bridge, {"safe": eb.solve(bridge, -2.0)}).interval("safe", "cvar 0.05")
-        (1.0, 1.0)
+        >>> eb.appraise(bridge, {"safe": eb.solve(bridge, -2.0)}).interval("safe", "mean")
+        (0.25, 0.25)
         """
         for row in self.table:
             if (row["policy"], row["measure"]) == (policy, measure):

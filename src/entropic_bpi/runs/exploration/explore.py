@@ -126,7 +126,7 @@ def explore(
 
     With probability at least :math:`1-\delta`, for every reward in the range, every β in the interval and at the same time:
     the policy that is best by the estimates is at most ε worse than the best one. What is paid while playing is ignored.
-    See :mod:`entropic_bpi.methods.reward_free` for the theorem.
+    See ``entropic_bpi.methods.reward_free`` for the theorem.
 
     Parameters
     ----------
