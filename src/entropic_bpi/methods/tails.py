@@ -85,7 +85,8 @@ class Tails(NamedTuple):
         return 1.0 - upper, 1.0 - lower
 
     def _outwards(self, lower: float, upper: float) -> tuple[float, float]:
-        room = _ROUNDING * (abs(lower) + abs(upper) + self.step)
+        # Rewards that differ from a multiple of the step by the slack count as equal to it.
+        room = _ROUNDING * (abs(lower) + abs(upper)) + self.slack * self.step
         return lower - room, upper + room
 
     def quantile(self, alpha: float) -> tuple[float, float]:

@@ -249,6 +249,8 @@ def common_noise(
         y = m if positive else n
         low[j], high[j] = (1.0, 1.0) if y == ref else (1.0 / d[ref, y], d[y, ref])
         ratio = gain[j] / cost[j] if cost[j] > 0.0 else np.inf
+        if not ratio < np.inf:  # 0 * inf, where a weight underflows, is NaN
+            ratio = np.inf
         least, most, unit = min(least, ratio), max(most, ratio), max(unit, cost[j])
     right = min(most * (1.0 + ROUNDING), limit)
     if not (0.0 < unit < np.inf and least < right < np.inf):
