@@ -1,5 +1,6 @@
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -9,10 +10,23 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 settings.load_profile("repeatable")
 
 
+def _kernel_sources() -> set[Path]:
+    """The files with kernels, those that they import directly, and all of ``compile``."""
+    package = Path(__file__).parents[1] / "src" / "entropic_bpi"
+    found = set((package / "compile").glob("*.py"))
+    for path in package.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if re.search(r"^@(compiled|allocating|helper|inlined|inner|parallel|serial)\b", text, re.MULTILINE):
+            found.add(path)
+            for name in re.findall(r"^ *from entropic_bpi\.([\w.]+) import", text, re.MULTILINE):
+                found.add(package / (name.replace(".", "/") + ".py"))
+    return {path for path in found if path.exists()}
+
+
 def _kernel_cache() -> str:
-    """A folder for compiled kernels that changes with the sources: numba does not notice a change in another file."""
+    """A folder for compiled kernels that changes with their sources: numba does not notice a change in another file."""
     digest = hashlib.sha256()
-    for path in sorted((Path(__file__).parents[1] / "src").rglob("*.py")):
+    for path in sorted(_kernel_sources()):
         digest.update(path.read_bytes())
     return str(Path(tempfile.gettempdir()) / f"entropic-bpi-kernels-{digest.hexdigest()[:12]}")
 
