@@ -38,3 +38,16 @@ def test_every_public_name_can_be_imported_and_listed():
     for name in entropic_bpi.__all__:
         assert getattr(entropic_bpi, name) is not None
         assert name in dir(entropic_bpi)
+
+
+def test_the_research_code_loads_when_it_is_first_used():
+    script = """
+import sys
+from entropic_bpi import theory
+theory.lower_bound
+assert not any(name.startswith("entropic_bpi.lab") for name in sys.modules)
+from entropic_bpi.theory import CharacteristicTime, characteristic_time
+assert "characteristic_time" in dir(theory) + theory.__all__ and theory.characteristic_time is characteristic_time
+assert not hasattr(theory, "characteristic_times")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

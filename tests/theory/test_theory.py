@@ -338,7 +338,7 @@ UPPER = {**LOWER, "max_return": 6}
         (theory.lower_bound, {"max_return": 6}, "max_return must be at most 5"),
         (theory.lower_bound, {"form": "upper"}, "form must be one of verified, exact, printed; got 'upper'"),
         (theory.lower_bound, {"form": "printed", "eps": 0.3}, "outside condition A"),
-        (theory.upper_bound, {"max_return": 13}, "max_return must be at most the horizon, 12"),
+        (theory.upper_bound, {"max_return": 13}, "max_return must be at most 12, the horizon"),
         (theory.upper_bound, {"max_return": 0}, "max_return must be greater than 0"),
         (theory.upper_bound, {"n_states": 0}, "n_states must be at least 1"),
         (theory.upper_bound, {"form": "exact"}, "form must be one of verified, implicit, closed, printed"),

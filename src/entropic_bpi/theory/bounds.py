@@ -16,21 +16,11 @@ Everything is computed from logarithms, with :math:`(e^{bx}-1)/b` in place of :m
 its natural logarithm instead.
 """
 
-from __future__ import annotations
-
 import math
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.instances.hard import hard_shape
-from entropic_bpi.tools.checks import (
-    check_choice,
-    check_exponent,
-    check_finite,
-    check_flag,
-    check_integer,
-    check_positive,
-    check_probability,
-)
+from entropic_bpi.tools import checks
 
 _LOG_8E = 1.0 + math.log(8.0)
 _LARGEST_DELTA = 1 / 16
@@ -97,10 +87,10 @@ def condition_a(
     >>> theory.condition_a(10, 2, 12, beta=-1.0, eps=0.1)
     False
     """
-    check_choice("form", form, ("verified", "corrected", "printed"))
-    beta, eps = check_finite("beta", beta), check_positive("eps", eps)
+    checks.check_choice("form", form, ("verified", "corrected", "printed"))
+    beta, eps = checks.check_finite("beta", beta), checks.check_positive("eps", eps)
     shape = _instance_shape(n_states, n_actions, horizon, form)
-    check_exponent(beta, max(horizon + 1, eps))
+    checks.check_exponent(beta, max(horizon + 1, eps))
     largest = _instance_return(shape[1], max_return)
     return _log_excess(abs(beta), eps) <= _log_condition(beta, horizon if form == "printed" else largest, form)
 
@@ -181,28 +171,8 @@ def lower_bound(
     >>> round(theory.lower_bound(**sizes, beta=1000.0, log=True), 3)
     4898.061
     """
-    check_choice("form", form, ("verified", "exact", "printed"))
-    beta, eps, delta = check_finite("beta", beta), check_positive("eps", eps), check_probability("delta", delta)
-    condition = "corrected" if form == "printed" else "verified"
-    choices, paid = _instance_shape(n_states, n_actions, horizon, condition)
-    check_exponent(beta, max(horizon + 1, eps))
-    largest = _instance_return(paid, max_return)
-    limit = _log_condition(beta, largest, condition)
-    if _log_excess(abs(beta), eps) > limit:
-        raise InvalidProblemError(
-            f"eps={eps:g} is outside condition A: with beta={beta:g} and largest return {largest:g} "
-            f"it must be at most {_eps_of_log_excess(abs(beta), limit):.6g}"
-        )
-    if form == "exact":
-        return _result(_log_tests(choices, delta) - _log_divergence(beta, largest, eps), log)
-    if delta > _LARGEST_DELTA:
-        raise InvalidProblemError(
-            f"delta must be at most 1/16 for form={form!r}, got {delta:g}; form='exact' has no limit"
-        )
-    constant = 5000.0 if form == "verified" else 1650.0
-    size = math.log(n_states) + math.log(n_actions) + math.log(horizon) + math.log(-math.log(delta))
-    rate = _log_spread(abs(beta), largest) - 2 * _log_excess(abs(beta), eps) + 2 * min(beta, 0.0) * eps
-    return _result(rate + size - math.log(constant), log)
+    eps = checks.check_positive("eps", eps)
+    return _result(_log_lower((n_states, n_actions, horizon), beta, eps, delta, max_return, form), log)
 
 
 def small_eps_limit(
@@ -249,18 +219,37 @@ def small_eps_limit(
     >>> round(theory.small_eps_limit(10, 2, 12, beta=0.0, delta=0.05), 4)  # 5**2 * 10 * 2 * 12 * log(20) / 5000
     3.5949
     """
-    check_choice("form", form, ("verified", "exact", "printed"))
-    beta, delta = check_finite("beta", beta), check_probability("delta", delta)
-    choices, paid = _instance_shape(n_states, n_actions, horizon, "corrected" if form == "printed" else "verified")
-    check_exponent(beta, horizon)
-    largest = _instance_return(paid, max_return)
+    return _result(_log_lower((n_states, n_actions, horizon), beta, None, delta, max_return, form), log)
+
+
+def _log_lower(
+    sizes: tuple[int, int, int], beta: float, eps: float | None, delta: float, max_return: float | None, form: str
+) -> float:
+    """log of :func:`lower_bound`, or without ``eps`` of its limit."""
+    checks.check_choice("form", form, ("verified", "exact", "printed"))
+    beta, delta = checks.check_finite("beta", beta), checks.check_probability("delta", delta)
+    condition = "corrected" if form == "printed" else "verified"
+    choices, paid = _instance_shape(*sizes, condition)
+    checks.check_exponent(beta, sizes[2] if eps is None else max(sizes[2] + 1, eps))
+    largest, b = _instance_return(paid, max_return), abs(beta)
+    if eps is not None and _log_excess(b, eps) > (limit := _log_condition(beta, largest, condition)):
+        raise InvalidProblemError(
+            f"eps={eps:g} is outside condition A: with beta={beta:g} and largest return {largest:g} "
+            f"it must be at most {_eps_of_log_excess(b, limit):.6g}"
+        )
+    rate = _log_spread(b, largest)
     if form == "exact":
-        x = math.exp(-abs(beta) * largest)
-        shape = math.log((2 - x) / (2 * (3 - x) ** 2)) + _log_spread(abs(beta), largest)
-        return _result(_log_tests(choices, delta) + shape, log)
-    size = math.log(n_states) + math.log(n_actions) + math.log(horizon) + math.log(-math.log(delta))
+        x = math.exp(-b * largest)
+        rate += math.log((2 - x) / (2 * (3 - x) ** 2))
+        return _log_tests(choices, delta) + (rate if eps is None else -_log_divergence(beta, largest, eps))
+    if eps is not None:
+        if delta > _LARGEST_DELTA:
+            raise InvalidProblemError(
+                f"delta must be at most 1/16 for form={form!r}, got {delta:g}; form='exact' has no limit"
+            )
+        rate += 2 * min(beta, 0.0) * eps - 2 * _log_excess(b, eps)
     constant = 5000.0 if form == "verified" else 1650.0
-    return _result(_log_spread(abs(beta), largest) + size - math.log(constant), log)
+    return rate + sum(map(math.log, sizes)) + math.log(-math.log(delta)) - math.log(constant)
 
 
 def _instance_shape(n_states: int, n_actions: int, horizon: int, form: str) -> tuple[int, int]:
@@ -270,16 +259,16 @@ def _instance_shape(n_states: int, n_actions: int, horizon: int, form: str) -> t
     return exits * (n_states - shape.first_leaf) * n_actions, horizon - exits - shape.depth
 
 
-def _instance_return(paid_steps: int, max_return: float | None) -> float:
-    if max_return is None:
-        return float(paid_steps)
-    largest = check_positive("max_return", max_return)
-    if largest > paid_steps:
-        raise InvalidProblemError(
-            f"max_return must be at most {paid_steps}, the number of steps in which the hard instance of these sizes can "
-            f"pay; got {largest:g}"
-        )
+def _check_return(max_return: float, most: int, why: str) -> float:
+    largest = checks.check_positive("max_return", max_return)
+    if largest > most:
+        raise InvalidProblemError(f"max_return must be at most {most}, {why}; got {largest:g}")
     return largest
+
+
+def _instance_return(paid_steps: int, max_return: float | None) -> float:
+    why = "the number of steps in which the hard instance of these sizes can pay"
+    return float(paid_steps) if max_return is None else _check_return(max_return, paid_steps, why)
 
 
 def _log_condition(beta: float, largest: float, form: str) -> float:
@@ -287,18 +276,16 @@ def _log_condition(beta: float, largest: float, form: str) -> float:
     b = abs(beta)
     x = math.exp(-b * largest)
     low = _log_excess(b, largest) - b * largest  # log((1 - x)/b)
-    if beta < 0 or (b == 0 and form != "verified"):
+    if beta < 0 or (
+        b == 0 and form != "verified"
+    ):  # 11/10 is what this tends to; at b = 0 both signs have the limit G/8
         bound = low - math.log(10 - 2 * x)
-        # 11/10 is what the first bound tends to; at b = 0 both signs have the limit G/8.
-        return bound + _ROUNDING if form != "printed" else bound - _ROUNDING
-    if form == "verified":
-        return _log_excess(b, largest) + math.log((2 - x) / (4 * (3 - x))) + _ROUNDING
-    constant = math.log(3 / 13) - math.log(b)
-    if form == "corrected":  # (4c²+14c+8)/(2c²+13c+8) - 1 = c(2c+1)/(2c²+13c+8)
-        curve = low + math.log((2 - x) / (2 + 9 * x - 3 * x * x))
-    else:  # 4(c+1)²/(2c²+7c+4) - 1 = c(2c+1)/(2c²+7c+4)
-        curve = low + math.log((2 - x) / (2 + 3 * x - x * x))
-    return min(curve, constant) + (_ROUNDING if form == "corrected" else -_ROUNDING)
+    elif form == "verified":
+        bound = _log_excess(b, largest) + math.log((2 - x) / (4 * (3 - x)))
+    else:  # c(2c+1)/(2c²+13c+8), or c(2c+1)/(2c²+7c+4) as printed: what is in the table, less 1
+        curve = low + math.log((2 - x) / (2 + (3 if form == "corrected" else 1) * x * (3 - x)))
+        bound = min(curve, math.log(3 / 13) - math.log(b))
+    return bound - _ROUNDING if form == "printed" else bound + _ROUNDING
 
 
 def _log_tests(choices: int, delta: float) -> float:
@@ -401,16 +388,16 @@ def upper_bound(
     >>> f"{theory.upper_bound(**bridge, beta=0.0, form='implicit'):.1e}"
     '5.3e+13'
     """
-    check_choice("form", form, ("verified", "implicit", "closed", "printed"))
-    n_states, n_actions = check_integer("n_states", n_states), check_integer("n_actions", n_actions)
-    horizon = check_integer("horizon", horizon)
-    beta, eps, delta = check_finite("beta", beta), check_positive("eps", eps), check_probability("delta", delta)
-    largest = check_positive("max_return", max_return)
-    if largest > horizon:
-        raise InvalidProblemError(
-            f"max_return must be at most the horizon, {horizon}, since rewards lie in [0, 1]; got {largest:g}"
-        )
-    check_exponent(beta, max(horizon + 1, eps))
+    checks.check_choice("form", form, ("verified", "implicit", "closed", "printed"))
+    n_states, n_actions = checks.check_integer("n_states", n_states), checks.check_integer("n_actions", n_actions)
+    horizon = checks.check_integer("horizon", horizon)
+    beta, eps, delta = (
+        checks.check_finite("beta", beta),
+        checks.check_positive("eps", eps),
+        checks.check_probability("delta", delta),
+    )
+    largest = _check_return(max_return, horizon, "the horizon, since rewards lie in [0, 1]")
+    checks.check_exponent(beta, max(horizon + 1, eps))
     if form in ("verified", "printed") and beta == 0:
         raise InvalidProblemError(f"form={form!r} needs beta != 0: it has no limit at 0; form='implicit' has one")
     b = abs(beta)
@@ -522,6 +509,6 @@ def _log_lag(log_t: float, sign: float) -> float:
 
 
 def _result(log_value: float, log: bool) -> float:
-    if check_flag("log", log):
+    if checks.check_flag("log", log):
         return log_value
     return math.exp(log_value) if log_value < math.log(1.7e308) else math.inf

@@ -32,24 +32,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
+from scipy import optimize, sparse
 
-from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.lab.limits.alternatives import AlternativeKernels, DenseModel, Target, row_divergence
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.theory._alternatives import AlternativeKernels, Target, row_divergence
-from entropic_bpi.theory._dense import LOSS_SLACK, DenseModel
-from entropic_bpi.theory._program import LinearProgram
-from entropic_bpi.tools.checks import (
-    check_exponent,
-    check_finite,
-    check_flag,
-    check_integer,
-    check_positive,
-    check_probability,
-)
+from entropic_bpi.tools import checks
 from entropic_bpi.tools.text import shown
 
 # The linear program's own tolerance, taken off its value.
@@ -151,36 +142,28 @@ def characteristic_time(
     >>> round(theory.characteristic_time(lotteries, 0.0, 0.1, delta=0.05).episodes)
     30
     """
-    mdp = check_model(mdp)
+    mdp, beta = check_model(mdp), checks.check_finite("beta", beta)
+    eps, delta = checks.check_positive("eps", eps), checks.check_probability("delta", delta)
     if successors is not None and not (isinstance(successors, str) and successors == "model"):
         raise InvalidProblemError(f"successors must be 'model' or None, got {shown(successors)}")
-    if check_flag("stationary", stationary) and not mdp.stationary:
+    if checks.check_flag("stationary", stationary) and not mdp.stationary:
         raise InvalidProblemError("stationary=True asks for kernels that do not change, but the model's does")
-    rounds = check_integer("rounds", rounds)
-    seconds = np.inf if seconds is None else check_positive("seconds", seconds)
-    check_exponent(check_finite("beta", beta), mdp.horizon * max(map(abs, mdp.reward_range)))
-    search = _Search(
-        DenseModel.of(mdp, check_finite("beta", beta)),
-        check_positive("eps", eps),
-        check_probability("delta", delta),
-        anywhere=successors is None,
-        pooled=bool(stationary),
-    )
+    rounds = checks.check_integer("rounds", rounds)
+    seconds = np.inf if seconds is None else checks.check_positive("seconds", seconds)
+    checks.check_exponent(beta, mdp.horizon * max(map(abs, mdp.reward_range)))
+    model = DenseModel.of(mdp, beta)
+    search = _Search(AlternativeKernels(model, eps, successors is None, bool(stationary)), delta)
     solution = search.run(rounds, seconds)
-    model = search.model
     bound = solution.episodes * (1 - _PROGRAM_SLACK)
     certain = _divergence(delta, delta) if delta < 0.5 else np.inf
-    visits = np.zeros(model.shape)
-    visits[search.reachable] = solution.visits
-    binding = tuple(_as_mdp(mdp, search.alternatives[k].kernel, stationary) for k in solution.binding)
-    return CharacteristicTime(bound, bound / certain, visits, binding)
+    rewards = model.rewards if mdp.rewards is None else mdp.rewards
+    kernels = [search.alternatives[k].kernel for k in solution.binding]
+    kernels = [kernel[0] if stationary else kernel for kernel in kernels]
+    binding = [FiniteMDP(kernel, rewards, horizon=mdp.horizon, start=mdp.start) for kernel in kernels]
+    return CharacteristicTime(bound, bound / certain, search.on_rows(solution.visits), tuple(binding))
 
 
-# -- alternatives --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _Alternative:
+class _Alternative(NamedTuple):
     """A kernel, its divergence from the model in each reachable row, its ``decisions``, and whether x ≤ δ."""
 
     target: int
@@ -195,36 +178,50 @@ class _Alternative:
         return bool(same and np.allclose(self.divergence, other.divergence, rtol=1e-4, atol=0))
 
 
-@dataclass(frozen=True, eq=False)
-class _Solution:
+class _Solution(NamedTuple):
+    """Episodes, visits of the reachable rows, the share x of each alternative, and which alternatives bind or nearly do."""
+
     episodes: float
     visits: np.ndarray
-    shares: np.ndarray
+    shares: list[float]
     binding: list[int]
+    close: list[int]
 
 
 class _Search:
     """Alternates between the linear program and the search for alternatives that its solution does not rule out."""
 
-    def __init__(self, model: DenseModel, eps: float, delta: float, anywhere: bool, pooled: bool) -> None:
-        self.model, self.eps, self.delta = model, eps, delta
-        self.kernels = AlternativeKernels(model, eps, anywhere, pooled)
-        self.decisions = model.decisions(eps)
-        self.places = self._reachable_places()
-        self.reachable = np.repeat(self.places[:, :, None], model.shape[2], axis=2)
-        self.targets = self._targets()
+    def __init__(self, kernels: AlternativeKernels, delta: float) -> None:
+        self.kernels, self.model, self.delta, self.decisions = kernels, kernels.model, delta, kernels.decisions
         self.alternatives: list[_Alternative] = []
-        self.flow = self._flow_matrix()
+        horizon, states, actions = self.model.shape
+        self.places = np.zeros((horizon, states), dtype=bool)  # those that an episode can reach
+        self.spread = np.zeros(self.model.shape)  # visits of the policy that plays uniformly, per episode
+        occupied, reached = self.model.start, self.model.start > 0
+        for h in range(horizon):
+            self.places[h] = reached
+            reached = (self.model.kernel[h][reached] > 0).any(axis=(0, 1))
+            self.spread[h] = occupied[:, None] / actions
+            occupied = np.einsum("sa,sat->t", self.spread[h], self.model.kernel[h])
+        self.reachable = np.repeat(self.places[:, :, None], actions, axis=2)
+        self.targets = self._targets()
+        self.flow, self.inflow = self._flow_matrix()
+
+    def on_rows(self, reachable: np.ndarray) -> np.ndarray:
+        """Numbers of the reachable rows as an array ``(H, S, A)``."""
+        table = np.zeros(self.model.shape)
+        table[self.reachable] = reachable
+        return table
 
     def run(self, rounds: int, seconds: float) -> _Solution:
         began = time.perf_counter()
-        solution = _Solution(0.0, self._spread_visits(), np.zeros(0), [])
+        solution = _Solution(0.0, self.spread[self.reachable], [], [], [])
         wanted = list(range(len(self.targets)))
         for _ in range(rounds):
             known = len(self.alternatives)
             for index in wanted:
                 if time.perf_counter() - began < seconds:
-                    self.alternatives += self._alternatives(index, solution)
+                    self._add_alternatives(index, solution)
             if len(self.alternatives) == known:
                 break
             improved = self._program()
@@ -233,73 +230,36 @@ class _Search:
             gain, solution = improved.episodes / (solution.episodes or 1.0), improved
             if known and gain < 1.002:
                 break
-            wanted = self._close_to_binding(solution)
+            wanted = sorted({self.alternatives[k].target for k in solution.close})
         return solution
-
-    def _reachable_places(self) -> np.ndarray:
-        horizon, states, _ = self.model.shape
-        places = np.zeros((horizon, states), dtype=bool)
-        places[0] = self.model.start > 0
-        for h in range(horizon - 1):
-            places[h + 1] = (self.model.kernel[h][places[h]] > 0).any(axis=(0, 1))
-        return places
-
-    def _spread_visits(self) -> np.ndarray:
-        """Visits of the policy that plays uniformly, per episode."""
-        horizon, _, actions = self.model.shape
-        visits, occupied = np.zeros(self.model.shape), self.model.start
-        for h in range(horizon):
-            visits[h] = occupied[:, None] / actions
-            occupied = np.einsum("sa,sat->t", visits[h], self.model.kernel[h])
-        return np.asarray(visits[self.reachable])
 
     def _targets(self) -> list[Target]:
         """What may be changed. If time is short, what counts are states with one right action, the rarest first."""
-        visits = np.zeros(self.model.shape)
-        visits[self.reachable] = self._spread_visits()
-        often, open_ended = visits.sum(axis=2), self.decisions.sum(axis=2) > 1
+        often, open_ended = self.spread.sum(axis=2), self.decisions.sum(axis=2) > 1
+        order = np.where(open_ended, -often, often)
+        places = sorted(np.argwhere(self.places).tolist(), key=lambda place: (open_ended[*place], order[*place]))
         targets = []
-        for h, s in sorted(
-            np.argwhere(self.places).tolist(),
-            key=lambda p: (open_ended[*p], -often[*p] if open_ended[*p] else often[*p]),
-        ):
+        for h, s in places:
             good = np.flatnonzero(self.decisions[h, s]).tolist()
-            for action in range(self.model.shape[2]):
-                others = [a for a in good if a != action]
-                if others:
-                    targets.append(Target((h, s), action, others))
+            every = [Target((h, s), a, [b for b in good if b != a]) for a in range(self.model.shape[2])]
+            targets += [target for target in every if target.others]
         return targets
 
-    def _close_to_binding(self, solution: _Solution) -> list[int]:
-        """Targets with an alternative that the current visits barely rule out."""
-        needed = np.array([self._needed(a, x) for a, x in zip(self.alternatives, solution.shares, strict=True)])
-        spent = np.array([alternative.divergence @ solution.visits for alternative in self.alternatives])
-        return sorted({a.target for a, near in zip(self.alternatives, spent <= 1.5 * needed, strict=True) if near})
-
-    def _needed(self, alternative: _Alternative, share: float) -> float:
-        return _divergence(self.delta if alternative.decisive else share, self.delta)
-
-    # -- finding one -------------------------------------------------------------------------------------
-
-    def _alternatives(self, index: int, solution: _Solution) -> list[_Alternative]:
-        """New alternatives for a target: its own row alone, the rows of its policy, and those of its rival as well."""
-        target, model = self.targets[index], self.model
-        weights = np.zeros(model.shape)
-        weights[self.reachable] = solution.visits / (solution.visits.max() or 1.0) + 1e-3
-        candidates = self.kernels.leading_to(target, weights, first=solution.episodes == 0)
-        alternatives: list[_Alternative] = []
-        for kernel in candidates:
-            other = self.kernels.model_of(kernel)
-            decisions, lost = other.decisions(self.eps), self.kernels.restricted_loss(other)
-            wrong = lost > self.eps * (1 + 5e-8) + LOSS_SLACK * (1 + float(np.abs(other.solve()[0][0]).max()))
+    def _add_alternatives(self, index: int, solution: _Solution) -> None:
+        """Add alternatives for a target: its own row alone, the rows of its policy, and those of its rival as well."""
+        target, kernels = self.targets[index], self.kernels
+        weights = self.on_rows(solution.visits / (solution.visits.max() or 1.0) + 1e-3)
+        for kernel in kernels.leading_to(target, weights, first=solution.episodes == 0):
+            other = kernels.model_of(kernel)
+            decisions = other.decisions(kernels.eps)
+            wrong = kernels.restricted_loss(other) > kernels.eps * (1 + 5e-8) + other.slack
             if decisions[target.place][target.others].any() and not wrong:
                 continue
-            divergence = row_divergence(model.kernel, kernel)[self.reachable]
+            divergence = row_divergence(self.model.kernel, kernel)[self.reachable]
             decisive = wrong or bool((~(decisions & self.decisions).any(axis=2)).any())
             alternative = _Alternative(index, kernel, divergence, decisions, decisive)
-            if not any(alternative.resembles(known) for known in self.alternatives + alternatives):
-                alternatives.append(alternative)
-        return alternatives
+            if not any(alternative.resembles(known) for known in self.alternatives):
+                self.alternatives.append(alternative)
 
     # -- the linear program ------------------------------------------------------------------------------
 
@@ -308,15 +268,12 @@ class _Search:
         number = np.cumsum(self.places.ravel()).reshape(self.places.shape) - 1
         h, s, _ = np.nonzero(self.reachable)
         out = sparse.csr_array((np.ones(len(h)), (number[h, s], np.arange(len(h)))), shape=(number.max() + 1, len(h)))
-        row, successor = np.nonzero(self.model.kernel[self.reachable])
-        inner = h[row] < self.model.shape[0] - 1
-        row, successor = row[inner], successor[inner]
-        share = self.model.kernel[self.reachable][row, successor]
-        arrivals = sparse.csr_array((share, (number[h[row] + 1, successor], row)), shape=out.shape)
+        kernel = self.model.kernel[self.reachable]
+        row, successor = np.nonzero(kernel * (h < self.model.shape[0] - 1)[:, None])
+        arrivals = (kernel[row, successor], (number[h[row] + 1, successor], row))
         inflow = np.zeros(out.shape[0])
-        first = np.flatnonzero(self.places[0])
-        inflow[number[0, first]] = self.model.start[first]
-        return out - arrivals, inflow
+        inflow[number[0, self.places[0]]] = self.model.start[self.places[0]]
+        return out - sparse.csr_array(arrivals, shape=out.shape), inflow
 
     def _most_per_episode(self, price: np.ndarray) -> float:
         """The largest expected sum of prices in an episode, by dynamic programming.
@@ -324,9 +281,7 @@ class _Search:
         By duality it is 1 for the program's multipliers, whatever the rounding of its solver did: dividing by it makes the
         value a bound again.
         """
-        table = np.zeros(self.model.shape)
-        table[self.reachable] = price
-        values = np.zeros(self.model.shape[1])
+        table, values = self.on_rows(price), np.zeros(self.model.shape[1])
         for h in reversed(range(self.model.shape[0])):
             values = (table[h] + self.model.kernel[h] @ values).max(axis=1)
         return float(self.model.start @ values)
@@ -345,56 +300,85 @@ class _Search:
 
     def _solve_program(self, tangents: list[float]) -> _Solution:
         r"""Minimise :math:`T`; variables: visits, T, and where needed the flows of the law and of its parts, and shares."""
-        flow, inflow = self.flow
-        size = flow.shape[1]
+        flow, inflow, size, delta = self.flow, self.inflow, self.flow.shape[1], self.delta
+        source, nothing = -sparse.csr_array(inflow[:, None]), np.zeros(len(inflow))
         scale = float(np.median([a.divergence.max() for a in self.alternatives]))
-        shared = [k for k, a in enumerate(self.alternatives) if not a.decisive]
-        blocks = LinearProgram()
-        visits, total = blocks.add(size), blocks.add(1)
-        blocks.equal([(visits, flow), (total, -sparse.csr_array(inflow[:, None]))], np.zeros(len(inflow)))
+        certain = _divergence(delta, delta)
+        shared = {k: a.decisions for k, a in enumerate(self.alternatives) if not a.decisive}
+        program = _LinearProgram()
+        visits, total = program.add(size), program.add(1)
+        program.constrain("equal", [(visits, flow), (total, source)], nothing)
         share_of: dict[int, slice] = {}
         if shared:
-            law = blocks.add(size)
-            blocks.equal([(law, flow)], inflow)
-            parts = [(-1, self.decisions)] + [(k, self.alternatives[k].decisions) for k in shared]
-            for k, decisions in parts:
+            law = program.add(size)
+            program.constrain("equal", [(law, flow)], inflow)
+            for k, decisions in {-1: self.decisions, **shared}.items():
                 allowed = np.flatnonzero(decisions[self.reachable])
-                part, share = blocks.add(len(allowed)), blocks.add(1, upper=1.0)
-                blocks.equal(
-                    [(part, flow[:, allowed]), (share, -sparse.csr_array(inflow[:, None]))], np.zeros(len(inflow))
-                )
+                part, share_of[k] = program.add(len(allowed)), program.add(1, upper=1.0)
+                program.constrain("equal", [(part, flow[:, allowed]), (share_of[k], source)], nothing)
                 whole = sparse.eye_array(size, format="csr")[allowed]
-                blocks.at_most([(part, sparse.eye_array(len(allowed))), (law, -whole)], np.zeros(len(allowed)))
-                share_of[k] = share
-            blocks.at_most([(share_of[-1], -sparse.eye_array(1))], np.array([self.delta - 1]))
+                below = [(part, sparse.eye_array(len(allowed))), (law, -whole)]
+                program.constrain("at_most", below, np.zeros(len(allowed)))
+            program.constrain("at_most", [(share_of[-1], -sparse.eye_array(1))], np.array([delta - 1]))
         priced = []
         for k, alternative in enumerate(self.alternatives):
-            information = sparse.csr_array(-alternative.divergence[None] / scale)
+            information = (visits, sparse.csr_array(-alternative.divergence[None] / scale))
             if alternative.decisive:
-                row = blocks.at_most([(visits, information)], np.array([-_divergence(self.delta, self.delta)]))
-                priced.append((row, k))
+                priced.append((program.constrain("at_most", [information], np.array([-certain])), k))
                 continue
             for x in tangents:
-                slope = np.log(x / (1 - x)) - np.log((1 - self.delta) / self.delta)
-                height = _divergence(x, self.delta) - slope * x
-                terms = [(visits, information), (share_of[k], sparse.csr_array([[slope]]))]
-                priced.append((blocks.at_most(terms, np.array([-height])), k))
-        outcome, prices = blocks.minimise(total.start)
+                slope = np.log(x / (1 - x)) - np.log((1 - delta) / delta)
+                terms = [information, (share_of[k], sparse.csr_array([[slope]]))]
+                height = np.array([slope * x - _divergence(x, delta)])
+                priced.append((program.constrain("at_most", terms, height), k))
+        outcome, prices = program.minimise(total.start)
         price, worth = np.zeros(size), 0.0
         for row, k in priced:
             price += prices[row] * self.alternatives[k].divergence / scale
-            worth += prices[row] * _divergence(self.delta, self.delta)
+            worth += prices[row] * certain
         value = float(outcome[total][0]) if shared else worth  # the same by duality; this one needs no solver
         episodes = max(0.0, value / scale) / max(1.0, self._most_per_episode(price))
-        shares = np.array(
-            [self.delta if a.decisive else outcome[share_of[k]][0] for k, a in enumerate(self.alternatives)]
-        )
+        shares = [outcome[share_of[k]][0] if k in shared else delta for k in range(len(self.alternatives))]
         found = np.maximum(outcome[visits], 0.0) / scale
-        solution = _Solution(episodes, found, shares, [])
-        spent = [a.divergence @ found for a in self.alternatives]
-        needed = [self._needed(a, x) for a, x in zip(self.alternatives, shares, strict=True)]
-        solution.binding.extend(k for k in range(len(spent)) if spent[k] <= needed[k] * (1 + 1e-3) + 1e-9)
-        return solution
+        spent = np.array([a.divergence @ found for a in self.alternatives])
+        needed = np.array([_divergence(x, delta) for x in shares])
+        binding, close = (np.flatnonzero(spent <= most).tolist() for most in (needed * (1 + 1e-3) + 1e-9, 1.5 * needed))
+        return _Solution(episodes, found, shares, binding, close)
+
+
+class _LinearProgram:
+    """A linear program put together from blocks of variables and of constraints."""
+
+    def __init__(self) -> None:
+        self.bounds: list[tuple[float, float | None]] = []
+        self.rows: dict[str, list[tuple[list[tuple[slice, Any]], np.ndarray]]] = {"equal": [], "at_most": []}
+
+    def add(self, count: int, upper: float | None = None) -> slice:
+        """Add variables of at least 0."""
+        self.bounds += [(0.0, upper)] * count
+        return slice(len(self.bounds) - count, len(self.bounds))
+
+    def constrain(self, kind: str, terms: list[tuple[slice, Any]], right: np.ndarray) -> int:
+        """Add constraints ``"equal"`` or ``"at_most"``; the number of the first one."""
+        first = sum(len(before) for _, before in self.rows[kind])
+        self.rows[kind].append((terms, right))
+        return first
+
+    def minimise(self, variable: int) -> tuple[np.ndarray, np.ndarray]:
+        """The solution, and the multipliers of the constraints ``"at_most"``."""
+        objective = np.zeros(len(self.bounds))
+        objective[variable] = 1.0
+        system = (*self._system("at_most"), *self._system("equal"))
+        outcome = optimize.linprog(objective, *system, self.bounds, method="highs")
+        if outcome.status != 0:
+            raise EntropicBPIError(f"the linear program of the characteristic time was not solved: {outcome.message}")
+        return np.asarray(outcome.x), np.maximum(-outcome.ineqlin.marginals, 0.0)
+
+    def _system(self, kind: str) -> tuple[Any, np.ndarray]:
+        """The matrix and the right side of the constraints of a kind."""
+        select = sparse.eye_array(len(self.bounds), format="csr")
+        groups = [sum(part @ select[block] for block, part in terms) for terms, _ in self.rows[kind]]
+        return sparse.vstack(groups, format="csr"), np.concatenate([right for _, right in self.rows[kind]])
 
 
 def _divergence(x: float, delta: float) -> float:
@@ -403,11 +387,3 @@ def _divergence(x: float, delta: float) -> float:
         return 0.0
     first = x * np.log(x / (1 - delta)) if x > 0 else 0.0
     return float(first + (1 - x) * (np.log1p(-x) - np.log(delta)))
-
-
-def _as_mdp(mdp: FiniteMDP, kernel: np.ndarray, stationary: bool) -> FiniteMDP:
-    rewards: Any = mdp.rewards
-    if rewards is None:
-        model = DenseModel.of(mdp, 0.0)
-        rewards = model.rewards
-    return FiniteMDP(kernel[0] if stationary else kernel, rewards, horizon=mdp.horizon, start=mdp.start)

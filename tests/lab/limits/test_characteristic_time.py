@@ -8,6 +8,7 @@ from scipy import optimize
 
 import entropic_bpi as eb
 from entropic_bpi import theory
+from entropic_bpi.lab.limits import characteristic
 from entropic_bpi.model.instances.hard import hard_shape, largest_eps
 
 BETAS = [0.0, 1.0, -1.0]
@@ -171,7 +172,7 @@ def test_alternatives_may_need_several_changes_at_once():
 def test_a_time_limit_gives_the_best_bound_so_far(monkeypatch):
     mdp, clock = lotteries(0.8, 0.5), itertools.count()
     whole = theory.characteristic_time(mdp, 1.0, 0.1, rounds=2).episodes
-    monkeypatch.setattr(theory.characteristic.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(characteristic.time, "perf_counter", lambda: float(next(clock)))
     bounds = [theory.characteristic_time(mdp, 1.0, 0.1, rounds=2, seconds=s).episodes for s in (1, 2, 100)]
     assert 0 == bounds[0] < bounds[1] <= bounds[2] == whole
 
