@@ -1,7 +1,5 @@
 """Models as pymdptoolbox has them: ``P`` and ``R`` begin with the action, as arrays or as one matrix for each action."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -20,22 +18,25 @@ def recognise(transitions: Any, rewards: Any, order: str | None) -> tuple[Any, A
         return transitions, _per_action(rewards), order or "sas"
     action_first = _is_object_array(transitions)
     transitions, rewards = _per_action(transitions), _per_action(rewards)
-    is_sparse = is_sparse_sequence(transitions)
-    shape, paid = () if is_sparse else _shape(transitions), () if is_sparse_sequence(rewards) else _shape(rewards)
-    if order is None:
-        action_first |= len(shape) in (3, 4) and shape[-1] == shape[-2] != shape[-3]
-        order = "ass" if action_first or (is_sparse and _begins_with_action(paid, transitions)) else "sas"
-        if order == "ass":
-            _note("transitions and rewards are taken for (A, S, S), with the action first: pass order= to choose")
+    shape, paid = _shape(transitions), _shape(rewards)
+    is_sparse, n_states, n_actions = is_sparse_sequence(transitions), -1, 0
     if is_sparse:
         matrices = transitions if sparse.issparse(transitions[0]) else transitions[0]
         n_states, n_actions = matrices[0].shape[0], len(matrices)
-        if order == "ass" and paid[-3:] == (n_actions, n_states, n_states):
-            rewards = np.swapaxes(np.asarray(rewards), -3, -2)
-    else:
-        n_states, n_actions = (shape[2], shape[0 if order == "ass" else 1]) if len(shape) == 3 else (-1, 0)
+        action_first |= matrices is transitions and n_actions != n_states and paid == (n_actions, n_states, n_states)
+    elif len(shape) in (3, 4):
+        action_first |= shape[-1] == shape[-2] != shape[-3]
+    if order is None:
+        order = "ass" if action_first else "sas"
+        if action_first:
+            words = "transitions and rewards are taken for (A, S, S), with the action first: pass order= to choose"
+            warnings.warn(words, stacklevel=4)
+    if is_sparse and order == "ass" and paid[-3:] == (n_actions, n_states, n_states):
+        rewards = np.swapaxes(np.asarray(rewards), -3, -2)
+    if len(shape) == 3:
+        n_states, n_actions = shape[2], shape[0 if order == "ass" else 1]
     if paid == (n_states,):
-        _note("rewards with one axis are taken for (S,), the same for every action")
+        warnings.warn("rewards with one axis are taken for (S,), the same for every action", stacklevel=4)
         rewards = np.repeat(np.asarray(rewards)[:, None], n_actions, axis=1)
     return transitions, rewards, order
 
@@ -58,19 +59,8 @@ def _per_action(value: Any) -> Any:
 
 
 def _shape(value: Any) -> tuple[int, ...]:
+    """The shape of an array; none of sparse matrices and of lists of different lengths."""
     try:
-        return np.shape(value)
-    except ValueError:  # lists of different lengths
+        return () if is_sparse_sequence(value) else np.shape(value)
+    except ValueError:
         return ()
-
-
-def _begins_with_action(shape: tuple[int, ...], transitions: Any) -> bool:
-    """Whether dense rewards beside one sparse matrix for each action, or for each step and action, are ``(A, S, S)``."""
-    if not sparse.issparse(transitions[0]) or len(shape) != 3:
-        return False
-    n_actions, n_states = len(transitions), transitions[0].shape[0]
-    return n_actions != n_states and shape == (n_actions, n_states, n_states)
-
-
-def _note(words: str) -> None:
-    warnings.warn(words, stacklevel=5)

@@ -35,28 +35,21 @@ _HEADER = 1024
 # What a field holds, and how many axes that has; none is a single integer.
 _TEXT, _NAMES, _FLAGS, _INTEGERS, _NUMBERS = "text", "names", "booleans", "integers", "real numbers"
 _DTYPES = {_FLAGS: "biu", _INTEGERS: "iu", _NUMBERS: "biuf"}
-_FIELDS: dict[str, tuple[str, tuple[int, ...]]] = {
-    "horizon": (_INTEGERS, (0,)),
-    "start": (_NUMBERS, (0, 1)),
-    "sizes": (_INTEGERS, (1,)),
-    "state_names": (_NAMES, (1,)),
-    "action_names": (_NAMES, (1,)),
-    "transitions": (_NUMBERS, (3, 4)),
-    "indptr": (_INTEGERS, (1,)),
-    "indices": (_INTEGERS, (1,)),
-    "probabilities": (_NUMBERS, (1,)),
-    "entry_rewards": (_NUMBERS, (2,)),
-    "rewards": (_NUMBERS, (2, 3, 4)),
-    "allowed": (_FLAGS, (2, 3)),
-    "noise_labels": (_NAMES, (1,)),
-    "noise_sizes": (_INTEGERS, (1,)),
-    "noise_law": (_INTEGERS, (1,)),
-    "noise_following": (_INTEGERS, (2,)),
-    "unit": (_TEXT, (0,)),
-    "title": (_TEXT, (0,)),
+_KINDS: dict[tuple[str, tuple[int, ...]], str] = {
+    (_INTEGERS, (0,)): "horizon",
+    (_NUMBERS, (0, 1)): "start",
+    (_INTEGERS, (1,)): "sizes indptr indices noise_sizes noise_law",
+    (_NAMES, (1,)): "state_names action_names noise_labels",
+    (_NUMBERS, (1,)): "probabilities",
+    (_NUMBERS, (2,)): "entry_rewards",
+    (_NUMBERS, (2, 3, 4)): "rewards",
+    (_NUMBERS, (3, 4)): "transitions",
+    (_FLAGS, (2, 3)): "allowed",
+    (_INTEGERS, (2,)): "noise_following",
+    (_TEXT, (0,)): "unit title",
 }
+_FIELDS = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 _KNOWN = ("format", "version", *_FIELDS)
-_ROWS = ("indptr", "indices", "probabilities")
 _SCHEMA = (
     f"a model file has the keys format ({_FORMAT!r}), version ({_VERSION}), horizon, transitions and rewards; of a sparse "
     "model, sizes, indptr, indices, probabilities and rewards or entry_rewards; and, if wanted, start, allowed, "
@@ -71,19 +64,14 @@ def write(path: Path, mdp: FiniteMDP) -> None:
         unpacked = sum(np.asarray(value).nbytes + _HEADER for value in fields.values())
         save = np.savez_compressed if unpacked <= _SMALL else np.savez
         write_atomically(path, lambda file: save(file, **fields))
-    else:
-        write_text_atomically(path, _as_json(fields))
-
-
-def _as_json(fields: dict[str, Any]) -> str:
+        return
     entries = sum(np.size(value) for value in fields.values())
     if entries > _JSON_MAX_ENTRIES:
         raise InvalidModelError(f"the model has {entries} numbers, too many for .json: save it as .npz")
-    plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in fields.items()}
-    text = json.dumps(plain) + "\n"
+    text = json.dumps(fields, default=np.ndarray.tolist) + "\n"
     if len(text) > _JSON_MAX_BYTES:
         raise InvalidModelError(f"the model has {len(text)} letters, too many for .json: save it as .npz")
-    return text
+    write_text_atomically(path, text)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -101,10 +89,9 @@ def read(path: Path) -> dict[str, Any]:
         raise InvalidModelError(f"{path}: {error}") from None
     except Exception as error:  # a foreign or torn file can provoke anything
         raise InvalidModelError(f"{path} is not a readable {path.suffix} file: {error}") from None
-    paid = "entry_rewards" if "entry_rewards" in fields else "rewards"
-    needed = (*(("sizes", *_ROWS) if "indptr" in fields else ("transitions",)), paid)
-    missing = [name for name in needed if name not in fields]
-    if missing:
+    needed = ["sizes", "indices", "probabilities"] if "indptr" in fields else ["transitions"]
+    needed += [] if "entry_rewards" in fields else ["rewards"]
+    if missing := [name for name in needed if name not in fields]:
         raise InvalidModelError(f"{path} lacks {', '.join(missing)}: {_SCHEMA}")
     if not is_marked:
         warnings.warn(f"{path} has no key format: its arrays are taken for those of {_FORMAT!r}", stacklevel=4)
@@ -128,19 +115,14 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError("NumPy does not compress in this way")
     with archive.open(member) as stream:
-        shape, by_column, dtype = _read_header(stream)
+        is_first = np.lib.format.read_magic(stream) == (1, 0)
+        read_header = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+        shape, by_column, dtype = read_header(stream)
         content = stream.read(member.file_size)
     if dtype.hasobject or len(content) != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"the content of {member.filename} is not what its header says")
     array = np.frombuffer(content, dtype).reshape(shape, order="F" if by_column else "C")
     return array if array.ndim else array.item()
-
-
-def _read_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(stream)
-    return np.lib.format.read_array_header_2_0(stream)
 
 
 # -- json ------------------------------------------------------------------------------------------------------------
@@ -182,17 +164,14 @@ def _from_lists(name: str, value: list[Any]) -> np.ndarray:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """The field if it is of its kind: an integer, a list of names or an array."""
+    """The field if it is of its kind: an integer, a text, a list of names or an array."""
     content, axes = _FIELDS[name]
-    if content == _NAMES:
-        names = value.tolist() if isinstance(value, np.ndarray) else value
-        if not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
-            raise _refusal(name, value)
-        return names
-    if content == _TEXT:
-        if not isinstance(value, str):
-            raise InvalidModelError(f"{name} must be a text, got {shown(value)}")
-        return value
+    if content in (_TEXT, _NAMES):
+        plain = value.tolist() if isinstance(value, np.ndarray) else value
+        names = plain if content == _NAMES and isinstance(plain, list) else [plain]
+        if all(isinstance(each, str) for each in names) and (content == _TEXT or names is plain):
+            return plain
+        raise _refusal(name, value)
     if 0 in axes and type(value) is int:
         return value
     array = _from_lists(name, value) if isinstance(value, list) else value
@@ -203,7 +182,7 @@ def _checked(name: str, value: Any) -> Any:
 
 def _refusal(name: str, value: Any) -> InvalidModelError:
     content, axes = _FIELDS[name]
-    parts = ["an integer"] if 0 in axes else []
+    parts = [] if 0 not in axes else ["a text" if content == _TEXT else "an integer"]
     if axes != (0,):
         parts.append(f"an array of {content} with {' or '.join(str(n) for n in axes if n)} axes")
     given = f"dtype {value.dtype}, shape {value.shape}" if isinstance(value, np.ndarray) else shown(value)

@@ -1,15 +1,16 @@
-"""Models of PRISM and Storm, by one function."""
-
-from __future__ import annotations
+"""Models of PRISM and Storm by one function, and the PRISM language, which Storm compiles (``stormpy``, extra ``prism``)."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from entropic_bpi.errors import InvalidModelError
+from entropic_bpi.model.formats import drn
 from entropic_bpi.model.formats.registry import FORMATS
 from entropic_bpi.model.mdp import FiniteMDP
 
 _SUFFIXES = tuple(suffix for each in FORMATS if each.has_rewards for suffix in each.suffixes)
+_DIGITS = 17  # with which a double is read back as it was
 
 
 def from_prism(path: str | Path, *, reward: str | None = None, horizon: int, start: Any = None) -> FiniteMDP:
@@ -66,3 +67,26 @@ def from_prism(path: str | Path, *, reward: str | None = None, horizon: int, sta
     if not isinstance(path, (str, Path)) or Path(path).suffix.lower() not in _SUFFIXES:
         raise InvalidModelError(f"path must be a file of PRISM or Storm ({', '.join(_SUFFIXES)}), got {path!r}")
     return FiniteMDP.load(path, horizon=horizon, start=start, reward=reward)
+
+
+def read(path: Path, reward: str | None = None) -> dict[str, Any]:
+    try:
+        import stormpy
+        from stormpy.io import DirectEncodingExporterOptions, export_to_drn
+    except ImportError:
+        raise InvalidModelError(
+            f"{path} is in the PRISM language, which needs stormpy 2: pip install 'entropic-bpi[prism]'; or export it with "
+            "prism MODEL -exportmodel x.tra,lab,rews or storm --exportbuild x.drn"
+        ) from None
+    options = DirectEncodingExporterOptions()
+    options.output_precision = _DIGITS
+    with TemporaryDirectory() as folder:
+        built = Path(folder, path.with_suffix(".drn").name)
+        try:
+            program = stormpy.parse_prism_program(str(path))
+            model = stormpy.build_model(program, options=stormpy.BuilderOptions(build_full=True))
+            export_to_drn(model, str(built), options=options)
+            return drn.read(built, reward)
+        except Exception as error:  # whatever Storm says of a file that it cannot read
+            reason = error if isinstance(error, InvalidModelError) else f"{path}: {' '.join(str(error).split())}"
+            raise InvalidModelError(str(reason).replace(str(built), str(path))) from None

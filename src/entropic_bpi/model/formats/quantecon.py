@@ -1,7 +1,5 @@
 """Models as QuantEcon has them: ``DiscreteDP`` in product form or as state-action pairs."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -10,7 +8,7 @@ from scipy import sparse
 
 from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.parts.arrays import SparseTransitions, starts_of
+from entropic_bpi.model.parts.arrays import SparseTransitions
 from entropic_bpi.tools.text import shown
 
 
@@ -55,24 +53,23 @@ def from_quantecon(ddp: Any, *, horizon: int, start: Any = 0) -> FiniteMDP:
         pairs = (np.asarray(ddp.s_indices), np.asarray(ddp.a_indices)) if rewards.ndim == 1 else None
     except (AttributeError, TypeError, ValueError):
         raise InvalidModelError(f"ddp must be a quantecon.markov.DiscreteDP, got {shown(ddp)}") from None
-    if pairs is None:
-        transitions, allowed = np.asarray(transitions, dtype=float), rewards > -np.inf
-    else:
-        transitions, rewards, allowed = _rows_of_pairs(transitions, rewards, *pairs)
+    if pairs is not None:
+        transitions, rewards = _rows_of_pairs(transitions, rewards, *pairs)
     if discount != 1:
         warnings.warn(
             f"ddp.beta = {discount:g}, the discount factor, is not part of the model: pass discount={discount:g} to "
             "solve, identify or forecast",
             stacklevel=2,
         )
+    allowed = rewards > -np.inf
     return FiniteMDP(transitions, rewards, horizon=horizon, start=start, allowed=allowed, order="sas")
 
 
 def _rows_of_pairs(
     transitions: Any, rewards: np.ndarray, states: np.ndarray, actions: np.ndarray
-) -> tuple[SparseTransitions, np.ndarray, np.ndarray]:
-    """Compressed rows for all states and actions, rewards and masks from those of the pairs."""
-    matrix = sparse.csr_array(transitions)
+) -> tuple[SparseTransitions, np.ndarray]:
+    """Compressed rows for all states and actions, and rewards ``(S, A)``, which are -inf where there is no pair."""
+    matrix = sparse.coo_array(transitions)
     n_pairs, n_states = matrix.shape
     fits = all(each.shape == (n_pairs,) and each.dtype.kind in "iu" for each in (states, actions))
     if not (fits and rewards.shape == (n_pairs,) and n_pairs and 0 <= states.min() <= states.max() < n_states):
@@ -82,17 +79,11 @@ def _rows_of_pairs(
     n_actions = int(actions.max()) + 1
     if actions.min() < 0 or n_actions > n_pairs:
         raise InvalidModelError(f"a_indices of ddp must be numbers from 0 without gaps, got {shown(actions)}")
-    order = np.lexsort((actions, states))
-    order = order[rewards[order] > -np.inf]
-    row = states[order] * n_actions + actions[order]
-    if len(np.unique(row)) < len(row):
+    row = states * n_actions + actions
+    if len(np.unique(row)) < n_pairs:
         raise InvalidModelError("ddp has a state-action pair twice")
-    matrix = sparse.csr_array(matrix[order])
-    matrix.sum_duplicates()
-    lengths = np.zeros(n_states * n_actions, dtype=np.int64)
-    lengths[row] = np.diff(matrix.indptr)
-    table, allowed = np.zeros(n_states * n_actions), np.zeros(n_states * n_actions, dtype=bool)
-    table[row], allowed[row] = rewards[order], True
-    size = (n_states, n_actions)
-    rows = SparseTransitions(starts_of(lengths), matrix.indices, matrix.data)
-    return rows, table.reshape(size), allowed.reshape(size)
+    rows = sparse.csr_array((matrix.data, (row[matrix.row], matrix.col)), (n_states * n_actions, n_states))
+    rows.sum_duplicates()
+    paid = np.full((n_states, n_actions), -np.inf)
+    paid[states, actions] = rewards
+    return SparseTransitions(rows.indptr, rows.indices, rows.data), paid

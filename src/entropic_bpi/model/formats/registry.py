@@ -45,7 +45,7 @@ FORMATS = (
     Format("MDPs.jl", (".csv",), "mdps_csv"),
     Format("PRISM explicit", (".tra",), "prism_explicit", has_rewards=True),
     Format("Storm", (".drn",), "drn", has_rewards=True),
-    Format("PRISM language", (".prism", ".nm", ".pm"), "prism_source", has_rewards=True, writes=False),
+    Format("PRISM language", (".prism", ".nm", ".pm"), "prism", has_rewards=True, writes=False),
 )
 # Objects of other libraries, and what takes them.
 OBJECTS = {"quantecon": "from_quantecon", "pymdptoolbox": "FiniteMDP", "gymnasium": "from_gymnasium"}
@@ -72,11 +72,9 @@ def read_model(path: Path, horizon: Any = None, start: Any = None, reward: str |
     if "horizon" not in fields:
         raise InvalidModelError(f"{path} has no horizon: give horizon=, the number of steps of an episode")
     initial = fields.pop("initial", ())
-    if "start" not in fields:
-        if len(initial) != 1:
-            raise InvalidModelError(f"{path} has {len(initial)} initial states, expected 1: give start=")
-        fields["start"] = initial[0]
-    return dict(fields)
+    if "start" not in fields and len(initial) != 1:
+        raise InvalidModelError(f"{path} has {len(initial)} initial states, expected 1: give start=")
+    return {"start": initial[0], **fields} if initial else fields
 
 
 def write_model(path: Path, mdp: FiniteMDP) -> None:
