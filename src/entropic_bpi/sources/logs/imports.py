@@ -1,19 +1,32 @@
-"""Logs from data sets of other libraries."""
+"""Logs from data sets of other libraries: data sets of Minari and D4RL, replay buffers, recorded batches.
 
-from __future__ import annotations
+They hold steps one after the other. Flags tell where an episode ended, and whether it ended by itself or was cut; what the
+flags do not tell is refused, because a certificate would depend on a guess.
+"""
 
-from collections.abc import Mapping
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.sources.datasets.replays import Steps, d4rl_steps, rllib_steps, sb3_steps
 from entropic_bpi.sources.logs.labels import AllStates
 from entropic_bpi.sources.logs.lines import LogLines
-from entropic_bpi.sources.logs.reading import columns_of, listed_space
-from entropic_bpi.sources.logs.tables import hashable
+from entropic_bpi.sources.logs.tables import hashable, json_rows
+from entropic_bpi.sources.spaces import FiniteSpace, finite
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
+
+_TERMINATED, _TRUNCATED = "terminated", "truncated"
+# The columns of D4RL and Stable-Baselines3, and those of RLlib.
+_OBSERVED = {"state": "observations", "action": "actions", "reward": "rewards", "next_state": "next_observations"}
+_OF_RLLIB = {"state": "obs", "action": "actions", "reward": "rewards", "next_state": "new_obs"}
+
+Steps = Mapping[str, Any]
+"""Steps in their order: state, action, reward, next_state, and whether they terminated or truncated an episode."""
 
 
 class ImportedLog(LogLines):
@@ -45,14 +58,14 @@ class ImportedLog(LogLines):
         minari = module_of_extra("minari", "minari", "from_minari")
         try:
             data = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
-            spaces = listed_space(data.observation_space), listed_space(data.action_space)
-            columns = columns_of(data.iterate_episodes(), *spaces)
+            spaces = _listed(data.observation_space), _listed(data.action_space)
+            columns = _joined("the data set", _minari_steps(data.iterate_episodes(), *spaces))
         except (FileNotFoundError, AttributeError) as error:
             raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
-        roles: dict[str, Any] = {name: name for name in columns}
-        log = cls.read(columns, **roles, states=range(spaces[0].size), actions=range(spaces[1].size))
-        log.states, log.actions = (tuple(hashable(space.element(i)) for i in range(space.size)) for space in spaces)
-        log.name, log.declared = str(data.id), AllStates(log.states)
+        labels = [tuple(hashable(space.element(i)) for i in range(space.size)) for space in spaces]
+        listed = {"states": range(len(labels[0])), "actions": range(len(labels[1]))}
+        log = cls._from_columns(str(data.id), columns, labels, **listed)
+        log.declared = AllStates(log.states)
         return log
 
     @classmethod
@@ -85,7 +98,7 @@ class ImportedLog(LogLines):
         >>> eb.Log.from_d4rl(arrays)
         Log(2 episodes, 3 lines, 2 states, 2 actions)
         """
-        return cls._from_steps(d4rl_steps(arrays, truncated_end=truncated_end))
+        return cls._from_steps("arrays", [_d4rl_steps(arrays, truncated_end)])
 
     @classmethod
     def from_sb3(cls, buffer: Any) -> Self:
@@ -112,7 +125,7 @@ class ImportedLog(LogLines):
         >>> import entropic_bpi as eb
         >>> log = eb.Log.from_sb3(model.replay_buffer)  # doctest: +SKIP
         """
-        return cls._from_steps(sb3_steps(buffer))
+        return cls._from_steps("the replay buffer", _sb3_steps(buffer))
 
     @classmethod
     def from_rllib(cls, path: str | Path, *, dones: str | None = None) -> Self:
@@ -141,14 +154,175 @@ class ImportedLog(LogLines):
         >>> import entropic_bpi as eb
         >>> log = eb.Log.from_rllib("output/")  # doctest: +SKIP
         """
-        return cls._from_steps(rllib_steps(path, dones=dones))
+        return cls._from_steps(os.path.basename(os.fsdecode(path)), _rllib_steps(path, dones))
 
     @classmethod
-    def _from_steps(cls, steps: Steps) -> Self:
-        columns = steps.columns()
-        roles: dict[str, Any] = {name: name for name in columns}
-        log = cls.read(columns, **roles)
-        log.states = tuple(steps.states[number] for number in log.states)
-        log.actions = tuple(steps.actions[number] for number in log.actions)
-        log.name = steps.name
+    def _from_steps(cls, name: str, parts: Iterable[Steps]) -> Self:
+        columns = _joined(name, parts)
+        states, numbers = _labels(np.concatenate([columns["state"], columns["next_state"]]))
+        columns["state"], columns["next_state"] = np.split(numbers, 2)
+        actions, columns["action"] = _labels(columns["action"])
+        columns["reward"] = columns["reward"].astype(float)
+        return cls._from_columns(name, columns, [states, actions])
+
+    @classmethod
+    def _from_columns(cls, name: str, columns: dict[str, Any], labels: list[tuple[Any, ...]], **listed: Any) -> Self:
+        """Read columns in which states and actions are numbers of labels."""
+        log: Self = cls.read(columns, **{role: role for role in columns}, **listed)
+        log.states = tuple(labels[0][number] for number in log.states)
+        log.actions = tuple(labels[1][number] for number in log.actions)
+        log.name = name
         return log
+
+
+def _joined(name: str, parts: Iterable[Steps]) -> dict[str, np.ndarray]:
+    """The columns of all parts, with the numbers of episodes and steps; an episode does not go on in another part."""
+    columns: dict[str, list[np.ndarray]] = {}
+    episodes = 0
+    for part in parts:
+        arrays = {column: np.asarray(values) for column, values in part.items()}
+        size = len(arrays[_TERMINATED])
+        wrong = {column: array.shape for column, array in arrays.items() if len(array) != size}
+        if wrong or not size:
+            raise InvalidProblemError(f"{name}: {size} steps, but {wrong or 'none'}: expected one entry a step")
+        arrays[_TRUNCATED] = arrays[_TRUNCATED] & ~arrays[_TERMINATED]
+        first = np.append(0, np.flatnonzero((arrays[_TERMINATED] | arrays[_TRUNCATED])[:-1]) + 1)
+        episode = np.repeat(np.arange(len(first)), np.diff(np.append(first, size)))
+        arrays |= {"episode": episodes + episode, "step": np.arange(size) - first[episode]}
+        episodes += len(first)
+        for column, array in arrays.items():
+            columns.setdefault(column, []).append(array)
+    if not columns:
+        raise InvalidProblemError(f"{name} has no episodes")
+    return {column: np.concatenate(arrays) for column, arrays in columns.items()}
+
+
+def _labels(values: np.ndarray) -> tuple[tuple[Any, ...], np.ndarray]:
+    """The different values in order, vectors as tuples, and the number of each value."""
+    flat = values.reshape(len(values), -1)
+    different, numbers = np.unique(flat, axis=0 if flat.shape[1] > 1 else None, return_inverse=True)
+    return tuple(map(hashable, different.tolist())), numbers.reshape(-1)
+
+
+def _listed(space: Any) -> FiniteSpace:
+    """A space of a data set, whose elements can be listed."""
+    numbered = finite(space)
+    if numbered is None or not numbered.listable:
+        raise InvalidProblemError(f"the space {shown(space)} of the data set is not finite, or too large to list it")
+    return numbered
+
+
+def _minari_steps(episodes: Iterable[Any], states: FiniteSpace, actions: FiniteSpace) -> Iterator[Steps]:
+    """Yield the steps of each episode, which has one observation more than steps."""
+
+    def numbers(space: FiniteSpace, elements: Any) -> np.ndarray:
+        each = zip(*elements, strict=True) if isinstance(elements, tuple) else elements  # a tuple of arrays
+        return np.array([space.index(element) for element in each], dtype=np.int64)
+
+    for number, episode in enumerate(episodes):
+        observed, done = numbers(states, episode.observations), numbers(actions, episode.actions)
+        if not len(done) or len(observed) != len(done) + 1 or min(observed.min(), done.min()) < 0:
+            raise InvalidProblemError(
+                f"episode {number} of the data set is empty, or has observations or actions outside its spaces"
+            )
+        ends = {_TERMINATED: episode.terminations, _TRUNCATED: episode.truncations}
+        yield {"state": observed[:-1], "action": done, "reward": episode.rewards, "next_state": observed[1:], **ends}
+
+
+def _d4rl_steps(arrays: Any, truncated_end: bool) -> Steps:
+    if not isinstance(arrays, Mapping):
+        raise InvalidProblemError(f"arrays must be a mapping of names to arrays, got {shown(arrays)}")
+    for name in ("observations", "actions", "rewards", "terminals"):
+        if name not in arrays:
+            raise InvalidProblemError(f"arrays has no {name!r}, only {', '.join(map(str, arrays))}")
+    if "timeouts" not in arrays:
+        raise InvalidProblemError("arrays has no 'timeouts', which tell where an episode was cut: add them")
+    terminated, cut = (np.array(arrays[name]).astype(bool).reshape(-1) for name in ("terminals", "timeouts"))
+    if len(terminated) and not terminated[-1] and not cut[-1]:
+        if not truncated_end:
+            raise InvalidProblemError(
+                "the last step of arrays has neither terminals nor timeouts: if the recording stopped there, pass "
+                "truncated_end=True"
+            )
+        cut[-1] = True
+    following = {"next_observations": np.roll(np.asarray(arrays["observations"]), -1, axis=0)} | dict(arrays)
+    for row in np.flatnonzero(cut & ~terminated)[:1]:  # what follows an end is ignored
+        if "next_observations" not in arrays:
+            raise InvalidProblemError(
+                f"row {row} of arrays was cut, and the observation after it is missing: add 'next_observations'"
+            )
+    return {role: following[name] for role, name in _OBSERVED.items()} | {_TERMINATED: terminated, _TRUNCATED: cut}
+
+
+def _sb3_steps(buffer: Any) -> Iterator[Steps]:
+    """Yield the steps of each environment of a replay buffer, which has episodes of its own."""
+    try:
+        full, count, timeouts = bool(buffer.full), int(buffer.pos), buffer.timeouts
+        following, dones = getattr(buffer, "next_observations", None), buffer.dones
+        arrays = {role: getattr(buffer, name) for role, name in _OBSERVED.items() if role != "next_state"}
+    except (AttributeError, TypeError):
+        raise InvalidProblemError(f"buffer must be a ReplayBuffer of Stable-Baselines3, got {shown(buffer)}") from None
+    for words, is_so in {
+        "has dictionaries of observations, which are not supported": isinstance(arrays["state"], Mapping),
+        "does not tell episodes that ended from those that were cut: make it with handle_timeout_termination=True": (
+            not getattr(buffer, "handle_timeout_termination", False)
+        ),
+        "has no next_observations: make it with optimize_memory_usage=False": following is None,
+        "is full, and the beginnings of its oldest episodes may be overwritten: make it with a larger buffer_size": full,
+        "is empty": not count,
+    }.items():
+        if is_so:
+            raise InvalidProblemError(f"buffer {words}")
+    for env in range(dones.shape[1]):
+        ended, cut = dones[:count, env].astype(bool), timeouts[:count, env].astype(bool)
+        terminated, cut = ended & ~cut, ended & cut
+        cut[-1] |= not ended[-1]  # the recording stopped; the observation after it is known
+        steps = {role: array[:count, env] for role, array in (arrays | {"next_state": following}).items()}
+        yield steps | {_TERMINATED: terminated, _TRUNCATED: cut}
+
+
+def _rllib_steps(path: Any, dones: str | None) -> Iterator[Steps]:
+    """Yield the batches of JSON files, one in each line."""
+    if dones not in (None, _TERMINATED, _TRUNCATED):
+        raise InvalidProblemError(f"dones must be 'terminated' or 'truncated', got {shown(dones)}")
+    text = os.fsdecode(path)
+    paths = sorted(glob.glob(os.path.join(glob.escape(text), "*.json"))) if os.path.isdir(text) else [text]
+    if not paths or not all(map(os.path.isfile, paths)):
+        raise InvalidProblemError(f"there is no JSON file {shown(text)}")
+    for file in paths:
+        try:
+            for place, batch in json_rows(file):
+                yield _batch_steps(f"{file}, {place}", batch, dones)
+        except (OSError, ValueError) as error:
+            if isinstance(error, InvalidProblemError):
+                raise
+            raise InvalidProblemError(f"{file}: {error}") from None
+
+
+def _batch_steps(place: str, batch: Any, dones: str | None) -> Steps:
+    if isinstance(batch, Mapping) and batch.get("type") == "MultiAgentBatch":
+        raise InvalidProblemError(f"{place}: batches of several agents are not supported")
+    for name in (*_OF_RLLIB.values(), "t"):
+        found = batch.get(name) if isinstance(batch, Mapping) else None
+        if isinstance(found, str):
+            raise InvalidProblemError(f"{place}: {name!r} is compressed: write it with output_compress_columns=[]")
+        if not isinstance(found, list):
+            raise InvalidProblemError(f"{place}: expected a batch of RLlib with a list {name!r}, got {shown(found)}")
+    nothing = [False] * len(batch["t"])
+    if "terminateds" in batch:
+        flags = {_TERMINATED: batch["terminateds"], _TRUNCATED: batch.get("truncateds") or nothing}
+    elif "dones" in batch and dones is not None:
+        flags = {_TERMINATED: nothing, _TRUNCATED: nothing, dones: batch["dones"]}
+    else:
+        raise InvalidProblemError(
+            f"{place}: 'terminateds' is missing. If 'dones' are all ends of episodes, pass dones='terminated'; if all were "
+            "cut by a time limit, dones='truncated'"
+        )
+    ends = {role: np.array(values, ndmin=1).astype(bool) for role, values in flags.items()}
+    ended = ends[_TERMINATED] | ends[_TRUNCATED]
+    wrong = "" if not len(ended) or ended[-1] else "the batch stops in the middle of an episode"
+    if any(step != 0 for step, first in zip(batch["t"], [True, *ended[:-1]], strict=False) if first):
+        wrong = "an episode begins in the middle ('t' is not 0)"
+    if wrong:
+        raise InvalidProblemError(f"{place}: {wrong}: write it with batch_mode='complete_episodes'")
+    return {role: batch[name] for role, name in _OF_RLLIB.items()} | ends

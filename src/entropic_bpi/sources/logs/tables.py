@@ -5,12 +5,12 @@ loses them, quotes that appear late become part of a value, ``log [1].csv`` is t
 Parquet does not have are rounded. So nothing is guessed here.
 """
 
-from __future__ import annotations
-
 import csv
 import glob
+import gzip
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.sources.datasets.columns import as_columns, json_rows, opened, rows_as_columns
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
@@ -49,10 +48,13 @@ class Table:
         self.rounded: set[str] = set()
         self._inside = table
         self._lines: int | None = None
-        self._objects: dict[str, Any] = {}
+        self._objects: dict[str, Any] = {}  # columns of any Python objects
 
     def fetch(self, query: str) -> list[tuple[Any, ...]]:
         return self.connection.execute(query).fetchall()
+
+    def _one(self, query: str) -> Any:
+        return self.fetch(query)[0][0]
 
     def columns(self, table: str) -> dict[str, str]:
         """The columns of a table or view, and their types."""
@@ -69,12 +71,12 @@ class Table:
             self.connection.execute(f"CREATE TEMP TABLE data AS SELECT {wanted} FROM given")
             self.connection.unregister("given")
             if _is_database(self.data):
-                self.connection.execute("DROP VIEW IF EXISTS given")
-                self.connection.execute("DETACH attached")
-        self._refuse_lost_lines()
+                self.connection.execute("DROP VIEW IF EXISTS given; DETACH attached")
+        read = self._one("SELECT count(*) FROM data")
+        if self._lines not in (None, read):
+            raise ValueError(f"it has {self._lines} lines after the first, but {read} were read")
         self._refuse_merged_values()
-        self.connection.execute("SET enable_external_access = false")
-        self.connection.execute("SET lock_configuration = true")
+        self.connection.execute("SET enable_external_access = false; SET lock_configuration = true")
 
     def check_columns(self, roles: Mapping[str, Any], table: str) -> None:
         known = self.columns(table)
@@ -96,37 +98,19 @@ class Table:
         """Make the data readable as ``given``."""
         if self._inside is not None and not _is_database(self.data):
             raise InvalidProblemError(f"table= names a table of a .duckdb file, got {shown(self.data)}")
-        if _is_database(self.data):
-            self._open_database(os.fsdecode(self.data))
-        elif isinstance(self.data, (str, os.PathLike)):
+        if isinstance(self.data, (str, os.PathLike)):
             self._open_files(os.fsdecode(self.data))
         elif isinstance(self.data, self.duckdb.DuckDBPyRelation):
             self._open_relation(str(Path(folder, "relation.parquet")))
         else:
-            self._register(as_columns(self.data))
+            self._register(_as_columns(self.data))
 
     def _register(self, columns: Any) -> None:
         self.data = columns
         self.connection.register("given", columns)
-        self._objects = _columns_of_objects(columns)
-
-    def _open_database(self, path: str) -> None:
-        """Read a table of a DuckDB file; it may be left out if there is only one."""
-        self.name = Path(path).name
-        if not os.path.isfile(path):
-            raise FileNotFoundError(f"there is no file {shown(path)}")
-        self.connection.execute(f"ATTACH {_text(os.path.abspath(path))} AS attached (READ_ONLY)")
-        inside = "WHERE database_name = 'attached' AND schema_name = 'main' AND NOT internal"
-        tables = (
-            f"SELECT table_name FROM duckdb_tables() {inside} UNION ALL SELECT view_name FROM duckdb_views() {inside}"
-        )
-        known = sorted(name for (name,) in self.fetch(tables))
-        name = known[0] if self._inside is None and len(known) == 1 else self._inside
-        if name not in known:
-            raise InvalidProblemError(
-                f"{self.name} has the tables {', '.join(known) or '(none)'}: give table= one of them"
-            )
-        self._view(f"FROM attached.{quoted(str(name))}")
+        names = columns if isinstance(columns, dict) else columns.columns if hasattr(columns, "dtypes") else ()
+        kinds = {name: str(getattr(columns[name], "dtype", "")) for name in names}
+        self._objects = {str(name): columns[name] for name, kind in kinds.items() if kind == "object"}
 
     def _view(self, query: str) -> None:
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW given AS {query}")
@@ -143,12 +127,29 @@ class Table:
             )
         # DuckDB takes a path for a pattern, and one that begins with a protocol for a place in the network.
         given = [_text(glob.escape(os.path.abspath(path))) for path in paths]
-        if all(path.lower().endswith(_PARQUET) for path in paths):
+        if _is_database(path):
+            self._open_database(path)
+        elif all(path.lower().endswith(_PARQUET) for path in paths):
             self._open_parquet(given)
         elif all(path.lower().removesuffix(".gz").endswith(_JSON) for path in paths):
-            self._register(rows_as_columns(_without_batches(place) for path in paths for place in json_rows(path)))
+            self._register(_rows_as_columns(_without_batches(place) for path in paths for place in json_rows(path)))
         else:
             self._open_csv(paths, given)
+
+    def _open_database(self, path: str) -> None:
+        """Read a table of a DuckDB file; it may be left out if there is only one."""
+        self.connection.execute(f"ATTACH {_text(os.path.abspath(path))} AS attached (READ_ONLY)")
+        inside = "WHERE database_name = 'attached' AND schema_name = 'main' AND NOT internal"
+        tables = (
+            f"SELECT table_name FROM duckdb_tables() {inside} UNION ALL SELECT view_name FROM duckdb_views() {inside}"
+        )
+        known = sorted(name for (name,) in self.fetch(tables))
+        name = known[0] if self._inside is None and len(known) == 1 else self._inside
+        if name not in known:
+            raise InvalidProblemError(
+                f"{self.name} has the tables {', '.join(known) or '(none)'}: give table= one of them"
+            )
+        self._view(f"FROM attached.{quoted(str(name))}")
 
     def _open_csv(self, paths: list[str], given: list[str]) -> None:
         """One dialect: commas, double quotes that are doubled inside quotes, and a first line with the names."""
@@ -156,16 +157,13 @@ class Table:
         names = [name or f"column{i}" for i, name in enumerate(headers[0])]
         if not names or len({name.lower() for name in names}) < len(names) or len(set(headers)) > 1:
             raise ValueError("the first line must name the columns, each name once, and the same in all files")
-        columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
         packed = {path.lower().endswith(".gz") for path in paths}
         if len(packed) > 1:
             raise ValueError("some files are compressed and others are not")
-        compression = "gzip" if packed == {True} else "none"
         self.text, self._lines = True, sum(lines)
-        self._view(
-            f"FROM read_csv([{', '.join(given)}], {_DIALECT}, compression = '{compression}', hive_partitioning = false, "
-            f"columns = {{{columns}}})"
-        )
+        columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
+        options = f"compression = '{'gzip' if packed == {True} else 'none'}', hive_partitioning = false"
+        self._view(f"FROM read_csv([{', '.join(given)}], {_DIALECT}, {options}, columns = {{{columns}}})")
 
     def _open_parquet(self, given: list[str]) -> None:
         # The columns of one file would be cast to the types of another.
@@ -176,8 +174,8 @@ class Table:
         if any(kind != kinds[0] for kind in kinds):
             raise ValueError("the files have different columns, or columns of different types")
         # Decimals that are too long become doubles, and times of this old type lose their nanoseconds.
-        rounded = "SELECT name FROM parquet_schema([{}]) WHERE type = 'INT96' OR precision > 38"
-        self.rounded = {name for (name,) in self.fetch(rounded.format(", ".join(given)))}
+        rounded = f"FROM parquet_schema([{', '.join(given)}]) SELECT name WHERE type = 'INT96' OR precision > 38"
+        self.rounded = {name for (name,) in self.fetch(rounded)}
 
     def _open_relation(self, path: str) -> None:
         """Take a relation out of its own database, by a file; what Parquet would round travels as text."""
@@ -185,31 +183,25 @@ class Table:
         file = f"read_parquet({_text(glob.escape(path))})"
         self.data.limit(0).write_parquet(path)
         kept = self.columns(file)
-        sent, back = [], []
+        sent, back = list[str](), list[str]()
         for name, kind in zip(self.data.columns, map(str, self.data.types), strict=True):
             if "UNION(" in kind:
                 raise ValueError(f"column {name} is a {kind}, whose values may be different and written alike")
             as_text = kept.get(name) != kind or any(word in kind for word in _ROUNDED)
-            sent.append(f"CAST({quoted(name)} AS VARCHAR) AS {quoted(name)}" if as_text else quoted(name))
-            back.append(f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}" if as_text else quoted(name))
+            for parts, wanted in ((sent, "VARCHAR"), (back, kind)):
+                parts.append(f"CAST({quoted(name)} AS {wanted}) AS {quoted(name)}" if as_text else quoted(name))
         self.data.project(", ".join(sent)).write_parquet(path)
         self._view(f"SELECT {', '.join(back)} FROM {file}")
-
-    def _refuse_lost_lines(self) -> None:
-        ((read,),) = self.fetch("SELECT count(*) FROM data")
-        if self._lines not in (None, read):
-            raise ValueError(f"it has {self._lines} lines after the first, but {read} were read")
 
     def _refuse_merged_values(self) -> None:
         """Refuse a column of Python objects of which DuckDB takes different ones for the same, such as 1 and '1'."""
         for name in self._objects.keys() & self.columns("data").keys():
-            ((told,),) = self.fetch(f"SELECT count(DISTINCT {quoted(name)}) FROM data")
-            different = {
-                value
-                for value in _different(self._objects[name])
-                if value is not None and str(value != value) == "False"
-            }
-            if told < len(different):
+            try:
+                different = set(self._objects[name])
+            except TypeError:  # lists and dictionaries
+                different = set(map(hashable, self._objects[name]))
+            known = [value for value in different if value is not None and str(value != value) == "False"]
+            if self._one(f"SELECT count(DISTINCT {quoted(name)}) FROM data") < len(known):
                 raise ValueError(f"column {name} holds different values that are the same to DuckDB: give it one type")
 
 
@@ -224,9 +216,15 @@ def _without_batches(placed: tuple[str, Any]) -> tuple[str, Any]:
     return placed
 
 
+def _opened(path: str) -> Any:
+    """Open a text file, compressed or not."""
+    opener = gzip.open if path.lower().endswith(".gz") else open
+    return opener(path, "rt", encoding="utf-8-sig", newline="")
+
+
 def _lines_of(path: str) -> tuple[tuple[str, ...], int]:
     """The names in the first line of a CSV file, and how many lines follow; an empty one does not count."""
-    with opened(path) as file:
+    with _opened(path) as file:
         lines = csv.reader(file, strict=True)
         try:
             return tuple(next(lines, ())), sum(map(bool, lines))
@@ -234,17 +232,78 @@ def _lines_of(path: str) -> tuple[tuple[str, ...], int]:
             raise ValueError(f"not a CSV file with commas and double quotes: {error}") from None
 
 
-def _columns_of_objects(data: Any) -> dict[str, Any]:
-    """The columns of a frame or a dictionary of arrays that hold any Python objects."""
-    names = data if isinstance(data, dict) else data.columns if hasattr(data, "dtypes") else ()
-    return {str(name): data[name] for name in names if str(getattr(data[name], "dtype", "")) == "object"}
+def json_rows(path: str) -> Iterable[tuple[str, Any]]:
+    """Yield the objects of a file of JSON lines, or of one JSON list, each with the words for its place."""
+    with _opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if number == 1 and line.lstrip().startswith("["):
+                yield from ((f"entry {i} of the list", row) for i, row in enumerate(json.loads(line + file.read()), 1))
+                return
+            if line.strip():
+                try:
+                    yield f"line {number}", json.loads(line)
+                except ValueError as error:
+                    raise ValueError(f"line {number} is not a JSON object: {error}") from None
 
 
-def _different(column: Any) -> set[Any]:
+# -- tables of Python --------------------------------------------------------------------------------------------------
+
+
+def _as_columns(data: Any) -> Any:
+    """Return dictionaries, rows and arrays as a dictionary of arrays; frames of other libraries as one that DuckDB knows."""
+    if isinstance(data, Mapping):
+        return {str(name): _array(values, f"column {name}") for name, values in data.items()}
+    if isinstance(data, (list, tuple)):
+        return _rows_as_columns((f"row {i}", row) for i, row in enumerate(data, 1))
+    if isinstance(data, np.ndarray):
+        if data.dtype.names is None:
+            raise ValueError("an array has no names of columns: give a dictionary, such as {'episode': array[:, 0], …}")
+        return {name: data[name] for name in data.dtype.names}
+    if hasattr(data, "__dataframe__") and not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
+        try:
+            from pandas.api.interchange import from_dataframe
+        except ImportError:
+            raise ValueError(
+                f"a {type(data).__name__} needs pandas: pip install pandas, or convert it to Arrow"
+            ) from None
+        return from_dataframe(data)
+    return data
+
+
+def _rows_as_columns(rows: Iterable[tuple[str, Any]]) -> dict[str, np.ndarray]:
+    """Return the columns of rows that are dictionaries, each with the words for its place; all must have the same keys."""
+    columns: dict[str, list[Any]] = {}
+    for place, row in rows:
+        if not isinstance(row, Mapping) or not row:
+            raise ValueError(f"{place} must be a dictionary with a value for each column, got {shown(row)}")
+        columns = columns or {str(name): [] for name in row}
+        if {str(name) for name in row} != columns.keys():
+            raise ValueError(f"{place} has the keys {', '.join(map(str, row))}, the first has {', '.join(columns)}")
+        for name, value in row.items():
+            columns[str(name)].append(value)
+    if not columns:
+        raise ValueError("it has no rows")
+    return {name: _array(values, f"column {name}") for name, values in columns.items()}
+
+
+def _array(values: Any, what: str) -> np.ndarray:
+    """Values of one plain type as an array of it; anything else as objects, so that none is changed."""
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise ValueError(f"{what} must have one axis, got shape {values.shape}; several columns can make one state")
+        return values
     try:
-        return set(column)
-    except TypeError:  # lists and dictionaries
-        return set(map(hashable, column))
+        listed = list(values)
+    except TypeError:
+        raise ValueError(f"{what} must be an array or a list, got {shown(values)}") from None
+    kinds = set(map(type, listed))
+    if len(kinds) == 1 and kinds <= {bool, int, float, str}:
+        array = np.array(listed)
+        if array.dtype.kind in "biufU":
+            return array
+    result = np.empty(len(listed), dtype=object)
+    result[:] = listed
+    return result
 
 
 def hashable(label: Any) -> Any:

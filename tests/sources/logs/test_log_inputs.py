@@ -301,6 +301,47 @@ def test_arrays_of_d4rl():
             Log.from_d4rl(arrays)
 
 
+def test_a_data_set_with_the_interface_of_minari(monkeypatch):
+    spaces = pytest.importorskip("gymnasium").spaces
+    parts = [slice(2), slice(2, 4)]
+    episodes = [
+        SimpleNamespace(
+            observations=np.append(ARRAYS["observations"][part], ARRAYS["next_observations"][part][-1]),
+            actions=ARRAYS["actions"][part],
+            rewards=ARRAYS["rewards"][part],
+            terminations=ARRAYS["terminals"][part],
+            truncations=ARRAYS["timeouts"][part],
+        )
+        for part in parts
+    ]
+
+    def data_set(episodes, observation_space):
+        made = SimpleNamespace(observation_space=observation_space, action_space=spaces.Discrete(2), id="two/bits-v0")
+        made.iterate_episodes = lambda: iter(episodes)
+        return made
+
+    sets = {"two/bits-v0": data_set(episodes, spaces.Discrete(2))}
+    monkeypatch.setitem(sys.modules, "minari", SimpleNamespace(load_dataset=sets.__getitem__))
+    log = Log.from_minari("two/bits-v0")
+    assert content(log) == content(REPLAY)
+    assert (log.name, log.declared.labels) == ("two/bits-v0", (0, 1))
+    wide = Log.from_minari(data_set(episodes, spaces.Discrete(3)))
+    assert (wide.states, wide.episodes) == ((0, 1, 2), 2)
+    pairs = [SimpleNamespace(**vars(each)) for each in episodes]
+    for each in pairs:
+        each.observations = (each.observations, 1 - each.observations)
+    both = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)])
+    assert Log.from_minari(data_set(pairs, both)).states == ((0, 0), (0, 1), (1, 0), (1, 1))
+    for bad, message in [
+        (data_set([], spaces.Discrete(2)), "has no episodes"),
+        (data_set(episodes, spaces.Discrete(1)), "episode 0 of the data set is empty, or has observations"),
+        (data_set(episodes, spaces.Box(0, 1)), "is not finite, or too large to list it"),
+        (5, "5 is not a Minari data set"),
+    ]:
+        with pytest.raises(InvalidProblemError, match=message):
+            Log.from_minari(bad)
+
+
 def sb3_buffer(**changes):
     """The fields of a ReplayBuffer of Stable-Baselines3 with room for six steps of one environment; four are used."""
 

@@ -1,1 +1,0 @@
-"""Data of other libraries as columns of a log."""
