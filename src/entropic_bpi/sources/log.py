@@ -23,10 +23,9 @@ rounding are refused.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -46,11 +45,7 @@ from entropic_bpi.sources.logs.tables import hashable
 from entropic_bpi.sources.spaces import MOST_STATES, unseen
 from entropic_bpi.sources.successors import declared_rows, with_noise
 from entropic_bpi.tools.checks import check_integer, check_list
-from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
-
-if TYPE_CHECKING:
-    pass
 
 
 class Log(ImportedLog):
@@ -170,27 +165,16 @@ class Log(ImportedLog):
             raise InvalidProblemError(
                 "give either step=, a column that counts 0, 1, 2, …, or order_by=, such as a time"
             )
-        cut = isinstance(truncated, bool)
-        columns = {
-            "episode": episode,
-            "step": step,
-            "order_by": order_by,
-            "state": state,
-            "action": action,
-            "reward": reward,
-            "next_state": next_state,
-            "terminated": terminated,
-            "truncated": None if cut else truncated,
-        }
-        duckdb = module_of_extra("duckdb", "logs", "a log")
-
+        columns = {"episode": episode, "step": step, "order_by": order_by, "state": state, "next_state": next_state}
+        columns |= {"action": action, "reward": reward, "terminated": terminated}
+        columns["truncated"] = None if isinstance(truncated, bool) else truncated
         reading, listed = LogReader(data, table), None if isinstance(states, str) and states == SEEN else states
         try:
             reading.take(columns, query, exclude)
             numbered_states = reading.number("states", ("state", "next_state"), listed)
             numbered_actions = reading.number("actions", ("action",), actions)
             reading.check(truncated is True)
-        except (duckdb.Error, OSError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        except (reading.duckdb.Error, OSError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             if isinstance(error, InvalidProblemError):
                 raise
             reason = str(error).strip().partition("\n")[0]
@@ -253,9 +237,8 @@ class Log(ImportedLog):
         labels = tuple(map(hashable, check_list("states", states)))
         if len(set(map(str, labels))) < len(labels):
             raise InvalidProblemError(f"states must be different, also as they are written; got {shown(states)}")
-        index = numbered(labels).index
-        for label in self.states:
-            if index(label) < 0:
+        for label, number in zip(self.states, AllStates(labels).numbers(self.states), strict=True):
+            if number < 0:
                 raise InvalidProblemError(f"state {shown(label)} of {self.name} is not among the declared states")
         return labels
 
@@ -293,7 +276,7 @@ class Log(ImportedLog):
         given.check_source("log")
         check_black_box(given, "a log")
         max_states, successors = given.max_states, given.successors
-        names, end = tuple(map(str, states.labels)), "end"
+        spaces, names, end = (numbered(states.labels), numbered(self.actions)), tuple(map(str, states.labels)), "end"
         while end in names:
             end = f"({end})"
         if max_states is not None and not len(names) <= max_states <= MOST_STATES:
@@ -303,22 +286,19 @@ class Log(ImportedLog):
         if max_states is not None and successors is not None:
             raise InvalidProblemError("successors needs states that are listed (states=), not max_states")
         if successors is not None:
-            spaces = numbered(states.labels), numbered(self.actions)
             fixed = given.reward_law in (None, "fixed")
             given = replace(given, successors=declared_rows(*spaces, successors, repeated=fixed))
         if given.noise is not None:
             given.check_combinations()
-            given = with_noise(numbered(states.labels), numbered(self.actions), given)
+            given = with_noise(*spaces, given)
         if given.reward is not None:
-            given = with_known_rewards(numbered(states.labels), numbered(self.actions), given)
-        if given.start is not None:
-            given = replace(given, start=numbered_starts(given.start, numbered(states.labels).index))
+            given = with_known_rewards(*spaces, given)
+        given = replace(given, start=numbered_starts(given.start, spaces[0].index))
         if given.allowed is not None:
             if max_states is not None or (isinstance(given.allowed, str) and given.allowed == INFO):
                 raise InvalidProblemError("allowed= of a log must be an array or a function, of states that are listed")
-            index = numbered(self.actions).index
-            masks = masks_of(given.allowed, given.horizon or 0, states.labels, len(self.actions), index, extra=1)
-            given = replace(given, allowed=masks)
+            sizes = (given.horizon or 0, states.labels, len(self.actions))
+            given = replace(given, allowed=masks_of(given.allowed, *sizes, spaces[1].index, extra=1))
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them
             others = tuple(f"#{other}" for other in others)
@@ -370,14 +350,9 @@ class Log(ImportedLog):
         self._refuse_amounts(problem)
         states, actions = (list(part) for part in numbers)
         self._refuse_forbidden(problem, states, actions)
-        return Projection(
-            problem,
-            self,
-            state=np.array([*states, problem.n_states - 1, BEFORE_THE_FIRST]),
-            action=np.array([*actions]),
-            horizon=problem.horizon if playing or not problem.stationary else None,
-            last_ends=not (playing or problem.stationary),
-        )
+        state, action = np.array([*states, problem.n_states - 1, BEFORE_THE_FIRST]), np.array(actions)
+        horizon = problem.horizon if playing or not problem.stationary else None
+        return Projection(problem, self, state, action, horizon, last_ends=not (playing or problem.stationary))
 
     def _refuse_forbidden(self, problem: Problem, states: list[int], actions: list[int]) -> None:
         """Name the first line whose action is forbidden; steps beyond the horizon have the masks of the last."""
@@ -393,21 +368,17 @@ class Log(ImportedLog):
 
     def _refuse_amounts(self, problem: Problem) -> None:
         """Name the first line whose reward, or with which the return, is not in the declared range."""
-        low, high = problem.declared_range if problem.reward is None else (-math.inf, math.inf)
         outside = (
-            f"SELECT line, reward FROM log WHERE NOT reward BETWEEN '{low!r}'::DOUBLE AND '{high!r}'::DOUBLE "
-            "ORDER BY line LIMIT 1"
+            "SELECT line, paid FROM ({}) WHERE NOT paid BETWEEN '{!r}'::DOUBLE AND '{!r}'::DOUBLE ORDER BY line LIMIT 1"
         )
-        for line, reward in self._fetch(outside):
-            raise InvalidProblemError(
-                f"line {line} of {self.name}: reward {reward} is outside the declared reward_range ({low}, {high})"
-            )
-        if not problem.limits_returns:
-            return
-        low, high = problem.return_limits
-        whole = f"SELECT max(line) AS line, {EARNED} AS earned FROM log GROUP BY episode HAVING {WHOLE}"
-        query = (
-            f"SELECT line, earned FROM ({whole}) WHERE NOT earned BETWEEN {low!r} AND {high!r} ORDER BY line LIMIT 1"
-        )
-        for line, earned in self._fetch(query.format(horizon=problem.horizon)):
-            problem.refuse_return(f"line {line} of {self.name}: its episode", earned)
+        if problem.reward is None:
+            low, high = problem.declared_range
+            for line, reward in self._fetch(outside.format("SELECT line, reward AS paid FROM log", low, high)):
+                raise InvalidProblemError(
+                    f"line {line} of {self.name}: reward {reward} is outside the declared reward_range ({low}, {high})"
+                )
+        if problem.limits_returns:
+            whole = f"SELECT max(line) AS line, {EARNED} AS paid FROM log GROUP BY episode HAVING {WHOLE}"
+            whole = whole.format(horizon=problem.horizon)
+            for line, earned in self._fetch(outside.format(whole, *problem.return_limits)):
+                problem.refuse_return(f"line {line} of {self.name}: its episode", earned)

@@ -116,8 +116,7 @@ class LogLines(Summarised):
         >>> int(log.outcomes(pooled=True).times.sum())
         2
         """
-        where, successor = self._used(horizon, last_ends)
-        key = f"{'0' if pooled else 'step'}::BIGINT AS step, state, action, {successor} AS successor, reward"
+        key, where = self._used(pooled, horizon, last_ends)
         query = f"SELECT {key}, count(*), min(line) FROM log WHERE {where} GROUP BY ALL ORDER BY 1, 2, 3, 4, 5"
         return Outcomes(*self._arrays(query))
 
@@ -145,12 +144,13 @@ class LogLines(Summarised):
             for states, successors, actions, rewards, terminated in rows:
                 yield states, [s for s in successors if s is not None], actions, rewards, bool(terminated)
 
-    def _used(self, horizon: int | None, last_ends: bool) -> tuple[str, str]:
-        """Which lines are used, and their successors, in SQL."""
+    def _used(self, pooled: bool, horizon: int | None, last_ends: bool, paid: str = "reward") -> tuple[str, str]:
+        """What a transition is, and which lines are used, in SQL."""
         successor = "successor"
         if last_ends:
             successor = f"coalesce(successor, CASE WHEN step = {horizon} - 1 THEN {len(self.states)} END)"
-        return f"{successor} IS NOT NULL AND step < {self.longest if horizon is None else horizon}", successor
+        key = f"{'0' if pooled else 'step'}::BIGINT AS step, state, action, {successor} AS successor, {paid}"
+        return key, f"{successor} IS NOT NULL AND step < {self.longest if horizon is None else horizon}"
 
     def returns(self, horizon: int) -> np.ndarray:
         """Return the returns of the complete episodes: those that terminated, or have at least ``horizon`` steps.
