@@ -195,7 +195,7 @@ def test_a_return_with_too_many_values_is_left_out(monkeypatch):
 
 
 def test_a_long_policy_is_cut_short_except_in_json(monkeypatch):
-    monkeypatch.setattr(cli.common.show, "_SHOWN_CHOICES", 2)
+    monkeypatch.setattr(cli.facts, "_SHOWN_CHOICES", 2)
     assert "... and 2 more lines; --json prints them all" in invoke("solve", "risky-bridge", "--beta", "2.5").output
     assert len(solved("risky-bridge", "--beta", "2.5")["policy"]) == 4
 
@@ -314,6 +314,6 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     ],
 )
 def test_parameter_values_are_read_as_python_would(text, value):
-    parsed = cli.common.sources.parse_params([f"name={text}"])["name"]
+    parsed = cli.options.parse_params([f"name={text}"])["name"]
     assert parsed == value
     assert type(parsed) is type(value)

@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from entropic_bpi import cli, experiments
-from entropic_bpi.cli.common import answer as _answer
+from entropic_bpi.cli import facts as _facts
 from entropic_bpi.lab.experiments import figures
 from entropic_bpi.lab.experiments.validation import Validation
 
@@ -166,5 +166,5 @@ def test_what_is_not_finite_is_null(capsys):
         "pair": (np.float64(-math.inf), np.int64(2)),
         "in": Path("a"),
     }
-    _answer.answer(content, True, print, ())
+    _facts.show(_facts.Answer(_facts.data(**content), ()), True)
     assert json.loads(capsys.readouterr().out) == {"gap": None, "rows": [[1.0, None]], "pair": [None, 2], "in": "a"}

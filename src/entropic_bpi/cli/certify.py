@@ -5,48 +5,40 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from entropic_bpi.cli.common.answer import again, with_declarations
-from entropic_bpi.cli.common.app import CLAIM_FAILED
-from entropic_bpi.cli.common.show import (
-    Fact,
-    assumption_facts,
-    claim_facts,
-    data,
-    line,
-    new_folder,
-    policy_facts,
-    present,
-    written,
-)
-from entropic_bpi.cli.common.sources import risk_of
-from entropic_bpi.cli.identify import CERTIFICATE
-from entropic_bpi.cli.levels import certify_levels
+import entropic_bpi as eb
+from entropic_bpi.cli.facts import Answer, Fact, claim_facts, data, line, policy_facts, several
+from entropic_bpi.cli.folders import CERTIFICATE, certificate_in, new_folder, written
+from entropic_bpi.cli.options import again, declarations, risk_of, with_options
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import certified_choices
-from entropic_bpi.show.words import number
+from entropic_bpi.show.words import Rounding, ascii_minus, number, probability
 from entropic_bpi.tools.files import text_of_cell, write_csv
 
-if TYPE_CHECKING:
-    from entropic_bpi.certificate.certificate import Certificate
-    from entropic_bpi.runs.data_needs import Missing
-    from entropic_bpi.sources.log import Log
-
 TABLE, PLOT = "missing.csv", "missing.png"
-_SHOWN_ROWS = 10
 _NEEDED = ("episode", "step", "state", "action", "reward", "delta")
-_READ = (*_NEEDED[:-1], "next_state", "terminated", "exclude", "query", "max_states", "order_by", "table")
+_COLUMNS = ("episode", "step", "order_by", "state", "action", "reward", "next_state", "terminated")
+_READ = (*_COLUMNS, "exclude", "query", "table")
 # Options that say how a log is read; the others are declarations.
-COLUMNS = (*_READ, "truncated", "all_truncated", "actions", "states")
+OF_A_LOG = (*_READ, "max_states", "truncated", "all_truncated", "actions", "states")
 _OF_A_RUN = ("source", "beta", "evar", "rewards", "out", "as_json")
+_BANDS = {"beta": ("beta", "spectrum.csv", "spectrum.png"), "evar": ("alpha", "evar.csv", "evar.png")}
+_MOST_LEVELS, _SHOWN_ROWS, _SHOWN_CHANGES = 10_000, 10, 3
+
+_Policy = dict[tuple[int, str], str]
 
 
-@with_declarations(without=("discount", "reward"))  # which is a column here
+@with_options(
+    *declarations(without=("discount", "reward")),  # which is a column here
+    texts=(*_READ, "truncated", "states", "actions"),
+)
 def certify(
     context: typer.Context,
     source: str,
@@ -54,28 +46,13 @@ def certify(
     beta: str | None = None,
     evar: str | None = None,
     delta: float | None = None,
-    episode: str | None = None,
-    step: str | None = None,
-    order_by: str | None = None,
-    state: str | None = None,
-    action: str | None = None,
-    reward: str | None = None,
-    next_state: str | None = None,
-    terminated: str | None = None,
-    truncated: str | None = None,
     all_truncated: bool = False,
-    states: str | None = None,
-    actions: str | None = None,
-    exclude: str | None = None,
-    query: str | None = None,
-    table: str | None = None,
     eps: float | None = None,
     policy: Path | None = None,
     rewards: Path | None = None,
     out: Path | None = None,
-    as_json: bool = False,
     **declared: Any,
-) -> int:
+) -> Answer:
     """Certify a policy from a log, or every risk level from the episodes of one run.
 
     A log: the claim holds for any decisions, if each of them depended on the past alone and no episode was dropped because
@@ -115,18 +92,6 @@ def certify(
         EVaR need not have the best CVaR.
     delta
         Probability with which the claim may fail; for a log.
-    all_truncated
-        Every episode that did not terminate was cut.
-    states : A,B,...|seen
-        All states that exist; seen: declare that the log has them all.
-    actions : A,B,...
-        All actions that may occur. Default: those of the log.
-    exclude : CONDITION
-        Leave out episodes with such a line (SQL).
-    query : SQL
-        Read this SELECT over the table data, which is LOG.
-    table : NAME
-        The table of a .duckdb file.
     eps
         The target gap. Default: the gap that the log certifies.
     policy : FILE
@@ -137,8 +102,8 @@ def certify(
     out : DIR
         Folder for the results.
 
-    Columns of a log
-    ----------------
+    How a log is read
+    -----------------
     episode : COLUMN
         The episode that a line belongs to.
     step : COLUMN
@@ -157,61 +122,66 @@ def certify(
         Whether the episode ended by itself with this step.
     truncated : COLUMN
         Whether the episode was cut after this step.
+    all_truncated
+        Every episode that did not terminate was cut.
+    states : A,B,...|seen
+        All states that exist; seen: declare that the log has them all.
+    actions : A,B,...
+        All actions that may occur. Default: those of the log.
+    exclude : CONDITION
+        Leave out episodes with such a line (SQL).
+    query : SQL
+        Read this SELECT over the table data, which is LOG.
+    table : NAME
+        The table of a .duckdb file.
     """
-    given = again(context, "certify", without=_OF_A_RUN)[1:]
-    if Path(source).is_dir() or source.endswith(".json"):
-        if given:
-            raise InvalidProblemError(f"{source} is a run: {given[0]} is for logs")
-        certify_levels(Path(source), beta, evar, rewards, out, as_json)
-        return 0
+    if is_run(source, again(context, "certify", without=_OF_A_RUN)[1:]):
+        return _certify_levels(Path(source), {"beta": beta, "evar": evar}, rewards, out)
     risk = risk_of(_number("beta", beta), _number("evar", evar))
     if out is not None:
         new_folder(out, (CERTIFICATE, TABLE, PLOT))
-    import entropic_bpi as eb
-
     log = read_log(source, context.params)
-    del declared["max_states"]  # it belongs to the log
+    declared = {name: value for name, value in declared.items() if name not in OF_A_LOG}
     known = None if policy is None else read_policy_file(policy)
     claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, rewards=rewards, **declared)
     needs = eb.missing(claim)
-    facts = [
-        *_log_facts(log, claim),
-        *policy_facts(
-            f"The {'given ' if policy else ''}policy on the states that it was seen to reach (steps count from 0):",
-            certified_choices(claim),
-        ),
-        *_missing_facts(needs),
-    ]
-    if out is not None:
-        _write(out, claim, needs)
-        facts.append(written(out, (CERTIFICATE, TABLE, PLOT)))
-    then = [*again(context, "certify"), "--out", "run"] if out is None else ["verify", out / CERTIFICATE]
-    present(facts, as_json, then)
-    return 0 if claim.reached else CLAIM_FAILED
-
-
-def read_log(source: str, options: Mapping[str, Any]) -> Log:
-    from entropic_bpi.sources.log import Log
-
-    lacking = [f"--{name}" for name in _NEEDED if options[name] is None and (name != "step" or not options["order_by"])]
-    if lacking:
-        raise InvalidProblemError(f"{source} is a log, which needs {', '.join(lacking)}")
-    states = options["states"]
-    return Log.read(
-        source,
-        **{name: options[name] for name in _READ},
-        truncated=True if options["all_truncated"] else options["truncated"],
-        states=states if states == "seen" else _labels(states),
-        actions=_labels(options["actions"]),
-    )
-
-
-def _write(out: Path, claim: Certificate, needs: Missing) -> None:
-    from entropic_bpi.show import plots
-
+    title = f"The {'given ' if policy else ''}policy on the states that it was seen to reach"
+    facts = [*_log_facts(log, claim), *policy_facts(title, certified_choices(claim)), *_missing_facts(needs)]
+    if out is None:
+        return Answer(facts, [*again(context, "certify"), "--out", "run"], claim.reached)
     claim.save(out / CERTIFICATE)
     write_csv(out / TABLE, needs.rows[0]._fields if needs.rows else (), needs.rows)
-    plots.save(plots.missing(needs), out / PLOT)
+    eb.plots.save(eb.plots.missing(needs), out / PLOT)
+    facts += written(out, files=(CERTIFICATE, TABLE, PLOT))
+    return Answer(facts, ["verify", out / CERTIFICATE], claim.reached)
+
+
+def is_run(source: str, of_a_log: list[str]) -> bool:
+    """Return whether the source is a run, for which no option of a log may be given."""
+    if not (Path(source).is_dir() or source.endswith((".json", ".json.gz"))):
+        return False
+    if of_a_log:
+        raise InvalidProblemError(f"{source} is a run: {of_a_log[0]} is for logs")
+    return True
+
+
+# -- a log -------------------------------------------------------------------------------------------------------------
+
+
+def read_log(source: str, options: Mapping[str, Any]) -> eb.Log:
+    """Read the log that the options describe."""
+    lacking = [name for name in _NEEDED if options[name] is None and (name != "step" or not options["order_by"])]
+    if lacking:
+        raise InvalidProblemError(f"{source} is a log, which needs {', '.join(f'--{name}' for name in lacking)}")
+    states, columns = options.get("states"), {name: options[name] for name in _READ}
+    return eb.Log.read(
+        source,
+        **columns,
+        max_states=options.get("max_states"),
+        truncated=options["all_truncated"] or options["truncated"],
+        states=states if states == "seen" else _labels(states),
+        actions=_labels(options.get("actions")),
+    )
 
 
 def _number(name: str, text: str | None) -> float | None:
@@ -222,7 +192,7 @@ def _number(name: str, text: str | None) -> float | None:
 
 
 def _labels(text: str | None) -> list[Any] | None:
-    """Labels separated by commas, integers if all of them are."""
+    """Return labels separated by commas, integers if all of them are."""
     if text is None:
         return None
     labels = [label.strip() for label in text.split(",")]
@@ -231,7 +201,7 @@ def _labels(text: str | None) -> list[Any] | None:
 
 
 def read_policy_file(path: Path) -> Any:
-    """A policy file: an array ``(H, S)``, or the action for each state."""
+    """Return the policy in a file: an array ``(H, S)``, or the action for each state."""
     import numpy as np
 
     try:
@@ -254,48 +224,32 @@ def read_policy_file(path: Path) -> Any:
     return table
 
 
-def _behaviour(log: Log, claim: Certificate) -> float:
-    """What the log's own decisions earned, an estimate; NaN where there is none."""
-    risk = claim.problem.risk
-    if not isinstance(risk, EVaR):
-        return log.value(risk.beta, claim.problem.horizon)
-    from entropic_bpi.model.return_law import ReturnLaw
-
-    returns = log.returns(claim.problem.horizon)
-    return ReturnLaw.of_sample(returns).evar(risk.alpha) if len(returns) else float("nan")
-
-
-def _log_facts(log: Log, claim: Certificate) -> list[Fact]:
-    behaviour = _behaviour(log, claim)
-    size = f"{log.episodes:,} episodes, {log.lines:,} lines, {len(log.states)} states, {len(log.actions)} actions"
-    facts = [
-        Fact(name="log", shown=f"{log.name}: {size}"),
-        Fact(name="horizon", shown=f"{claim.problem.horizon}"),
-        *claim_facts(claim),
-        *data(episodes=claim.episodes, behaviour=behaviour),
-    ]
-    if behaviour == behaviour:
-        words = f"the log's own decisions earned about {number(behaviour)} (an estimate, not a bound)"
-        facts.append(Fact(name="behaviour", shown=words))
-    return facts + assumption_facts(claim)
-
-
-def _missing_facts(needs: Missing) -> list[Fact]:
-    rows = [("steps", "state", "action", "visits", "gap falls if doubled by", "needed")]
-    rows += [
-        (
-            "all" if row.step is None else f"{row.step}",
-            row.state or "(first states)",
-            row.action or "",
-            f"{row.visits:,}",
-            number(row.gap_reduction),
-            f"{row.visits_needed:,}",
-        )
-        for row in needs.rows[:_SHOWN_ROWS]
-    ]
-    if needs.expected <= needs.target:
-        expected = f"For a gap of about {number(needs.target)}:"
+def _log_facts(log: eb.Log, claim: eb.Certificate) -> list[Fact]:
+    risk, horizon = claim.problem.risk, claim.problem.horizon
+    if isinstance(risk, EVaR):
+        returns = log.returns(horizon)
+        earned = eb.ReturnLaw.of_sample(returns).evar(risk.alpha) if len(returns) else float("nan")
     else:
+        earned = log.value(risk.beta, horizon)
+    size = f"{log.episodes:,} episodes, {log.lines:,} lines, {len(log.states)} states, {len(log.actions)} actions"
+    words = f"the log's own decisions earned about {number(earned)} (an estimate, not a bound)"
+    return [
+        Fact(name="log", shown=f"{log.name}: {size}"),
+        Fact(name="horizon", shown=f"{horizon}"),
+        *claim_facts(claim),
+        *data(episodes=claim.episodes, behaviour=earned),
+        *([Fact(name="behaviour", shown=words)] if earned == earned else []),
+        *several("assumptions", claim.assumptions, "assumed"),
+    ]
+
+
+def _missing_facts(needs: eb.Missing) -> list[Fact]:
+    rows = [("steps", "state", "action", "visits", "gap falls if doubled by", "needed")]
+    for row in needs.rows[:_SHOWN_ROWS]:
+        place = "all" if row.step is None else f"{row.step}", row.state or "(first states)", row.action or ""
+        rows.append((*place, f"{row.visits:,}", number(row.gap_reduction), f"{row.visits_needed:,}"))
+    expected = f"For a gap of about {number(needs.target)}:"
+    if needs.expected > needs.target:
         expected = f"More of the same is not enough for a gap of {number(needs.target)}: something was never seen."
     title = "What is missing: visits that would make the gap smaller."
     return [
@@ -304,3 +258,112 @@ def _missing_facts(needs: Missing) -> list[Fact]:
         Fact("suggestions", needs.suggestions),
         *(line(f"  {words}") for words in needs.suggestions[:_SHOWN_ROWS]),
     ]
+
+
+# -- a run: the claims of many risk levels from the same episodes ------------------------------------------------------
+
+
+def _certify_levels(source: Path, texts: dict[str, str | None], rewards: Path | None, out: Path | None) -> Answer:
+    """Certify all levels of --beta and --evar, each LOW:HIGH:STEP or a number, and write and draw the bands."""
+    asked = {which: _levels(which, text) for which, text in texts.items() if text is not None}
+    if not asked:
+        raise InvalidProblemError("give --beta, --evar or both")
+    if not all(0 < alpha < 1 for alpha in asked.get("evar", [])):
+        raise InvalidProblemError(f"--evar: levels must lie between 0 and 1, got {texts['evar']}")
+    files = {which: _BANDS[which][1:] if len(levels) > 1 else (CERTIFICATE,) for which, levels in asked.items()}
+    if len(files) > len(set(files.values())):
+        raise InvalidProblemError("give one level of --beta or --evar, or LOW:HIGH:STEP of each")
+    run = eb.Certificate.load(certificate_in(source))
+    if out is not None:
+        new_folder(out, sum(files.values(), ()))
+    facts = data(delta=run.delta, episodes=run.episodes)
+    for which, levels in asked.items():
+        claims = _claims(run, which, levels, rewards)
+        facts += _band(run, which, levels, claims, out)
+        facts += written(out, files=files[which])
+    if rewards is not None:
+        facts += several("assumptions", claims[-1].assumptions, "assumed")
+    kept = [] if out is None else [str(out / name) for names in files.values() for name in names]
+    return Answer([*facts, Fact("written", kept)], ("report", source, "-o", "report.html"))
+
+
+def _levels(name: str, text: str) -> list[float]:
+    """Return the numbers of ``LOW:HIGH:STEP``, in decimal arithmetic so that 0 and the upper end are exact; or one."""
+    try:
+        low, high, step = (Decimal(part) for part in (text if ":" in text else f"{text}:{text}:1").split(":"))
+        valid = all(part.is_finite() for part in (low, high, step)) and step > 0 and low <= high
+    except (ValueError, InvalidOperation):
+        valid = False
+    if not valid:
+        raise InvalidProblemError(
+            f"--{name} must be a number, or LOW:HIGH:STEP with LOW <= HIGH and STEP > 0, got {text!r}"
+        )
+    if (high - low) / step >= _MOST_LEVELS:
+        raise InvalidProblemError(f"--{name} {text} has more than {_MOST_LEVELS} levels")
+    return [float(low + i * step) for i in range(int((high - low) / step) + 1)]
+
+
+def _claims(run: eb.Certificate, which: str, levels: list[float], rewards: Path | None) -> list[eb.Certificate]:
+    from entropic_bpi.runs.exploration.explore import solve_explored
+    from entropic_bpi.runs.progress import counting
+
+    risk, claims = eb.Entropic if which == "beta" else eb.EVaR, []
+    with counting("levels", len(levels)) as advance:
+        for level in levels:
+            if which == "beta" and run.risk == "any reward":
+                claims.append(solve_explored(run, rewards, level))
+            else:
+                claims.append(eb.certify(run, risk=risk(level), rewards=rewards))
+            advance(False)
+    return claims
+
+
+def _band(
+    run: eb.Certificate, which: str, levels: list[float], claims: list[eb.Certificate], out: Path | None
+) -> list[Fact]:
+    """Return the claims of all levels as facts, and write them to a folder; policies are numbered as they appear."""
+    level_name, table, plot = _BANDS[which]
+    policies, known = [_actions(claim) for claim in claims], list[_Policy]()
+    for policy in policies:
+        if policy not in known:
+            known.append(policy)
+    numbers = [1 + known.index(policy) for policy in policies]
+    columns = zip(levels, claims, numbers, strict=True)
+    band = [(level, claim.lower, claim.upper, claim.gap, number) for level, claim, number in columns]
+    if out is not None and len(levels) == 1:
+        claims[0].save(out / CERTIFICATE)
+    elif out is not None:
+        write_csv(out / table, (level_name, "lower", "upper", "gap", "policy"), band)
+        eb.plots.save(eb.plots.spectrum(claims, numbers), out / plot)
+    to, rows = Rounding.of(run), [(level_name, "policy", "lower", "upper", "largest gap", "what changes")]
+    firsts = [0, *(i for i in range(1, len(claims)) if numbers[i] != numbers[i - 1]), len(claims)]
+    for first, end in pairwise(firsts):
+        _, lower, upper, gap, _ = zip(*band[first:end], strict=True)
+        bounds = ascii_minus(to.at_least(min(lower))), ascii_minus(to.at_most(max(upper))), to.at_most(max(gap))
+        between = f"{levels[first]:g}" + (f" to {levels[end - 1]:g}" if end > first + 1 else "")
+        changes = _difference(policies[first - 1], policies[first]) if first else ""
+        rows.append((between, f"{numbers[first]}", *bounds, changes))
+    certainty = f"With probability at least {probability(run.delta)} all {len(claims)} claims hold at once"
+    other = f"They use the event of method kl; the {run.method} certificate of the run has another event."
+    content = [dict(zip(("level", "lower", "upper", "gap", "policy"), row, strict=True)) for row in band]
+    title = "Policies, on the states that they were seen to reach (steps count from 0):"
+    return [
+        line(f"{certainty}, for every {level_name} shown and any other ({run.episodes:,} episodes)."),
+        *([line(other)] if run.method != "kl" else []),
+        Fact(which, content, title, rows),
+    ]
+
+
+def _actions(claim: eb.Certificate) -> _Policy:
+    """Return the action at each step and state that the policy was seen to reach."""
+    return {(h, c.state): c.action for c in certified_choices(claim) for h in range(c.first_step, c.last_step + 1)}
+
+
+def _difference(before: _Policy, after: _Policy) -> str:
+    """Return the first steps and states that both policies reach and where their actions differ."""
+    parts = [
+        f"step {h}, {state}: {before[h, state]} -> {action}"
+        for (h, state), action in sorted(after.items())
+        if before.get((h, state), action) != action
+    ]
+    return "; ".join(parts[:_SHOWN_CHANGES] + ["..."] * (len(parts) > _SHOWN_CHANGES))

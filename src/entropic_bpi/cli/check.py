@@ -1,4 +1,4 @@
-"""Commands that check and show: ``verify``, ``report`` and ``doctor``."""
+"""Commands that check and show: ``verify``, ``report``, ``appraise``, ``monitor`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -7,32 +7,37 @@ import os
 import platform
 import re
 import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import typer
+
+import entropic_bpi as eb
 from entropic_bpi._version import __version__
-from entropic_bpi.cli.common.app import CLAIM_FAILED
-from entropic_bpi.cli.common.show import Fact, data, line, present, several
-from entropic_bpi.cli.identify import CERTIFICATE
+from entropic_bpi.cli.certify import OF_A_LOG, certify, is_run, read_log, read_policy_file
+from entropic_bpi.cli.facts import Answer, Fact, data, line, several
+from entropic_bpi.cli.folders import certificate_in, written
+from entropic_bpi.cli.options import again, options_of, with_options
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.formats.registry import FORMATS, OBJECTS
 from entropic_bpi.show.words import Rounding, ascii_minus
 from entropic_bpi.tools.files import read_unpacked
 from entropic_bpi.tools.workers import processors
 
-if TYPE_CHECKING:
-    from entropic_bpi.verification import Verification
-
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.
 _EXTRAS = {"logs": "duckdb", "report": "jinja2", "gpu": "numba-cuda", "minari": "minari", "cluster": "distributed"}
 _EXTRAS |= {"prism": "stormpy"}
 _FIRST_RUN = ("identify", "risky-bridge", "--beta", "-1", "--eps", "0.2", "--delta", "0.1", "--successors", "model")
+_NOT_OF_CERTIFY = ("context", "source", "beta", "evar", "eps", "policy", "rewards", "out", "as_json")
+_OF_A_RUN = ("source", "policy", "measure", "delta", "out", "save", "as_json")
+_NOT_WATCHED = ("max_states", "states", "actions")
 
 
-def verify(certificate: Path, *, rigorous: bool = False, as_json: bool = False) -> int:
+def verify(certificate: Path, *, rigorous: bool = False) -> Answer:
     """Recompute the bounds of a certificate from its counts and compare them with its claim.
 
     Exit code 1 if the file is invalid or its counts do not imply the claim.
@@ -53,44 +58,36 @@ def verify(certificate: Path, *, rigorous: bool = False, as_json: bool = False) 
         Prove the bounds in ball arithmetic, without any tolerance (extra rigorous).
     """
     from entropic_bpi.runs.progress import Progress
-    from entropic_bpi.verification import verify as check
 
-    path = certificate / CERTIFICATE if certificate.is_dir() else certificate
-    if certificate.is_dir() and not path.exists():
-        path = path.with_suffix(".json.gz")
+    path = certificate_in(certificate)
     if not path.exists():
         raise CertificateError(f"no such file: {path}")
     with Progress(None) as shown:
-        result = check(
-            path,
-            rigorous=rigorous,
-            progress=lambda done, total: shown.update(lambda: "checking the bounds", done / total),
-        )
-    known = not any(map(math.isnan, (result.lower, result.upper, result.gap)))
-    to = Rounding()
+
+        def advance(done: float, total: float) -> None:
+            shown.update(lambda: "checking the bounds", done / total)
+
+        result = eb.verify(path, rigorous=rigorous, progress=advance)
+    to, known = Rounding(), not any(map(math.isnan, (result.lower, result.upper, result.gap)))
     bounds = [
         Fact("lower", result.lower, "value of the policy", f"at least {ascii_minus(to.at_least(result.lower, 6))}"),
         Fact("upper", result.upper, "optimal value", f"at most {ascii_minus(to.at_most(result.upper, 6))}"),
         Fact("gap", result.gap, "gap", f"at most {to.at_most(result.gap, 6)}"),
     ]
-    facts = [
-        Fact("ok", result.ok, "verdict", _verdict(result)),
-        *data(proved=result.proved),
-        *(bounds if known else data(lower=None, upper=None, gap=None)),
-        *several("problems", result.problems, "problem"),
-    ]
+    verdict, *problems = _verdict(result)
+    facts = [verdict, *data(proved=result.proved), *(bounds if known else data(lower=None, upper=None, gap=None))]
     appraised = b'"entropic-bpi appraisal"' in read_unpacked(path)[:100]
     then = ("verify", path, "--json") if appraised else ("report", certificate, "-o", "report.html")
-    present(facts, as_json, then)
-    return 0 if result.ok else CLAIM_FAILED
+    return Answer([*facts, *problems], then, result.ok)
 
 
-def _verdict(result: Verification) -> str:
+def _verdict(result: eb.Verification) -> list[Fact]:
     verdict = "the counts imply the claim" if result.ok else "NOT verified"
-    return f"{verdict}: proved up to the assumptions" if result.proved else verdict
+    verdict += ": proved up to the assumptions" if result.proved else ""
+    return [Fact("ok", result.ok, "verdict", verdict), *several("problems", result.problems, "problem")]
 
 
-def report(run: Path, *, out: Path, grid: str | None = None, actions: str | None = None, as_json: bool = False) -> int:
+def report(run: Path, *, out: Path, grid: str | None = None, actions: str | None = None) -> Answer:
     """Write a report: one HTML file with the claim, its assumptions, the policy, and how to check it.
 
     The page needs only a browser. The certificate is verified; if that fails, the page has a red header that says so, and
@@ -114,21 +111,16 @@ def report(run: Path, *, out: Path, grid: str | None = None, actions: str | None
     actions : A,B,...
         Names for the actions, in their order.
     """
-    import entropic_bpi as eb
+    names = None if actions is None else [part.strip() for part in actions.split(",")]
+    checked = eb.report.write(run, _page(out), grid=_shape(grid), actions=names)
+    facts = [*_verdict(checked), Fact("report", str(out)), line(f"written  {out}: open it in a browser")]
+    return Answer(facts, ("verify", certificate_in(run)), checked.ok)
 
+
+def _page(out: Path) -> Path:
     if out.suffix.lower() not in (".html", ".htm"):
         raise InvalidProblemError(f"--out must be an .html file, got {out}")
-    names = None if actions is None else [part.strip() for part in actions.split(",")]
-    checked = eb.report.write(run, out, grid=_shape(grid), actions=names)
-
-    facts = [
-        Fact("ok", checked.ok, "verdict", _verdict(checked)),
-        *several("problems", checked.problems, "problem"),
-        Fact("report", str(out)),
-        line(f"written  {out}: open it in a browser"),
-    ]
-    present(facts, as_json, ("verify", run / CERTIFICATE if run.is_dir() else run))
-    return 0 if checked.ok else CLAIM_FAILED
+    return out
 
 
 def _shape(text: str | None) -> tuple[int, int] | None:
@@ -140,7 +132,140 @@ def _shape(text: str | None) -> tuple[int, int] | None:
     return int(sides[1]), int(sides[2])
 
 
-def doctor(*, compile: bool = False, as_json: bool = False) -> int:
+@with_options(*options_of(certify, without=_NOT_OF_CERTIFY))
+def appraise(
+    context: typer.Context,
+    source: str,
+    *,
+    policy: list[str] | None = None,
+    measure: list[str] | None = None,
+    out: Path | None = None,
+    save: Path | None = None,
+    **options: Any,
+) -> Answer:
+    """Compare policies by several measures, from the same data: mean, CVaR, quantiles and probabilities, in intervals.
+
+    All intervals hold at once with probability at least 1 - delta. The policy of a run is among those compared.
+
+    Examples:
+
+        entropic-bpi appraise run --policy today.csv --measure mean --measure "cvar 0.05" -o decision.html
+
+        entropic-bpi appraise run --policy today=rule.csv --policy old=old.csv --save appraisal.json
+
+    Exit codes: 0 done; 1 the page's check failed; 2 bad input.
+
+    Parameters
+    ----------
+    source : RUN|LOG
+        The folder of a run, a certificate file (.json), or a log with the options that certify takes.
+    policy : [NAME=]FILE
+        A policy: columns state and action (.csv), an object (.json), or .npy; the name is that of the file. Repeat it.
+    measure : MEASURE
+        mean, "cvar A", "quantile A", "entropic B", "evar A", "below X" or "above X"; repeat it. Default: mean, cvar 0.05
+        and quantile 0.05.
+    out : FILE.html, --out, -o
+        Write a page for whoever decides.
+    save : FILE.json
+        Write the appraisal with its data; verify checks it.
+    """
+    from entropic_bpi.runs.appraisal.measures import MEASURES
+
+    target = None if out is None else _page(out)
+    policies = dict(map(_named_policy, policy or ()))
+    if len(policies) < len(policy or ()):
+        raise InvalidProblemError("--policy: two policies have the same name; give --policy NAME=FILE")
+    evidence: eb.Certificate | eb.Log
+    if is_run(source, again(context, "appraise", without=_OF_A_RUN)[1:]):
+        evidence = eb.Certificate.load(certificate_in(Path(source)))
+        policies, declared = {"certified": evidence.policy} | policies, {"delta": options["delta"]}
+    else:
+        evidence = read_log(source, context.params)
+        declared = {name: value for name, value in options.items() if name not in OF_A_LOG}
+    found = eb.appraise(evidence, policies, measures=measure or MEASURES, **declared)
+    checked = None if target is None else found.report(target)
+    if save is not None:
+        found.save(save)
+    then = ("verify", save) if save is not None else [*again(context, "appraise"), "--save", "appraisal.json"]
+    return Answer([*_appraisal_facts(found), *written(out, save)], then, checked is None or checked.ok)
+
+
+def _named_policy(text: str) -> tuple[str, Any]:
+    named, file = text.split("=", 1) if "=" in text else (Path(text).stem, text)
+    return named, read_policy_file(Path(file))
+
+
+def _appraisal_facts(found: eb.Appraisal) -> list[Fact]:
+    from entropic_bpi.show.decisions import decision_of
+
+    decision = decision_of(found)
+    table = [[ascii_minus(cell) for cell in row] for row in (decision.titles, *decision.rows)]
+    order = [{"better": pair[0], "worse": pair[1], "measure": pair.measure} for pair in found.order]
+    assert found.certificate is not None
+    return [
+        Fact("delta", found.delta, "decision", ascii_minus(decision.sentence)),
+        *(Fact(name="", shown=ascii_minus(words)) for words in decision.advice),
+        Fact("table", found.table, "All intervals hold at once:", table),
+        *data(order=order, differences=[each._asdict() for each in found.differences]),
+        *data(episodes=found.certificate.episodes),
+        *several("assumptions", found.certificate.assumptions, "assumed"),
+    ]
+
+
+@with_options(*options_of(certify, only=[name for name in OF_A_LOG if name not in _NOT_WATCHED]))
+def monitor(
+    run: Path, log: str, *, level: float = 0.01, save: Path | None = None, plot: Path | None = None, **columns: Any
+) -> Answer:
+    """Check whether new episodes still agree with a certificate.
+
+    The certificate is about the process that produced its data. Episodes that were played later, by any policy, are evidence
+    for or against it. If the process is as the claim assumes, an alarm ever comes with probability at most --level, however
+    often one looks. An outcome that the declarations exclude is an alarm at once.
+
+    Examples:
+
+        entropic-bpi monitor run new.csv --episode id --step t --state place --action move --reward paid --terminated over
+        --save monitor.json
+
+        entropic-bpi monitor monitor.json newer.csv --episode id --step t --state place --action move --reward paid
+        --terminated over --save monitor.json --plot evidence.png
+
+    Exit codes: 0 no alarm; 1 alarm; 2 bad input.
+
+    Parameters
+    ----------
+    run : RUN
+        Folder that identify or certify wrote, a certificate file, or a file of --save to go on from.
+    log : LOG
+        The new episodes: a CSV, Parquet, .jsonl or .duckdb file.
+    level
+        Bound on the probability of a false alarm; a file of --save has its own.
+    save : FILE.json
+        Write what was observed, to go on from.
+    plot : FILE.png
+        Draw the evidence over the episodes.
+    """
+    from entropic_bpi.certificate.codec import parse
+    from entropic_bpi.runs.monitoring.monitor import FORMAT
+
+    saved = not run.is_dir() and parse(run)[0].get("format") == FORMAT
+    watching = eb.Monitor.load(run) if saved else eb.Monitor(run, level=level)
+    watching.observe_log(read_log(log, {"delta": 0.0, **columns}))
+    if save is not None:
+        watching.save(save)
+    if plot is not None:
+        eb.plots.save(watching.plot(), plot)
+    facts = [
+        *data(alarm=watching.alarm, evidence=watching.evidence, level=watching.level, excluded=watching.excluded),
+        Fact("episodes", watching.episodes, "episodes", f"{watching.episodes:,}"),
+        Fact(name="evidence", shown=watching.verdict),
+        *several("suspects", watching.suspects, "most unlike the certificate"),
+        *written(save, plot),
+    ]
+    return Answer(facts, ("certify" if watching.alarm else "monitor", save or run, log), not watching.alarm)
+
+
+def doctor(*, compile: bool = False) -> Answer:
     """Print versions, cores, the cache of compiled code, and whether there is a GPU.
 
     Exit code 1 if a required package is missing.
@@ -158,23 +283,9 @@ def doctor(*, compile: bool = False, as_json: bool = False) -> int:
     compile
         Compile now what a first run needs, for example when an image of a container is built.
     """
-    found = _findings() | ({"compiled now": _compile()} if compile else {})
-    facts = [
-        Fact(
-            name,
-            value,
-            name,
-            value if isinstance(value, str) else ", ".join(f"{key} {item}" for key, item in value.items()),
-        )
-        for name, value in found.items()
-    ]
-    present(facts, as_json, _FIRST_RUN)
-    return CLAIM_FAILED if "missing" in found["packages"].values() else 0
-
-
-def _findings() -> dict[str, Any]:
-    return {
-        "entropic-bpi": f"{__version__}, in {Path(__file__).parents[1]}",
+    package = Path(__file__).parents[1]
+    found: dict[str, Any] = {
+        "entropic-bpi": f"{__version__}, in {package}",
         "python": f"{sys.version.split()[0]}, {sys.executable}",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "cores": str(processors()),
@@ -182,9 +293,16 @@ def _findings() -> dict[str, Any]:
         "extras": {extra: _version(name) for extra, name in _EXTRAS.items()},
         "model files": {form.name: " ".join(form.suffixes) for form in FORMATS},
         "model objects": OBJECTS,
-        "compiled code": _cache(),
+        "compiled code": _cache(package),
         "GPU": _gpu(),
     }
+    if compile:
+        found["compiled now"] = _compile()
+    facts = []
+    for name, value in found.items():
+        words = value if isinstance(value, str) else ", ".join(f"{key} {item}" for key, item in value.items())
+        facts.append(Fact(name, value, name, words))
+    return Answer(facts, _FIRST_RUN, "missing" not in found["packages"].values())
 
 
 def _version(package: str) -> str:
@@ -194,9 +312,9 @@ def _version(package: str) -> str:
         return "missing"
 
 
-def _cache() -> str:
+def _cache(package: Path) -> str:
     """Return where compiled code is stored; if nowhere, every start compiles again."""
-    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parents[1] / "__pycache__")
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or package / "__pycache__")
     place = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
     if os.access(place, os.W_OK):
         return f"kept in {folder}"
@@ -205,7 +323,6 @@ def _cache() -> str:
 
 def _compile() -> str:
     """Make short runs of what most users run first, and return what compiling took; what is on disk is only read."""
-    import entropic_bpi as eb
     from entropic_bpi.compile.decorators import compile_clock
 
     goal: dict[str, Any] = {"beta": -1.0, "eps": 0.2, "delta": 0.1, "seed": 0, "max_episodes": 4}
@@ -220,7 +337,5 @@ def _compile() -> str:
 def _gpu() -> str:
     if find_spec("numba_cuda") is None:
         return "not looked for: numba-cuda is missing (pip install 'entropic-bpi[gpu]')"
-    from importlib import import_module
-
     cuda: Any = import_module("numba.cuda")
     return "found" if cuda.is_available() else "none that numba-cuda can use"

@@ -1,19 +1,21 @@
-"""``compare``: learners side by side."""
+"""``compare``: learners side by side; ``bounds``: lower and upper bounds on the number of episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from entropic_bpi.cli.common.answer import again
-from entropic_bpi.cli.common.show import Fact, data, line, new_folder, present, written
-from entropic_bpi.cli.common.sources import (
-    open_model,
-)
+import entropic_bpi as eb
+from entropic_bpi.cli.facts import Answer, Fact, data, line, table_of
+from entropic_bpi.cli.folders import new_folder, written
+from entropic_bpi.cli.options import again, open_model
+from entropic_bpi.cli.solve import suggested_eps
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.tools.files import write_csv
 
 if TYPE_CHECKING:
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
 REGRET, PLOT, STOPPING, VERDICTS = "regret.csv", "regret.png", "stopping.csv", "verdicts.csv"
 _SEEDS, _MOST_SEEDS = 5, 30
 _STOPPING_FORM = {"kl_bpi": "identify_kl", "entropic_bpi": "identify_bernstein"}
+_VOID = "with --scale below 1 the learners' certificates are void; those of identify are not affected"
+_STANDING = {
+    ("lower", "verified"): "machine-checked",
+    ("lower", "exact"): "proved on paper",
+    ("lower", "printed"): "proved on paper under the corrected condition A",
+    ("upper", "verified"): "machine-checked; constants=verified",
+    ("upper", "implicit"): "proved on paper; constants=sharp",
+    ("upper", "closed"): "proved on paper; constants=sharp",
+    ("upper", "printed"): "printed only",
+}
 
 
 def compare(
@@ -44,8 +56,7 @@ def compare(
     workers: int | None = None,
     horizon: int | None = None,
     param: list[str] | None = None,
-    as_json: bool = False,
-) -> None:
+) -> Answer:
     """Run several learners with several seeds, and compare their regret or the episodes until they certify a policy.
 
     Examples:
@@ -97,7 +108,6 @@ def compare(
     workers
         Processes. Default: one per core.
     """
-    from entropic_bpi.lab import compare as lab
     from entropic_bpi.tools.workers import import_modules
 
     if sequential and stop is not None:
@@ -111,44 +121,33 @@ def compare(
     options: dict[str, Any] = {"beta": beta, "seeds": seeds, "delta": delta, "scale": scale, "workers": workers}
     options["imports"] = imports or ()
     over = "1 seed" if seeds == 1 else f"{seeds} seeds"
+    facts = data(source=source, beta=beta, seeds=seeds)
     if stop is not None:
-        stops = lab.compare_stopping(mdp, chosen, eps=stop, max_episodes=episodes, **options)
-        question = [f"{source}: episodes to a certificate of eps {stop:g} with delta {delta:g}, beta {beta:g}, {over}"]
-        if scale < 1:
-            question.append(
-                "with --scale below 1 the learners' certificates are void; those of identify are not affected"
-            )
-        found = _stopping(stops, left_out, out)
+        stops = eb.compare.compare_stopping(mdp, chosen, eps=stop, max_episodes=episodes, **options)
+        facts += data(eps=stop, max_episodes=episodes)
+        goal = f"episodes to a certificate of eps {stop:g} with delta {delta:g}, beta {beta:g}, {over}"
+        facts += [line(f"{source}: {goal}"), *([line(_VOID)] if scale < 1 else [])]
+        facts += _stopping(stops, left_out, out)
     else:
         verdicts: list[Verdict] | None = None
         if sequential:
-            runs, verdicts = lab.compare_sequentially(
-                mdp, chosen, episodes=episodes, batch=batch, level=level, **options
-            )
+            options |= {"batch": batch, "level": level}
+            runs, verdicts = eb.compare.compare_sequentially(mdp, chosen, episodes=episodes, **options)
             over = f"differences at level {level:g}"
         else:
-            runs = lab.compare_regret(mdp, chosen, episodes=episodes, **options)
-        question = [f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"]
-        found = _regret(runs, verdicts, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
-    given = {"episodes": episodes} if stop is None else {"eps": stop, "max_episodes": episodes}
-    facts = [
-        *data(source=source, beta=beta, seeds=seeds, **given),
-        *(line(text) for text in question),
-        *found,
-        Fact("written", [str(out / name) for name in files]),
-        written(out, files),
-    ]
-    low, high = mdp.reward_range
-    eps = f"{(high - low) * mdp.horizon / 20:.1g}" if stop is None else f"{stop:g}"
+            runs = eb.compare.compare_regret(mdp, chosen, episodes=episodes, **options)
+        facts += data(episodes=episodes)
+        facts.append(line(f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"))
+        facts += _regret(runs, verdicts, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
+    facts += [Fact("written", [str(out / name) for name in files]), *written(out, files=files)]
     then = again(context, "forecast", only=("source", "horizon", "param", "beta"))
-    present(facts, as_json, [*then, "--eps", eps, "--delta", f"{delta:g}"])
+    eps = suggested_eps(mdp) if stop is None else f"{stop:g}"
+    return Answer(facts, [*then, "--eps", eps, "--delta", f"{delta:g}"])
 
 
 def _chosen(given: str | None, beta: float, stopping: bool) -> tuple[list[str], list[str]]:
     """Return the learners to run, and those that were given but have no stopping rule."""
     from entropic_bpi.lab.compare import CERTIFYING, playable, stoppable
-    from entropic_bpi.lab.learners import names
-    from entropic_bpi.tools.checks import check_choice
 
     wanted = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
     if wanted == []:
@@ -156,7 +155,7 @@ def _chosen(given: str | None, beta: float, stopping: bool) -> tuple[list[str], 
     if not stopping:
         return wanted or playable(beta), []
     for name in wanted or ():
-        check_choice("learner", name, (*names(), *CERTIFYING))
+        check_choice("learner", name, (*eb.learners.names(), *CERTIFYING))
     able = stoppable(beta)
     chosen = [*(name for name in wanted or able if name in able), *CERTIFYING]
     return chosen, [name for name in wanted or () if name not in chosen]
@@ -166,7 +165,6 @@ def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | Non
     """Write the files of a comparison of regret, and return its tables; ``verdicts`` are those of a sequential one."""
     from entropic_bpi.lab.compare import confidence
     from entropic_bpi.lab.plots import regret
-    from entropic_bpi.show import plots
 
     curves = [
         (learner, run.settings["seed"], int(episodes), float(value))
@@ -175,7 +173,7 @@ def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | Non
         for episodes, value in zip(run.grid, run.regret, strict=True)
     ]
     write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), curves)
-    plots.save(regret(runs, title=title), out / PLOT)
+    eb.plots.save(regret(runs, title=title), out / PLOT)
     learners: list[dict[str, Any]] = []
     table = []
     for name, each in runs.items():
@@ -184,9 +182,9 @@ def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | Non
         spread = {"half_width": half} if verdicts is None else {"runs": len(each)}
         words = {"95% interval": _interval(mean, half, ".6g")} if verdicts is None else {"runs": str(len(each))}
         learners.append({"learner": name, "regret": mean, **spread})
-        table.append({"learner": name, "regret": f"{mean:.6g}", **words, "seconds a run": _seconds(each)})
-    order = sorted(range(len(table)), key=lambda i: float(learners[i]["regret"]))
-    found = Fact("learners", learners, shown=_table(table[i] for i in order))
+        table.append((mean, {"learner": name, "regret": f"{mean:.6g}", **words, "seconds a run": _seconds(each)}))
+    ordered = [row for _, row in sorted(table, key=lambda pair: pair[0])]
+    found = Fact("learners", learners, shown=table_of(ordered))
     return [found] if verdicts is None else [found, _verdicts(verdicts, out)]
 
 
@@ -194,61 +192,136 @@ def _verdicts(verdicts: Sequence[Verdict], out: Path) -> Fact:
     columns = ("first", "second", "runs", "p_value", "lower")
     pairs = [(*verdict.pair, verdict.runs, verdict.p_value, verdict.lower) for verdict in verdicts]
     write_csv(out / VERDICTS, columns, [(*pair[:-1], pair[-1] or "") for pair in pairs])
-    tests = [
-        {"pair": _relation(verdict), "runs of each": str(verdict.runs), "p-value": f"{verdict.p_value:.2g}"}
-        for verdict in sorted(verdicts, key=lambda verdict: (verdict.lower is None, verdict.runs, verdict.p_value))
-    ]
-    return Fact("verdicts", [dict(zip(columns, pair, strict=True)) for pair in pairs], shown=_table(tests))
-
-
-def _relation(verdict: Verdict) -> str:
-    if verdict.lower is None:
-        return f"{verdict.pair[0]} and {verdict.pair[1]}: no significant difference"
-    other = verdict.pair[verdict.pair[0] == verdict.lower]
-    return f"{verdict.lower} < {other}"
+    tests = [("pair", "runs of each", "p-value")]
+    for first, second, runs, p_value, lower in sorted(pairs, key=lambda pair: (pair[4] is None, pair[2], pair[3])):
+        relation = f"{lower} < {second if first == lower else first}"
+        words = f"{first} and {second}: no significant difference" if lower is None else relation
+        tests.append((words, str(runs), f"{p_value:.2g}"))
+    return Fact("verdicts", [dict(zip(columns, pair, strict=True)) for pair in pairs], shown=tests)
 
 
 def _stopping(stops: Mapping[str, Sequence[Stop]], left_out: Sequence[str], out: Path) -> list[Fact]:
+    from entropic_bpi.lab.compare import confidence
+
     columns = ("learner", "seed", "episodes", "stopped", "gap", "lower", "upper", "seconds")
     runs = [{name: getattr(one, name) for name in columns} for each in stops.values() for one in each]
     write_csv(out / STOPPING, columns, [list(run.values()) for run in runs])
-    ordered = sorted(stops.items(), key=lambda item: _mean([one.episodes for one in item[1]]))
-    notes = [
-        f"{name}: {_STOPPING_FORM[name]} is it with a stopping rule"
-        if name in _STOPPING_FORM
-        else f"{name}: no stopping rule at this beta"
-        for name in left_out
-    ]
-    table = _table({"learner": name, **_stopping_row(each)} for name, each in ordered)
-    return [Fact("runs", runs, shown=table), *(line(note) for note in notes)]
-
-
-def _stopping_row(each: Sequence[Stop]) -> dict[str, str]:
-    from entropic_bpi.lab.compare import confidence
-
-    capped = sum(not one.stopped for one in each)
-    mean, half = confidence([one.episodes for one in each])
-    return {
-        "episodes": f"> {mean:,.0f}" if capped else f"{mean:,.0f}",
-        "95% interval": "" if capped else _interval(mean, half, ",.0f"),
-        "capped": f"{capped} of {len(each)}" if capped else "",
-        "certified gap": f"{max(one.gap for one in each):.4g}",
-        "seconds a run": _seconds(each),
-    }
-
-
-def _table(rows: Iterable[dict[str, str]]) -> list[tuple[str, ...]]:
-    listed = list(rows)
-    return [tuple(listed[0]), *(tuple(row.values()) for row in listed)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    rows = [("learner", "episodes", "95% interval", "capped", "certified gap", "seconds a run")]
+    for name, each in sorted(stops.items(), key=lambda item: sum(one.episodes for one in item[1]) / len(item[1])):
+        capped = sum(not one.stopped for one in each)
+        mean, half = confidence([one.episodes for one in each])
+        played = (f"> {mean:,.0f}", "", f"{capped} of {len(each)}")
+        if not capped:
+            played = (f"{mean:,.0f}", _interval(mean, half, ",.0f"), "")
+        rows.append((name, *played, f"{max(one.gap for one in each):.4g}", _seconds(each)))
+    forms = {name: f"{form} is it with a stopping rule" for name, form in _STOPPING_FORM.items()}
+    notes = [line(f"{name}: {forms.get(name, 'no stopping rule at this beta')}") for name in left_out]
+    return [Fact("runs", runs, shown=rows), *notes]
 
 
 def _seconds(each: Sequence[Run | Stop]) -> str:
-    return f"{_mean([one.seconds for one in each]):.3g}"
+    return f"{sum(one.seconds for one in each) / len(each):.3g}"
 
 
 def _interval(mean: Any, half: Any, style: str) -> str:
     return "one seed" if half != half else f"{mean - half:{style}} to {mean + half:{style}}"
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+def bounds(
+    *,
+    states: int,
+    actions: int,
+    horizon: int,
+    beta: float,
+    eps: float,
+    delta: float,
+    max_return: float | None = None,
+) -> Answer:
+    """Lower and upper bounds on the number of episodes, side by side.
+
+    The lower bounds are about the hard instances of these sizes, the upper bounds about the paper's algorithm on every
+    model of these sizes. Two limits are shown: beta to 0, and eps squared times the bound as eps goes to 0.
+
+    Example:
+
+        entropic-bpi bounds --states 10 --actions 2 --horizon 12 --beta -1 --eps 0.05 --delta 0.05
+
+    Parameters
+    ----------
+    states
+        Number of states S.
+    actions
+        Number of actions A.
+    horizon
+        Number of steps H.
+    beta
+        Risk parameter: > 0 risk-seeking, < 0 risk-averse.
+    eps
+        Accuracy, for rewards in [0, 1].
+    delta
+        Probability of error.
+    max_return
+        Largest return of the model, for the upper bounds (default: H).
+    """
+    sizes = {"n_states": states, "n_actions": actions, "horizon": horizon, "delta": delta}
+    rows = _rows(sizes, beta, eps, float(horizon) if max_return is None else max_return)
+    shown = ("episodes", "beta_to_0", "eps_squared_times_episodes")
+    table = [("bound", "form", "episodes", "as beta → 0", "eps² × episodes as eps → 0", "standing")]
+    table += [(r["side"], r["form"], *(_written(r, name) for name in shown), r["standing"]) for r in rows]
+    facts = data(states=states, actions=actions, horizon=horizon, beta=beta, eps=eps, delta=delta)
+    facts.append(Fact("bounds", rows, shown=table))
+    for reason in dict.fromkeys(row["outside"] for row in rows if row["outside"]):
+        forms = ", ".join(f"{row['side']} {row['form']}" for row in rows if row["outside"] == reason)
+        facts.append(line(f"{forms}: {reason}"))
+    return Answer(facts, ("reproduce", "tight", "--quick", "--out", "figures"))
+
+
+def _rows(sizes: dict[str, float], beta: float, eps: float, largest: float) -> list[dict[str, Any]]:
+    """Return one entry per bound and form; raise if not even one bound applies."""
+    rows, refusals = [], []
+    for (side, form), standing in _STANDING.items():
+        common: dict[str, Any] = {**sizes, "form": form, "log": True}
+        if side == "upper":
+            common["max_return"] = largest
+        bound: Callable[..., float] = eb.theory.lower_bound if side == "lower" else eb.theory.upper_bound
+        row: dict[str, Any] = {"side": side, "form": form, "standing": standing, "outside": None}
+        try:
+            row |= _numbers("episodes", bound(**common, beta=beta, eps=eps))
+        except InvalidProblemError as error:
+            row |= {**_numbers("episodes", None), "outside": str(error)}
+            refusals.append(error)
+        row |= _numbers("beta_to_0", _if_defined(bound, **common, beta=0.0, eps=eps))
+        small = _if_defined(eb.theory.small_eps_limit, **common, beta=beta) if side == "lower" else None
+        rows.append(row | _numbers("eps_squared_times_episodes", small))
+    if len(refusals) == len(rows):
+        raise refusals[0]
+    return rows
+
+
+def _if_defined(function: Callable[..., float], **arguments: Any) -> float | None:
+    try:
+        return function(**arguments)
+    except InvalidProblemError:
+        return None
+
+
+def _numbers(name: str, log_value: float | None) -> dict[str, float | None]:
+    """Return the value, None if there is none or it leaves the range of doubles, and its natural logarithm."""
+    if log_value is None or log_value == -math.inf:
+        return {name: None if log_value is None else 0.0, f"log_{name}": None}
+    return {name: math.exp(log_value) if log_value < 709 else None, f"log_{name}": log_value}
+
+
+def _written(row: dict[str, Any], name: str) -> str:
+    """Return a number in scientific notation, however large it is."""
+    value, log_value = row[name], row[f"log_{name}"]
+    if log_value is None:
+        return "–" if value is None else "0"
+    exponent = math.floor(log_value / math.log(10))
+    mantissa = math.exp(log_value - exponent * math.log(10))
+    if round(mantissa, 2) >= 10:
+        mantissa, exponent = mantissa / 10, exponent + 1
+    return f"{mantissa:.2f}e{exponent:+03d}"

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from entropic_bpi.cli.common.answer import again
-from entropic_bpi.cli.common.app import CLAIM_FAILED
-from entropic_bpi.cli.common.show import Fact, data, line, present
-from entropic_bpi.cli.common.sources import open_model, parse_params
+import entropic_bpi as eb
+from entropic_bpi.cli.facts import Answer, Fact, data, line, table_of
+from entropic_bpi.cli.options import again, open_model, options_of, parse_params, with_options
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import printable
-
-if TYPE_CHECKING:
-    from entropic_bpi.lab.experiments import Case
-    from entropic_bpi.lab.experiments.store import Results
 
 RESULTS = "results.duckdb"
 
 
+def computing(*, out: Path, workers: int | None = None, scheduler: str | None = None, resume: bool = False) -> None:
+    """Describe where runs are computed and stored.
+
+    Parameters
+    ----------
+    out
+        Folder for the results; created if needed.
+    """
+
+
+@with_options(*options_of(computing))
 def reproduce(
-    figures: list[str] | None = None,
-    *,
-    out: Path,
-    quick: bool = False,
-    seeds: int | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    resume: bool = False,
-    as_json: bool = False,
-) -> None:
+    figures: list[str] | None = None, *, quick: bool = False, seeds: int | None = None, **where: Any
+) -> Answer:
     """Run the experiments of the paper and draw its figures and some others.
 
     Figures: fig3 fig4 (stopping time against beta and the horizon), fig5 fig6 fig7 fig8 (regret at beta = 1, 2, 3, 4), and
@@ -51,8 +49,6 @@ def reproduce(
 
     Parameters
     ----------
-    out
-        Folder for the results; created if needed.
     figures : FIGURE
         Default: fig3 to fig8.
     quick
@@ -62,31 +58,20 @@ def reproduce(
     """
     from entropic_bpi.lab.experiments.figures import reproduce
 
-    texts = reproduce(figures or [], out, quick=quick, seeds=seeds, workers=workers, scheduler=scheduler, resume=resume)
-
+    out = where.pop("out")
+    texts = reproduce(figures or [], out, quick=quick, seeds=seeds, **where)
     drawn = [{"figure": name, "folder": str(out / name), "text": text} for name, text in texts.items()]
-    facts = [
-        *data(results=str(out / RESULTS), figures=drawn),
-        *(line(f"{out / name}: {text}") for name, text in texts.items()),
-    ]
-    present(facts, as_json, _export_of(out))
+    facts = data(results=str(out / RESULTS), figures=drawn)
+    return Answer([*facts, *(line(f"{out / name}: {text}") for name, text in texts.items())], _export_of(out))
 
 
 def _export_of(out: Path) -> tuple[object, ...]:
-    """The command that makes tables of results."""
+    """Return the command that makes tables of results."""
     return ("export", out, "--out", out / "tables")
 
 
-def sweep(
-    context: typer.Context,
-    file: Path,
-    *,
-    out: Path,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    resume: bool = False,
-    as_json: bool = False,
-) -> int:
+@with_options(*options_of(computing))
+def sweep(context: typer.Context, file: Path, **where: Any) -> Answer:
     """Compute the runs of a TOML file and store their results in OUT/results.duckdb. Needs the extra logs.
 
     Example file:
@@ -109,33 +94,20 @@ def sweep(
     ----------
     file : FILE.toml
         The sweep.
-    out
-        Folder for the results; created if needed.
     """
-    from entropic_bpi.lab import experiments
-
-    asked = experiments.read_sweep(file)
-    results = experiments.run(
-        asked.runs, out, workers=workers, scheduler=scheduler, resume=resume, imports=asked.imports
-    )
-    failed = _failures(results)
+    asked, out = eb.experiments.read_sweep(file), where.pop("out")
+    results = eb.experiments.run(asked.runs, out, imports=asked.imports, **where)
+    pairs = zip(results.runs["id"], results.runs["error"], strict=True)
+    failed = [{"run": name, "error": error} for name, error in pairs if error]
     for one in failed:
         print(printable(f"failed: {one['run']}: {one['error']}"), file=sys.stderr)
     runs, results_file = len(results.runs["id"]), str(out / RESULTS)
     facts = [*data(results=results_file, runs=runs, failed=failed), line(f"{runs} runs in {results_file}")]
     then = [*again(context, "sweep", without=("resume",)), "--resume"] if failed else _export_of(out)
-    present(facts, as_json, then)
-    return CLAIM_FAILED if failed else 0
+    return Answer(facts, then, not failed)
 
 
-def _failures(results: Results) -> list[dict[str, Any]]:
-    pairs = zip(results.runs["id"], results.runs["error"], strict=True)
-    return [{"run": name, "error": error} for name, error in pairs if error]
-
-
-def export(
-    results: Path, *, out: Path, format: list[str] | None = None, latex: bool = False, as_json: bool = False
-) -> None:
+def export(results: Path, *, out: Path, format: list[str] | None = None, latex: bool = False) -> Answer:
     """Write results as Parquet and CSV: the tables runs, curves and timings.
 
     With --latex a table for a paper, KIND.tex for each kind of run: a row for each setting, with mean and 95% interval over
@@ -152,35 +124,28 @@ def export(
     latex
         LaTeX tables of means over seeds instead, or besides.
     """
-    from entropic_bpi.lab import experiments
-
     wanted = [*(format or (() if latex else ("parquet", "csv"))), *(["latex"] if latex else ())]
-    written = [str(path) for path in experiments.export(results, out, wanted)]
-
+    written = [str(path) for path in eb.experiments.export(results, out, wanted)]
     other = ["--format", "parquet"] if latex else ["--latex"]
-    facts = [Fact("written", written), *(line(path) for path in written)]
-    present(facts, as_json, ["export", results, *other, "--out", out])
+    return Answer([Fact("written", written), *map(line, written)], ["export", results, *other, "--out", out])
 
 
+@with_options(*options_of(computing))
 def validate(
     sources: list[str] | None = None,
     *,
-    out: Path,
     beta: list[float] | None = None,
     evar: list[float] | None = None,
     eps: float | None = None,
     delta: float = 0.1,
     horizon: int | None = None,
-    params: list[str] | None = None,
+    param: list[str] | None = None,
     rules: list[str] | None = None,
     quick: bool = False,
     runs: int | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    resume: bool = False,
     device: str = "cpu",
-    as_json: bool = False,
-) -> int:
+    **where: Any,
+) -> Answer:
     """Measure how often the guarantee fails: run many times on known models, and compare each claim with the true values.
 
     A cell is a model at one beta, or one level of the entropic value at risk, under one rule (the paper's rule with each of
@@ -202,8 +167,6 @@ def validate(
 
     Parameters
     ----------
-    out
-        Folder for the results; created if needed.
     sources : SOURCE
         Models to validate on. Default: nine small ones of every kind.
     beta
@@ -216,8 +179,6 @@ def validate(
         Accuracy. Default: a tenth of what the worst policy loses.
     delta
         The guaranteed probability of failure.
-    params : NAME=VALUE, --param, -p
-        A parameter of the instance, or an option of the Gymnasium environment; repeat it for several.
     rules : --rule
         A rule, such as 'KL, both'; repeat it for several. Default: all that fit.
     quick
@@ -227,49 +188,21 @@ def validate(
     device
         cpu, or gpu: every run of the KL method for a beta is a thread there; --runs may be 100000.
     """
-    from entropic_bpi.lab import experiments
+    from entropic_bpi.lab.experiments.spec import label_of
 
-    cases = None
+    cases, out = None, where.pop("out")
     if sources:
-        betas = tuple(dict.fromkeys(beta or (() if evar else (1.0, -1.0))))
-        cases = _cases(sources, horizon, params, betas, tuple(dict.fromkeys(evar or ())), eps)
-    elif horizon is not None or params or beta or evar or eps is not None:
+        betas, alphas = dict.fromkeys(beta or (() if evar else (1.0, -1.0))), dict.fromkeys(evar or ())
+        asked = (tuple(betas), eps, parse_params(param), tuple(alphas))
+        cases = [eb.experiments.Case(label_of(one), open_model(one, horizon, param), *asked) for one in sources]
+    elif horizon is not None or param or beta or evar or eps is not None:
         raise InvalidProblemError("--horizon, --param, --beta, --evar and --eps are for the SOURCEs that you name")
-    found = experiments.validate(
-        out,
-        cases,
-        rules=rules,
-        quick=quick,
-        runs=runs,
-        delta=delta,
-        workers=workers,
-        scheduler=scheduler,
-        resume=resume,
-        device=device,
-    )
-
+    how: dict[str, Any] = {"rules": rules, "quick": quick, "runs": runs, "delta": delta, "device": device}
+    found = eb.experiments.validate(out, cases, **how, **where)
     facts = [
         *data(ok=found.ok, text=found.text, folder=str(out)),
-        Fact("totals", found.totals, shown=[tuple(found.totals[0]), *(tuple(row.values()) for row in found.totals)]),
+        Fact("totals", found.totals, shown=table_of(found.totals)),
         line(f"{out}: {found.text}"),
     ]
     # Single runs of a GPU are not kept: what is left to do is the same study on the CPU.
-    present(facts, as_json, _export_of(out) if device == "cpu" else ("validate", "--out", f"{out}-cpu"))
-    return 0 if found.ok else CLAIM_FAILED
-
-
-def _cases(
-    sources: list[str],
-    horizon: int | None,
-    params: list[str] | None,
-    betas: tuple[float, ...],
-    alphas: tuple[float, ...],
-    eps: float | None,
-) -> list[Case]:
-    from entropic_bpi.lab.experiments import Case
-    from entropic_bpi.lab.experiments.spec import label_of
-
-    given = parse_params(params)
-    return [
-        Case(label_of(source), open_model(source, horizon, params), betas, eps, given, alphas) for source in sources
-    ]
+    return Answer(facts, _export_of(out) if device == "cpu" else ("validate", "--out", f"{out}-cpu"), found.ok)

@@ -1,4 +1,4 @@
-"""``explore``: play before any reward is known, until every reward can be optimised from the data."""
+"""``inspect``: propose what could be declared; ``explore``: play before any reward is known."""
 
 from __future__ import annotations
 
@@ -7,33 +7,96 @@ from typing import Any
 
 import typer
 
-from entropic_bpi.cli.common.answer import again, with_declarations
-from entropic_bpi.cli.common.app import CLAIM_FAILED
-from entropic_bpi.cli.common.show import Fact, assumption_facts, claim_facts, data, present, written
-from entropic_bpi.cli.common.sources import open_source
-from entropic_bpi.cli.identify import CERTIFICATE, CHECKPOINT, HISTORY, run_folder
+import entropic_bpi as eb
+from entropic_bpi.cli.facts import Answer, Fact, claim_facts, data, line, several
+from entropic_bpi.cli.folders import CERTIFICATE, CHECKPOINT, HISTORY, new_folder, run_folder, written
+from entropic_bpi.cli.identify import identify
+from entropic_bpi.cli.options import again, declarations, open_source, options_of, parse_params, with_options
 from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.tools.files import write_csv
 
+# The accuracy that is suggested, as a share of the range of the returns.
+_SHARE = 0.1
+_NOT_DECLARED = [name for name, entry in ENTRIES.items() if "exploration" in entry.not_for]
+_OF_IDENTIFY = ("source", "max_episodes", "max_seconds", "seed", "param", "quiet")
 
-@with_declarations(without=[name for name, entry in ENTRIES.items() if "exploration" in entry.not_for])
+
+def inspect(
+    source: str,
+    *,
+    out: Path | None = None,
+    seconds: float = 5.0,
+    episodes: int | None = None,
+    seed: int | None = None,
+    param: list[str] | None = None,
+) -> Answer:
+    """Play an environment for a few seconds, report what was seen, and propose what could be declared.
+
+    Nothing has to be declared. The proposals agree with everything that was seen. They are assumptions: set
+    confirmed = true in the file for those that are true of your problem. identify --accept all uses all of them, and the
+    certificate says so. A log is inspected with its columns as parameters.
+
+    Examples:
+
+        entropic-bpi inspect gym:FrozenLake-v1 --out problem.toml
+
+        entropic-bpi inspect warehouse.py:Robot -p size=4 --seconds 20 --out problem.toml
+
+        entropic-bpi inspect log.csv -p episode=run -p step=t -p state=s -p action=a -p reward=r -p truncated=true
+
+    Parameters
+    ----------
+    out : FILE
+        Write the proposals to this new problem file, such as problem.toml.
+    seconds
+        How long to play.
+    episodes
+        Play at most this many episodes.
+    seed
+        With --episodes, repeats an inspection.
+    """
+    from entropic_bpi.sources.opening import as_problem_file
+
+    if out is not None:
+        new_folder(out.parent, [out.name])
+    file = as_problem_file(source) or eb.ProblemFile(source=source)
+    found = eb.inspect(file.with_params(parse_params(param)), seconds=seconds, episodes=episodes, seed=seed)
+    declared, seen = found.declarations.given(), found.remarks
+    proposals = [("declare", "seen"), *((f"{name} = {value}", seen[name]) for name, value in declared.items())]
+    findings = [one._asdict() for one in found.findings]
+    facts = [
+        Fact("source", source, "source", found.source),
+        *(Fact(name="PROBLEM", shown=text) for text in found.problems),
+        *(Fact(name=one.name, shown=f"{one.text} ({one.seen})" if one.seen else one.text) for one in found.findings),
+        *data(problems=found.problems, findings=findings, not_proposed=found.not_proposed),
+        *data(episodes=found.episodes, steps=found.steps, seconds=found.seconds),
+        Fact(
+            "declarations",
+            {name: {"value": value, "seen": seen[name]} for name, value in declared.items()},
+            "Proposals, which agree with everything that was seen; confirm those that are true of your problem:",
+            proposals,
+        ),
+        *(line(f"{name}: not proposed; {text}") for name, text in found.not_proposed.items()),
+        *written(out),
+    ]
+    if out is None:
+        return Answer(facts, ("inspect", source, "--out", "problem.toml"))
+    found.save(out)
+    eps = f"{_SHARE * found.spread:.1g}"
+    return Answer(facts, ("forecast", out, "--accept", "all", "--beta", "-1", "--eps", eps, "--delta", "0.05"))
+
+
+@with_options(*declarations(without=_NOT_DECLARED), *options_of(identify, only=_OF_IDENTIFY))
 def explore(
     context: typer.Context,
-    source: str,
     *,
     betas: tuple[float, float],
     eps: float,
     delta: float,
-    max_episodes: int | None = None,
-    max_seconds: float | None = None,
-    seed: int | None = None,
-    param: list[str] | None = None,
     out: Path | None = None,
     resume: bool = False,
-    as_json: bool = False,
-    quiet: bool = False,
-    **declared: Any,
-) -> int:
+    **asked: Any,
+) -> Answer:
     """Play until every reward of a range can be optimised from the data, for every risk parameter of an interval.
 
     With probability at least 1 - delta, whatever reward in the range is given afterwards: the policy that is best by the
@@ -56,47 +119,32 @@ def explore(
         Target: how much worse than the best policy, in the unit of the rewards.
     delta
         Probability with which the promise may fail.
-    max_episodes
-        Stop after this many episodes in any case.
-    max_seconds
-        Stop after this time in any case, without the time for compiling.
-    seed
-        Seed, to repeat a run exactly. Default: a random one.
-    quiet : --quiet, -q
-        No progress and no table; only the exit code.
     out : DIR
         Folder for certificate, history and checkpoint.
     resume
         Continue the exploration in --out.
     """
-    import entropic_bpi as eb
     from entropic_bpi.model.instances.sources import is_environment
 
-    ends = declared.pop("reward_range")
-    asked = {"reward_range": ends if is_environment(source) else None, "eps": eps, "delta": delta}
-    asked |= declared
+    source, param, quiet, ends = (asked.pop(name) for name in ("source", "param", "quiet", "reward_range"))
+    asked |= {"eps": eps, "delta": delta, "reward_range": ends if is_environment(source) else None}
     model, arguments = open_source(source, asked, param)
-    arguments |= {"reward_range": ends, "betas": betas, "seed": seed}
-    arguments |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "progress": not quiet}
+    arguments |= {"betas": betas, "reward_range": ends, "progress": not quiet}
     with run_folder(out, resume):
         found = eb.explore(model, **arguments, checkpoint=None if out is None else out / CHECKPOINT)
         if out is not None:
             found.certificate.save(out / CERTIFICATE)
             write_csv(out / HISTORY, ("episodes", "gap"), found.history[["episodes", "gap"]].tolist())
-    claim = found.certificate
     facts = [
         Fact("source", source, "model", source),
-        *claim_facts(claim),
+        *claim_facts(found.certificate),
         Fact("episodes", found.episodes, "episodes", f"{found.episodes:,} in {found.seconds:.3g} s"),
         *data(betas=list(betas), stopped=found.stopped, seed=found.seed, seconds=found.seconds),
-        *assumption_facts(claim),
+        *several("assumptions", found.certificate.assumptions, "assumed"),
+        *written(out, files=(CERTIFICATE, HISTORY, CHECKPOINT)),
     ]
-    if out is not None:
-        facts.append(written(out, (CERTIFICATE, HISTORY, CHECKPOINT)))
-    if as_json or not quiet:
-        then = (
-            ["certify", out, "--beta", "-1", "--rewards", "prices.csv"] if out is not None and found.stopped else None
-        )
-        longer = again(context, "explore", without=("max_episodes", "max_seconds", "resume"))
-        present(facts, as_json, then or [*longer, *(("--out", "run") if out is None else ("--resume",))])
-    return 0 if found.stopped else CLAIM_FAILED
+    longer = again(context, "explore", without=("max_episodes", "max_seconds", "resume"))
+    then: list[object] = [*longer, *(("--out", "run") if out is None else ("--resume",))]
+    if out is not None and found.stopped:
+        then = ["certify", out, "--beta", "-1", "--rewards", "prices.csv"]
+    return Answer(facts, then, found.stopped, quiet)

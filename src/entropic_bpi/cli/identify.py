@@ -1,56 +1,42 @@
-"""``identify``: learn a policy from episodes and stop with a certificate."""
+"""``identify``: learn a policy from episodes and stop with a certificate; ``forecast``: what that would take."""
 
 from __future__ import annotations
 
 import math
+import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from entropic_bpi.cli.common.advice import advice_facts
-from entropic_bpi.cli.common.answer import again, with_declarations
-from entropic_bpi.cli.common.app import CLAIM_FAILED
-from entropic_bpi.cli.common.show import (
-    Fact,
-    assumption_facts,
-    claim_facts,
-    data,
-    new_folder,
-    policy_facts,
-    present,
-    several,
-    written,
-)
-from entropic_bpi.cli.common.sources import (
-    open_source,
-    parse_params,
-    risk_of,
-)
-from entropic_bpi.errors import InvalidProblemError
+import entropic_bpi as eb
+from entropic_bpi.cli.facts import PROGRAM, Answer, Fact, claim_facts, data, line, policy_facts, several
+from entropic_bpi.cli.folders import CERTIFICATE, CHECKPOINT, HISTORY, PLOT, run_folder, written
+from entropic_bpi.cli.options import again, declarations, open_source, options_of, parse_params, risk_of, with_options
 from entropic_bpi.show.choices import certified_choices
-from entropic_bpi.tools.files import locked, write_csv
-from entropic_bpi.tools.text import printable
+from entropic_bpi.show.words import Rounding, number
+from entropic_bpi.tools.files import write_csv
+from entropic_bpi.tools.text import parse_literal, printable
 
-if TYPE_CHECKING:
-    from entropic_bpi.runs.loop import Identification
-
-# Shorter times for compiling are not reported.
-SHORTEST_COMPILING = 0.1
-CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "history.csv", "interval.png"
+# Shorter times for compiling, and less memory than this, are not reported.
+SHORTEST_COMPILING, _MUCH_MEMORY = 0.1, 2**30
 GRID = "grid.png"
 # Options that end, keep or show a run; the others say what is asked.
-OF_A_RUN = ("max_episodes", "max_seconds", "out", "resume", "accept_errors", "preregister", "as_json", "quiet")
+_OF_A_RUN = ("max_episodes", "max_seconds", "out", "resume", "accept_errors", "preregister", "as_json", "quiet")
+_OF_A_TRIAL = ("trial_seconds", "trial_episodes", "as_json")
 # Seconds of a trial run of the advice: as long as the run, within these limits.
 _SHORTEST_TRIAL, _LONGEST_TRIAL = 1.0, 3.0
 # Arrows of the actions, in their order.
 _GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
+_TRUE = "Declarations that would help, measured by trial runs; all of them are true of the model:"
+_ASSUMED = "Declarations that agree with all observations; estimated gain if the assumption holds (not checked):"
+_NOT_MEASURED = "Not measured: --successors, the possible next states. It usually helps most."
 
 
-@with_declarations()
+@with_options(*declarations())
 def identify(
     context: typer.Context,
     source: str,
@@ -75,10 +61,9 @@ def identify(
     resume: bool = False,
     accept_errors: bool = False,
     preregister: Path | None = None,
-    as_json: bool = False,
     quiet: bool = False,
     **declared: Any,
-) -> int:
+) -> Answer:
     """Learn a policy by playing episodes, and stop with a certificate that it is near-optimal.
 
     With probability at least 1 - delta the policy is at most eps worse than the best one, under the printed assumptions. A
@@ -154,32 +139,32 @@ def identify(
     quiet : --quiet, -q
         No progress and no table; only the exit code.
     """
-    import entropic_bpi as eb
-
-    options = context.params.items()
-    model, asked = question(**{name: value for name, value in options if name not in OF_A_RUN})
+    model, asked = _question(context.params)
     asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "preregister": preregister}
     checkpoint = None if out is None else out / CHECKPOINT
+    files = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT]
     with run_folder(out, resume):
         try:
             result = eb.identify(model, **asked, accept_errors=accept_errors, checkpoint=checkpoint, progress=not quiet)
         except KeyboardInterrupt as interrupt:
-            so_far = getattr(interrupt, "result", None)
-            if out is not None and so_far is not None:
-                _write(out, so_far)
-            _say_how_to_go_on(checkpoint, so_far)
+            _interrupted(out, getattr(interrupt, "result", None))
             raise
         if out is not None:
             _write(out, result)
-            files = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT, *_draw_grid(out, source, param, result)]
-    if as_json or not quiet:
-        facts = [*_facts(source, result), *_advice(context, model, asked, result)]
-        facts += [] if out is None else [written(out, files)]
-        present(facts, as_json, _next(context, result, out))
-    return 0 if result.stopped else CLAIM_FAILED
+            files += _draw_grid(out, source, param, result)
+    facts = [] if quiet and not context.params["as_json"] else _facts(context, model, asked, result)
+    return Answer([*facts, *written(out, files=files)], _next(context, result, out), result.stopped, quiet)
 
 
-def _next(context: typer.Context, result: Identification, out: Path | None) -> list[object]:
+def _question(options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return what the options ask for: the model or environment, and the arguments of ``identify``."""
+    asked = {name: value for name, value in options.items() if name not in (*_OF_A_RUN, *_OF_A_TRIAL)}
+    source, param, accept = (asked.pop(name) for name in ("source", "param", "accept"))
+    asked |= {"replan": asked["replan"] and parse_literal(asked["replan"])}
+    return open_source(source, risk_of(asked.pop("beta"), asked.pop("evar")) | asked, param, accept)
+
+
+def _next(context: typer.Context, result: eb.Identification, out: Path | None) -> list[object]:
     """Check it, keep it, or go on with it."""
     if result.stopped:
         return [*again(context, "identify"), "--out", "run"] if out is None else ["verify", out / CERTIFICATE]
@@ -188,110 +173,37 @@ def _next(context: typer.Context, result: Identification, out: Path | None) -> l
     return [*again(context, "identify", without=("max_episodes", "max_seconds", "resume")), *longer, *way]
 
 
-def _advice(context: typer.Context, model: Any, asked: dict[str, Any], result: Identification) -> list[Fact]:
-    """After a budget was spent in vain: declarations that agree with what was seen, measured by short trial runs."""
-    if not result.candidates.declarations:
-        return []
-    from entropic_bpi.runs.forecasts.trial import TrialRun, measured
-    from entropic_bpi.runs.settings import Settings
-
-    seconds = min(_LONGEST_TRIAL, max(result.seconds, _SHORTEST_TRIAL))
-    given = {name: value for name, value in asked.items() if name != "preregister"}
-    given |= {"max_seconds": seconds, "max_episodes": result.episodes}
-    source, settings = Settings.read(model, **given)
-    until = None if result.forecast is None else result.forecast.after(result.episodes, result.seconds)
-    without = TrialRun(result.episodes, result.seconds, result.certificate.gap, False, until)
-    found = measured(source, settings, result.candidates, without)
-    if found:  # compared with this run when it had played as many episodes
-        played = max(one.trial.episodes for one in found)
-        gap = result.history["gap"][result.history["episodes"] <= played][-1]
-        without = without._replace(episodes=played, gap=float(gap))
-    return advice_facts(found, without, again(context, "identify", without=("out", "resume")))
-
-
-# -- options and folder ------------------------------------------------------------------------------------------
-
-
-def question(
-    source: str,
-    *,
-    beta: float | None,
-    evar: float | None,
-    param: list[str] | None,
-    accept: str | None,
-    replan: str | None,
-    **others: Any,
-) -> tuple[Any, dict[str, Any]]:
-    """What the options ask for: the model or environment, and the arguments of ``identify``."""
-    arguments = {
-        **risk_of(beta, evar),
-        "replan": _read_replan(replan),
-        **others,
-    }
-    return open_source(source, arguments, param, accept)
-
-
-def _read_replan(text: str | None) -> str | float | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
-
-
-@contextmanager
-def run_folder(out: Path | None, resume: bool) -> Iterator[None]:
-    """Keep the folder to this run, after a check of what it holds."""
+def _interrupted(out: Path | None, result: eb.Identification | None) -> None:
+    """Write what is certified so far, and say how to go on."""
     if out is None:
-        if resume:
-            raise InvalidProblemError("--resume needs --out: the folder of the run to continue")
-        yield
-        return
-    new_folder(out, ())
-    with locked(out):
-        _check_folder(out, resume)
-        yield
-
-
-def _check_folder(out: Path, resume: bool) -> None:
-    if resume and (out / CHECKPOINT).exists():
-        return
-    if resume:
-        new_folder(out, (CERTIFICATE, HISTORY, PLOT), f"without {CHECKPOINT} the run cannot be continued")
-    else:
-        new_folder(out, (CERTIFICATE, CHECKPOINT, HISTORY, PLOT), "give another --out, or continue with --resume")
-
-
-def _say_how_to_go_on(checkpoint: Path | None, result: Identification | None) -> None:
-    if checkpoint is None:
         advice = "nothing was saved; a run with --out can be resumed"
-    elif checkpoint.exists():
-        advice = f"the run is saved in {checkpoint}; the same command with --resume continues it"
+    elif (out / CHECKPOINT).exists():
+        advice = f"the run is saved in {out / CHECKPOINT}; the same command with --resume continues it"
     else:
         advice = "nothing was saved yet; start again with the same command"
     if result is not None:
-        kept = "" if checkpoint is None else f"; certificate in {checkpoint.parent / CERTIFICATE}"
-        advice += f". So far a gap of {result.certificate.gap:.3g} is certified{kept}"
-    print(f"entropic-bpi: interrupted: {printable(advice)}", file=sys.stderr)
+        advice += f". So far a gap of {result.certificate.gap:.3g} is certified"
+        if out is not None:
+            _write(out, result)
+            advice += f"; certificate in {out / CERTIFICATE}"
+    print(f"{PROGRAM}: interrupted: {printable(advice)}", file=sys.stderr)
 
 
-def _write(out: Path, result: Identification) -> None:
-    from entropic_bpi.show import plots
+def _write(out: Path, result: eb.Identification) -> None:
+    claim, history = result.certificate, result.history
+    write_csv(out / HISTORY, history.dtype.names or (), history.tolist())
+    eb.plots.save(eb.plots.interval(history, eps=claim.eps, delta=claim.delta), out / PLOT)
+    claim.save(out / CERTIFICATE)
 
-    write_csv(out / HISTORY, result.history.dtype.names or (), result.history.tolist())
-    plots.save(plots.interval(result.history, eps=result.certificate.eps, delta=result.certificate.delta), out / PLOT)
-    result.certificate.save(out / CERTIFICATE)
 
-
-def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identification) -> list[str]:
-    """For the grid worlds of Gymnasium, the policy on the grid; the file that was written, if any."""
+def _draw_grid(out: Path, source: str, param: list[str] | None, result: eb.Identification) -> list[str]:
+    """For the grid worlds of Gymnasium, draw the policy on the grid; return the file that was written, if any."""
     name = source.removeprefix("gym:")
     arrows = next((arrows for world, arrows in _GRID_WORLDS.items() if name.startswith(world)), None)
     if arrows is None or name == source or result.certificate.method != "kl":
         return []
     import gymnasium
     import numpy as np
-
-    from entropic_bpi.show import plots
 
     with closing(gymnasium.make(name, **parse_params(param))) as env:
         world: Any = env.unwrapped
@@ -300,56 +212,171 @@ def _draw_grid(out: Path, source: str, param: list[str] | None, result: Identifi
         else:
             cells = np.full(world.shape, "")
             cells[-1, 1:-1] = "cliff"
-    plots.save(plots.grid(result.certificate, cells, arrows), out / GRID)
+    eb.plots.save(eb.plots.grid(result.certificate, cells, arrows), out / GRID)
     return [GRID]
 
 
-# -- the result --------------------------------------------------------------------------------------------------
+# -- the result --------------------------------------------------------------------------------------------------------
 
 
-def _facts(source: str, result: Identification) -> list[Fact]:
+def _facts(context: typer.Context, model: Any, asked: dict[str, Any], result: eb.Identification) -> list[Fact]:
     from entropic_bpi.certificate.policy import NOT_CERTIFIED
 
-    claim, size = result.certificate, result.certificate.problem
+    claim, size, compiling = result.certificate, result.certificate.problem, result.compile_seconds
+    source, forecast = context.params["source"], result.forecast and result.forecast._asdict()
+    sizes = f"{size.n_states} states, {size.n_actions} actions, horizon {size.horizon}"
     method = claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants"
-    compiling = result.compile_seconds
     once = f", and {compiling:.3g} s once for compiling" if compiling >= SHORTEST_COMPILING else ""
     behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"
     return [
         *([] if result.stopped else [Fact("warning", NOT_CERTIFIED, "warning", NOT_CERTIFIED)]),
-        Fact(
-            "source",
-            source,
-            "model",
-            f"{source}: {size.n_states} states, {size.n_actions} actions, horizon {size.horizon}",
-        ),
+        Fact("source", source, "model", f"{source}: {sizes}"),
         Fact("method", claim.method, "method", method),
         *claim_facts(claim),
         *([] if result.stopped else several("", tuple(_what_would_help(result)), "would help")),
         Fact("episodes", result.episodes, "episodes", f"{result.episodes:,} in {result.seconds:.3g} s{once}{behind}"),
         Fact("seed", result.seed, "seed"),
         *data(constants=claim.constants, certificate_episodes=claim.episodes),
-        *data(
-            seconds=result.seconds, compile_seconds=compiling, forecast=result.forecast and result.forecast._asdict()
-        ),
-        *assumption_facts(claim),
-        *policy_facts(
-            "The policy on the states that it was seen to reach (steps count from 0):", certified_choices(claim)
-        ),
+        *data(seconds=result.seconds, compile_seconds=compiling, forecast=forecast),
+        *several("assumptions", claim.assumptions, "assumed"),
+        *policy_facts("The policy on the states that it was seen to reach", certified_choices(claim)),
+        *_advice(context, model, asked, result),
     ]
 
 
-def _what_would_help(result: Identification) -> Iterator[str]:
+def _what_would_help(result: eb.Identification) -> Iterator[str]:
     """Yield what would lead to a certificate after a budget was spent."""
     claim = result.certificate
     if result.forecast is not None:
         yield f"at the current rate {result.forecast}; with --out a run can be resumed (--resume)"
     if claim.gap < math.inf:
-        yield f"--eps {_rounded_up(claim.gap):g}: so far only this gap is certified"
+        unit = 10.0 ** (math.floor(math.log10(claim.gap)) - 1) if claim.gap > 0 else 1.0
+        yield f"--eps {math.ceil(claim.gap / unit) * unit:g}: so far only this gap is certified"
     if claim.problem.successors == "unknown":
         yield "--successors, if the possible next states are known"
 
 
-def _rounded_up(gap: float) -> float:
-    unit = 10.0 ** (math.floor(math.log10(gap)) - 1) if gap > 0 else 1.0
-    return math.ceil(gap / unit) * unit
+def _advice(context: typer.Context, model: Any, asked: dict[str, Any], result: eb.Identification) -> list[Fact]:
+    """After a budget was spent in vain: declarations that agree with what was seen, measured by short trial runs."""
+    if not result.candidates.declarations:
+        return []
+    from entropic_bpi.runs.forecasts.trial import TrialRun, measured
+    from entropic_bpi.runs.settings import Settings
+
+    seconds = min(_LONGEST_TRIAL, max(result.seconds, _SHORTEST_TRIAL))
+    limits = {"preregister": None, "max_seconds": seconds, "max_episodes": result.episodes}
+    source, settings = Settings.read(model, **(asked | limits))
+    until = None if result.forecast is None else result.forecast.after(result.episodes, result.seconds)
+    without = TrialRun(result.episodes, result.seconds, result.certificate.gap, False, until)
+    found = measured(source, settings, result.candidates, without)
+    if found:  # compared with this run when it had played as many episodes
+        played = max(one.trial.episodes for one in found)
+        gap = result.history["gap"][result.history["episodes"] <= played][-1]
+        without = without._replace(episodes=played, gap=float(gap))
+    return _advice_facts(found, without, again(context, "identify", without=("out", "resume")))
+
+
+# -- advice: the declarations that would help --------------------------------------------------------------------------
+
+
+def _trial_content(trial: eb.TrialRun) -> dict[str, Any]:
+    """Return a trial run for programs."""
+    played = {"episodes": trial.episodes, "seconds": trial.seconds, "gap": trial.gap, "reached": trial.reached}
+    return {"trial": played, **({"episodes": None, "seconds": None} if trial.until is None else trial.until._asdict())}
+
+
+def _advised_words(declared: dict[str, Any], words: Sequence[str]) -> list[str]:
+    """Return the words of a command with these declarations; one that is made again replaces the earlier one."""
+    from entropic_bpi.runs.forecasts.advice import as_options
+
+    options = [*as_options(declared)]
+    kept, skipping = [], False
+    for word in words:
+        if word.startswith("--"):
+            skipping = word in options
+        if not skipping:
+            kept.append(word)
+    return [*kept, *options]
+
+
+def _advice_facts(found: Sequence[eb.Declaration], without: eb.TrialRun, words: Sequence[str]) -> list[Fact]:
+    """Return the declarations that were tried, and the complete command with those that help most."""
+    from entropic_bpi.runs.forecasts.advice import as_options
+    from entropic_bpi.runs.forecasts.trial import advised
+
+    content, rows = [], [("declare", "effect", "then")]
+    for one in found:
+        content.append({"declared": one.declared, "true": one.true, "factor": one.factor, "helps": one.helps})
+        content[-1] |= _trial_content(one.trial)
+        then = "" if one.trial.until is None else one.trial.until.in_all()
+        rows.append((" ".join(as_options(one.declared)), one.effect, then))
+    if not found:
+        return data(declarations=content)
+    facts = [Fact("declarations", content, _TRUE if found[0].true else _ASSUMED, rows)]
+    best = advised(found, without)
+    if best is not None and not best.true:
+        command = shlex.join([PROGRAM, *_advised_words(best.declared, words)])
+        facts += [Fact("advice", command), line(f"If {best} is true of your problem: {command}")]
+    return facts
+
+
+@with_options(*options_of(identify, without=("context", *_OF_A_RUN)))
+def forecast(
+    context: typer.Context, *, trial_seconds: float = 3.0, trial_episodes: int | None = None, **asked: Any
+) -> Answer:
+    """Estimate the episodes and the time that identify needs, and which declarations would help.
+
+    The options are those of identify. A trial run is the beginning of the run itself; the number of episodes and the time
+    are estimated from the rate at which its gap decreases, as a range. Then the trial run is repeated with each declaration
+    that could be made. For a model these declarations are true. For an environment they agree with all observations, and
+    you decide whether they are true.
+
+    Examples:
+
+        entropic-bpi forecast risky-bridge --beta 2.5 --eps 0.2 --delta 0.1
+
+        entropic-bpi forecast gym:FrozenLake-v1 --horizon 20 --beta -1 --eps 0.1 --delta 0.05 --reward-range 0 1
+
+        entropic-bpi forecast warehouse.py:Robot --horizon 9 --beta -1 --eps 1 --delta 0.1 --reward-range -1 5
+
+    Parameters
+    ----------
+    trial_seconds
+        Time for a trial run, in seconds, without compiling.
+    trial_episodes
+        Limit the episodes of a trial run, if episodes are expensive.
+    """
+    from entropic_bpi.runs.forecasts.trial import advised
+
+    model, arguments = _question(asked)
+    outlook = eb.forecast(model, trial_seconds=trial_seconds, trial_episodes=trial_episodes, **arguments)
+    words = again(context, "identify", without=_OF_A_TRIAL)
+    facts = [*_forecast_facts(asked["source"], outlook), *_advice_facts(outlook.declarations, outlook.trial, words)]
+    if asked["reward_range"] is not None and asked["successors"] is None:
+        facts.append(line(_NOT_MEASURED))
+    best = advised(outlook.declarations, outlook.trial)
+    return Answer(facts, [*_advised_words({} if best is None else best.declared, words), "--out", "run"])
+
+
+def _forecast_facts(source: str, outlook: eb.RunForecast) -> list[Fact]:
+    trial, memory, played = outlook.trial, outlook.memory, _trial_content(outlook.trial)
+    tried = f"{trial.episodes:,} episodes in {trial.seconds:.2g} s, to a gap of {number(trial.gap)}"
+    if trial.until is None:
+        words = "none yet: the gap does not decrease, or not for long enough; try --trial-seconds 30"
+    else:
+        words = "the trial run was the whole run" if trial.reached else f"probably {trial.until.in_all()}"
+    facts = [
+        Fact("source", source, "model", source),
+        Fact("trial", played["trial"], "trial run", tried),
+        Fact("episodes", played["episodes"], "forecast", words),
+        *data(seconds=played["seconds"], lower=outlook.lower, upper=outlook.upper, memory=memory),
+    ]
+    if outlook.lower is not None:
+        least = f"{Rounding().at_least(outlook.lower)} episodes on average, for every algorithm with this guarantee"
+        facts.append(Fact(name="at least", shown=least))
+    if outlook.upper is not None:
+        most = f"{Rounding().at_most(outlook.upper)} episodes are proved to be enough"
+        facts.append(Fact(name="at most", shown=most))
+    if memory is not None and memory > _MUCH_MEMORY:
+        facts.append(Fact(name="memory", shown=f"{memory / 2**30:.1f} GiB so far"))
+    return facts

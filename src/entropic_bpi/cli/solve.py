@@ -1,30 +1,22 @@
-"""Commands for known models: ``instances``, ``solve`` and ``front``."""
+"""Commands for known models: ``instances``, ``solve``, ``front`` and ``convert``."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from entropic_bpi.cli.common.answer import again
-from entropic_bpi.cli.common.show import Fact, data, line, policy_facts, present
-from entropic_bpi.cli.common.sources import (
-    open_model,
-    risk_of,
-)
-from entropic_bpi.cli.identify import CERTIFICATE
+import entropic_bpi as eb
+from entropic_bpi.cli.facts import Answer, Fact, data, policy_facts
+from entropic_bpi.cli.folders import certificate_in, written
+from entropic_bpi.cli.options import again, open_model, risk_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.formats.registry import format_of
 from entropic_bpi.show.choices import choices_of, reached_by
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from entropic_bpi.model.mdp import FiniteMDP
-    from entropic_bpi.model.return_law import ReturnLaw
+from entropic_bpi.tools.files import read_unpacked
 
 # The law of the return is shown when it needs at most this many atoms on the way.
 _LARGEST_LAW = 100_000
@@ -32,7 +24,7 @@ _SHOWN_ATOMS = 5
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def instances(*, as_json: bool = False) -> None:
+def instances() -> Answer:
     """List the built-in instances with their parameters.
 
     Parameters without a default are required. Pass them with -p, as in
@@ -41,18 +33,16 @@ def instances(*, as_json: bool = False) -> None:
 
         entropic-bpi solve hard-instance --beta -1 -p n_states=10 -p n_actions=2 -p horizon=12 -p beta=-1 -p eps=0.05
     """
-    from entropic_bpi.model.instances import builder, names
-
     found, rows = [], [("name", "parameters", "what it is")]
-    for name in names():
-        build = builder(name)
+    for name in eb.instances.names():
+        build = eb.instances.builder(name)
         parameters = inspect.signature(build).parameters.values()
         required = [p.name for p in parameters if p.default is p.empty]
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         what = (inspect.getdoc(build) or "").splitlines()[0]
         found.append({"name": name, "required": required, "defaults": defaults, "what": what})
         rows.append((name, " ".join([*required, *(f"{key}={value}" for key, value in defaults.items())]), what))
-    present([Fact("instances", found, shown=rows)], as_json, ("solve", "risky-bridge", "--beta", "-1"))
+    return Answer([Fact("instances", found, shown=rows)], ("solve", "risky-bridge", "--beta", "-1"))
 
 
 def solve(
@@ -65,8 +55,7 @@ def solve(
     discount: float | None = None,
     param: list[str] | None = None,
     device: str = "cpu",
-    as_json: bool = False,
-) -> None:
+) -> Answer:
     """Compute an optimal policy of a known model, and the distribution of its return.
 
     Examples:
@@ -90,84 +79,67 @@ def solve(
     device
         Where to plan for a beta: cpu, or gpu for large sparse models.
     """
-    from entropic_bpi.model import planning
-    from entropic_bpi.model.discounting import discounted, tail_of
-    from entropic_bpi.model.evar import solve_evar
+    from entropic_bpi.model.discounting import tail_of
 
-    risk = risk_of(beta, evar)
-    mdp = open_model(source, horizon, param, discount)
-    tail = None
+    risk, mdp, tail = risk_of(beta, evar), open_model(source, horizon, param, discount), None
     if discount is not None:
-        ends, mdp = mdp.reward_range, discounted(mdp, discount, horizon)
+        ends, mdp = mdp.reward_range, eb.discounted(mdp, discount, horizon)
         tail = tail_of(discount, mdp.horizon, ends)
     if evar is None:
-        solution: Any = planning.solve(mdp, risk["beta"], device=device)
+        solution: Any = eb.solve(mdp, risk["beta"], device=device)
     elif device == "cpu":
-        solution = solve_evar(mdp, evar)
+        solution = eb.solve_evar(mdp, evar)
     else:
         raise InvalidProblemError("--device gpu is for --beta: the entropic value at risk is planned on the CPU")
     choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
+    sizes = f"{mdp.n_states} states, {mdp.n_actions} actions, horizon {mdp.horizon}"
     facts = [
-        Fact(
-            "source",
-            source,
-            "model",
-            f"{source}: {mdp.n_states} states, {mdp.n_actions} actions, horizon {mdp.horizon}",
-        ),
+        Fact("source", source, "model", f"{source}: {sizes}"),
         *data(states=mdp.n_states, actions=mdp.n_actions, horizon=mdp.horizon),
         *_value_facts(solution, evar),
-        *_tail_facts(solution.value, solution.value if evar is None else solution.upper, tail, mdp.horizon),
-        *_law_facts(_small_law(mdp, solution.policy), evar),
-        *policy_facts("Optimal policy on the states that it reaches (steps count from 0):", choices),
+        _tail_fact(solution.value, solution.value if evar is None else solution.upper, tail, mdp.horizon),
+        *_law_facts(mdp, solution.policy, evar),
+        *policy_facts("Optimal policy on the states that it reaches", choices),
     ]
-    low, high = mdp.reward_range
-    eps = f"{(high - low) * mdp.horizon / 20:.1g}"
     then = again(context, "forecast", without=("as_json", "device"))
-    present(facts, as_json, [*then, "--eps", eps, "--delta", "0.1"])
+    return Answer(facts, [*then, "--eps", suggested_eps(mdp), "--delta", "0.1"])
 
 
-def _small_law(mdp: FiniteMDP, policy: np.ndarray) -> ReturnLaw | None:
-    """The law of the return, or None when it has too many atoms to be worth the time."""
-    from entropic_bpi.model.return_law import ReturnLaw, return_law
-
-    try:
-        law = return_law(mdp, policy, max_support=_LARGEST_LAW)
-    except InvalidProblemError:
-        return None
-    return law if isinstance(law, ReturnLaw) else None
+def suggested_eps(mdp: eb.FiniteMDP) -> str:
+    """Return an accuracy for a first run: a twentieth of the range of the return."""
+    low, high = mdp.reward_range
+    return f"{(high - low) * mdp.horizon / 20:.1g}"
 
 
 def _value_facts(solution: Any, evar: float | None) -> list[Fact]:
     if evar is None:
         sign = "risk-seeking" if solution.beta > 0 else "risk-averse" if solution.beta < 0 else "the expectation"
-        beta = f"{solution.beta:g} ({sign})"
-        return [
-            Fact("beta", solution.beta, "beta", beta),
-            Fact("value", solution.value, "value", f"{solution.value:.6f}"),
-        ]
+        beta = Fact("beta", solution.beta, "beta", f"{solution.beta:g} ({sign})")
+        return [beta, Fact("value", solution.value, "value", f"{solution.value:.6f}")]
     level = f"{evar:g}, attained at lambda = {solution.lam:.6g}: optimal for beta = {-solution.lam:.6g}"
     value = f"{solution.lower:.6f} <= best EVaR <= {solution.upper:.6f}; the policy attains the former"
-    return [
-        Fact("evar", evar, "evar", level),
-        Fact("value", solution.value, "value", value),
-        *data(lam=solution.lam, lower=solution.lower, upper=solution.upper),
-    ]
+    facts = [Fact("evar", evar, "evar", level), Fact("value", solution.value, "value", value)]
+    return facts + data(lam=solution.lam, lower=solution.lower, upper=solution.upper)
 
 
-def _tail_facts(value: float, best: float, tail: tuple[float, float] | None, horizon: int) -> list[Fact]:
-    """What the steps after the last one that was planned add to the value."""
+def _tail_fact(value: float, best: float, tail: tuple[float, float] | None, horizon: int) -> Fact:
+    """Return what the steps after the last one that was planned add to the value."""
     if tail is None:
-        return [Fact("tail", None)]
+        return Fact("tail", None)
     low, high = tail
     words = (
         f"between {value + low:.6f} and {best + high:.6f}: value and return are those of the first {horizon} steps, and all "
         f"later ones add between {low:.3g} and {high:.3g}, whatever is done"
     )
-    return [Fact("tail", tail, "in all", words)]
+    return Fact("tail", tail, "in all", words)
 
 
-def _law_facts(law: ReturnLaw | None, evar: float | None) -> Iterator[Fact]:
-    if law is None:
+def _law_facts(mdp: eb.FiniteMDP, policy: Any, evar: float | None) -> Iterator[Fact]:
+    try:
+        law = eb.return_law(mdp, policy, max_support=_LARGEST_LAW)
+    except InvalidProblemError:
+        law = None
+    if not isinstance(law, eb.ReturnLaw):
         yield Fact("return", None, "return", "too many possible values to list them")
         return
     found: dict[str, Any] = {"mean": law.mean, "std": law.variance**0.5}
@@ -194,8 +166,7 @@ def front(
     horizon: int | None = None,
     param: list[str] | None = None,
     plot: Path | None = None,
-    as_json: bool = False,
-) -> None:
+) -> Answer:
     """Compute all policies of a known model that are optimal for some β in a range, and the properties of their returns.
 
     Examples:
@@ -215,16 +186,11 @@ def front(
     plot : FILE.png
         Draw risk against reward.
     """
-    from entropic_bpi.model import frontier
-
-    found = frontier.front(open_model(source, horizon, param), betas, tol=tol)
-    rows = found.table(alpha)
+    found = eb.front(open_model(source, horizon, param), betas, tol=tol)
+    rows, measures = found.table(alpha), [f"{measure} {100 * alpha:g} %" for measure in ("VaR", "CVaR", "EVaR")]
     if plot is not None:
         found.plot(plot, alpha=alpha)
-    percent = f"{100 * alpha:g} %"
-    table: list[tuple[str, ...]] = [
-        ("optimal for β", "mean", "std", f"VaR {percent}", f"CVaR {percent}", f"EVaR {percent}")
-    ]
+    table = [("optimal for β", "mean", "std", *measures)]
     table += [(f"{row.low:.6g} to {row.high:.6g}", *(f"{value:.6g}" for value in row[2:])) for row in rows]
     facts = [
         *data(source=source, alpha=alpha),
@@ -233,21 +199,10 @@ def front(
     ]
     middle = rows[len(rows) // 2]
     then = again(context, "solve", only=("source", "horizon", "param"))
-    present(facts, as_json, [*then, "--beta", f"{(middle.low + middle.high) / 2:.3g}"])
+    return Answer(facts, [*then, "--beta", f"{(middle.low + middle.high) / 2:.3g}"])
 
 
-def is_certificate(path: Path) -> bool:
-    """Return whether a file begins as certificates do; models are JSON files too."""
-    if not path.is_file() or path.suffix not in (".json", ".gz"):
-        return False
-    from entropic_bpi.tools.files import read_unpacked
-
-    return b'"entropic-bpi certificate"' in read_unpacked(path)[:200]
-
-
-def convert(
-    source: str, target: Path, *, horizon: int | None = None, param: list[str] | None = None, as_json: bool = False
-) -> None:
+def convert(source: str, target: Path, *, horizon: int | None = None, param: list[str] | None = None) -> Answer:
     """Write a model in another format, or the interval model of a certificate.
 
     A certificate, or the folder of a run, is written as the interval MDP of all models that its data allow (.drn or .tra),
@@ -270,21 +225,21 @@ def convert(
     """
     if target.exists():
         raise InvalidProblemError(f"{target} exists already, and nothing is overwritten: give another FILE")
-    certificate = Path(source) / CERTIFICATE if Path(source).is_dir() else Path(source)
-    if is_certificate(certificate):
-        import entropic_bpi as eb
-
+    facts, certificate = data(source=source, written=str(target)), certificate_in(Path(source))
+    if _is_certificate(certificate):
         eb.Certificate.load(certificate).save_interval_model(target)
-        present(
-            [*data(source=source, written=str(target)), line(f"written  {target}")], as_json, ("verify", certificate)
-        )
-        return
+        return Answer([*facts, *written(target)], ("verify", certificate))
     given, wanted = format_of(Path(source)), format_of(target)
     if horizon is None and given is not None and not (given.has_horizon or (wanted is not None and wanted.has_horizon)):
         horizon = 1  # neither format has one
     mdp = open_model(source, horizon, param)
     mdp.save(target)
-    sizes = f"{mdp.n_states} states, {mdp.n_actions} actions"
-    facts = [*data(source=source, written=str(target), states=mdp.n_states, actions=mdp.n_actions)]
-    facts += [Fact(name="model", shown=f"{source}: {sizes}"), line(f"written  {target}")]
-    present(facts, as_json, ("solve", target, "--beta", "0", "--horizon", mdp.horizon))
+    facts += data(states=mdp.n_states, actions=mdp.n_actions)
+    facts.append(Fact(name="model", shown=f"{source}: {mdp.n_states} states, {mdp.n_actions} actions"))
+    return Answer([*facts, *written(target)], ("solve", target, "--beta", "0", "--horizon", mdp.horizon))
+
+
+def _is_certificate(path: Path) -> bool:
+    """Return whether a file begins as certificates do; models are JSON files too."""
+    file = path.is_file() and path.suffix in (".json", ".gz")
+    return file and b'"entropic-bpi certificate"' in read_unpacked(path)[:200]

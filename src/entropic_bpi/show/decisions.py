@@ -26,6 +26,7 @@ class Decision(NamedTuple):
 
     sentence: str
     advice: list[str]
+    titles: list[str]
     rows: list[list[str]]
 
 
@@ -120,7 +121,8 @@ def decision_of(appraisal: Appraisal) -> Decision:
         [name(policy), *(words.between(each, *appraisal.interval(policy, each.text)) for each in measures)]
         for policy in appraisal.policies
     ]
-    return Decision(sentence, _advice(appraisal), rows)
+    titles = ["policy", *(measure_name(measure, appraisal.unit) for measure in measures)]
+    return Decision(sentence, _advice(appraisal), titles, rows)
 
 
 def _value(appraisal: Appraisal, policy: str, measure: Measure) -> float:

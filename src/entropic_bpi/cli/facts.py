@@ -1,16 +1,16 @@
-"""The facts of an answer, rendered as JSON for programs or as tables for people; and the folders that commands write to."""
+"""The answer of a command: facts, shown as JSON for programs or as tables for people."""
 
 from __future__ import annotations
 
+import json
+import math
+import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entropic_bpi.cli.common.answer import answer
-from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.risk import Entropic
+import entropic_bpi as eb
 from entropic_bpi.show.choices import Choice
 from entropic_bpi.show.words import ascii_minus, claim_of, risk_of
 from entropic_bpi.tools.text import printable
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from entropic_bpi.certificate.certificate import Certificate
-
+PROGRAM = "entropic-bpi"
 _SHOWN_CHOICES = 40
 
 
@@ -35,6 +34,18 @@ class Fact(NamedTuple):
     value: Any = None
     name: str = ""
     shown: str | Sequence[Sequence[str]] | None = None
+
+
+class Answer(NamedTuple):
+    """What a command returns: its facts, the next useful command, and whether the claim holds.
+
+    A ``quiet`` answer is for programs only.
+    """
+
+    facts: Sequence[Fact]
+    then: Iterable[object]
+    ok: bool = True
+    quiet: bool = False
 
 
 def line(text: str) -> Fact:
@@ -52,22 +63,48 @@ def several(key: str, values: Sequence[str], name: str) -> list[Fact]:
     return [Fact(key, list(values)), *(Fact(name="" if i else name, shown=text) for i, text in enumerate(values))]
 
 
-def written(folder: Path, files: Iterable[str]) -> Fact:
-    return line(f"written  {folder}: {', '.join(files)}")
+def table_of(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return a table of rows that have the same keys, which are its titles."""
+    listed = list(rows)
+    return [tuple(listed[0]), *(tuple(row.values()) for row in listed)]
 
 
-def present(facts: Sequence[Fact], as_json: bool, then: Iterable[object]) -> None:
-    """Print the facts, and below them the next useful command."""
-    answer({fact.key: fact.value for fact in facts if fact.key}, as_json, lambda: _print(facts), then)
+def show(answer: Answer, as_json: bool) -> None:
+    """Print the facts for programs; or show them to a person and say what to type next, on stderr."""
+    if as_json:
+        content = {fact.key: fact.value for fact in answer.facts if fact.key}
+        print(json.dumps(_plain(content), indent=2, allow_nan=False))
+    elif not answer.quiet:
+        _print(answer.facts)
+        sys.stdout.flush()
+        print(f"next: {printable(shlex.join([PROGRAM, *map(str, answer.then)]))}", file=sys.stderr)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can say: no arrays, no NaN and no infinity, which are null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
 
 
 def _print(facts: Sequence[Fact]) -> None:
-    console, shown = _terminal(), [fact for fact in facts if fact.name or fact.shown]
-    for i, (kind, group) in enumerate(groupby(shown, key=_kind)):
+    from rich.table import Table
+
+    console, printed = _terminal(), [fact for fact in facts if fact.name or fact.shown]
+    for i, (kind, group) in enumerate(groupby(printed, key=_kind)):
         if i:
             console.print()
         if kind == "text":
-            console.print(_grid(group))
+            grid = Table.grid("name", "value", padding=(0, 2))
+            for fact in group:
+                grid.add_row(fact.name, str(fact.value if fact.shown is None else fact.shown))
+            console.print(grid)
             continue
         for fact in group:
             if fact.name:
@@ -81,15 +118,6 @@ def _kind(fact: Fact) -> str:
     if fact.shown is None or isinstance(fact.shown, str):
         return "text"
     return f"table {id(fact)}" if fact.shown else "line"
-
-
-def _grid(facts: Iterable[Fact]) -> Table:
-    from rich.table import Table
-
-    grid = Table.grid("name", "value", padding=(0, 2))
-    for fact in facts:
-        grid.add_row(fact.name, str(fact.value if fact.shown is None else fact.shown))
-    return grid
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Table:
@@ -116,22 +144,17 @@ def _terminal() -> Console:
     return Plain(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False, emoji=False)
 
 
-def claim_facts(certificate: Certificate) -> list[Fact]:
+def claim_facts(claim: eb.Certificate) -> list[Fact]:
     """Return which risk a claim is about, and what is claimed."""
-    risk, claim = certificate.problem.risk, claim_of(certificate)
-    certified = "certified" if claim.reached else "NOT certified"
+    words = claim_of(claim)
+    certified = "certified" if words.reached else "NOT certified"
     return [
-        Fact("risk", certificate.risk, "risk", ascii_minus(risk_of(certificate).name)),
-        *data(beta=risk.beta if isinstance(risk, Entropic) else None, alpha=certificate.alpha),
-        *data(eps=certificate.eps, delta=certificate.delta),
-        Fact("certified", claim.reached, certified, claim.sentence),
-        *data(lower=certificate.lower, upper=certificate.upper),
-        Fact("gap", certificate.gap, "bounds", ascii_minus(claim.bounds)),
+        Fact("risk", claim.risk, "risk", ascii_minus(risk_of(claim).name)),
+        *data(beta=claim.problem.risk.beta, alpha=claim.alpha, eps=claim.eps, delta=claim.delta),
+        Fact("certified", words.reached, certified, words.sentence),
+        *data(lower=claim.lower, upper=claim.upper),
+        Fact("gap", claim.gap, "bounds", ascii_minus(words.bounds)),
     ]
-
-
-def assumption_facts(certificate: Certificate) -> list[Fact]:
-    return several("assumptions", certificate.assumptions, "assumed")
 
 
 def policy_facts(title: str, choices: Sequence[Choice]) -> list[Fact]:
@@ -139,16 +162,5 @@ def policy_facts(title: str, choices: Sequence[Choice]) -> list[Fact]:
     rows = [(choice.steps, choice.state, choice.action) for choice in choices]
     more = len(rows) - _SHOWN_CHOICES
     table = [("steps", "state", "action"), *rows[:_SHOWN_CHOICES]]
-    fact = Fact("policy", [choice._asdict() for choice in choices], title, table)
+    fact = Fact("policy", [choice._asdict() for choice in choices], f"{title} (steps count from 0):", table)
     return [fact] + [line(f"... and {more} more lines; --json prints them all")] * (more > 0)
-
-
-def new_folder(folder: Path, files: Iterable[str], advice: str = "give another --out") -> None:
-    """Make sure that ``folder`` exists and holds none of ``files`` yet."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InvalidProblemError(f"--out: {folder} is not a folder") from None
-    held = [name for name in files if (folder / name).exists()]
-    if held:
-        raise InvalidProblemError(f"{folder} already holds {', '.join(held)}, and nothing is overwritten: {advice}")

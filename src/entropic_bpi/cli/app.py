@@ -10,15 +10,16 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
 
 from entropic_bpi._version import __version__
-from entropic_bpi.cli.common.sources import defaults_of
+from entropic_bpi.cli.facts import PROGRAM, Answer, show
+from entropic_bpi.cli.options import defaults_of, help_of, options_of, with_options
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.tools.text import printable
 
@@ -28,45 +29,36 @@ CLAIM_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 class _Commands(TyperGroup):
     """Reports bad input as one line on stderr and exit code 2, and leaves real bugs their traceback."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
-        as_json = "--json" in (sys.argv[1:] if args is None else args)
+    def main(self, args: Any = None, prog_name: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
+        words = sys.argv[1:] if args is None else args
         try:
-            extra.setdefault("default_map", defaults_of(sys.argv[1:] if args is None else args))
-            outcome = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
-        except EntropicBPIError as error:
-            fail(str(error), as_json)
-        except MemoryError as error:
-            fail(f"the problem does not fit into memory: {error}", as_json)
-        except OSError as error:
-            fail(f"{error.filename or 'input or output'}: {error.strerror or error}", as_json)
+            extra.setdefault("default_map", defaults_of(words))
+            outcome = super().main(args, prog_name, standalone_mode=False, **extra)
         except (KeyboardInterrupt, typer.Abort):
             sys.exit(INTERRUPTED)
         except Exception as error:
-            if not hasattr(error, "format_message"):  # typer's usage errors, wherever typer keeps their class
-                raise
-            context = getattr(error, "ctx", None)
-            path = context.command_path if context else "entropic-bpi"
-            fail(f"{error.format_message()} (try: {path} --help)", as_json)
+            line = printable(" ".join(_message(error).split()))
+            if "--json" in words:
+                print(json.dumps({"error": line}, indent=2))
+            print(f"{PROGRAM}: {line}", file=sys.stderr)
+            sys.exit(BAD_INPUT)
         if standalone_mode:
             sys.exit(outcome if isinstance(outcome, int) else 0)
         return outcome
 
 
-def fail(message: str, as_json: bool = False) -> NoReturn:
-    """Print one line on stderr and, for programs, an object on stdout; then exit."""
-    line = printable(" ".join(message.split()))
-    if as_json:
-        print(json.dumps({"error": line}, indent=2))
-    print(f"entropic-bpi: {line}", file=sys.stderr)
-    sys.exit(BAD_INPUT)
+def _message(error: Exception) -> str:
+    """Return what is wrong with the input; an error that is not about the input is a bug, and is raised again."""
+    if isinstance(error, MemoryError):
+        return f"the problem does not fit into memory: {error}"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'input or output'}: {error.strerror or error}"
+    if hasattr(error, "format_message"):  # typer's usage errors, wherever typer keeps their class
+        context = getattr(error, "ctx", None)
+        return f"{error.format_message()} (try: {context.command_path if context else PROGRAM} --help)"
+    if not isinstance(error, EntropicBPIError):
+        raise error
+    return str(error)
 
 
 app = typer.Typer(
@@ -75,6 +67,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def add_command(command: Callable[..., Answer], panel: str) -> None:
+    """Make a function a command with the option --json: its answer is printed, and its exit code says whether it is ok."""
+
+    def run(*, as_json: bool = False, **given: Any) -> int:
+        found = command(**given)
+        show(found, as_json)
+        return 0 if found.ok else CLAIM_FAILED
+
+    app.command(command.__name__, help=help_of(command), rich_help_panel=panel)(with_options(*options_of(command))(run))
 
 
 class _UntilClosed:
@@ -90,22 +93,19 @@ class _UntilClosed:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except BrokenPipeError:
-            self._drop()
-            return len(text)
+        self._try(self._stream.write, text)
+        return len(text)
 
     def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except BrokenPipeError:
-            self._drop()
+        self._try(self._stream.flush)
 
-    def _drop(self) -> None:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
+    def _try(self, action: Callable[..., object], *words: str) -> None:
+        try:
+            action(*words)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -114,7 +114,7 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="replace")  # an encoding without β is no reason to fail; stderr never does
     with redirect_stdout(_UntilClosed(sys.stdout or io.StringIO())):
         try:
-            app(args=args, prog_name="entropic-bpi")
+            app(args=args, prog_name=PROGRAM)
         finally:
             sys.stdout.flush()
 
@@ -152,6 +152,6 @@ def _top(
     Exit codes: 0 done; 1 a claim failed; 2 bad input.
     """
     if version:
-        print(f"entropic-bpi {__version__}")
+        print(f"{PROGRAM} {__version__}")
     elif context.invoked_subcommand is None:
         print(context.get_help())

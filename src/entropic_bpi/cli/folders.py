@@ -1,0 +1,58 @@
+"""The folders that commands write to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from entropic_bpi.cli.facts import Fact, line
+from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.tools.files import locked
+
+CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "history.csv", "interval.png"
+
+
+def written(*paths: Path | None, files: Iterable[str] = ()) -> list[Fact]:
+    """Return a line for each path that was written; ``files`` are those in the folder."""
+    inside = f": {', '.join(files)}" if files else ""
+    return [line(f"written  {path}{inside}") for path in paths if path is not None]
+
+
+def new_folder(folder: Path, files: Iterable[str], advice: str = "give another --out") -> None:
+    """Make sure that ``folder`` exists and holds none of ``files`` yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InvalidProblemError(f"--out: {folder} is not a folder") from None
+    held = [name for name in files if (folder / name).exists()]
+    if held:
+        raise InvalidProblemError(f"{folder} already holds {', '.join(held)}, and nothing is overwritten: {advice}")
+
+
+@contextmanager
+def run_folder(out: Path | None, resume: bool) -> Iterator[None]:
+    """Keep the folder to this run, after a check of what it holds."""
+    if out is None:
+        if resume:
+            raise InvalidProblemError("--resume needs --out: the folder of the run to continue")
+        yield
+        return
+    new_folder(out, ())
+    with locked(out):
+        if not resume:
+            new_folder(out, (CERTIFICATE, CHECKPOINT, HISTORY, PLOT), "give another --out, or continue with --resume")
+        elif not (out / CHECKPOINT).exists():
+            new_folder(out, (CERTIFICATE, HISTORY, PLOT), f"without {CHECKPOINT} the run cannot be continued")
+        yield
+
+
+def certificate_in(run: Path) -> Path:
+    """Return the certificate of a run: the file itself, or the one in its folder."""
+    if not run.is_dir():
+        return run
+    file = run / CERTIFICATE
+    if not file.exists() and (run / CHECKPOINT).exists():
+        raise InvalidProblemError(f"the run in {run} has not finished: continue it with identify --out {run} --resume")
+    packed = file.with_suffix(".json.gz")
+    return packed if packed.exists() and not file.exists() else file
