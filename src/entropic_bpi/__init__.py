@@ -4,8 +4,6 @@ The public names are those of the table ``__init__.pyi``. Modules load when a na
 package stays cheap. No module has the name of a public function.
 """
 
-from __future__ import annotations
-
 import ast
 from importlib import import_module
 from pathlib import Path

@@ -4,8 +4,6 @@ Gymnasium takes a while to import, so it is not imported here: if it is there al
 once, otherwise as soon as somebody imports it.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

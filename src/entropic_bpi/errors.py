@@ -1,7 +1,5 @@
 """The errors that the library raises on bad input: one family, each also a ``ValueError``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -15,7 +15,7 @@ from flint import arb, ctx
 
 from entropic_bpi.verification.rigorous import _ball, _data, _pairs, _plan
 from entropic_bpi.verification.rigorous._data import Row
-from entropic_bpi.verification.rigorous._pairs import _reference, _Row
+from entropic_bpi.verification.rigorous._pairs import _reference
 from entropic_bpi.verification.rigorous._plan import Weighted
 
 # A hypothesis says that a reference and moves exist. Those of the verifier are tried, as they are when this is imported.
@@ -37,12 +37,12 @@ def _numbers(plan):
     steps = list(plan.steps())[::-1]
     states = plan.data.n_states
     N = SimpleNamespace(Zo=[], Zp=[], Zt=[], rho=[], Uo=[])
-    for sheet, backups in steps:
+    for sheet in steps:
         for table, values in zip(
             (N.Zo, N.Zp, N.Zt, N.rho), (sheet.optimum, sheet.policy, sheet.top, sheet.ratio), strict=True
         ):
             table.append([float(value) for value in values[:states]])
-        N.Uo.append({s: _numbers_or_nan(of) for s, of in backups.items()})
+        N.Uo.append({s: _numbers_or_nan(of) for s, of in sheet.backups.items()})
     if plan.test == "pairs":
         pairs = _pairs.PairPlan(plan, steps)
         relations = list(pairs.relations())[::-1]
@@ -328,7 +328,7 @@ def as_row(slots):
         merged.setdefault(key, slot)
     kept = list(merged.values())
     row = Row([], [slot.name for slot in kept], [slot.count for slot in kept], None)
-    return _Row(Weighted(row, [arb(slot.em) for slot in kept], [arb(slot.ep) for slot in kept]))
+    return Weighted(row, [arb(slot.em) for slot in kept], [arb(slot.ep) for slot in kept])
 
 
 def mean_of(shares, values):

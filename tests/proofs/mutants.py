@@ -7,14 +7,14 @@ from pathlib import Path
 from entropic_bpi.verification import rigorous
 
 MUTANTS = {
-    "radius without log(P/δ)": ("_data", '((union / exact(self.problem["delta"])).log() + regret) / n', "regret / n"),
-    "radius of one row only": ("_data", "max(self.rows_at_risk, 1)\n", "1\n"),
+    "radius without log(P/δ)": ("_data", '((union / arb(self.problem["delta"])).log() + regret) / n', "regret / n"),
+    "radius of one row only": ("_data", "* self.rows_at_risk\n", "\n"),
     "radius of the outcomes seen only": (
         "_data",
         'k, most, n = self.slots["possible"][row]',
         "k, most, n = len(counts)",
     ),
-    "at most m outcomes, without the share": ("_data", "exact(share) * likelihood", "likelihood"),
+    "at most m outcomes, without the share": ("_data", "share * likelihood", "likelihood"),
     "unseen outcomes left out": ("_data", "if len(happened) == self.most(row) else", "if happened else"),
     "radius of rewards without log(P/δ)": ("_data", "+ regret) / n)\n\n\ndef", "* 0 + regret) / n)\n\n\ndef"),
     "largest mean of what was seen": (
@@ -27,8 +27,8 @@ MUTANTS = {
     "dual of half a unit too deep": ("_ball", "depth * w * (logs", "1.5 * depth * w * (logs"),
     "a reward at one end of its range": (
         "_plan",
-        "return min(map(lower, ends)), max(map(upper, ends))\n\n    def _ends",
-        "return lower(ends[0]), upper(ends[0])\n\n    def _ends",
+        "for reward in (least, most))\n\n    def _ends",
+        "for reward in (least, least))\n\n    def _ends",
     ),
     "elsewhere as good as the best": (
         "_plan",
@@ -45,26 +45,30 @@ MUTANTS = {
         "return [a for a in range(self.n_actions) if mask[a]]",
         "return [a for a in range(self.n_actions) if mask[a]][:1]",
     ),
-    "the policy valued optimistically": ("_plan", "later.policy, not positive", "later.policy, positive"),
+    "the policy valued optimistically": ("_plan", "later.policy, not positive, limit", "later.policy, positive, limit"),
     "top of the policy's lower bound": (
         "_plan",
-        "now.top[s] = min(self._backup(h, s, chosen, later.top, True), optimum)",
+        "now.top[s] = min(rows[chosen].mean(later.top, True, limit), optimum)",
         "now.top[s] = policy",
     ),
     "top of the optimum's lower bound": ("_plan", "now.top[s] = max(min([policy]", "now.top[s] = min(min([policy]"),
     "same without e^{βr}": (
         "_plan",
-        "high = [min(upper(e * top[y]), limit[1])",
-        "high = [min(upper(e * bottom[y]), limit[1])",
+        "row.products(top, True, limit)",
+        "row.products(bottom, True, limit)",
     ),
     "same below its root": (
         "_plan",
-        "if row.highest(excess) <= 0:",
+        "if row.extreme(excess, True) <= 0:",
         "if True:\n                return 1 + (level - 1) / 2\n            if False:",
     ),
-    "deviations ignored": ("_plan", "worst = max(worst, self.deviation(h, s, a, later, self.limit(h), first))", "pass"),
+    "deviations ignored": (
+        "_plan",
+        "worst = max(worst, self.deviation(row, rows[chosen], later, limit, first))",
+        "pass",
+    ),
     "returns cut without what was paid before": ("_plan", "least - paid - step * (high - low)", "least - paid"),
-    "one corner only": ("_plan", "in product((False, True), repeat=len(shared)):", "in [(False,) * len(shared)]:"),
+    "one corner only": ("_plan", "in product((False, True), repeat=len(both)):", "in [(False,) * len(both)]:"),
     "what is not shared at its lower end": (
         "_plan",
         "least, most = list(bottom), list(top)",
@@ -82,12 +86,12 @@ MUTANTS = {
     ),
     "moves that lose mass": (
         "_pairs",
-        "/ sum((arb(k) for k, _ in terms), arb(0))",
-        "/ sum((arb(k) for k, _ in terms), arb(1))",
+        "/ sum(map(arb, move[i].values()), arb(0))",
+        "/ sum(map(arb, move[i].values()), arb(1))",
     ),
     "the optimum compared as the policy": (
         "_pairs",
-        "worst = max(worst, self.compare(*pair, later.d, later.r, known))",
+        "worst = max(worst, self.compare(self.row(h, z, a), own[w], later.d, later.r, known))",
         "pass",
     ),
     "gains without deviations": ("_pairs", "elif (times := self._first(h, s, a)) > 1:", "elif (times := ONE) > 1:"),

@@ -56,8 +56,10 @@ def and_again(kind, rng):
 
 
 def honest(kind):
+    """Honest certificates, except for those whose gap comes from boxes, which are not covered."""
     for seed in count():
-        yield from and_again(kind, np.random.default_rng([seed, *kind.__name__.encode(), 1]))
+        claims = and_again(kind, np.random.default_rng([seed, *kind.__name__.encode(), 1]))
+        yield from (claim for claim in claims if claim.test != "boxes")
 
 
 def check_honest(kind, many):

@@ -5,8 +5,6 @@ or a dataclass from a file of unknown origin: each has the reader of its type, u
 added is written and read without further code.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass

@@ -3,8 +3,6 @@
 Only actions that were tried are chosen. Nothing is certified about this policy.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from entropic_bpi.certificate.certificate import Certificate

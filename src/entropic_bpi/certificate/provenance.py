@@ -1,7 +1,5 @@
 """How the episodes behind a claim came about, and what the claim rests on, in words."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from entropic_bpi.problem.declarations import ENTRIES

@@ -3,8 +3,6 @@
 The verifier has checks of its own, which share no code with these.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -23,29 +23,31 @@ LARGEST_REAL = 1e300
 LARGEST_COUNT = 2**53  # beyond, integers are not exact as floats
 
 
+def _require(holds: Any, name: str, expected: str, value: Any) -> None:
+    if not holds:
+        raise InvalidProblemError(f"{name} must {expected}, got {shown(value)}")
+
+
 def check_finite(name: str, value: Any) -> float:
     """Return ``value`` as a float, or raise if it is not a finite real number."""
     try:
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
         number = math.inf
-    if not math.isfinite(number):
-        raise InvalidProblemError(f"{name} must be a finite real number, got {shown(value)}")
+    _require(math.isfinite(number), name, "be a finite real number", value)
     return number
 
 
 def check_positive(name: str, value: Any) -> float:
     number = check_finite(name, value)
-    if number <= 0:
-        raise InvalidProblemError(f"{name} must be greater than 0, got {number}")
+    _require(number > 0, name, "be greater than 0", number)
     return number
 
 
 def check_probability(name: str, value: Any) -> float:
     """Return ``value`` as a float strictly between 0 and 1."""
     number = check_finite(name, value)
-    if not 0 < number < 1:
-        raise InvalidProblemError(f"{name} must lie strictly between 0 and 1, got {number}")
+    _require(0 < number < 1, name, "lie strictly between 0 and 1", number)
     return number
 
 
@@ -55,32 +57,22 @@ def check_range(name: str, value: Any) -> tuple[float, float]:
         low, high = (check_finite(name, bound) for bound in value)
     except (TypeError, ValueError):
         raise InvalidProblemError(f"{name} must be a pair of numbers, got {shown(value)}") from None
-    if low > high:
-        raise InvalidProblemError(f"{name} must be finite with low <= high, got ({low}, {high})")
+    _require(low <= high, name, "be finite with low <= high", (low, high))
     return low, high
 
 
-def check_integer(name: str, value: Any, *, at_least: int = 1, at_most: int = _LARGEST_INTEGER) -> int:
-    """Return ``value`` as an int of at least ``at_least`` and at most ``at_most`` that fits 64 bits."""
-    number = _check_whole(name, value, at_least)
-    if number > at_most < _LARGEST_INTEGER:
-        raise InvalidProblemError(f"{name} must be at most {at_most}, got {shown(value)}")
-    if number > _LARGEST_INTEGER:
-        raise InvalidProblemError(f"{name} must be below 2**63, got {shown(value)}")
-    return number
+def check_integer(name: str, value: Any, *, at_least: int = 1, at_most: float = _LARGEST_INTEGER) -> int:
+    """Return ``value`` as an int of at least ``at_least`` and at most ``at_most``, which fits 64 bits by default."""
+    _require(isinstance(value, Integral) and not isinstance(value, bool), name, "be an integer", value)
+    _require(value >= at_least, name, f"be at least {at_least}", value)
+    most = "below 2**63" if at_most == _LARGEST_INTEGER else f"at most {at_most}"
+    _require(value <= at_most, name, f"be {most}", value)
+    return int(value)
 
 
 def check_seed(name: str, value: Any) -> int:
     """Return ``value`` as a seed: an integer of at least 0, of any size."""
-    return _check_whole(name, value, 0)
-
-
-def _check_whole(name: str, value: Any, at_least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InvalidProblemError(f"{name} must be an integer, got {shown(value)}")
-    if value < at_least:
-        raise InvalidProblemError(f"{name} must be at least {at_least}, got {shown(value)}")
-    return int(value)
+    return check_integer(name, value, at_least=0, at_most=math.inf)
 
 
 def check_exponent(beta: float, reach: float) -> None:
@@ -100,8 +92,8 @@ def check_reach(beta: float, exponent: float, what: str) -> None:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool) and not (str(getattr(value, "dtype", "")) == "bool" and value.ndim == 0):  # NumPy's
-        raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")
+    is_numpy_flag = str(getattr(value, "dtype", "")) == "bool" and value.ndim == 0
+    _require(isinstance(value, bool) or is_numpy_flag, name, "be True or False", value)
     return bool(value)
 
 
@@ -119,8 +111,7 @@ def check_device(name: str, device: Any) -> str:
 
 def check_list(name: str, value: Any) -> list[Any]:
     """Return what ``value`` holds; a single word is not a list of its letters."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise InvalidProblemError(f"{name} must be a list, got {shown(value)}")
+    _require(isinstance(value, Iterable) and not isinstance(value, (str, bytes)), name, "be a list", value)
     return list(value)
 
 
@@ -139,12 +130,9 @@ def check_policy(policy: Any, horizon: int, n_states: int, n_actions: int) -> np
         array = np.asarray(policy)
     except (TypeError, ValueError):
         raise InvalidProblemError(f"policy must be an array of shape ({horizon}, {n_states})") from None
-    if array.shape != (horizon, n_states):
-        raise InvalidProblemError(
-            f"policy must have shape (horizon, states) = ({horizon}, {n_states}), got {array.shape}"
-        )
-    if array.dtype.kind not in "iu":
-        raise InvalidProblemError(f"policy must hold integers, got dtype {array.dtype}")
+    shape = (horizon, n_states)
+    _require(array.shape == shape, "policy", f"have shape (horizon, states) = {shape}", array.shape)
+    _require(array.dtype.kind in "iu", "policy", "hold integers", array.dtype)
     outside = (array < 0) | (array >= n_actions)
     if outside.any():
         h, s = np.argwhere(outside)[0]

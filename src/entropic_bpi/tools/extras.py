@@ -1,7 +1,5 @@
 """Modules that are installed by an extra of the package."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

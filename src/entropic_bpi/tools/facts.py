@@ -4,11 +4,10 @@ A run goes on from a checkpoint only if every fact is what it was. A fact is a s
 long, its digest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from functools import cache
@@ -36,12 +35,8 @@ def differences(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     """What differs, by name; empty if nothing does. Digests say little, and are left out where other facts differ."""
     names = [name for name in {**now, **then} if then.get(name) != now.get(name)]
     names = [name for name in names if "sha256:" not in then.get(name, "") + now.get(name, "")] or names
-    return "; ".join(f"{name} was {_shown(then, name)}, is {_shown(now, name)}" for name in names)
-
-
-def _shown(facts: Mapping[str, str], name: str) -> str:
-    text = facts.get(name, "not given")
-    return text if len(text) <= 80 else text[:80] + "…"
+    shown = [[re.sub("(?s)(.{80}).+", r"\1…", facts.get(name, "not given")) for facts in (then, now)] for name in names]
+    return "; ".join(f"{name} was {before}, is {after}" for name, (before, after) in zip(names, shown, strict=True))
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, compressed ones, and folders that one process uses at a time."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -87,14 +85,11 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _is_dead(pid: int) -> bool:
-    if os.name != "posix":  # elsewhere signal 0 is not a question
-        return False
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:  # it lives, but is not ours
-        return False
+        if os.name == "posix":  # elsewhere signal 0 is not a question
+            os.kill(pid, 0)
+    except OSError as error:  # of another kind if it lives, but is not ours
+        return isinstance(error, ProcessLookupError)
     return False
 
 
@@ -108,10 +103,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     path = folder / _LOCK
-    try:
-        file = _locked_file(path)
-    except BlockingIOError as error:
-        raise BlockingIOError(error.errno, "another process is using this folder", str(folder)) from None
+    file = _locked_file(path)
     try:
         yield
     finally:
@@ -124,9 +116,9 @@ def _locked_file(path: Path) -> BinaryIO:
         file = open(path, "ab")  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except BlockingIOError as error:
             file.close()
-            raise
+            raise BlockingIOError(error.errno, "another process is using this folder", str(path.parent)) from None
         except OSError:  # a file system without locks
             return file
         with suppress(FileNotFoundError):

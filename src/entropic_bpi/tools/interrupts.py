@@ -1,7 +1,5 @@
 """Ctrl-C at a moment when nothing is half done."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -17,19 +15,16 @@ def deferred_interrupt() -> Iterator[Callable[[], None]]:
     """
     pending: list[int] = []
 
-    def note(number: int, frame: Any) -> None:
-        if pending:
-            raise KeyboardInterrupt
-        pending.append(number)
-
     def check() -> None:
         if pending:
             raise KeyboardInterrupt
 
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
+    def note(number: int, frame: Any) -> None:
+        check()
+        pending.append(number)
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield check
         return
     before = signal.signal(signal.SIGINT, note)

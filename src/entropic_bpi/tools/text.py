@@ -1,7 +1,5 @@
 """Words from outside, such as the names in somebody else's model, made safe to print, to draw and to put into messages."""
 
-from __future__ import annotations
-
 import ast
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that compute: one task at a time each, replaced when they die, and gone when their parent is."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle
@@ -12,12 +10,10 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.tools.checks import check_list
@@ -54,12 +50,8 @@ def import_modules(names: Any, folder: Path | None = None) -> None:
             raise InvalidProblemError(f"imports: {error}") from None
 
 
-def after_importing(names: Sequence[str], function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-    """``function`` for a worker, which may have started just now."""
-    return partial(_import_and_call, tuple(names), function)
-
-
-def _import_and_call(names: Sequence[str], function: Callable[[Task], Result], task: Task) -> Result:
+def call_after_importing(names: Sequence[str], function: Callable[[Task], Result], task: Task) -> Result:
+    """Return ``function(task)`` in a worker, which may have started just now."""
     import_modules(names)
     return function(task)
 
@@ -78,32 +70,22 @@ def compute(
     last exit code, and returns its result or raises. ``started`` is called with each task that is handed out. Close the
     generator to end the workers early.
     """
-    if workers:
-        yield from _in_processes(function, tasks, workers, died, started)
+    if not workers:
+        for task in tasks:
+            started(task)
+            yield task, function(task)
         return
-    for task in tasks:
-        started(task)
-        yield task, function(task)
-
-
-def _in_processes(
-    function: Callable[[Task], Result],
-    tasks: Sequence[Task],
-    workers: int,
-    died: Callable[[int], Result],
-    started: Callable[[Task], object],
-) -> Generator[tuple[Task, Result], None, None]:
-    waiting = deque(_Job(task) for task in tasks)
-    false_starts = 0
-    pool: list[_Worker[Task]] = []
+    waiting, deaths, false_starts = deque(range(len(tasks))), [0] * len(tasks), 0
+    pool: list[_Worker] = []
     try:
-        while waiting or any(worker.job for worker in pool):
+        while waiting or any(worker.job is not None for worker in pool):
             while len(pool) < min(workers, len(waiting) + sum(worker.job is not None for worker in pool)):
                 pool.append(_Worker(function))
             for worker in pool:
                 if waiting and worker.ready and worker.job is None:
-                    started(waiting[0].task)
-                    worker.give(waiting.popleft())
+                    worker.job = waiting.popleft()
+                    started(tasks[worker.job])
+                    worker.give(tasks[worker.job])
             said = set(wait([worker.connection for worker in pool]))
             for worker in [worker for worker in pool if worker.connection in said]:
                 answer, job = worker.answer(), worker.job
@@ -122,45 +104,33 @@ def _in_processes(
                     result, error = answer
                     if error is not None:
                         raise error
-                    yield job.task, result
+                    yield tasks[job], result
                 else:
-                    job.deaths += 1
-                    if job.deaths < _ATTEMPTS:
+                    deaths[job] += 1
+                    if deaths[job] < _ATTEMPTS:
                         waiting.appendleft(job)
                     else:
-                        yield job.task, died(worker.process.exitcode)
+                        yield tasks[job], died(worker.process.exitcode)
     finally:
         for worker in pool:
             worker.stop()
 
 
-@dataclass(eq=False)
-class _Job(Generic[Task]):
-    task: Task
-    deaths: int = 0
-
-
-@dataclass(eq=False)
-class _Worker(Generic[Task]):
+class _Worker:
     """A process that computes one task at a time, and the parent's end of the pipe to it."""
 
-    function: Callable[[Task], Any]
-    ready: bool = False
-    job: _Job[Task] | None = None
-    connection: Connection = field(init=False)
-    process: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        context = multiprocessing.get_context("spawn")  # compiled code with threads does not survive a fork
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        context: Any = multiprocessing.get_context("spawn")  # compiled code with threads does not survive a fork
+        self.ready = False
+        self.job: int | None = None  # the number of its task
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, self.function), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
         self.process.start()
         theirs.close()
 
-    def give(self, job: _Job[Task]) -> None:
-        self.job = job
+    def give(self, task: Any) -> None:
         with suppress(OSError):  # if it is dead, the next answer says so
-            self.connection.send(job.task)
+            self.connection.send(task)
 
     def answer(self) -> Any:
         """What it says: that it is ready, or a result and an error; None when it is dead."""

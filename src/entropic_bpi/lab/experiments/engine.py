@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,7 +22,7 @@ from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.runs.progress import counting
 from entropic_bpi.tools.checks import check_integer
 from entropic_bpi.tools.extras import module_of_extra
-from entropic_bpi.tools.workers import after_importing, compute, import_modules, processors
+from entropic_bpi.tools.workers import call_after_importing, compute, import_modules, processors
 
 _LONGEST_ERROR = 500
 SCHEDULER_SECONDS = 10.0
@@ -47,7 +48,7 @@ def new_engine(
     lost, ``failed`` is called with the reason; it returns the result of that run or raises an error.
     """
     import_modules(imports)
-    on_worker = after_importing(imports, function)
+    on_worker = partial(call_after_importing, tuple(imports), function)
     if scheduler is None:
         count = processors() if workers is None else check_integer("workers", workers, at_least=0)
     elif workers is not None:

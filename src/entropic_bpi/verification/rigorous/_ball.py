@@ -4,11 +4,10 @@ Numbers that are kept are exact: an upper bound is replaced by the upper end of 
 end.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+import numpy as np
 from flint import arb
 
 PRECISION = 160  # bits
@@ -49,7 +48,8 @@ def highest_mean(counts: Sequence[int], radius: arb | None, f: Sequence[arb]) ->
     if not depth > 0:
         return top
     depths = [(top - f[i]) / depth for i in seen]
-    w = arb(multiplier([counts[i] / n for i in seen], [max(0.0, float(d)) for d in depths], float(radius)))
+    shares = np.array([counts[i] / n for i in seen])
+    w = arb(_multiplier(shares, np.array([max(0.0, float(d)) for d in depths]), float(radius)))
     if w > 0:
         logs = sum((counts[i] * (d / w).log1p() for i, d in zip(seen, depths, strict=True)), arb(0)) / n
         bound = upper(top - depth * w * (logs - radius).expm1())
@@ -63,68 +63,51 @@ def lowest_mean(counts: Sequence[int], radius: arb | None, f: Sequence[arb]) -> 
     return -highest_mean(counts, radius, [-value for value in f])
 
 
-def multiplier(shares: list[float], depths: list[float], x: float) -> float:
-    """Return roughly the best w ≥ 0 for depths in [0, 1]; any w is safe.
+@np.errstate(all="ignore")
+def _multiplier(p: np.ndarray, d: np.ndarray, x: float) -> float:
+    """Return roughly the best w ≥ 0 for shares p of depths d in [0, 1]; any w is safe.
 
     It is the root of F(w) = x with F(w) = Σ p log(1 + d/w) + log Σ p/(1 + d/w), which decreases, or 0 if F stays below x.
+    Newton's method finds log w, on the logarithm of F; the middle of what is left is taken where a step leads out of it.
     """
-    if all(depths):
-        logs = sum(p * math.log(d) for p, d in zip(shares, depths, strict=True))
-        if logs + math.log(sum(p / d for p, d in zip(shares, depths, strict=True))) <= x:
-            return 0.0
-
-    def excess(t: float) -> float:
-        ratios = [d * math.exp(-t) for d in depths]
-        logs = sum(p * math.log1p(r) for p, r in zip(shares, ratios, strict=True))
-        loss = sum(p * r / (1.0 + r) for p, r in zip(shares, ratios, strict=True))
-        rest = sum(p / (1.0 + r) for p, r in zip(shares, ratios, strict=True))
-        value = logs + (math.log1p(-loss) if loss < 0.5 else math.log(rest))
-        return math.log(max(value, 1e-300) / x)
-
-    mean = sum(p * d for p, d in zip(shares, depths, strict=True))
-    variance = sum(p * (d - mean) ** 2 for p, d in zip(shares, depths, strict=True))
+    if d.all() and p @ np.log(d) + math.log(p @ (1.0 / d)) <= x:
+        return 0.0
+    variance = float(p @ (d - p @ d) ** 2)
+    left, right = -340.0, 70.0
     t = min(max(math.log(max(variance, 1e-300) / (2.0 * x)) / 2.0, -300.0), 60.0)
-    return math.exp(_falling_root(excess, t))
-
-
-def _falling_root(f: Callable[[float], float], t: float) -> float:
-    """Return about where a falling function is 0, by brackets and chords (Illinois); the end of the search if nowhere."""
-    left = right = t
-    at_left = at_right = f(t)
-    width = 1.0
-    while at_left < 0.0 and left > -340.0:
-        right, at_right = left, at_left
-        left = max(left - width, -340.0)
-        at_left, width = f(left), 2.0 * width
-    while at_right > 0.0 and right < 70.0:
-        left, at_left = right, at_right
-        right = min(right + width, 70.0)
-        at_right, width = f(right), 2.0 * width
     for _ in range(60):
-        if not (at_left > 0.0 > at_right and right - left > 1e-11):
+        ratios = d * math.exp(-t)
+        parts = ratios / (1.0 + ratios)
+        loss, rest = float(p @ parts), float(p @ (1.0 / (1.0 + ratios)))
+        logs = float(p @ np.log1p(ratios))
+        value = max(logs + (math.log1p(-loss) if loss < 0.5 else math.log(rest)), 1e-300)
+        left, right = (t, right) if value > x else (left, t)
+        slope = (loss * loss - float(p @ parts**2)) / rest
+        before, t = t, t - math.log(value / x) * value / slope if slope < 0.0 else math.inf
+        if not left < t < right:
+            t = (left + right) / 2.0
+        if abs(t - before) < 1e-9:
             break
-        t = left + (right - left) * at_left / (at_left - at_right)
-        value = f(t)
-        if abs(value) < 1e-13:
-            return t
-        if value > 0.0:
-            left, at_left, at_right = t, value, at_right / 2.0
-        else:
-            right, at_right, at_left = t, value, at_left / 2.0
-    return left if abs(at_left) < abs(at_right) else right
+    return math.exp(t)
 
 
-def tilted_law(counts: Sequence[int], radius: arb | None, f: Sequence[float]) -> list[float]:
-    """Return roughly the law of the ball with the largest mean of ``f``."""
-    top, n = max(f), sum(counts)
-    seen = [i for i, count in enumerate(counts) if count]
-    q = [0.0] * len(f)
-    depth = max((top - f[i] for i in seen), default=0.0)
-    if radius is not None and depth > 0.0:
-        shares, depths = [counts[i] / n for i in seen], [(top - f[i]) / depth for i in seen]
-        w = multiplier(shares, depths, float(radius))
-        logs = sum(p * math.log(d + w) for p, d in zip(shares, depths, strict=True)) - float(radius)
-        for i, p, d in zip(seen, shares, depths, strict=True):
-            q[i] = p / (d + w) * math.exp(logs)
-    q[f.index(top)] += max(0.0, 1.0 - sum(q))
-    return q
+@np.errstate(all="ignore")
+def largest_average(counts: Sequence[int], radius: arb, rho: Sequence[arb], low: list[arb], high: list[arb]) -> float:
+    """Return roughly the largest average of ρ ≥ 1 under laws of the ball and weights in boxes, by Dinkelbach's method."""
+    unit, x, level = max(high), float(radius), 1.0
+    seen, p = np.array(counts) > 0, np.array(counts) / sum(counts)
+    values, least, most = (np.array([float(a / b) for a in part]) for part, b in ((rho, 1), (low, unit), (high, unit)))
+    for _ in range(60):
+        weights = np.where(values > level, most, least)
+        excess = (values - level) * weights
+        depths, q = (excess.max() - excess)[seen], np.zeros(len(p))
+        if (depth := depths.max()) > 0.0:  # the law of the ball with the largest mean excess
+            w = _multiplier(p[seen], depths / depth, x)
+            distances = depths / depth + w
+            q[seen] = p[seen] / distances * math.exp(p[seen] @ np.log(distances) - x)
+        q[excess.argmax()] += max(0.0, 1.0 - q.sum())
+        higher = (q * weights) @ values / (q @ weights)
+        if not higher > level * (1.0 + 4e-16):
+            break
+        level = float(higher)
+    return level

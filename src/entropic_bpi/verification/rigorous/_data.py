@@ -4,15 +4,15 @@ The ordinary verifier has read the file before, so shapes and types are right. W
 refused.
 """
 
-from __future__ import annotations
-
-from fractions import Fraction
-from functools import cached_property
+import math
+from collections import defaultdict
+from functools import cache, cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
-from flint import arb, fmpq
+from flint import arb
 
-from entropic_bpi.verification.rigorous._ball import upper
+from entropic_bpi.verification.rigorous._ball import ONE, lower, upper
 
 Paid = tuple[float, float]  # the ends of what a reward is known to lie between
 
@@ -45,10 +45,6 @@ class Row(NamedTuple):
     radius: arb | None
 
 
-def exact(x: Fraction | int | float) -> arb:
-    return arb(fmpq(x.numerator, x.denominator)) if isinstance(x, Fraction) else arb(x)
-
-
 class Data:
     """What a certificate says, without the risk parameter."""
 
@@ -66,44 +62,35 @@ class Data:
         self.start = 0 if self.random_start else problem["start"]
         self.random_rewards = problem["reward_law"] != "fixed"
         self.black_box = problem["rewards"] is None and self.n_states in self.slots["successor"]
-        self.n_rows = len(self.slots["begin"])
-        self.seen: dict[int, dict[tuple[int, Paid], int]] = {}
-        counts = content["counts"]
-        paid = (
-            zip(counts["rewards"], counts["upper"], strict=True)
-            if self.black_box
-            else [(0.0, 0.0)] * len(counts["rows"])
+        self.start_row = len(self.slots["begin"]) - 1 if self.random_start else None
+        self.seen: dict[int, dict[tuple[int, Paid], int]] = defaultdict(dict)
+        rows, successors, times, *ends = (
+            content["counts"][k] for k in ("rows", "successors", "times", "rewards", "upper")
         )
-        for row, y, times, ends in zip(counts["rows"], counts["successors"], counts["times"], paid, strict=True):
-            self.seen.setdefault(row, {})[y, ends] = times
-        self._rows: dict[int, Row] = {}
+        paid = zip(*ends, strict=True) if self.black_box else [(0.0, 0.0)] * len(rows)
+        for row, y, often, what in zip(rows, successors, times, paid, strict=True):
+            self.seen[row][y, what] = often
+        self.row = cache(self._row)
 
     def row_of(self, h: int, s: int, a: int) -> int:
         """Return the number of the row of a state and action at planned step ``h``; a random start is the last row."""
-        if self.random_start and h == 0:
-            return self.n_rows - 1
+        if h == 0 and self.start_row is not None:
+            return self.start_row
         step = 0 if self.stationary else h - self.random_start
         return (step * self.n_states + s) * self.n_actions + a
 
-    def row(self, i: int) -> Row:
-        if i not in self._rows:
-            outcomes = self._outcomes(i)
-            counts = [outcome.times for outcome in outcomes]
-            radius = self._radius(i, counts) if len(outcomes) > 1 and any(counts) else None
-            self._rows[i] = Row(outcomes, [outcome.successor for outcome in outcomes], counts, radius)
-        return self._rows[i]
-
-    def is_start(self, row: int) -> bool:
-        return self.random_start and row == self.n_rows - 1
+    def _row(self, i: int) -> Row:
+        outcomes = self._outcomes(i)
+        counts = [outcome.times for outcome in outcomes]
+        radius = self._radius(i, counts) if len(outcomes) > 1 and any(counts) else None
+        return Row(outcomes, [outcome.successor for outcome in outcomes], counts, radius)
 
     def actions(self, h: int, s: int) -> list[int]:
         """Return the actions that may be played in a state."""
         if self.random_start and h == 0:
             return [0]
         masks = self.problem["allowed"]
-        if masks is None:
-            return list(range(self.n_actions))
-        table = masks["table"]
+        table = [[[True] * self.n_actions] * self.n_states] if masks is None else masks["table"]
         mask = table[h - self.random_start if len(table) > 1 else 0][s]
         return [a for a in range(self.n_actions) if mask[a]]
 
@@ -123,17 +110,21 @@ class Data:
     def most(self, row: int) -> int:
         """Return how many different outcomes a row has at most."""
         possible, declared = self.slots["possible"][row], self.problem["max_successors"]
-        if self.is_start(row):
-            return 1 if self.problem["start"] == "fixed" else possible
+        if row == self.start_row:
+            declared = 1 if self.problem["start"] == "fixed" else None
         return possible if declared is None else min(declared, possible)
 
     @cached_property
     def reward_range(self) -> tuple[float, float]:
-        rewards = self.problem["rewards"]
-        tables = (
-            self.slots["low"] + self.slots["high"] if rewards is None else [row for step in rewards for row in step]
-        )
+        tables = [*chain(*(self.problem["rewards"] or [self.slots["low"] + self.slots["high"]]))]
         return min(map(min, tables)), max(map(max, tables))
+
+    def declared_returns(self) -> tuple[arb, arb]:
+        """Return the ends of the declared range of returns, with room for the rounding of sums of rewards."""
+        low, high = self.reward_range
+        room = arb(1e-9 * ((high - low) * self.horizon))
+        least, most = map(arb, self.problem["return_range"])
+        return lower(least - room), upper(most + room)
 
     @cached_property
     def reachable(self) -> list[list[int]]:
@@ -154,17 +145,20 @@ class Data:
     def rows_at_risk(self) -> int:
         """P: the rows with several possible outcomes that matter. At the last step none does if rewards are known."""
         rows = self._reached_rows(self.steps - (self.problem["rewards"] is not None))
-        return sum(self.most(row) > 1 for row in rows)
+        return max(1, sum(self.most(row) > 1 for row in rows))
 
     @cached_property
     def laws_at_risk(self) -> int:
         """How many laws of rewards may have to be learned, for all risk parameters that were declared."""
-        laws = 0
-        for row in self._reached_rows(self.steps) if self.random_rewards else ():
-            slot = self.slots_of(row)[0]
-            if self.slots["low"][0][slot] < self.slots["high"][0][slot]:
-                laws += 1 if self.problem["reward_law"] == "random-pair" else self.most(row)
-        return laws * (1 if self.problem["lams"] is None else len(self.problem["lams"]))
+        ranges = {row: self.range_of(row) for row in self._reached_rows(self.steps)}
+        uncertain = [row for row, (low, high) in ranges.items() if low < high]
+        laws = sum(1 if self.problem["reward_law"] == "random-pair" else self.most(row) for row in uncertain)
+        return max(1, laws * len(self.problem["lams"] or [None]))
+
+    def range_of(self, row: int) -> Paid:
+        """Return between what a random reward of a row lies."""
+        slot = self.slots["begin"][row]
+        return self.slots["low"][0][slot], self.slots["high"][0][slot]
 
     def _outcomes(self, row: int) -> list[Outcome]:
         """Return what a row may do; only what it did, once it did as much as it can.
@@ -172,24 +166,18 @@ class Data:
         Where rewards are learned and fixed, another reward is another outcome, and takes one of the places where its state
         is listed.
         """
-        seen = self.seen.get(row, {})
-        by_state: dict[int, dict[Paid, int]] = {}
-        for (y, ends), times in seen.items():
-            by_state.setdefault(y, {})[ends] = times
-        places, listed = [y for y, _ in seen], []
         fixed = self.black_box and not self.random_rewards
+        seen: dict[tuple[int, Paid | None], dict[Paid, int]] = defaultdict(dict)
+        for (y, ends), times in self.seen[row].items():
+            seen[y, ends if fixed else None][ends] = times
+        free: dict[int, list[int]] = defaultdict(list)
         for slot in self.slots_of(row):
-            y = self.slots["successor"][slot]
-            if not fixed:
-                paid = by_state.pop(y, {})
-                listed.append(Outcome(y, slot, paid, sum(paid.values())))
-            elif y in places:
-                places.remove(y)
-            else:
-                listed.append(Outcome(y, slot, {}, 0))
-        for y, paid in by_state.items():
-            kinds = [{ends: times} for ends, times in paid.items()] if fixed else [paid]
-            listed += [Outcome(y, None, kind, sum(kind.values())) for kind in kinds]
+            free[self.slots["successor"][slot]].append(slot)
+        listed = []
+        for (y, _), paid in seen.items():
+            own = free[y].pop(0) if free[y] else None
+            listed.append(Outcome(y, None if fixed else own, paid, sum(paid.values())))
+        listed += [Outcome(y, slot, {}, 0) for y, slots in free.items() for slot in slots]
         happened = [outcome for outcome in listed if outcome.times]
         return happened if len(happened) == self.most(row) else listed
 
@@ -197,21 +185,18 @@ class Data:
         """Return (log(P/δ) + R_mix) / n (``radius_counts`` in Main.v), of 2P if rewards are random."""
         k, most, n = self.slots["possible"][row], self.most(row), sum(counts)
         counts = [count for count in counts if count]
-        priors = [(k, exact(Fraction(1, k * k))), (k, exact(Fraction(1, k))), (k, arb(0.5)), (k, arb(1))]
-        codes = [likelihood(counts, cells, a) / 4 for cells, a in priors]
+        codes = [likelihood(counts, k, a) / 4 for a in (ONE / k**2, ONE / k, ONE / 2, ONE)]
         if most < k:
-            share = Fraction(1)
-            for i in range(len(counts)):
-                share = share * (most - i) / (k - i)
-            codes = [code / 2 for code in codes] + [exact(share) * likelihood(counts, most, arb(0.5)) / 2]
+            share = math.prod((arb(most - i) / (k - i) for i in range(len(counts))), start=ONE)
+            codes = [code / 2 for code in codes] + [share * likelihood(counts, most, ONE / 2) / 2]
         regret = sum((count * (arb(count) / n).log() for count in counts), arb(0)) - sum(codes, arb(0)).log()
-        union = (1 + self.random_rewards) * max(self.rows_at_risk, 1)
-        return upper(((union / exact(self.problem["delta"])).log() + regret) / n)
+        union = (1 + self.random_rewards) * self.rows_at_risk
+        return upper(((union / arb(self.problem["delta"])).log() + regret) / n)
 
     def betting_radius(self, n: int) -> arb:
         """Return (log(4 laws/δ) + c₂(n)) / n (``interval_ok`` in Random.v)."""
         regret = arb.pi().log() / 2 + arb(n + 1).lgamma() - (n + arb(0.5)).lgamma()
-        return upper(((4 * max(self.laws_at_risk, 1) / exact(self.problem["delta"])).log() + regret) / n)
+        return upper(((4 * self.laws_at_risk / arb(self.problem["delta"])).log() + regret) / n)
 
 
 def likelihood(counts: list[int], cells: int, a: arb) -> arb:
