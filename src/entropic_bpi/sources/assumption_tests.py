@@ -87,43 +87,39 @@ class AssumptionTests:
             self.by_pair = HomogeneityTest(np.bincount(balls.ball_of_cell), len(np.unique(balls.ball_of_cell)))
         random = problem.declared_range if problem.random_rewards else None
         self.over_time = DriftTest(problem.slots.possible, rows + 1, random)
-        low, high = (reward * problem.duration for reward in problem.possible_rewards)
+        self.lowest, self.highest = (reward * problem.duration for reward in problem.possible_rewards)
         if problem.limits_returns:
-            low, high = problem.return_limits
-        self.lowest, self.highest = low, high
-        self.edges = np.linspace(low, high, CELLS + 1)[:-1]
+            self.lowest, self.highest = problem.return_limits
+        self.edges = np.linspace(self.lowest, self.highest, CELLS + 1)[:-1]
         self.returns = np.zeros(CELLS, dtype=np.int64)
         self.rewards: dict[tuple[int, int], list[float]] = {}
 
     def add(self, batch: Batch, *moves: Transitions) -> None:
         """Add some episodes; ``moves`` are their transitions, first states included, in parts that followed each other."""
-        problem, by_step, by_previous = self.problem, self.by_step, self.by_previous
-        n_actions = problem.n_actions
-        stride = 0 if problem.stationary else problem.n_states * n_actions
+        problem = self.problem
+        stride = 0 if problem.stationary else problem.n_states * problem.n_actions
         for (h, state, action, following, paid, previous), times in batch.visits.items():
-            row = h * stride + state * n_actions + action
+            row = h * stride + state * problem.n_actions + action
             outcome = following, self._reward(row, following, paid)
-            if by_step is not None:
-                by_step.add(row, h, outcome, times)
-            by_previous.add(row, previous, outcome, times)
+            if self.by_step is not None:
+                self.by_step.add(row, h, outcome, times)
+            self.by_previous.add(row, previous, outcome, times)
             if self.by_pair is not None:
                 self._add_to_balls(self.by_pair, row, outcome, times)
         cells = np.searchsorted(self.edges, np.array(list(batch.returns)), side="right") - 1
         np.add.at(self.returns, np.maximum(cells, 0), list(batch.returns.values()))
         for part in moves:
-            rewards = part.rewards
             if not problem.random_rewards:
-                columns = zip(*(column.tolist() for column in (part.rows, part.successors, rewards)), strict=True)
-                rewards = np.array([self._reward(*column) for column in columns])
-            self.over_time.add(part._replace(rewards=rewards))
+                columns = (column.tolist() for column in (part.rows, part.successors, part.rewards))
+                part = part._replace(rewards=np.array(list(map(self._reward, *columns))))
+            self.over_time.add(part)
 
     def _add_to_balls(self, by_pair: HomogeneityTest, pair: int, outcome: tuple[int, float], times: int) -> None:
         """Add visits to the test of every ball that they feed, with the class as outcome and the pair as group."""
-        balls, slots = self.problem.balls, self.problem.slots
+        balls, slots, begin = self.problem.balls, self.problem.slots, self.problem.slots.begin[pair]
         assert balls is not None
-        mine = range(slots.begin[pair], slots.begin[pair] + slots.used[pair])
-        listed = [i for i, slot in enumerate(mine) if slots.successor[slot] == outcome[0]]
-        slot = min(listed, key=lambda i: abs(slots.low[0, mine[i]] - outcome[1]))
+        listed = [i for i in range(slots.used[pair]) if slots.successor[begin + i] == outcome[0]]
+        slot = min(listed, key=lambda i: abs(slots.low[0, begin + i] - outcome[1]))
         for ball, cell in balls.classes_of(pair, slot):
             by_pair.add(ball, pair, (cell, 0.0), times)
 
@@ -145,23 +141,20 @@ class AssumptionTests:
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything that was seen, as arrays from which :meth:`restore` goes on."""
-        arrays = {"returns": self.returns}
-        for name in ("by_step", "by_previous", "over_time", "by_pair"):
-            test = getattr(self, name)
-            columns = {} if test is None else test.tally()._asdict()
-            arrays |= {f"{name}.{column}": array for column, array in columns.items()}
-        return arrays
+        tallies = {name: test.tally()._asdict() for name, test in self._tests().items()}
+        arrays = {f"{name}.{column}": array for name, tally in tallies.items() for column, array in tally.items()}
+        return {"returns": self.returns, **arrays}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Take up what other tests of the same problem have seen."""
         self.returns = state["returns"].copy()
-        for name in ("by_pair", "by_step", "by_previous", "over_time"):
-            test = getattr(self, name)
-            if test is None:
-                continue
+        for name, test in self._tests().items():
             tally = Tally(*(state[f"{name}.{column}"] for column in Tally._fields))
             test.restore(tally)
-            if test is self.by_pair:
-                continue
-            for row, _, successor, _, reward in zip(*(column.tolist() for column in tally), strict=True):
+            visits = zip(*(column.tolist() for column in tally), strict=True)
+            for row, _, successor, _, reward in visits if test is not self.by_pair else ():
                 self._reward(row, successor, reward)
+
+    def _tests(self) -> dict[str, HomogeneityTest | DriftTest]:
+        tests = {name: getattr(self, name) for name in ("by_step", "by_previous", "over_time", "by_pair")}
+        return {name: test for name, test in tests.items() if test is not None}

@@ -39,6 +39,7 @@ ever reaches :math:`1/\delta_t` with probability at most :math:`\delta_t`, howev
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -102,91 +103,74 @@ class DriftTest:
 
     def __init__(self, possible: np.ndarray, rows: int, reward_range: tuple[float, float] | None = None) -> None:
         self.possible, self.rows, self.reward_range = possible, rows, reward_range
+        # A row has one key for its outcomes and, if rewards are random, a second one for their classes.
+        self.kinds = 1 if reward_range is None else 2
         self.visits = np.zeros(len(possible), dtype=np.int64)
-        # Each (outcome, reward) of a row has a line of ``times``: how often it was seen in each cell.
+        # Each (outcome or class, reward) of a key has a line of ``times``: how often it was seen in each cell.
         self.lines: dict[int, dict[tuple[int, float], int]] = {}
         self.names: list[tuple[int, int, float]] = []
         self.times = np.zeros((0, 0), dtype=np.int64)
-        # If rewards are random, ``paid[place]`` of a row: how often each class of rewards was seen in each cell.
-        self.places: dict[int, int] = {}
-        self.paid = np.zeros((0, REWARD_CLASSES, 0), dtype=np.int64)
+        self.room = 0  # lines that are used, or kept for the classes of rewards
         self.stale: set[int] = set()
         self.log_es: dict[int, float] = {}
 
-    @property
-    def kinds(self) -> int:
-        """How many keys a row has in a tally: one for its outcomes and, if rewards are random, one for their classes."""
-        return 1 if self.reward_range is None else 2
-
     def add(self, moves: Transitions) -> None:
         """Add the visits of some episodes, which come after all episodes that were added before."""
-        if len(self.names) + REWARD_CLASSES * len(self.places) >= MOST_LINES:
+        if self.room >= MOST_LINES:
             known = self.visits[moves.rows] > 0
             moves = Transitions(*(column[known] for column in moves[:4]))
-        rows, successors, times, rewards = moves[:4]
-        cells = cell_of(self.visits[rows])
-        if self.reward_range is None:
-            self._count_outcomes(rows, cells, successors, times, rewards)
-            return
-        low, high = self.reward_range
-        classes = np.clip((rewards - low) / ((high - low) or 1.0) * REWARD_CLASSES, 0, REWARD_CLASSES - 1)
-        self._count_rewards(rows, cells, classes.astype(np.int64), times)
-        # Rewards are often all different: each pair of row and next state once, because a loop over them is slow.
-        pairs = rows * (successors.max(initial=0) + 1) + successors
-        _, first, which = np.unique(pairs, return_index=True, return_inverse=True)
-        often = np.bincount(which, times).astype(np.int64)
-        self._count_outcomes(rows[first], cells[first], successors[first], often, np.zeros(len(first)))
+        keys, outcomes, times, rewards = moves[:4]
+        if self.reward_range is not None:
+            low, high = self.reward_range
+            classes = np.clip((rewards - low) / ((high - low) or 1.0) * REWARD_CLASSES, 0, REWARD_CLASSES - 1)
+            keys, outcomes = np.append(2 * keys, 2 * keys + 1), np.append(outcomes, classes.astype(np.int64))
+            # Rewards are often all different: each name once, because a loop over them is slow.
+            names = keys * (outcomes.max(initial=0) + 1) + outcomes
+            _, first, which = np.unique(names, return_index=True, return_inverse=True)
+            times = np.bincount(which, np.tile(times, 2)).astype(np.int64)
+            keys, outcomes, rewards = keys[first], outcomes[first], np.zeros(len(first))
+        self._count(keys, cell_of(self.visits[keys // self.kinds]), outcomes, times, rewards)
 
-    def _count_outcomes(self, *columns: np.ndarray) -> None:
-        rows, cells, outcomes, times, rewards = columns
-        names = zip(rows.tolist(), outcomes.tolist(), rewards.tolist(), strict=True)
+    def _count(self, keys: np.ndarray, cells: np.ndarray, *columns: np.ndarray) -> None:
+        outcomes, times, rewards = columns
+        names = zip(keys.tolist(), outcomes.tolist(), rewards.tolist(), strict=True)
         lines = np.array([self._line(*name) for name in names], dtype=np.int64)
-        self.times = _with_room(self.times, len(self.names), int(cells.max(initial=0)) + 1)
+        missing = np.maximum((len(self.names), cells.max(initial=0) + 1) - np.array(self.times.shape), 0)
+        if missing.any():
+            missing[0] += len(self.times) if missing[0] else 0  # twice as many, so that it is rarely copied
+            self.times = np.pad(self.times, [(0, more) for more in missing])
         np.add.at(self.times, (lines, cells), times)
-        np.add.at(self.visits, rows, times)
+        rows, kinds = np.divmod(keys, self.kinds)
+        np.add.at(self.visits, rows, np.where(kinds == 0, times, 0))
         self.stale.update(rows.tolist())
 
-    def _line(self, row: int, outcome: int, reward: float) -> int:
-        lines = self.lines.setdefault(row, {})
-        line = lines.get((outcome, reward))
-        if line is None:
-            line = lines[outcome, reward] = len(self.names)
-            self.names.append((row, outcome, reward))
+    def _line(self, key: int, outcome: int, reward: float) -> int:
+        is_reward = key % self.kinds
+        if key not in self.lines:
+            self.lines[key] = {}
+            self.room += REWARD_CLASSES * is_reward
+        line = self.lines[key].setdefault((outcome, reward), len(self.names))
+        if line == len(self.names):
+            self.names.append((key, outcome, reward))
+            self.room += 1 - is_reward
         return line
-
-    def _count_rewards(self, *columns: np.ndarray) -> None:
-        rows, cells, classes, times = columns
-        places = np.array([self.places.setdefault(row, len(self.places)) for row in rows.tolist()], dtype=np.int64)
-        self.paid = _with_room(self.paid, len(self.places), REWARD_CLASSES, int(cells.max(initial=0)) + 1)
-        np.add.at(self.paid, (places, classes, cells), times)
 
     def tally(self) -> Tally:
         """All visits by key and cell; restored to a new test, they make the same one."""
         lines, cells = np.nonzero(self.times)
-        rows, outcomes, rewards = np.array(self.names, dtype=object).reshape(-1, 3)[lines].T
-        places, classes, cells_paid = np.nonzero(self.paid)
-        paid = np.array([*self.places], dtype=np.int64)[places]
-        return Tally(
-            np.append(rows.astype(np.int64) * self.kinds, paid * self.kinds + 1),
-            np.append(cells, cells_paid),
-            np.append(outcomes.astype(np.int64), classes),
-            np.append(self.times[lines, cells], self.paid[places, classes, cells_paid]),
-            np.append(rewards.astype(float), np.zeros(len(paid))),
-        )
+        keys, outcomes, rewards = np.array(self.names, dtype=object).reshape(-1, 3)[lines].T
+        times = self.times[lines, cells]
+        return Tally(keys.astype(np.int64), cells, outcomes.astype(np.int64), times, rewards.astype(float))
 
     def restore(self, tally: Tally) -> None:
-        rows, kinds = np.divmod(tally.rows, self.kinds)
-        outcomes, classes = kinds == 0, kinds == 1
-        self._count_outcomes(rows[outcomes], *(column[outcomes] for column in tally[1:]))
-        self._count_rewards(rows[classes], *(column[classes] for column in tally[1:4]))
+        self._count(*tally)
 
     def log_e(self) -> float:
         """Logarithm of the product over the rows; those visited since the last time are computed anew."""
         stale = sorted(self.stale)
         for begin in range(0, len(stale), _ROWS_AT_ONCE):
             rows = stale[begin : begin + _ROWS_AT_ONCE]
-            log_es = np.full(len(rows), -np.inf)
-            owners, visits, times, weights = self._events(rows)
+            log_es, (owners, visits, times, weights) = np.full(len(rows), -np.inf), self._events(rows)
             terms = np.logaddexp.reduce(_log_terms(visits, times, owners), axis=1)
             np.logaddexp.at(log_es, owners, terms + np.log(weights))
             self.log_es.update(zip(rows, log_es.tolist(), strict=True))
@@ -211,7 +195,7 @@ class DriftTest:
         event, change = np.unravel_index(np.argmax(terms), terms.shape)
         cell = first[change]
         ends = [(int(seen[:cell].sum()), int(seen[cell:].sum())) for seen in (visits[0], times[event])]
-        successors = [outcome for outcome, _ in self.lines[row]]
+        successors = [outcome for outcome, _ in self.lines[row * self.kinds]]
         if event < len(successors):
             return Change(row, share, successors[event], math.nan, *ends)
         assert self.reward_range is not None
@@ -221,9 +205,9 @@ class DriftTest:
 
     def _events(self, rows: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Visits of these rows by cell; and events: of which row, how often in each cell, and their weights."""
-        lines = [self.lines[row].values() for row in rows]
+        lines = [self.lines[row * self.kinds].values() for row in rows]
         sizes = np.array([len(some) for some in lines])
-        times = self.times[[line for some in lines for line in some]]
+        times = self.times[list(chain(*lines))]
         visits = np.add.reduceat(times, np.cumsum(sizes) - sizes)
         owners = np.repeat(np.arange(len(rows)), sizes)
         weights = 1 / (self.kinds * self.possible[rows][owners])
@@ -234,7 +218,11 @@ class DriftTest:
 
     def _reward_events(self, rows: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Events that the reward is below a class: of which row, how often in each cell, their weights, and the class."""
-        below = np.cumsum(self.paid[[self.places[row] for row in rows]], axis=1)
+        paid = np.zeros((len(rows), REWARD_CLASSES, self.times.shape[1]), dtype=np.int64)
+        for i, row in enumerate(rows):
+            lines = self.lines[row * self.kinds + 1]
+            paid[i, [which for which, _ in lines]] = self.times[list(lines.values())]
+        below = np.cumsum(paid, axis=1)
         counts = below.sum(axis=2)
         seen = np.diff(counts, axis=1, prepend=0) > 0
         kept = np.zeros(seen.shape, dtype=bool)
@@ -276,12 +264,3 @@ def _blocks(seen: np.ndarray, ends: np.ndarray) -> np.ndarray:
     until = np.take_along_axis(seen, ends, axis=1)
     before, eighths = until[:, :_CUTS], np.diff(until[:, _CUTS:], prepend=0)
     return np.hstack([before, seen[:, -1:] - before, eighths, eighths[:, ::2] + eighths[:, 1::2]])
-
-
-def _with_room(times: np.ndarray, *needed: int) -> np.ndarray:
-    """The same array, larger if it is too small; what is new is 0."""
-    missing = [max(0, more - size) for more, size in zip(needed, times.shape, strict=True)]
-    if not any(missing):
-        return times
-    missing[0] += len(times) if missing[0] else 0  # twice as many, so that it is rarely copied
-    return np.pad(times, [(0, more) for more in missing])

@@ -37,6 +37,7 @@ however often and whenever one looks. A row that was never visited has :math:`E=
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -72,17 +73,15 @@ def log_kt(times: list[int], alphabet: int) -> float:
 class _Row:
     """The outcomes of one row, in each group and in all of them, and the mixtures of groups that have not changed since."""
 
-    groups: dict[int, dict[_Outcome, int]] = field(default_factory=dict)
-    outcomes: dict[_Outcome, int] = field(default_factory=dict)
+    groups: dict[int, Counter[_Outcome]] = field(default_factory=lambda: defaultdict(Counter))
+    outcomes: Counter[_Outcome] = field(default_factory=Counter)
     mixtures: dict[int, float] = field(default_factory=dict)
 
     def add(self, group: int, outcome: _Outcome, times: int) -> None:
         if outcome not in self.outcomes:
-            self.outcomes[outcome] = 0
             self.mixtures.clear()  # they are of a smaller alphabet
         self.outcomes[outcome] += times
-        seen = self.groups.setdefault(group, {})
-        seen[outcome] = seen.get(outcome, 0) + times
+        self.groups[group][outcome] += times
         self.mixtures.pop(group, None)
 
     def log_e(self, possible: int) -> float:
@@ -105,9 +104,9 @@ class _Row:
         return max(self.groups, key=unlike)
 
 
-def _log_likelihood(outcomes: dict[_Outcome, int], law: dict[_Outcome, int]) -> float:
+def _log_likelihood(outcomes: Counter[_Outcome], law: Counter[_Outcome]) -> float:
     """Of these outcomes under the frequencies of ``law``."""
-    total = sum(law.values())
+    total = law.total()
     return math.fsum(n * math.log(law[outcome] / total) for outcome, n in outcomes.items())
 
 
@@ -135,14 +134,12 @@ class HomogeneityTest:
     def __init__(self, possible: np.ndarray, rows: int, most_groups: int | None = None) -> None:
         self.possible, self.rows, self.most_groups = possible, rows, most_groups
         self.n_groups = 0
-        self.visited: dict[int, _Row] = {}
+        self.visited: dict[int, _Row] = defaultdict(_Row)
         self.stale: set[int] = set()
         self.log_es: dict[int, float] = {}
 
     def add(self, row: int, group: int, outcome: _Outcome, times: int) -> None:
-        visited = self.visited.get(row)
-        if visited is None:
-            visited = self.visited[row] = _Row()
+        visited = self.visited[row]
         if group not in visited.groups:
             if self.n_groups == self.most_groups:
                 return
