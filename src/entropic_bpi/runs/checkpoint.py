@@ -5,8 +5,6 @@ of all that. A file that is damaged, of another format or of another run is refu
 not from an author: a file that was made up passes, so take up your own checkpoints only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -14,6 +12,7 @@ import re
 import time
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -31,6 +30,8 @@ from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.types import Bounds, Plan, Transitions
 
 FORMAT = 5
+# Fields of a run that are written as they are.
+_PLAIN = ("round", "seconds", "error", "contradiction", "discovered_states")
 _FIRST_LINE = re.compile(rb"entropic-bpi checkpoint (\d{1,9})(?: of release ([0-9A-Za-z.+]{1,40}))?\n")
 _LONGEST_FIRST_LINE = 100
 
@@ -43,9 +44,8 @@ class Saved(NamedTuple):
 
     def state(self, problem: Problem, provenance: Provenance) -> RunState:
         """The run as it was saved."""
-        state = self._begun(problem, provenance, self._table("seen", Transitions))
-        state.history, state.best = [self.arrays["history"]], self._best()
-        state.memory = self._group("memory")
+        state = self._begun(problem, provenance, Transitions(**self._group("seen")))
+        state.history, state.best, state.memory = [self.arrays["history"]], self._best(), self._group("memory")
         if state.tests is not None:
             state.tests.restore(self._group("tests"))
         return state
@@ -59,7 +59,7 @@ class Saved(NamedTuple):
             raise InvalidProblemError(
                 "this run has pooled random rewards over the steps: it cannot go on with stationary=False; start another"
             )
-        pooled, by_step = in_order(self._table("seen", Transitions)), self._table("tests.by_step", Tally)
+        pooled, by_step = in_order(Transitions(**self._group("seen"))), Tally(**self._group("tests.by_step"))
         state = self._begun(problem, provenance, _per_step(pooled, by_step, problem))
         assert state.tests is not None
         state.tests.returns = self.arrays["tests.returns"]
@@ -70,16 +70,12 @@ class Saved(NamedTuple):
         header = self.header
         if problem.allowed is not None and problem.allowed.offered:
             problem.allowed.table[:] = self.arrays["masks"]
-        counts = Counts.of(problem, seen, header["episodes"])
         log = None if header["log"] is None else LogSummary(*header["log"])
-        kept = {name: header[name] for name in ("errors", "preregistration")}
-        provenance = provenance._replace(**kept, log=log)
+        provenance = provenance._replace(errors=header["errors"], preregistration=header["preregistration"], log=log)
+        counts = Counts.of(problem, seen, header["episodes"])
         state = RunState.new(problem, header["seed"], provenance, counts)
         state.rng.bit_generator.state = header["rng"]
-        state.round, state.seconds = header["round"], header["seconds"]
-        state.error, state.contradiction = header["error"], header["contradiction"]
-        state.discovered_states = header["discovered_states"]
-        return state
+        return replace(state, **{name: header[name] for name in _PLAIN})
 
     def _best(self) -> BestPlan | None:
         if self.header["best"] is None:
@@ -87,14 +83,10 @@ class Saved(NamedTuple):
         *bounds, episodes = self.header["best"]
         # What this plan would have played next was played, or will be planned again.
         plan = Plan(self.arrays["best_policy"], Bounds(*bounds), None)  # type: ignore[arg-type]
-        return BestPlan(plan, episodes, self._table("best", Transitions))
-
-    def _table(self, prefix: str, kind: Any) -> Any:
-        return kind(**self._group(prefix))
+        return BestPlan(plan, episodes, Transitions(**self._group("best")))
 
     def _group(self, prefix: str) -> dict[str, np.ndarray]:
-        begin = f"{prefix}."
-        return {name.removeprefix(begin): array for name, array in self.arrays.items() if name.startswith(begin)}
+        return {name[len(prefix) + 1 :]: self.arrays[name] for name in self.arrays if name.startswith(f"{prefix}.")}
 
 
 class Checkpoint:
@@ -115,10 +107,9 @@ class Checkpoint:
 
     def check(self, saved: Saved, facts: dict[str, str]) -> None:
         """Raise unless it was saved by a run with these facts and this run's seed."""
-        then, seed = saved.header["facts"], saved.header["seed"]
+        seed = saved.header["seed"]
         given = seed if self.seed is None else self.seed
-        changed = differences({"seed": str(seed), **then}, {"seed": str(given), **facts})
-        if changed:
+        if changed := differences({"seed": str(seed), **saved.header["facts"]}, {"seed": str(given), **facts}):
             raise InvalidProblemError(
                 f"{self.path} belongs to another run: {changed}. Remove it or give another checkpoint"
             )
@@ -133,24 +124,19 @@ class Checkpoint:
         header = {
             "facts": self.facts,
             "seed": state.seed,
-            "round": state.round,
-            "seconds": float(state.seconds),
             "rng": state.rng.bit_generator.state,
             "episodes": state.counts.episodes,
             "best": None if best is None else [*map(float, best.plan.bounds), best.episodes],
-            "errors": state.provenance.errors,
-            "error": state.error,
-            "contradiction": state.contradiction,
-            "preregistration": state.provenance.preregistration,
-            "discovered_states": state.discovered_states,
-            "log": state.provenance.log,
+            **{name: getattr(state, name) for name in _PLAIN},
+            **{name: getattr(state.provenance, name) for name in ("errors", "preregistration", "log")},
         }
-        arrays = {"history": np.concatenate(state.history), **_named("seen", state.counts.seen()._asdict())}
-        arrays |= _named("memory", state.memory)
+        groups: dict[str, Mapping[str, Any]] = {"seen": state.counts.seen()._asdict(), "memory": state.memory}
+        groups["tests"] = {} if state.tests is None else state.tests.state()
+        groups["best"] = {} if best is None else best.transitions._asdict()
+        arrays = {"history": np.concatenate(state.history)}
+        arrays |= {f"{group}.{name}": np.asarray(array) for group in groups for name, array in groups[group].items()}
         if best is not None:
-            arrays |= {"best_policy": best.plan.policy, **_named("best", best.transitions._asdict())}
-        if state.tests is not None:
-            arrays |= _named("tests", state.tests.state())
+            arrays["best_policy"] = best.plan.policy
         masks = state.problem.allowed
         if masks is not None and masks.offered:
             arrays["masks"] = masks.table
@@ -184,13 +170,9 @@ def _per_step(pooled: Transitions, by_step: Tally, problem: Problem) -> Transiti
     keys = zip(by_step.rows.tolist(), by_step.successors.tolist(), by_step.rewards.tolist(), strict=True)
     known = [next(ends for ends in paid[row, y] if ends[0] <= reward <= ends[1]) for row, y, reward in keys]
     low, high = np.array(known).reshape(-1, 2).T
-    return Transitions(
-        np.concatenate([np.full(start.sum(), problem.n_rows - 1), by_step.groups * pairs + by_step.rows]),
-        np.concatenate([pooled.successors[start], by_step.successors]),
-        np.concatenate([pooled.times[start], by_step.times]),
-        np.concatenate([pooled.rewards[start], low]),
-        np.concatenate([pooled.upper[start], high]),
-    )
+    first = (np.full(start.sum(), problem.n_rows - 1), *(column[start] for column in pooled[1:]))
+    later = (by_step.groups * pairs + by_step.rows, by_step.successors, by_step.times, low, high)
+    return Transitions(*map(np.append, first, later))
 
 
 # -- the file ------------------------------------------------------------------------------------------------------
@@ -211,10 +193,6 @@ class _Digesting:
         return self.file.write(part)
 
 
-def _named(prefix: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {f"{prefix}.{name}": np.asarray(array) for name, array in arrays.items()}
-
-
 def _write(file: BinaryIO, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     into: Any = _Digesting(file)
     into.write(f"entropic-bpi checkpoint {FORMAT} of release {__version__}\n".encode())
@@ -229,7 +207,14 @@ def _read(path: Path) -> Saved:
         raise _Damaged("it is not a file")
     with path.open("rb") as file:
         first = file.readline(_LONGEST_FIRST_LINE)
-        _check_format(first)
+        found = _FIRST_LINE.fullmatch(first)
+        if found is None:
+            raise _Damaged("it starts in another way")
+        if int(found[1]) != FORMAT:
+            release = "the release that wrote it" if found[2] is None else f"release {found[2].decode()}"
+            raise _Damaged(
+                f"it has format {int(found[1])}, which {release} reads: finish the run with that, or start another"
+            )
         content = file.read()
     digest = hashlib.sha256(first)
     digest.update(memoryview(content)[: -digest.digest_size])
@@ -238,14 +223,3 @@ def _read(path: Path) -> Saved:
     body = io.BytesIO(content)
     header = json.loads(body.readline())
     return Saved(header, {name: np.load(body, allow_pickle=False) for name in header["arrays"]})
-
-
-def _check_format(line: bytes) -> None:
-    found = _FIRST_LINE.fullmatch(line)
-    if found is None:
-        raise _Damaged("it starts in another way")
-    if int(found[1]) != FORMAT:
-        release = "the release that wrote it" if found[2] is None else f"release {found[2].decode()}"
-        raise _Damaged(
-            f"it has format {int(found[1])}, which {release} reads: finish the run with that, or start another"
-        )

@@ -5,8 +5,6 @@ preregistration that was given away when the run began (mailed, committed, regis
 certificate carries the SHA-256 of its bytes; a preregistration without a certificate is a run whose end was not shown.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from datetime import UTC, datetime
