@@ -127,8 +127,7 @@ def certificate_of(kind):
 @cache
 def page_of(kind):
     """The report as text."""
-    from entropic_bpi.show.report._page import page_of
-    from entropic_bpi.show.report._sources import inputs_of
+    from entropic_bpi.show.report._page import inputs_of, page_of
 
     return page_of(inputs_of(made(kind)), grid=None, actions=None)
 
@@ -146,8 +145,7 @@ def appraised():
 @cache
 def decision_page():
     """Its page as text."""
-    from entropic_bpi.show.report._page import page_of
-    from entropic_bpi.show.report._sources import inputs_of
+    from entropic_bpi.show.report._page import inputs_of, page_of
 
     return page_of(inputs_of(appraised()), grid=None, actions=None)
 

@@ -84,7 +84,6 @@ LONG = {
     "problem/problem.py": 620,
     "sources/environment.py": 580,
     "theory/bounds.py": 520,
-    "show/plots.py": 530,
     "certificate/certificate.py": 520,
     "methods/kl/method.py": 530,
     "verification/_claim.py": 520,

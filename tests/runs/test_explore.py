@@ -226,8 +226,6 @@ def test_what_is_not_explored_for_is_refused():
         found.certificate.policy_of(0)
     with pytest.raises(eb.InvalidProblemError, match="one reward"):
         eb.missing(found.certificate)
-    with pytest.raises(eb.InvalidProblemError, match="no policy to report on"):
-        found.certificate.report("page.html")
 
 
 def test_the_command_explores_and_certifies_what_is_given_afterwards(tmp_path):

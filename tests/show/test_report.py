@@ -26,10 +26,9 @@ from entropic_bpi import cli
 from entropic_bpi.runs.data_needs import limits
 from entropic_bpi.runs.progress import RunProgress
 from entropic_bpi.show.decisions import decision_of
-from entropic_bpi.show.report._charts import law_of_the_return
+from entropic_bpi.show.report._charts import Axis, Drawing, law_of_the_return
 from entropic_bpi.show.report._policy import policy_of
 from entropic_bpi.show.report._returns import expected_returns
-from entropic_bpi.show.report._svg import Axis, Drawing
 from entropic_bpi.show.words import Rounding, claim_of, probability
 from entropic_bpi.show.words import number as rounded_number
 from tests.reports import (
@@ -198,6 +197,31 @@ def test_the_policy_that_is_best_by_the_estimates_is_named_as_such():
     differs = (made("budget spent").best_estimate.actions != made("budget spent").policy).any()
     assert differs
     assert "best by the estimates alone (no certificate)" in text or "best found for the mean" in text
+
+
+def test_an_exploration_has_a_report_of_its_promise(tmp_path):
+    words = "--betas -1 1 --eps 0.5 --delta 0.1 --successors model --stationary --seed 1 -p horizon=3 --out"
+    done = invoke("explore", "risky-bridge", *words.split(), tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert invoke("report", tmp_path / "run", "-o", tmp_path / "folder.html").exit_code == 0
+    certificate = eb.Certificate.load(tmp_path / "run" / "certificate.json")
+    certificate.report(tmp_path / "file.html")
+    for file, sections in (("folder", ["rests", "promise", "gap"]), ("file", ["rests", "promise"])):
+        page = Page((tmp_path / f"{file}.html").read_text(encoding="utf-8"))
+        assert [h2["id"] for h2 in page.all("h2")] == [*sections, "check", "provenance"]
+        assert claim_of(certificate).sentence in page.text
+        assert all(words in page.text for words in certificate.assumptions)
+        assert "The policy" not in page.text
+    assert "action" not in Page(certificate._repr_html_()).text
+
+
+def test_an_exploration_in_memory_has_the_same_report_and_says_if_the_target_is_not_reached(tmp_path):
+    found = eb.explore(bridge(), eps=0.01, delta=0.1, betas=(-1, 1), max_episodes=20, seed=1)
+    assert eb.report.write(found, tmp_path / "page.html").ok
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert page.all("header") == [{"class": "open"}]
+    assert "The target is not reached ·" in page.text
+    assert "seed 1" in page.text
 
 
 def test_one_line_needs_no_search_box(tmp_path):

@@ -154,8 +154,8 @@ def test_hostile_names_do_nothing_but_stand_there(opened):
 
 
 def test_a_false_claim_is_red_before_anything_else(opened, tmp_path):
+    from entropic_bpi.show.report._page import inputs_of
     from entropic_bpi.show.report._page import page_of as page_from
-    from entropic_bpi.show.report._sources import inputs_of
 
     path = forge(certificate_of("budget spent"), tmp_path / "forged.json", lower=1.9)
     page = opened(page_from(inputs_of(path), grid=None, actions=None))

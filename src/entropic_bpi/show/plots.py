@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.show.words import Rounding, number, probability
+from entropic_bpi.show.words import Rounding, number, probability, unit_of
 from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.tools.text import drawable
 
@@ -20,27 +21,14 @@ if TYPE_CHECKING:
     from entropic_bpi.model.frontier import Front
     from entropic_bpi.runs.data_needs import Missing
 
-__all__ = [
-    "COLOURS",
-    "evidence",
-    "front",
-    "grid",
-    "interval",
-    "missing",
-    "new_figure",
-    "plain_numbers",
-    "policy",
-    "save",
-    "spectrum",
-    "tidy",
-]
+__all__ = ["COLOURS", "evidence", "front", "grid", "interval", "missing", "new_figure", "plain_numbers"]
+__all__ += ["policy", "save", "spectrum", "tidy"]
 
 #: Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.")
 _DPI = 200
-_MOST_STATES = 30
-_MOST_POLICIES = 14
+_MOST_STATES, _MOST_POLICIES, _MOST_BARS = 30, 14, 30
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -88,6 +76,21 @@ def new_figure(width: float, height: float) -> Figure:
     [4.0, 3.0]
     """
     return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+
+
+def one_plot(width: float, height: float, xlabel: str, ylabel: str) -> tuple[Figure, Any]:
+    """Return a figure with one plot, and its axes."""
+    figure = new_figure(width, height)
+    axes = figure.subplots()
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    return figure, axes
+
+
+def _band(axes: Any, x: np.ndarray, lower: Any, upper: Any, value: str, marker: str = "") -> None:
+    """Draw a certified interval."""
+    axes.fill_between(x, lower, upper, color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.plot(x, upper, color=COLOURS[0], marker=marker, label=f"upper bound of the best {value}")
+    axes.plot(x, lower, color=COLOURS[0], ls="--", marker=marker, label=f"lower bound of the policy's {value}")
 
 
 def tidy(axes: Any) -> None:
@@ -173,19 +176,16 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
     episodes = np.maximum(rows["episodes"], 1)
     figure = new_figure(5.2, 4.6)
     values, gaps = figure.subplots(2, 1, sharex=True)
-    values.fill_between(episodes, rows["lower"], rows["upper"], color=COLOURS[0], alpha=0.2, linewidth=0)
-    values.plot(episodes, rows["upper"], color=COLOURS[0], label="upper bound of the best value")
-    values.plot(episodes, rows["lower"], color=COLOURS[0], ls="--", label="lower bound of the policy's value")
+    _band(values, episodes, rows["lower"], rows["upper"], "value")
     values.set_ylabel("value (units of reward)")
     values.set_title(f"Certified with probability at least {probability(delta)}", fontsize="medium")
-    values.legend(frameon=False, fontsize="small")
     claimed = np.minimum(rows["gap"], rows["upper"] - rows["lower"])  # a method may not bound the gap yet
     gaps.plot(episodes, claimed, color=COLOURS[1], label="certified gap")
     gaps.axhline(eps, color="black", ls=":", label=f"goal ε = {eps:g}")
     gaps.set(xscale="log", yscale="log", xlabel="episodes", ylabel="gap (units of reward)")
-    gaps.legend(frameon=False, fontsize="small")
     plain_numbers(gaps.yaxis)
     for axes in (values, gaps):
+        axes.legend(frameon=False, fontsize="small")
         tidy(axes)
     return figure
 
@@ -213,11 +213,10 @@ def evidence(history: Sequence[tuple[int, float]], *, level: float) -> Figure:
     """
     episodes, logs = (np.array(column, dtype=float) for column in zip(*history, strict=True))
     alarm = -np.log(level)
-    figure = new_figure(5.2, 3.2)
-    axes = figure.subplots()
+    figure, axes = one_plot(5.2, 3.2, "episodes observed", "log e")
     axes.plot(episodes, np.clip(logs, -alarm, 3 * alarm), color=COLOURS[0], label="evidence")
     axes.axhline(alarm, color=COLOURS[1], ls="--", label=f"alarm (false-alarm rate at most {100 * level:g} %)")
-    axes.set(xlabel="episodes observed", ylabel="log e", ylim=(-1.1 * alarm, 3.1 * alarm))
+    axes.set_ylim(-1.1 * alarm, 3.1 * alarm)
     axes.legend(frameon=False, fontsize="small", loc="upper left")
     tidy(axes)
     return figure
@@ -252,50 +251,35 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     1
     """
     from entropic_bpi.methods.kl.method import KL
+    from entropic_bpi.runs.data_needs import planned_policy
 
-    problem, first = certificate.problem, int(certificate.problem.artificial)
-    policy = np.concatenate([np.zeros((first, problem.n_states), dtype=np.int64), certificate.policy])
+    problem, first, policy = certificate.problem, int(certificate.problem.artificial), planned_policy(certificate)
     if certificate.cells is not None and isinstance(problem.risk, EVaR):  # the λ that says most
-        share = problem.risk.cost
-        attained = {
-            KL(problem.at(-lam, problem.eps)).bounds_of(certificate.counts, policy, pairs=False).lower
-            - share / lam: lam
-            for lam, _, _ in certificate.cells
-        }
+        attained = {}
+        for lam, _, _ in certificate.cells:
+            at_lam = KL(problem.at(-lam, problem.eps)).bounds_of(certificate.counts, policy, pairs=False)
+            attained[at_lam.lower - problem.risk.cost / lam] = lam
         problem = problem.at(-attained[max(attained)], problem.eps)
     lower, upper = (side[first:] for side in KL(problem).value_bounds(certificate.counts, policy))
-    figure = new_figure(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8)
-    axes = figure.subplots()
-    to = Rounding.of(certificate)
-    shown, seen = (
-        np.full(cells.shape, np.nan),
-        {-1 if problem.artificial else problem.start, *certificate.transitions.successors.tolist()},
-    )
-    for place, letter in np.ndenumerate(cells):
-        s = int(np.ravel_multi_index(place, cells.shape))
+    figure, axes = one_plot(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8, "", "")
+    to, shown = Rounding.of(certificate), np.full(cells.shape, np.nan)
+    seen = {-1 if problem.artificial else problem.start, *certificate.transitions.successors.tolist()}
+    for (row, column), letter in np.ndenumerate(cells):
+        s = int(np.ravel_multi_index((row, column), cells.shape))
         steps = np.flatnonzero(np.isfinite(lower[:, s]))[: s in seen]  # a cell where episodes end is never occupied
-        axes.text(place[1] - 0.42, place[0] - 0.4, drawable(letter), fontsize=6, va="top", color="grey")
-        if not steps.size:
-            continue
-        h = steps[0]
-        shown[place] = lower[h, s]
-        axes.text(place[1], place[0] - 0.12, arrows[certificate.policy[h, s]], ha="center", va="center", fontsize=14)
-        axes.text(
-            place[1],
-            place[0] + 0.3,
-            f"{to.at_least(lower[h, s])} – {to.at_most(upper[h, s])}",
-            ha="center",
-            fontsize=5.5,
-        )
+        axes.text(column - 0.42, row - 0.4, drawable(letter), fontsize=6, va="top", color="grey")
+        for h in steps[:1].tolist():
+            shown[row, column] = lower[h, s]
+            arrow, bounds = arrows[certificate.policy[h, s]], f"{to.at_least(lower[h, s])} – {to.at_most(upper[h, s])}"
+            axes.text(column, row - 0.12, arrow, ha="center", va="center", fontsize=14)
+            axes.text(column, row + 0.3, bounds, ha="center", fontsize=5.5)
     axes.imshow(shown, cmap="Blues", alpha=0.5)
     axes.set(xticks=[], yticks=[])
-    axes.set_title(
-        "Policy, and bounds of its and the best value (units of reward), at the first step in each cell, "
-        f"β = {problem.beta:.4g}, "
-        f"all with probability ≥ {probability(certificate.delta)}",
-        fontsize=6.5,
-        wrap=True,
+    title = (
+        f"Policy, and bounds of its and the best value ({unit_of(certificate) or 'units of reward'}), at the first step in "
+        f"each cell, β = {problem.beta:.4g}, all with probability ≥ {probability(certificate.delta)}"
     )
+    axes.set_title(drawable(title), fontsize=6.5, wrap=True)
     return figure
 
 
@@ -323,16 +307,14 @@ def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Fi
     >>> len(plots.policy(result.certificate).axes)
     1
     """
-    problem = certificate.problem
-    names, reached = problem.action_names if actions is None else actions, _reached(certificate)
+    problem, reached = certificate.problem, _reached(certificate)
     states = np.flatnonzero(reached.any(axis=0)).tolist()
     played = np.where(reached, certificate.policy, -1)[:, states]
-    figure = new_figure(0.45 * problem.horizon + 2.2, 0.3 * len(states) + 1.2)
-    axes = figure.subplots()
-    for a, name in enumerate(names):
+    figure, axes = one_plot(0.45 * problem.horizon + 2.2, 0.3 * len(states) + 1.2, "step", "state")
+    for a, name in enumerate(problem.action_names if actions is None else actions):
         steps, rows = np.where(np.equal(played, a))
         axes.scatter(steps, rows, s=120, marker="s", color=COLOURS[a % len(COLOURS)], label=drawable(name))
-    axes.set(xlabel="step", ylabel="state", xticks=range(problem.horizon), xlim=(-0.6, problem.horizon - 0.4))
+    axes.set(xticks=range(problem.horizon), xlim=(-0.6, problem.horizon - 0.4))
     axes.set_yticks(range(len(states)), [drawable(problem.state_names[s]) for s in states])
     axes.legend(title="action", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.spines[["top", "right"]].set_visible(False)
@@ -376,33 +358,29 @@ def missing(lacking: Missing) -> Figure:
     >>> plots.missing(eb.missing(result)) is not None
     True
     """
-    falls: dict[tuple[str, str], float] = {}
-    visits: dict[tuple[str, str], list[int]] = {}
+    totals: dict[tuple[str, str], np.ndarray] = defaultdict(lambda: np.zeros(3))
     for row in lacking.rows:
-        if row.state is None or row.action is None:
-            continue
-        place = row.state, row.action
-        falls[place] = falls.get(place, 0.0) + row.gap_reduction
-        visits.setdefault(place, [0, 0])
-        visits[place] = [visits[place][0] + row.visits, visits[place][1] + row.visits_needed]
-    states = list(dict.fromkeys(state for state, _ in sorted(falls, key=lambda place: -falls[place])))[:_MOST_STATES]
-    actions = sorted({action for state, action in falls if state in states})
-    table = np.array([[falls.get((state, action), np.nan) for action in actions] for state in states])
-    figure = new_figure(max(3.4, 1.6 + 0.9 * len(actions)), max(2.4, 1.2 + 0.35 * len(states)))
-    axes = figure.subplots()
-    image = axes.imshow(table.reshape(len(states), len(actions)), cmap="Oranges", aspect="auto", vmin=0.0)
-    for (i, j), fall in np.ndenumerate(table):
+        if row.state is not None and row.action is not None:
+            totals[row.state, row.action] += (row.gap_reduction, row.visits, row.visits_needed)
+    ordered = sorted(totals, key=lambda pair: -totals[pair][0])
+    states = list(dict.fromkeys(state for state, _ in ordered))[:_MOST_STATES]
+    actions = sorted({action for state, action in totals if state in states})
+    falls = np.full((len(states), len(actions)), np.nan)
+    height = max(2.4, 1.2 + 0.35 * len(states))
+    figure, axes = one_plot(max(3.4, 1.6 + 0.9 * len(actions)), height, "action", "state")
+    for pair in (pair for pair in ordered if pair[0] in states):
+        falls[states.index(pair[0]), actions.index(pair[1])] = totals[pair][0]
+    image = axes.imshow(falls, cmap="Oranges", aspect="auto", vmin=0.0)
+    for (i, j), fall in np.ndenumerate(falls):
         if np.isfinite(fall):
-            now, needed = visits[states[i], actions[j]]
+            now, needed = totals[states[i], actions[j]][1:].astype(int)
             words = f"{now}" if needed <= now else f"{now} → {needed}"
-            dark = fall > 0.6 * np.nanmax(table) > 0
+            dark = fall > 0.6 * np.nanmax(falls) > 0
             axes.text(j, i, words, ha="center", va="center", fontsize=5, color="white" if dark else "black")
     axes.set_xticks(range(len(actions)), [drawable(action) for action in actions], fontsize="small")
     axes.set_yticks(range(len(states)), [drawable(state) for state in states], fontsize="small")
-    axes.set(xlabel="action", ylabel="state")
-    axes.set_title(
-        f"Visits now → needed for a gap of {number(lacking.target)} (now {number(lacking.gap)})", fontsize=7, wrap=True
-    )
+    title = f"Visits now → needed for a gap of {number(lacking.target)} (now {number(lacking.gap)})"
+    axes.set_title(title, fontsize=7, wrap=True)
     figure.colorbar(image).set_label("fall of the gap with twice the visits", fontsize="small")
     return figure
 
@@ -435,19 +413,15 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Fig
     tail, value = claims[0].risk == "evar", "value" if claims[0].risk == "entropic" else "EVaR"
     levels = np.array([claim.alpha if tail else claim.beta for claim in claims])
     lower, upper = ([getattr(claim, side) for claim in claims] for side in ("lower", "upper"))
-    figure = new_figure(5.2, 3.4)
-    axes = figure.subplots()
-    marker = "o" if len(claims) == 1 else ""
-    axes.fill_between(levels, lower, upper, color=COLOURS[0], alpha=0.2, linewidth=0)
-    axes.plot(levels, upper, color=COLOURS[0], marker=marker, label=f"upper bound of the best {value}")
-    axes.plot(levels, lower, color=COLOURS[0], ls="--", marker=marker, label=f"lower bound of the policy's {value}")
+    unit = drawable(unit_of(claims[0]) or "units of reward")
+    parameter = "level α of the entropic value at risk" if tail else f"risk parameter β (1 / {unit})"
+    figure, axes = one_plot(5.2, 3.4, parameter, f"{value} ({unit})")
+    _band(axes, levels, lower, upper, value, "o" if len(claims) == 1 else "")
     changes = [(a + b) / 2 for a, b, p, q in zip(levels, levels[1:], policies, policies[1:], strict=False) if p != q]
     for i, level in enumerate(changes):
         axes.axvline(level, color=COLOURS[1], ls=":", label=None if i else "the certified policy changes")
-    axes.set_xlabel("level α of the entropic value at risk" if tail else "risk parameter β (1 / units of reward)")
-    axes.set_ylabel(f"{value} (units of reward)")
-    every = "All α" if tail else "All β"
-    axes.set_title(f"{every} at once with probability at least {probability(claims[0].delta)}", fontsize="medium")
+    surely = f"at once with probability at least {probability(claims[0].delta)}"
+    axes.set_title(f"All {'α' if tail else 'β'} {surely}", fontsize="medium")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     tidy(axes)
     return figure
@@ -481,8 +455,8 @@ def front(found: Front, *, alpha: float = 0.05) -> Figure:
     """
     rows = found.table(alpha)
     spread, mean, worst = ([getattr(row, name) for row in rows] for name in ("std", "mean", "cvar"))
-    figure = new_figure(6.4, 3.8)
-    axes = figure.subplots()
+    unit = drawable(getattr(found.mdp, "unit", None) or "units of reward")
+    figure, axes = one_plot(6.4, 3.8, f"standard deviation of the return ({unit})", f"return ({unit})")
     axes.plot(spread, mean, color=COLOURS[0], alpha=0.4, linewidth=1.0, zorder=1)
     axes.vlines(spread, worst, mean, color="grey", linewidth=0.6, zorder=1)
     marks = [axes.scatter(spread, mean, color=COLOURS[0], label="mean of the return", zorder=2)]
@@ -494,8 +468,6 @@ def front(found: Front, *, alpha: float = 0.05) -> Figure:
     shown = shown if len(shown) <= _MOST_POLICIES else [*shown[: _MOST_POLICIES - 1], "…"]
     axes.text(1.02, 1.0, "\n".join(shown), transform=axes.transAxes, va="top", fontsize="small", linespacing=1.6)
     axes.margins(x=0.1, y=0.15)
-    axes.set_xlabel("standard deviation of the return (units of reward)")
-    axes.set_ylabel("return (units of reward)")
     axes.set_title("Policies that are optimal for some β", fontsize="medium")
     figure.legend(handles=marks, loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     tidy(axes)
@@ -504,19 +476,16 @@ def front(found: Front, *, alpha: float = 0.05) -> Figure:
 
 def returns(values: np.ndarray) -> Figure:
     """A histogram of returns, with their mean and the worst and best twentieth."""
-    figure = new_figure(6.0, 3.6)
-    axes = figure.add_subplot()
-    different = np.unique(values)
-    if len(different) <= 30:  # few values: one bar for each
-        width = 0.8 * float(np.diff(different).min()) if len(different) > 1 else 0.8
-        axes.bar(different, [int((values == value).sum()) for value in different], width=width)
+    figure, axes = one_plot(6.0, 3.6, "return of an episode", "episodes")
+    different, times = np.unique(values, return_counts=True)
+    if len(different) <= _MOST_BARS:  # few values: one bar for each
+        apart = np.diff(different)
+        axes.bar(different, times, width=0.8 * (apart.min() if apart.size else 1.0))
     else:
-        axes.hist(values, bins=30)
+        axes.hist(values, bins=_MOST_BARS)
     low, high = np.quantile(values, (0.05, 0.95))
     axes.axvline(float(values.mean()), color="black", label=f"mean {values.mean():.4g}")
     axes.axvspan(low, high, color="black", alpha=0.08, lw=0, label=f"5 % to 95 %: {low:.4g} to {high:.4g}")
-    axes.set_xlabel("return of an episode")
-    axes.set_ylabel("episodes")
     axes.legend(frameon=False)
     tidy(axes)
     return figure

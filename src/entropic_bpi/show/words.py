@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the command line imports this module before it knows whethe
 _DIGITS = 3
 _DUST_DIGITS = 9
 _LONGEST_NAME = 60
+_CURRENCIES = "€$£¥"
 _MOST_NINES = Decimal("1e-12")  # below it there are too many nines to read, and Decimal rounds them to 100 in the end
 
 
@@ -87,52 +88,47 @@ def number(value: float, digits: int = _DIGITS) -> str:
 
 def claim_of(certificate: Certificate) -> Claim:
     """Return the claim of a certificate in words."""
-    to, risk = Rounding.of(certificate), certificate.problem.risk
-    surely, eps = probability(certificate.delta), to.at_most(certificate.eps, 6)
-    lower, upper, gap = to.at_least(certificate.lower), to.at_most(certificate.upper), to.at_most(certificate.gap)
-    if isinstance(risk, AnyReward):
-        return _promise_of(certificate, surely, eps, gap)
-    sentence = f"With probability at least {surely}, the policy is at most {{}} worse than the best policy."
-    if certificate.reached:
-        sentence = sentence.format(eps)
-    else:
-        sentence = f"The target, a policy at most {eps} worse than the best one, is not reached. {sentence.format(gap)}"
-    value = "an EVaR" if isinstance(risk, EVaR) else "a value"
-    bounds = (
-        f"The policy has {value} of at least {lower}, and no policy has {value} above {upper}. This policy is at "
-        f"most {gap} worse than the best one."
+    to, risk, reached, unit = (
+        Rounding.of(certificate),
+        certificate.problem.risk,
+        certificate.reached,
+        unit_of(certificate),
     )
+    bounds = to.at_least(certificate.lower), to.at_most(certificate.upper), to.at_most(certificate.gap)
+    lower, upper, gap, eps = (with_unit(text, unit) for text in (*bounds, to.at_most(certificate.eps, 6)))
+    surely, value = f"With probability at least {probability(certificate.delta)}", risk_of(certificate).value
+    worse = f"is at most {eps if reached else gap} worse than the best policy."
+    if isinstance(risk, AnyReward):
+        promise = f"Whatever the reward, {value}, the policy that is best by the estimates"
+        sentence, target = f"{surely}: {promise} {worse}", f"a promise of {eps} for every reward"
+        claimed, value = f"{promise} is at most {gap} worse than the best policy.", "the entropic risk of its return"
+    else:
+        sentence, target = f"{surely}, the policy {worse}", f"a policy at most {eps} worse than the best one"
+        what = "an EVaR" if isinstance(risk, EVaR) else "a value"
+        claimed = (
+            f"The policy has {what} of at least {lower}, and no policy has {what} above {upper}. This policy is at most "
+            f"{gap} worse than the best one."
+        )
     if isinstance(risk, EVaR):
-        bounds += (
+        claimed += (
             f" In at most {100 * risk.alpha:g} % of its episodes, the return is below {lower}. Its CVaR is at least as "
             "high; another policy may have a better CVaR."
         )
-    meaning = f"The value of a policy is {risk_of(certificate).value}. Values have the unit of the rewards."
+    if not reached:
+        sentence = f"The target, {target}, is not reached. {sentence}"
+    meaning = f"The value of a policy is {value}. Values have the unit of the rewards."
     discount = certificate.problem.discount
     if discount is not None:
         meaning += f" The return has no last step: with every step a reward counts {discount!r} times as much."
-    return Claim(sentence, meaning, bounds, certificate.reached)
-
-
-def _promise_of(certificate: Certificate, surely: str, eps: str, gap: str) -> Claim:
-    """Return the promise of an exploration in words."""
-    bounds = (
-        f"Whatever the reward, {risk_of(certificate).value}, the policy that is best by the estimates is at most {{}} "
-    )
-    bounds += "worse than the best policy."
-    sentence = f"With probability at least {surely}: {bounds}".format(eps if certificate.reached else gap)
-    if not certificate.reached:
-        sentence = f"The target, a promise of {eps} for every reward, is not reached. {sentence}"
-    meaning = "The value of a policy is the entropic risk of its return. Values have the unit of the rewards."
-    return Claim(sentence, meaning, bounds.format(gap), certificate.reached)
+    return Claim(sentence, meaning, claimed, reached)
 
 
 def risk_of(certificate: Certificate) -> Risk:
     """Return how the certificate evaluates uncertain returns."""
     risk = certificate.problem.risk
     if isinstance(risk, AnyReward):
-        ranges = [f"from {signed(low)} to {signed(high)}" for low, high in (risk.rewards, risk.betas)]
-        return Risk(f"every reward {ranges[0]}, every β {ranges[1]}", f"{ranges[0]}, and for every β {ranges[1]}")
+        rewards, betas = (f"from {signed(low)} to {signed(high)}" for low, high in (risk.rewards, risk.betas))
+        return Risk(f"every reward {rewards}, every β {betas}", f"{rewards}, and for every β {betas}")
     if isinstance(risk, EVaR):
         return Risk(
             f"entropic value at risk, α = {risk.alpha:g}",
@@ -141,13 +137,30 @@ def risk_of(certificate: Certificate) -> Risk:
         )
     if risk.beta == 0:
         return Risk("mean return (β = 0)", "the mean of its return")
-    attitude, words = (
-        ("risk-averse", "avoids risk: bad outcomes weigh more than good ones")
-        if risk.beta < 0
-        else ("risk-seeking", "seeks risk: good outcomes weigh more than bad ones")
-    )
+    attitude, words = "risk-averse", "avoids risk: bad outcomes weigh more than good ones"
+    if risk.beta > 0:
+        attitude, words = "risk-seeking", "seeks risk: good outcomes weigh more than bad ones"
     sure = "the certain amount that is as good as its uncertain return to somebody who"
     return Risk(f"{attitude}, β = {signed(risk.beta)}", f"{sure} {words}")
+
+
+def unit_of(certificate: Certificate) -> str | None:
+    """Return the declared unit of the rewards."""
+    unit = getattr(certificate.problem, "unit", None)
+    return None if unit is None else name(unit)
+
+
+def with_unit(text: str, unit: str | None) -> str:
+    """Return a number with its unit.
+
+    >>> with_unit("−1,240", "€"), with_unit("12", "points"), with_unit("12", None)
+    ('−€1,240', '12 points', '12')
+    """
+    if unit is None or text.endswith("infinity"):
+        return text
+    if unit in _CURRENCIES:
+        return f"−{unit}{text[1:]}" if text.startswith("−") else f"{unit}{text}"
+    return f"{text} {unit}"
 
 
 def probability(delta: float) -> str:
@@ -166,6 +179,11 @@ def name(text: str) -> str:
     """Return a name from somebody else's file as printable text that is not too long."""
     text = printable(text)
     return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+
+
+def few(value: float, digits: int = _DIGITS) -> str:
+    """Return a number with few digits and a typographic minus sign, for pages."""
+    return signed(number(float(value), digits))
 
 
 def signed(value: float | str) -> str:

@@ -32,7 +32,7 @@ def write(
 
     Parameters
     ----------
-    source : Identification, Certificate, Appraisal or path
+    source : Identification, Exploration, Certificate, Appraisal or path
         The result of a run; a certificate, or its file; or the folder that ``identify --out`` wrote. A certificate alone
         does not tell how the gap fell, nor the seed.
     path : path
@@ -61,8 +61,7 @@ def write(
     >>> checked.ok, "With probability at least 90 %, the policy is at most 0.3 worse than the best policy." in page
     (True, True)
     """
-    from entropic_bpi.show.report._page import page_of
-    from entropic_bpi.show.report._sources import inputs_of
+    from entropic_bpi.show.report._page import inputs_of, page_of
 
     target = check_path("path", path)
     inputs = inputs_of(source)
@@ -90,9 +89,28 @@ def draw_laws(appraisal: Appraisal) -> Figure:
     >>> len(eb.report.draw_laws(eb.appraise(bridge, {"safe": eb.solve(bridge, -2.0)})).axes)
     1
     """
-    from entropic_bpi.show.decisions import draw_laws as draw
+    from matplotlib.ticker import StrMethodFormatter
 
-    return draw(appraisal)
+    from entropic_bpi.show.decisions import drawn_band
+    from entropic_bpi.show.plots import COLOURS, one_plot, tidy
+    from entropic_bpi.show.words import name, probability
+    from entropic_bpi.tools.text import drawable
+
+    unit = "" if appraisal.unit is None else f" ({drawable(appraisal.unit)})"
+    surely = "exact" if appraisal.delta is None else f"with probability ≥ {probability(appraisal.delta)}"
+    figure, axes = one_plot(6.0, 3.4, f"return of an episode{unit}", "share of episodes with\nat most this return")
+    for place, policy in enumerate(appraisal.bands):
+        x, lower, upper = drawn_band(appraisal, policy, most=2_000)
+        colour = COLOURS[place % len(COLOURS)]
+        axes.fill_between(x, lower, upper, color=colour, alpha=0.35, linewidth=0)
+        axes.plot(x, lower, color=colour, linewidth=1.0)
+        axes.plot(x, upper, color=colour, linewidth=1.0, label=drawable(name(policy)))
+    axes.set_ylim(0, 1)
+    axes.set_title(f"Laws of the return, {surely}", fontsize=8)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+    tidy(axes)
+    axes.legend(frameon=False)
+    return figure
 
 
 def statement(certificate: Certificate) -> str:

@@ -1,79 +1,184 @@
-"""From what is known to the page: everything that the template shows, in words."""
+"""From the result of a run, a certificate, its file or its folder to the page: all that the template shows, in words."""
 
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.estimate import best_by_estimates
-from entropic_bpi.errors import EntropicBPIError
+from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.methods.tails import step_of_grid
 from entropic_bpi.runs.appraisal import Appraisal, appraise
 from entropic_bpi.runs.certification import certify
-from entropic_bpi.runs.data_needs import Row, limits
-from entropic_bpi.show.decisions import decision_of, measure_name
+from entropic_bpi.runs.checkpoint import read_summary
+from entropic_bpi.runs.data_needs import limits
+from entropic_bpi.runs.exploration.explore import Exploration
+from entropic_bpi.runs.loop import Identification
+from entropic_bpi.runs.state import HISTORY
+from entropic_bpi.show.decisions import decision_of
 from entropic_bpi.show.report._charts import fall_of_the_gap, law_of_the_return, laws_of_policies
 from entropic_bpi.show.report._policy import Line, policy_of, side_by_side
 from entropic_bpi.show.report._returns import EPISODES, expected_returns
-from entropic_bpi.show.report._sources import ReportInputs
-from entropic_bpi.show.words import Rounding, claim_of, name, number, probability, risk_of, signed
+from entropic_bpi.show.words import Rounding, claim_of, name, number, probability, risk_of, signed, unit_of, with_unit
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import printable
+from entropic_bpi.verification import Verification, verify
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+_CERTIFICATE, _CHECKPOINT, _HISTORY, _APPRAISAL = "certificate.json", "checkpoint.bin", "history.csv", "appraisal.json"
 _LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
 # With more than this share of episodes of which nothing is known, the rest says little.
 _MOST_CUT = 0.5
 # For the other measures of a certificate: entries of a table that take a second, and thresholds that are too few.
 _MOST_ENTRIES, _FEWEST_BINS = 400_000, 50
+_HELPFUL = (
+    "The state-action pairs whose visits matter most, and how much smaller the gap would be with twice as many visits (an "
+    "estimate)."
+)
+_FREQUENT = "The state-action pairs that the policy plays most often, and their visits."
 
 
-def _templates() -> Environment:
-    """The templates of this package; whatever they are filled with is text, never markup."""
-    jinja2 = module_of_extra("jinja2", "report", "a report")
-    loader = jinja2.PackageLoader("entropic_bpi.show", "report")
-    environment: Environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["steps"] = _steps
-    return environment
+# -- what a report is made from ----------------------------------------------------------------------------------------
+
+
+class ReportInputs(NamedTuple):
+    """All that a report tells.
+
+    Attributes
+    ----------
+    certificate : Certificate or None
+        None if the file is none.
+    verification : Verification
+    file, sha256 : str
+        Name and digest of the certificate's file.
+    library : str
+        The version that wrote it.
+    history : structured array or None
+        Where the run is known: what was certified after how many episodes.
+    run : dict
+        ``seed``, ``seconds``, ``episodes`` and ``facts`` of the run, as far as they are known.
+    appraisal : Appraisal or None
+        What the page is about, unless it is the certificate.
+    """
+
+    certificate: Certificate | None
+    verification: Verification
+    file: str = _CERTIFICATE
+    sha256: str = ""
+    library: str = __version__
+    history: np.ndarray | None = None
+    run: Mapping[str, Any] = MappingProxyType({})
+    appraisal: Appraisal | None = None
+
+
+def inputs_of(source: Any) -> ReportInputs:
+    """Collect what ``source`` tells, and check the certificate again."""
+    if isinstance(source, (str, Path)):
+        return _from_path(Path(source))
+    claim, history, run, appraisal = source, None, {}, None
+    if isinstance(source, Appraisal):
+        appraisal, history, claim = source, source.history, source.certificate
+        if claim is None:
+            return ReportInputs(None, Verification(True, math.nan, math.nan, math.nan), "", appraisal=source)
+    elif isinstance(source, (Identification, Exploration)):
+        claim, history = source.certificate, source.history
+        run = {"seed": source.seed, "seconds": source.seconds, "episodes": source.episodes}
+    if not isinstance(claim, Certificate):
+        raise InvalidProblemError(
+            "a report needs the result of identify or appraise, a certificate or the path of one; got "
+            f"{type(source).__name__}"
+        )
+    checked = claim if appraisal is None else appraisal
+    digest = hashlib.sha256(checked._text().encode()).hexdigest()
+    file = _CERTIFICATE if appraisal is None else _APPRAISAL
+    return ReportInputs(claim, verify(checked), file, digest, __version__, history, run, appraisal)
+
+
+def _from_path(path: Path) -> ReportInputs:
+    file = path / _CERTIFICATE if path.is_dir() else path
+    if not file.is_file():
+        if (path / _CHECKPOINT).exists():
+            raise InvalidProblemError(
+                f"the run in {path} has not finished: continue it with identify --out {path} --resume"
+            )
+        raise CertificateError(f"no such file: {file}")
+    content, verification, library = file.read_bytes(), verify(file), "unknown"
+    digest, history, run = hashlib.sha256(content).hexdigest(), None, {}
+    try:
+        certificate = Certificate.load(file)
+    except CertificateError as error:
+        if verification.ok:
+            verification = replace(verification, ok=False, problems=[str(error)])
+        return ReportInputs(None, verification, file.name, digest, library)
+    if path.is_dir():
+        history = _read_history(path / _HISTORY, certificate.risk == "any reward")
+        run = read_summary(path / _CHECKPOINT) or {}
+    return ReportInputs(certificate, verification, file.name, digest, json.loads(content)["library"], history, run)
+
+
+def _read_history(path: Path, explored: bool) -> np.ndarray | None:
+    """Return what was certified after how many episodes; an exploration bounds the gap alone."""
+    if not path.exists():
+        return None
+    unknown = {"lower": -math.inf, "upper": math.inf} if explored else {}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = [unknown | line for line in csv.DictReader(file)]
+        return np.array([tuple(float(line[field]) for field in HISTORY.fields or ()) for line in lines], dtype=HISTORY)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidProblemError(
+            f"{path} is not the history of a run, a table of {', '.join(HISTORY.fields or ())}: {error}"
+        ) from None
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
 
 
 def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> str:
-    """The page, complete."""
+    """Return the page, complete."""
     environment = _templates()
     from markupsafe import Markup  # which Jinja needs
 
     style, script = (environment.loader.get_source(environment, f"page.{kind}")[0] for kind in ("css", "js"))  # type: ignore[union-attr]
     certificate, verification, appraisal = inputs.certificate, inputs.verification, inputs.appraisal
     told: dict[str, Any] = {} if certificate is None else {"claim": claim_of(certificate)}
-    problem = None if certificate is None else certificate.problem
-    declared = getattr(problem if appraisal is None else appraisal, "title", None)
-    state = "failed"
-    if appraisal is not None and verification.ok:
-        told |= {**_decided(appraisal), "side_by_side": side_by_side(appraisal)}
-        state = "exact" if certificate is None else "certified"
-        if certificate is not None:
-            told |= _rests_on(certificate, inputs)
-    elif certificate is not None and verification.ok:
-        told |= _told(certificate, inputs, grid, actions)
-        state = "certified" if certificate.reached else "open"
+    declared = getattr(certificate and certificate.problem if appraisal is None else appraisal, "title", None)
     heading = "Certificate of a policy" if appraisal is None else "Appraisal of policies"
+    state, explored = "failed", certificate is not None and certificate.risk == "any reward"
+    if verification.ok:
+        state = "exact" if certificate is None else "certified"
+        if appraisal is not None:
+            told |= {**_decided(appraisal), "side_by_side": side_by_side(appraisal)}
+        elif certificate is not None:
+            state = "certified" if certificate.reached else "open"
+            told |= {"statement": certificate.statement}
+            told |= {} if explored else _of_the_policy(certificate, grid, actions)
+        if certificate is not None:
+            told |= _rests_on(certificate, inputs.history)
     return environment.get_template("page.html").render(
         **told,
         state=state,
         title="NOT VERIFIED" if state == "failed" else heading if declared is None else name(declared),
         declared_title=None if declared is None else name(declared),
         of_policies=appraisal is not None,
+        explored=explored,
         problems=[_short(problem) for problem in verification.problems[:_MOST_PROBLEMS]],
         file=_short(inputs.file),
         sha256=inputs.sha256,
@@ -87,125 +192,130 @@ def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequ
     )
 
 
+def _templates() -> Environment:
+    """Return the templates of this package; whatever they are filled with is text, never markup."""
+    jinja2 = module_of_extra("jinja2", "report", "a report")
+    loader = jinja2.PackageLoader("entropic_bpi.show", "report")
+    environment: Environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["steps"] = _steps
+    return environment
+
+
+def _steps(lines: dict[int, Line]) -> str:
+    """Return what is done in a cell at each step, for the page's script."""
+    return json.dumps({h: [line.action.colour, line.action.name, line.bounds] for h, line in lines.items()})
+
+
+def _hash(text: str) -> str:
+    """Return how a content security policy names an inline script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _short(text: str) -> str:
+    text = printable(str(text))
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+
+
 def _decided(appraisal: Appraisal) -> dict[str, Any]:
-    """What an appraisal tells: the decision, the picture and the table, and what its policies do."""
-    return {
-        "decision": decision_of(appraisal),
-        "measures": [measure_name(measure, appraisal.unit) for measure in appraisal.measures],
-        "laws": laws_of_policies(appraisal),
-        "exact": appraisal.delta is None,
-    }
+    """Return what an appraisal tells: the decision with its table, and the picture."""
+    exact = appraisal.delta is None
+    return {"decision": decision_of(appraisal), "laws": laws_of_policies(appraisal), "exact": exact}
 
 
-def _rests_on(certificate: Certificate, inputs: ReportInputs) -> dict[str, Any]:
-    """What a claim rests on, and how it came about."""
-    to, history = Rounding.of(certificate), inputs.history
+def _rests_on(certificate: Certificate, history: np.ndarray | None) -> dict[str, Any]:
+    """Return what a claim rests on, and how it came about."""
+    to, unit = Rounding.of(certificate), unit_of(certificate)
+    evidence, tests = certificate.provenance.tests, []
+    against = (
+        {}
+        if evidence is None
+        else {
+            "transitions are the same at every step": evidence.stationary,
+            "transitions do not depend on the previous state": evidence.memoryless,
+            "nothing changes over the episodes": evidence.unchanging,
+        }
+    )
+    for words, value in against.items():
+        if value is not None:
+            tests.append((words, signed(f"{value:.3g}"), f"{max(value, 0):.3g}"))
     return {
         "episodes": f"{certificate.episodes:,}",
         "assumptions": [_short(words) for words in certificate.assumptions],
-        "tests": _tests(certificate),
-        "gap": None if history is None else fall_of_the_gap(history, certificate.eps, certificate.problem),
+        "tests": tests,
+        "alarm": f"{REJECTED_FROM:.3g}",
+        "gap": None if history is None else fall_of_the_gap(history, certificate),
         "run_known": history is not None,
-        "eps": to.at_most(certificate.eps),
-        "last_gap": to.at_most(certificate.gap),
+        "eps": with_unit(to.at_most(certificate.eps), unit),
+        "last_gap": with_unit(to.at_most(certificate.gap), unit),
+    }
+
+
+def _of_the_policy(
+    certificate: Certificate, grid: tuple[int, int] | None, actions: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return what the certificate tells about its policy, beside its claim."""
+    problem, bounded = certificate.problem, certificate.method == "kl"
+    expected, policy, rows, limiting = (
+        expected_returns(certificate),
+        policy_of(certificate, grid, actions),
+        [],
+        limits(certificate),
+    )
+    for row in limiting:
+        step, state = (
+            "all" if row.step is None else f"{row.step}",
+            "(first states)" if row.state is None else name(row.state),
+        )
+        most, action = limiting[0].gap_reduction, "" if row.action is None else policy.names[row.action]
+        percent = f"{100 * row.gap_reduction / most:.0f}" if most > 0 else "0"
+        rows.append((step, state, action, f"{row.visits:,}", number(row.gap_reduction), percent))
+    return {
+        **_own_measures(certificate),
+        "policy": policy,
+        "unit": unit_of(certificate),
+        "returns": law_of_the_return(certificate, expected) if expected.cut <= _MOST_CUT else None,
+        "simulated": EPISODES,
+        "discounted": problem.discount is not None,
+        "horizon": problem.horizon,
+        "cut": f"{100 * expected.cut:.3g} %" if expected.cut else None,
+        "limits": rows,
+        "limits_bounded": bounded,
+        "limits_words": _HELPFUL if bounded else _FREQUENT,
     }
 
 
 def _own_measures(certificate: Certificate) -> dict[str, Any]:
-    """Other measures of the policy of a certificate, and of the one that is best by the estimates, where that is quick."""
+    """Return other measures of the policy of a certificate, and of the best one by the estimates, where that is quick."""
     problem = certificate.problem
-    places = len(problem.frame.states)
-    if problem.random_rewards or certificate.method != "kl" or places > _MOST_ENTRIES // _FEWEST_BINS:
+    most = _MOST_ENTRIES // max(1, len(problem.frame.states))
+    if problem.random_rewards or certificate.method != "kl" or most < _FEWEST_BINS:
         return {}
     policies = {
         "this policy": certificate.policy,
         "best found for the mean": certify(certificate, beta=0.0).policy,
         "best by the estimates alone (no certificate)": best_by_estimates(certificate),
     }
+    # None where the rewards are multiples of a number that makes no more than so many thresholds.
+    bins = None if problem.return_spread <= most * step_of_grid(problem, certificate.counts, None) else most
     try:
-        found = appraise(certificate, policies, bins=_bins(certificate, _MOST_ENTRIES // places))
+        found = appraise(certificate, policies, bins=bins)
     except EntropicBPIError:
         return {}
-    kept: dict[Any, str] = {}
+    different: dict[Any, str] = {}
     for policy in policies:  # those that differ where they come
-        kept.setdefault(tuple(found.interval(policy, measure.text) for measure in found.measures), policy)
-    names = set(kept.values())
-    table = [row for row in found.table if row["policy"] in names]
-    bands = {policy: found.bands[policy] for policy in policies if policy in names}
-    return _decided(replace(found, table=table, bands=bands, policies={policy: policies[policy] for policy in bands}))
-
-
-def _bins(certificate: Certificate, most: int) -> int | None:
-    """None where the rewards are multiples of a number that makes no more than so many thresholds."""
-    problem = certificate.problem
-    return None if problem.return_spread <= most * step_of_grid(problem, certificate.counts, None) else most
-
-
-def _told(
-    certificate: Certificate, inputs: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[str] | None
-) -> dict[str, Any]:
-    """All that the certificate itself tells, beside its claim."""
-    expected, rows = expected_returns(certificate), limits(certificate)
-    policy = policy_of(certificate, grid, actions)
-    return {
-        **_rests_on(certificate, inputs),
-        **_own_measures(certificate),
-        "statement": certificate.statement,
-        "policy": policy,
-        "returns": law_of_the_return(certificate, expected) if expected.cut <= _MOST_CUT else None,
-        "simulated": EPISODES,
-        "discounted": certificate.problem.discount is not None,
-        "horizon": certificate.problem.horizon,
-        "cut": f"{100 * expected.cut:.3g} %" if expected.cut else None,
-        "limits": [_limit(row, policy.names, rows[0].gap_reduction) for row in rows],
-        "limits_bounded": certificate.method == "kl",
-        "limits_words": "The state-action pairs whose visits matter most, and how much smaller the gap would be with twice "
-        "as many visits (an estimate)."
-        if certificate.method == "kl"
-        else "The state-action pairs that the policy plays most often, and their visits.",
-    }
-
-
-def _tests(certificate: Certificate) -> list[dict[str, str]]:
-    evidence = certificate.provenance.tests
-    if evidence is None:
-        return []
-    against = {
-        "transitions are the same at every step": evidence.stationary,
-        "transitions do not depend on the previous state": evidence.memoryless,
-        "nothing changes over the episodes": evidence.unchanging,
-    }
-    return [
-        {
-            "assumed": words,
-            "value": signed(f"{value:.3g}"),
-            "shown": f"{max(value, 0):.3g}",
-            "limit": f"{REJECTED_FROM:.3g}",
-        }
-        for words, value in against.items()
-        if value is not None
-    ]
-
-
-def _limit(row: Row, actions: dict[str, str], most: float) -> dict[str, str]:
-    return {
-        "step": "all" if row.step is None else f"{row.step}",
-        "state": "(first states)" if row.state is None else name(row.state),
-        "action": "" if row.action is None else actions[row.action],
-        "visits": f"{row.visits:,}",
-        "fall": number(row.gap_reduction),
-        "percent": f"{100 * row.gap_reduction / most:.0f}" if most > 0 else "0",
-    }
+        different.setdefault(tuple(found.interval(policy, measure.text) for measure in found.measures), policy)
+    kept = {policy: policies[policy] for policy in policies if policy in different.values()}
+    table = [row for row in found.table if row["policy"] in kept]
+    return _decided(replace(found, table=table, bands={one: found.bands[one] for one in kept}, policies=kept))
 
 
 def _provenance(inputs: ReportInputs) -> dict[str, str]:
-    facts = {}
-    if inputs.certificate is not None:
-        facts = _certificate_facts(inputs.certificate)
+    facts, run, certificate = {}, inputs.run, inputs.certificate
+    if certificate is not None:
+        facts = _certificate_facts(certificate)
         if inputs.appraisal is not None:  # the risk and the goal of the certificate are no part of it
             facts = {fact: words for fact, words in facts.items() if fact not in ("risk", "goal", "method")}
-            facts["certainty"] = f"{probability(inputs.certificate.delta)}, for all numbers at once"
-    run = inputs.run
+            facts["certainty"] = f"{probability(certificate.delta)}, for all numbers at once"
     if "seed" in run:
         facts["seed"] = f"{run['seed']}"
     if "seconds" in run:
@@ -214,12 +324,11 @@ def _provenance(inputs: ReportInputs) -> dict[str, str]:
 
 
 def _certificate_facts(certificate: Certificate) -> dict[str, str]:
-    problem, method = certificate.problem, certificate.method
+    problem, method, source = certificate.problem, certificate.method, certificate.problem.source_hash
     if certificate.constants is not None:
         method += f", {certificate.constants} constants"
     if certificate.test is not None:
         method += f", gap from the {certificate.test} certificate"
-    source = problem.source_hash
     facts = {
         "source": _short(source if ":" in source else f"model with content hash {source}"),
         "size": f"{problem.n_states:,} states, {problem.n_actions:,} actions, {problem.horizon:,} steps",
@@ -231,18 +340,3 @@ def _certificate_facts(certificate: Certificate) -> dict[str, str]:
     if certificate.provenance.preregistration is not None:
         facts["preregistered"] = f"file with SHA-256 {certificate.provenance.preregistration}"
     return facts
-
-
-def _steps(lines: dict[int, Line]) -> str:
-    """What is done in a cell at each step, for the page's script."""
-    return json.dumps({h: [line.action.colour, line.action.name, line.bounds] for h, line in lines.items()})
-
-
-def _short(text: str) -> str:
-    text = printable(str(text))
-    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
-
-
-def _hash(text: str) -> str:
-    """How a content security policy names an inline script or style."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -16,14 +16,11 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.appraisal import Appraisal
 from entropic_bpi.runs.data_needs import planned_policy
 from entropic_bpi.show.choices import places_of, reached_by, seen_to_reach
-from entropic_bpi.show.words import Rounding, name
+from entropic_bpi.show.words import Rounding, name, unit_of, with_unit
 from entropic_bpi.tools.checks import check_integer
 
-# More lines would make the page slow; the file has them all.
-_MOST_LINES = 1000
-_MOST_CELLS = 2500
-# Places (step and state) that a map with a slider may hold.
-_MOST_PLACES = 10_000
+# More lines would make the page slow; the file has them all. Places are those (step and state) of a map with a slider.
+_MOST_LINES, _MOST_CELLS, _MOST_PLACES = 1000, 2500, 10_000
 _COLOURS = 8
 _PAIR = re.compile(r"\(?(\d{1,3}), ?(\d{1,3})\)?")
 # Environments of Gymnasium whose states are cells in row order: their actions, and how many columns there are.
@@ -43,16 +40,14 @@ class Line(NamedTuple):
     steps: str
     state: str
     action: Action
-    lower: str | None
-    upper: str | None
+    lower: str
+    upper: str
     visits: int
 
     @property
     def bounds(self) -> str:
         """What is certified, in words."""
-        if self.lower is None:
-            return ""
-        return f"value at least {self.lower}; from here no policy has a value above {self.upper}"
+        return self.lower and f"value at least {self.lower}; from here no policy has a value above {self.upper}"
 
 
 class Cell(NamedTuple):
@@ -85,53 +80,52 @@ class Policy(NamedTuple):
 
 
 def policy_of(certificate: Certificate, shape: tuple[int, int] | None, actions: Sequence[str] | None) -> Policy:
-    """The policy of a certificate, as the page shows it.
+    """Return the policy of a certificate, as the page shows it.
 
     ``shape`` gives rows and columns of the map, ``actions`` names for the actions; None: as far as the names tell.
     """
-    problem, to = certificate.problem, Rounding.of(certificate)
-    shown = [name(text) for text in _action_names(certificate, actions)]
-    named = [Action(text, number % _COLOURS) for number, text in enumerate(shown)]
-    reached = list(seen_to_reach(certificate))
-    bounds = _value_bounds(certificate)
+    problem, to, unit = certificate.problem, Rounding.of(certificate), unit_of(certificate)
+    named = _coloured(_action_names(certificate, actions))
+    reached, bounds = list(seen_to_reach(certificate)), _value_bounds(certificate)
     visits = np.bincount(certificate.transitions.rows, certificate.transitions.times, problem.n_rows)
 
     def line(h: int, s: int, last: int) -> Line:
         action, steps = int(certificate.policy[h, s]), range(h, last + 1)
         rows = {int(problem.rows_at(step + problem.artificial, np.array([s]))[action]) for step in steps}
-        sides: tuple[str | None, str | None] = (None, None)
+        least = most = ""
         if bounds is not None:
             # The weakest of all steps; where nobody can be at a step, its bounds are NaN, which fmin and fmax skip.
             lower, upper = np.fmin.reduce(bounds[0][steps, s]), np.fmax.reduce(bounds[1][steps, s])
             if np.isfinite(lower) and np.isfinite(upper):
-                sides = to.at_least(lower), to.at_most(upper)
-        shown_steps = f"{h}" if h == last else f"{h}–{last}"
-        return Line(shown_steps, name(problem.state_names[s]), named[action], *sides, int(visits[list(rows)].sum()))
+                least, most = with_unit(to.at_least(lower), unit), with_unit(to.at_most(upper), unit)
+        seen = int(visits[list(rows)].sum())
+        return Line(_span(h, last), name(problem.state_names[s]), named[action], least, most, seen)
 
-    merged = places_of(certificate.policy, reached)
-    used = {int(certificate.policy[h, s]) for h, s, _ in merged}
-    cells = _cells(certificate, shape)
-    grid = None
+    def cell(s: int) -> Cell | None:
+        steps = [h for h, states in enumerate(reached) if s in states]
+        return None if s < 0 else Cell(name(problem.state_names[s]), {h: line(h, s, h) for h in steps})
+
+    merged, cells, grid = places_of(certificate.policy, reached), _cells(certificate, shape), None
     if cells is not None and sum(map(len, reached)) <= _MOST_PLACES:
-        steps = {s: [h for h, states in enumerate(reached) if s in states] for s in cells.ravel().tolist() if s >= 0}
-        grid = Grid(
-            [
-                [
-                    None if s < 0 else Cell(name(problem.state_names[s]), {h: line(h, s, h) for h in steps[s]})
-                    for s in row
-                ]
-                for row in cells.tolist()
-            ],
-            max((h + 1 for each in steps.values() for h in each), default=1),
-        )
+        drawn = [[cell(s) for s in row] for row in cells.tolist()]
+        grid = Grid(drawn, max((h + 1 for row in drawn for one in row if one for h in one.lines), default=1))
+    used = {int(certificate.policy[h, s]) for h, s, _ in merged}
     return Policy(
         lines=[line(*place) for place in merged[:_MOST_LINES]],
         left_out=max(0, len(merged) - _MOST_LINES),
         actions=[action for number, action in enumerate(named) if number in used],
-        names=dict(zip(problem.action_names, shown, strict=True)),
+        names=dict(zip(problem.action_names, (action.name for action in named), strict=True)),
         grid=grid,
         bounded=bounds is not None,
     )
+
+
+def _coloured(names: Sequence[str]) -> list[Action]:
+    return [Action(name(text), number % _COLOURS) for number, text in enumerate(names)]
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}" if first == last else f"{first}–{last}"
 
 
 class SideBySide(NamedTuple):
@@ -148,36 +142,24 @@ class SideBySide(NamedTuple):
 def side_by_side(appraisal: Appraisal) -> SideBySide:
     """Return what the policies of an appraisal do; where all do the same at every step, a state has one row."""
     stacked = np.stack(list(appraisal.policies.values()))
-    states, actions, reached = _places(appraisal)
-    names = [Action(name(text), number % _COLOURS) for number, text in enumerate(actions)]
+    if appraisal.certificate is not None:  # where each was seen to come
+        source: FiniteMDP | Problem = appraisal.certificate.problem
+        each = [list(seen_to_reach(replace(appraisal.certificate, policy=policy))) for policy in stacked]
+    else:
+        assert appraisal.model is not None
+        source = appraisal.model
+        each = [list(reached_by(appraisal.model, policy)) for policy in stacked]
+    reached, actions = [sorted(set().union(*step)) for step in zip(*each, strict=True)], _coloured(source.action_names)
     # One number for what all policies do together, so that steps at which nothing changes are one row.
     code = np.unique(stacked.reshape(len(stacked), -1), axis=1, return_inverse=True)[1].reshape(stacked.shape[1:])
-    places = places_of(code, reached)
-    rows = [
-        (
-            f"{h}" if h == last else f"{h}–{last}",
-            name(states[s]),
-            [names[int(policy[h, s])] for policy in stacked],
-        )
-        for h, s, last in places[:_MOST_LINES]
-    ]
+    places, rows = places_of(code, reached), []
+    for h, s, last in places[:_MOST_LINES]:
+        rows.append((_span(h, last), name(source.state_names[s]), [actions[int(policy[h, s])] for policy in stacked]))
     return SideBySide([name(each) for each in appraisal.policies], rows, max(0, len(places) - _MOST_LINES))
 
 
-def _places(appraisal: Appraisal) -> tuple[Sequence[str], Sequence[str], list[list[int]]]:
-    """Names of states and actions, and the states that some policy was seen to reach at each step, or can reach."""
-    if appraisal.certificate is None:
-        assert appraisal.model is not None
-        each = [list(reached_by(appraisal.model, policy)) for policy in appraisal.policies.values()]
-        source: FiniteMDP | Problem = appraisal.model
-    else:
-        source = appraisal.certificate.problem
-        each = [list(seen_to_reach(replace(appraisal.certificate, policy=p))) for p in appraisal.policies.values()]
-    return source.state_names, source.action_names, [sorted(set().union(*step)) for step in zip(*each, strict=True)]
-
-
 def _value_bounds(certificate: Certificate) -> tuple[np.ndarray, np.ndarray] | None:
-    """Lower bounds of the policy's and upper bounds of the best value ``(H, S)``, where the method has them."""
+    """Return lower bounds of the policy's and upper bounds of the best value ``(H, S)``, where the method has them."""
     if certificate.method != "kl" or certificate.risk == "evar":
         return None
     from entropic_bpi.methods.kl.method import KL
@@ -187,22 +169,23 @@ def _value_bounds(certificate: Certificate) -> tuple[np.ndarray, np.ndarray] | N
     return lower[first:], upper[first:]
 
 
-def _world(certificate: Certificate) -> str | None:
+def _world(certificate: Certificate) -> tuple[str, int | None] | None:
+    """Return the actions and the columns of the grid world that a certificate is about, if it is one."""
     source = certificate.problem.source_hash.removeprefix("gymnasium:")
-    return next((world for world in _GRID_WORLDS if source.startswith(world)), None)
+    return next((known for world, known in _GRID_WORLDS.items() if source.startswith(world)), None)
 
 
 def _action_names(certificate: Certificate, given: Sequence[str] | None) -> Sequence[str]:
     names, world = certificate.problem.action_names, _world(certificate)
     if given is None:
-        return names if world is None or len(names) != 4 else _GRID_WORLDS[world][0]
+        return names if world is None or len(names) != 4 else world[0]
     if isinstance(given, str) or len(given) != len(names):
         raise InvalidProblemError(f"actions must be {len(names)} names, one for each action; got {len(given)}")
     return [str(each) for each in given]
 
 
 def _cells(certificate: Certificate, shape: tuple[int, int] | None) -> np.ndarray | None:
-    """The state of each cell ``(rows, columns)``, -1 for none; None if the states are no cells as far as one can tell."""
+    """Return the state of each cell ``(rows, columns)``, -1 for none; None if the states seem not to be cells."""
     problem, world = certificate.problem, _world(certificate)
     n = problem.n_states - problem.black_box_rewards  # without the end of an episode
     if shape is not None:
@@ -214,7 +197,7 @@ def _cells(certificate: Certificate, shape: tuple[int, int] | None) -> np.ndarra
             )
         return np.arange(rows * columns).reshape(rows, columns)
     if world is not None:
-        wide = _GRID_WORLDS[world][1] or round(n**0.5)
+        wide = world[1] or round(n**0.5)
         return np.arange(n).reshape(-1, wide) if wide > 1 and n % wide == 0 and n <= _MOST_CELLS else None
     pairs = [_PAIR.fullmatch(text) for text in problem.state_names[:n]]
     if len(pairs) < 4 or not all(pairs):
