@@ -13,14 +13,13 @@ Both sums may share :math:`c` and :math:`t` with other lotteries, which turns a 
 one product; only where the shared far sum underflows does a row need its own scale.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
 import numpy as np
 
 from entropic_bpi.compile.decorators import allocating, compiled, inlined, inner
+from entropic_bpi.types import Integers, Reals
 
 # Below this exponent e^{βv} is linear to the last bit relative to the risk, so β = 0 is exact.
 LINEAR_EXPONENT = 1e-18
@@ -39,24 +38,24 @@ DOUBT = 1e-9
 class Lotteries(NamedTuple):
     """Next states and their chances as compressed rows: row ``i`` owns the entries ``indptr[i]`` to ``indptr[i + 1]``."""
 
-    indptr: np.ndarray
-    indices: np.ndarray
-    probabilities: np.ndarray
+    indptr: Integers
+    indices: Integers
+    probabilities: Reals
 
 
 class Scale(NamedTuple):
     """What rows share: the terms of the near and the far form, their centre and top, and β, 0 if it is as good as 0."""
 
-    near: np.ndarray
-    far: np.ndarray
+    near: Reals
+    far: Reals
     centre: float
     top: float
     beta: float
 
 
 # What Python passes are plain tuples: a record would cost a microsecond at each call.
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
-Terms = tuple[np.ndarray, np.ndarray, float, float, float]
+Arrays = tuple[Integers, Integers, Reals]
+Terms = tuple[Reals, Reals, float, float, float]
 
 
 @inlined
@@ -77,7 +76,7 @@ def terms_of(value: float, centre: float, top: float, reach: float, climb: float
 
 
 @compiled
-def reference(values: np.ndarray, beta: float) -> tuple[float, float, float, float]:
+def reference(values: Reals, beta: float) -> tuple[float, float, float, float]:
     """The ``anchors`` of these values."""
     low, high = values[0], values[0]
     for value in values:
@@ -86,7 +85,7 @@ def reference(values: np.ndarray, beta: float) -> tuple[float, float, float, flo
 
 
 @compiled
-def lottery_risk(probabilities: np.ndarray, values: np.ndarray, beta: float) -> float:
+def lottery_risk(probabilities: Reals, values: Reals, beta: float) -> float:
     """Entropic risk of ``values`` under ``probabilities``; both are 1-D and the probabilities positive."""
     centre, top, reach, climb = reference(values, beta)
     total = 0.0
@@ -106,9 +105,7 @@ def lottery_risk(probabilities: np.ndarray, values: np.ndarray, beta: float) -> 
 
 
 @inner
-def _paid_risk(
-    rows: Lotteries, rewards: np.ndarray, values: np.ndarray, beta: float, outcomes: np.ndarray, row: int
-) -> float:
+def _paid_risk(rows: Lotteries, rewards: Reals, values: Reals, beta: float, outcomes: Reals, row: int) -> float:
     """Risk of ``rewards + values`` over a row, on its own scale."""
     begin, end = rows.indptr[row], rows.indptr[row + 1]
     for j in range(begin, end):
@@ -117,7 +114,7 @@ def _paid_risk(
 
 
 @allocating
-def risk_of_rows(rows: Arrays, rewards: np.ndarray, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
+def risk_of_rows(rows: Arrays, rewards: Reals, values: Reals, beta: float, which: Integers) -> Reals:
     """Risk of ``rewards + values`` over each of the rows ``which``, each on its own scale."""
     risks, outcomes = np.empty(which.size), np.empty(values.size)
     lotteries = Lotteries(*rows)
@@ -134,7 +131,7 @@ def _log1p(x: float) -> float:
 
 
 @inlined
-def _dot(rows: Lotteries, terms: np.ndarray, row: int) -> float:
+def _dot(rows: Lotteries, terms: Reals, row: int) -> float:
     """One row times ``terms``. Unsigned positions need no test for negative ones, which would take half of the time."""
     total = 0.0
     j, end = np.uint64(rows.indptr[row]), np.uint64(rows.indptr[row + 1])
@@ -145,7 +142,7 @@ def _dot(rows: Lotteries, terms: np.ndarray, row: int) -> float:
 
 
 @allocating
-def products_of_rows(matrix: np.ndarray, terms: np.ndarray, which: np.ndarray) -> np.ndarray:
+def products_of_rows(matrix: Reals, terms: Reals, which: Integers) -> Reals:
     """The rows ``which`` of a matrix times ``terms``, where they are; four sums at a time, for one would wait for itself."""
     products, width = np.empty(which.size), np.uint64(terms.size)
     one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
@@ -166,7 +163,7 @@ def products_of_rows(matrix: np.ndarray, terms: np.ndarray, which: np.ndarray) -
 
 
 @inner
-def _risk(rows: Lotteries, values: np.ndarray, scale: Scale, outcomes: np.ndarray, row: int) -> float:
+def _risk(rows: Lotteries, values: Reals, scale: Scale, outcomes: Reals, row: int) -> float:
     """Risk of ``values`` over a row, on its own scale where the shared one underflows."""
     total = _dot(rows, scale.near, row)
     if scale.beta == 0.0:
@@ -183,7 +180,7 @@ def _risk(rows: Lotteries, values: np.ndarray, scale: Scale, outcomes: np.ndarra
 
 
 @allocating
-def shared_risk_of_rows(rows: Arrays, values: np.ndarray, scale: Terms, which: np.ndarray) -> np.ndarray:
+def shared_risk_of_rows(rows: Arrays, values: Reals, scale: Terms, which: Integers) -> Reals:
     """Risk of ``values`` over each of the rows ``which``."""
     risks, outcomes = np.empty(which.size), np.empty(values.size)
     lotteries, shared = Lotteries(*rows), Scale(*scale)
@@ -194,7 +191,7 @@ def shared_risk_of_rows(rows: Arrays, values: np.ndarray, scale: Terms, which: n
 
 @inlined
 def best_action(
-    rows: Lotteries, rewards: np.ndarray, values: np.ndarray, scale: Scale, outcomes: np.ndarray, state: int
+    rows: Lotteries, rewards: Reals, values: Reals, scale: Scale, outcomes: Reals, state: int
 ) -> tuple[float, int]:
     """Value and index of a state's best action, where rewards do not depend on the next state."""
     n_actions, best, action, threshold = rewards.shape[1], -np.inf, 0, -np.inf
@@ -209,13 +206,7 @@ def best_action(
 
 @inner
 def best_paid_action(
-    rows: Lotteries,
-    rewards: np.ndarray,
-    values: np.ndarray,
-    beta: float,
-    outcomes: np.ndarray,
-    n_actions: int,
-    state: int,
+    rows: Lotteries, rewards: Reals, values: Reals, beta: float, outcomes: Reals, n_actions: int, state: int
 ) -> tuple[float, int]:
     """The same where they do: ``rewards`` of the entries of all rows."""
     best, action, threshold = -np.inf, 0, -np.inf
@@ -227,32 +218,10 @@ def best_paid_action(
 
 
 @inner
-def _backup_careful(
-    rows: Lotteries,
-    rewards: np.ndarray,
-    values: np.ndarray,
-    scale: Scale,
-    outcomes: np.ndarray,
-    which: np.ndarray,
-    best: np.ndarray,
-    policy: np.ndarray,
-) -> None:
-    """Best value and action of the states ``which``, from the values of all actions."""
-    for state in which:
-        best[state], policy[state] = best_action(rows, rewards, values, scale, outcomes, state)
-
-
-@inner
 def _backup_fast(
-    rows: Lotteries,
-    rewards: np.ndarray,
-    growth: np.ndarray,
-    scale: Scale,
-    which: np.ndarray,
-    best: np.ndarray,
-    policy: np.ndarray,
+    rows: Lotteries, rewards: Reals, growth: Reals, scale: Scale, which: Integers, best: Reals, policy: Integers
 ) -> int:
-    """The same by the exponentials of the values alone; the states that need care, moved to the front of ``which``."""
+    """Best value and action of the states ``which`` by exponentials alone; those that need care are moved to the front."""
     n_actions, beta = rewards.shape[1], scale.beta
     sign = 1.0 if beta > 0 else -1.0
     n_doubtful = 0
@@ -276,12 +245,12 @@ def _backup_fast(
 @allocating
 def backup_best(
     rows: Arrays,
-    rewards: np.ndarray,
-    growth: np.ndarray,
-    values: np.ndarray,
+    rewards: Reals,
+    growth: Reals,
+    values: Reals,
     scale: Terms,
-    best: np.ndarray,
-    policy: np.ndarray,
+    best: Reals,
+    policy: Integers,
     first: int,
     last: int,
 ) -> None:
@@ -291,25 +260,18 @@ def backup_best(
     close or a row needs the far form: those states are done again with care, and all of them if ``growth`` is empty.
     Nothing branches on which action is better, since no processor can predict that.
     """
-    doubtful = np.arange(first, last)
+    doubtful: Integers = np.arange(first, last)
     lotteries, shared = Lotteries(*rows), Scale(*scale)
     if growth.size:
         doubtful = doubtful[: _backup_fast(lotteries, rewards, growth, shared, doubtful, best, policy)]
-    if doubtful.size:
-        _backup_careful(lotteries, rewards, values, shared, np.empty(values.size), doubtful, best, policy)
+    outcomes = np.empty(values.size if doubtful.size else 0)
+    for state in doubtful:
+        best[state], policy[state] = best_action(lotteries, rewards, values, shared, outcomes, state)
 
 
 @compiled
 def backward_induction(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    probabilities: np.ndarray,
-    rewards: np.ndarray,
-    beta: float,
-    improve: bool,
-    values: np.ndarray,
-    policy: np.ndarray,
-    terms: np.ndarray,
+    rows: Arrays, rewards: Reals, beta: float, improve: bool, values: Reals, policy: Integers, terms: Reals
 ) -> bool:
     """All steps in one call, for models so small that a call a step is what takes the time.
 
@@ -317,6 +279,7 @@ def backward_induction(
     are those of all steps, ``rewards`` ``(1 or H, S, A)``, and ``terms`` ``(2, S)`` is scratch. False, with the work half
     done, if a row needs its own scale. One function without slices, since a first call waits for its compilation.
     """
+    indptr, indices, probabilities = rows
     horizon, n_states = policy.shape
     n_actions = rewards.shape[2]
     for h in range(horizon - 1, -1, -1):

@@ -21,11 +21,10 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
 from entropic_bpi.model.formats.registry import read_model, write_model
-from entropic_bpi.model.parts.arrays import SparseTransitions, starts_of
-from entropic_bpi.model.parts.masks import row_sources
+from entropic_bpi.model.parts import reading
+from entropic_bpi.model.parts.arrays import SparseTransitions, joined, row_sources
 from entropic_bpi.model.parts.mechanics import OutcomeTable, arrays_of_noise, fields_of, table_of_fields
-from entropic_bpi.model.parts.reading import ModelArrays, as_path, read_names, read_start, read_text
-from entropic_bpi.model.parts.rows import ModelRows, step_reward_ranges
+from entropic_bpi.model.parts.rows import ModelRows
 from entropic_bpi.tools.checks import check_policy
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Summarised
@@ -101,11 +100,11 @@ class FiniteMDP(ModelRows, Summarised):
         unit: str | None = None,
         title: str | None = None,
     ) -> None:
-        super().__init__(ModelArrays(transitions, rewards, horizon=horizon, order=order, allowed=allowed))
-        vars(self)["start"] = read_start(start, self.n_states)
-        vars(self)["unit"], vars(self)["title"] = read_text("unit", unit), read_text("title", title)
-        self._state_names = read_names("state_names", state_names, self.n_states)
-        self._action_names = read_names("action_names", action_names, self.n_actions)
+        super().__init__(reading.ModelArrays(transitions, rewards, horizon=horizon, order=order, allowed=allowed))
+        vars(self)["start"] = reading.read_start(start, self.n_states)
+        vars(self)["unit"], vars(self)["title"] = reading.read_text("unit", unit), reading.read_text("title", title)
+        self._state_names = reading.read_names("state_names", state_names, self.n_states)
+        self._action_names = reading.read_names("action_names", action_names, self.n_actions)
         self._noise: OutcomeTable | None = None
 
     @classmethod
@@ -255,22 +254,24 @@ class FiniteMDP(ModelRows, Summarised):
         assert self._allowed is not None
         shape, pairs = (self.horizon, self.n_states, self.n_actions), self.n_states * self.n_actions
         sources = row_sources(self._allowed, self.horizon).reshape(self.horizon, pairs) % pairs
-        parts = [self._chosen_rows(h, source) for h, source in enumerate(sources)]
-        indptr = starts_of(np.concatenate([np.diff(part.indptr) for part in parts]))
-        joined = {
-            name: np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", "probabilities")
-        }
-        fields = self._fields() | {"transitions": None, "allowed": None, "indptr": indptr, **joined}
-        if self.next_state_rewards:
-            fields |= {"entry_rewards": np.concatenate([part.rewards for part in parts])[None], "rewards": None}
-        else:
+        rows = joined([self._chosen_rows(h, source) for h, source in enumerate(sources)])
+        fields = self._fields() | {"transitions": None, "allowed": None, **_row_fields(rows), "rewards": None}
+        if not self.next_state_rewards:
             tables = [self.step_rewards(h).reshape(-1)[source] for h, source in enumerate(sources)]
-            fields["rewards"] = np.reshape(tables, shape)
+            fields |= {"rewards": np.reshape(tables, shape), "entry_rewards": None}
         return FiniteMDP._from_fields(fields)
 
     @cached_property
     def _step_reward_ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        return step_reward_ranges(self.without_masks())
+        """The smallest and largest reward at each step: arrays ``(H,)``, or ``(1,)`` if all steps have the same."""
+        mdp = self.without_masks()
+        rewards = mdp.rows.rewards if mdp.next_state_rewards else mdp._rewards
+        assert rewards is not None
+        if mdp.next_state_rewards and not mdp.stationary:  # the entries of all steps are one axis
+            firsts = mdp.rows.indptr[: -1 : mdp.n_states * mdp.n_actions]
+            return np.minimum.reduceat(rewards[0], firsts), np.maximum.reduceat(rewards[0], firsts)
+        flat = rewards.reshape(len(rewards), -1)
+        return flat.min(axis=1), flat.max(axis=1)
 
     @cached_property
     def reward_range(self) -> tuple[float, float]:
@@ -370,31 +371,19 @@ class FiniteMDP(ModelRows, Summarised):
             "sizes": [self.n_states, self.n_actions],
         }
         names = {"state_names": self._state_names, "action_names": self._action_names}
-        fields |= {name: list(value) for name, value in names.items() if value is not None}
-        apart = {"unit": self.unit, "title": self.title, "allowed": self.allowed}
-        fields |= {name: value for name, value in apart.items() if value is not None}
+        fields |= {name: value and list(value) for name, value in names.items()}
+        fields |= {"unit": self.unit, "title": self.title, "allowed": self.allowed}
         fields |= {} if self._noise is None else fields_of(self._noise)
-        if self.is_sparse:
-            rows = self.rows
-            fields |= {"indptr": rows.indptr, "indices": rows.indices, "probabilities": rows.probabilities}
-            if rows.rewards is not None:
-                fields["entry_rewards"] = rows.rewards
-        else:
-            fields["transitions"] = self.transitions
-        if self._rewards is not None:
-            fields["rewards"] = self.rewards
-        return fields
+        fields |= _row_fields(self.rows) if self.is_sparse else {"transitions": self.transitions}
+        fields["rewards"] = self.rewards
+        return {name: value for name, value in fields.items() if value is not None}
 
     def _with_rewards(self, rewards: np.ndarray) -> FiniteMDP:
         """The same model with other rewards: ``(S, A)`` or ``(H, S, A)``; those of ``rows`` if the next state matters."""
-        fields = self._fields()
+        given: dict[str, Any] = {"rewards": rewards}
         if self.next_state_rewards:
-            rows = self.rows
-            fields |= {"indptr": rows.indptr, "indices": rows.indices, "probabilities": rows.probabilities}
-            fields |= {"entry_rewards": rewards, "rewards": None}
-        else:
-            fields["rewards"] = rewards
-        return FiniteMDP._from_fields(fields)
+            given = _row_fields(self.rows) | {"entry_rewards": rewards, "rewards": None}
+        return FiniteMDP._from_fields(self._fields() | given)
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file, in the format that the suffix names.
@@ -421,7 +410,7 @@ class FiniteMDP(ModelRows, Summarised):
         ...     eb.FiniteMDP.load(f"{folder}/bridge.npz") == bridge
         True
         """
-        write_model(as_path(path), self)
+        write_model(reading.as_path(path), self)
 
     @classmethod
     def load(
@@ -462,7 +451,7 @@ class FiniteMDP(ModelRows, Summarised):
         ...     eb.FiniteMDP.load(f"{folder}/coin.csv", horizon=3) == mdp
         True
         """
-        path = as_path(path)
+        path = reading.as_path(path)
         fields = read_model(path, horizon, start, reward)
         try:
             mdp = cls._from_fields(fields)
@@ -483,6 +472,12 @@ class FiniteMDP(ModelRows, Summarised):
         mdp = cls(transitions, rewards, horizon=fields["horizon"], start=fields["start"], **given)
         mdp._noise = table_of_fields(fields, mdp.n_states, mdp.n_actions)
         return mdp
+
+
+def _row_fields(rows: SparseTransitions) -> dict[str, Any]:
+    """The fields of a model file that hold the rows."""
+    fields = {"indptr": rows.indptr, "indices": rows.indices, "probabilities": rows.probabilities}
+    return fields | {"entry_rewards": rows.rewards}
 
 
 def check_model(value: Any, name: str = "mdp") -> FiniteMDP:

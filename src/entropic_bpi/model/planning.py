@@ -27,19 +27,11 @@ from typing import Any, overload
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model import steps
 from entropic_bpi.model.backups import lottery_risk
 from entropic_bpi.model.discounting import discounted, tail_of
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.parts.arrays import SUM_TOLERANCE
-from entropic_bpi.model.steps import (
-    evaluate_by_steps,
-    evaluate_mixed,
-    plan_in_one_call,
-    solve_by_bounds,
-    solve_by_steps,
-    solve_sparse,
-    step_q_values,
-)
 from entropic_bpi.tools.checks import check_device, check_finite, check_memory
 from entropic_bpi.types import Summarised
 
@@ -99,8 +91,8 @@ class Solution(Summarised):
 
     @cached_property
     def q_values(self) -> np.ndarray:
-        steps = range(self.mdp.horizon)
-        tables = np.stack([step_q_values(self.mdp, h, self.values[h + 1], self.beta) for h in steps])
+        after = enumerate(self.values[1:])
+        tables = np.stack([steps.step_q_values(self.mdp, h, values, self.beta) for h, values in after])
         return tables if self.mdp.allowed is None else np.where(self.mdp.allowed, tables, -np.inf)
 
     def __repr__(self) -> str:
@@ -137,18 +129,16 @@ class Evaluation:
         return f"Evaluation(value={self.value:.6g}{_tail_shown(self.tail)})"
 
 
+_Betas = Sequence[float] | np.ndarray
+
+
 @overload
 def solve(
     mdp: FiniteMDP, beta: float, *, discount: float | None = None, horizon: int | None = None, device: str = "cpu"
 ) -> Solution: ...
 @overload
 def solve(
-    mdp: FiniteMDP,
-    beta: Sequence[float] | np.ndarray,
-    *,
-    discount: float | None = None,
-    horizon: int | None = None,
-    device: str = "cpu",
+    mdp: FiniteMDP, beta: _Betas, *, discount: float | None = None, horizon: int | None = None, device: str = "cpu"
 ) -> list[Solution]: ...
 def solve(
     mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None, device: str = "cpu"
@@ -187,11 +177,10 @@ def solve(
     >>> [round(solution.value, 3) for solution in eb.solve(bridge, beta=[-1.0, 0.0, 2.5])]
     [1.046, 1.5, 3.043]
     """
-    mdp = check_model(mdp)
-    tail = (0.0, 0.0)
+    mdp, tail = check_model(mdp), (0.0, 0.0)
     if discount is not None:
-        forever = discounted(mdp, discount, horizon)
-        mdp, tail = forever, tail_of(discount, forever.horizon, mdp.reward_range)
+        own_range, mdp = mdp.reward_range, discounted(mdp, discount, horizon)
+        tail = tail_of(discount, mdp.horizon, own_range)
     elif horizon is not None:
         raise InvalidProblemError("horizon is for discounted returns, with discount=; this model's own is part of it")
     is_one = not (isinstance(beta, Sequence) or np.ndim(beta) > 0) or isinstance(beta, str)
@@ -206,11 +195,9 @@ def solve(
         from entropic_bpi.model.planning_gpu import Planner
 
         plan = Planner(planned, together, max(map(abs, betas))).plan
-    solutions = [
-        solution
-        for first in range(0, len(betas), _TOGETHER)
-        for solution in _solve_together(mdp, betas[first : first + _TOGETHER], tail, plan, offsets)
-    ]
+    solutions: list[Solution] = []
+    for first in range(0, len(betas), _TOGETHER):
+        solutions += _solve_together(mdp, betas[first : first + _TOGETHER], tail, plan, offsets)
     return solutions[0] if is_one else solutions
 
 
@@ -256,40 +243,26 @@ def _without_offsets(mdp: FiniteMDP, offsets: np.ndarray) -> FiniteMDP:
 
 
 def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
-    if _is_worth_bounds(mdp):
-        solve_by_bounds(mdp, betas, values, policies)
-    elif _shares_products(mdp):
-        solve_by_steps(mdp, betas, values, policies)
+    """Plan on the CPU, in the way that is fastest for the model.
+
+    Several β are planned by products of matrices if the model is dense and not tiny. A sparse step is quicker one β after
+    the other: the values of one stay in the fastest memory, those of many do not.
+    """
+    pairs, has_products = mdp.n_states * mdp.n_actions, not (mdp.is_sparse or mdp.next_state_rewards)
+    is_large = mdp.n_actions >= _MANY_ACTIONS and mdp.n_states * pairs >= _LARGE_MATRIX
+    is_tiny = pairs <= _FEW_PAIRS and (mdp.is_sparse or pairs * mdp.n_states <= _SMALL_MATRIX)
+    if has_products and is_large and mdp.stationary:
+        steps.solve_by_bounds(mdp, betas, values, policies)
+    elif has_products and not is_tiny:
+        steps.solve_by_steps(mdp, betas, values, policies)
     else:
         for i, beta in enumerate(betas):
-            _solve_alone(mdp, beta, values[i], policies[i])
-
-
-def _shares_products(mdp: FiniteMDP) -> bool:
-    """Whether several β are planned by products of matrices: where the model is dense and not tiny.
-
-    A sparse step is quicker one β after the other: the values of one stay in the fastest memory, those of many do not.
-    """
-    return not (mdp.is_sparse or mdp.next_state_rewards or _is_tiny(mdp))
-
-
-def _is_worth_bounds(mdp: FiniteMDP) -> bool:
-    is_large = mdp.n_actions >= _MANY_ACTIONS and mdp.n_states**2 * mdp.n_actions >= _LARGE_MATRIX
-    return is_large and mdp.stationary and not (mdp.is_sparse or mdp.next_state_rewards)
-
-
-def _is_tiny(mdp: FiniteMDP) -> bool:
-    pairs = mdp.n_states * mdp.n_actions
-    return pairs <= _FEW_PAIRS and (mdp.is_sparse or pairs * mdp.n_states <= _SMALL_MATRIX)
-
-
-def _solve_alone(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
-    if _is_tiny(mdp) and plan_in_one_call(mdp, beta, values, policy, improve=True):
-        return
-    if mdp.is_sparse and not mdp.next_state_rewards:
-        solve_sparse(mdp, beta, values, policy)
-    else:
-        solve_by_steps(mdp, [beta], values[None], policy[None])
+            if is_tiny and steps.plan_in_one_call(mdp, beta, values[i], policies[i], improve=True):
+                continue
+            if mdp.is_sparse and not mdp.next_state_rewards:
+                steps.solve_sparse(mdp, beta, values[i], policies[i])
+            else:
+                steps.solve_by_steps(mdp, [beta], values[i : i + 1], policies[i : i + 1])
 
 
 def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None = None) -> Evaluation:
@@ -334,14 +307,14 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
         return replace(evaluate(forever, policy, beta), tail=tail)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
     if len(shape) == 3:
-        evaluate_mixed(mdp, beta, values, _check_mixed(policy, mdp))
+        steps.evaluate_mixed(mdp, beta, values, _check_mixed(policy, mdp))
         return Evaluation(values, _start_risk(mdp, values[0], beta))
     if shape == (mdp.n_states,):
         policy = np.broadcast_to(policy, (mdp.horizon, mdp.n_states))
     policy = mdp.check_policy(policy)
     is_tiny = mdp.n_states * mdp.n_actions <= _FEW_PAIRS  # whatever its form, so that both give the same bits
-    if not (is_tiny and plan_in_one_call(mdp, beta, values, policy, improve=False)):
-        evaluate_by_steps(mdp, beta, values, policy)
+    if not (is_tiny and steps.plan_in_one_call(mdp, beta, values, policy, improve=False)):
+        steps.evaluate_by_steps(mdp, beta, values, policy)
     return Evaluation(values, _start_risk(mdp, values[0], beta))
 
 
@@ -349,7 +322,7 @@ def worst_value(mdp: FiniteMDP, beta: float) -> float:
     """The value of the worst policy; with that of the best one it says what there is to lose."""
     mdp, values = mdp.without_masks(), np.zeros(mdp.n_states)
     for h in reversed(range(mdp.horizon)):
-        values = step_q_values(mdp, h, values, beta).min(axis=1)
+        values = steps.step_q_values(mdp, h, values, beta).min(axis=1)
     return _start_risk(mdp, values, beta)
 
 

@@ -5,8 +5,6 @@ same transitions and neighbouring terms: the model is read once for all of them.
 waits: first the range of the values is found, then the terms that rows share, then the best action of every state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -122,9 +120,11 @@ class Planner:
     def __init__(self, mdp: FiniteMDP, betas: int, largest_beta: float) -> None:
         check_gpu()
         rows, low, high = mdp.rows, *mdp.reward_range
-        is_paid = rows.rewards is not None
-        rewards = np.zeros((1, 1, mdp.n_actions)) if is_paid else _by_steps(mdp)
-        paid = rows.rewards if rows.rewards is not None else np.zeros((1, 0))
+        is_paid, rewards, paid = rows.rewards is not None, np.zeros((1, 1, mdp.n_actions)), np.zeros((1, 0))
+        if rows.rewards is not None:
+            paid = rows.rewards
+        elif mdp.rewards is not None:
+            rewards = mdp.rewards.reshape(-1, mdp.n_states, mdp.n_actions)
         model = _Model(rows.indptr, rows.indices, rows.probabilities, rewards, paid)
         self.mdp, self.scratch = mdp, 0
         if is_paid or largest_beta * mdp.horizon * (high - low) > _SAFE_EXPONENT:
@@ -158,12 +158,6 @@ class Planner:
         kernel[blocks, THREADS](*args)
         cuda.synchronize()
         return tables
-
-
-def _by_steps(mdp: FiniteMDP) -> np.ndarray:
-    """The rewards as ``(1 or H, S, A)``."""
-    assert mdp.rewards is not None
-    return mdp.rewards.reshape(-1, mdp.n_states, mdp.n_actions)
 
 
 def _copy(there: Any, here: np.ndarray) -> None:

@@ -13,7 +13,7 @@ from scipy import optimize
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.backups import lottery_risk
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.model.parts.arrays import SparseTransitions, entries_of
+from entropic_bpi.model.parts.arrays import SparseTransitions
 from entropic_bpi.tools.checks import check_finite, check_integer
 
 MAX_SUPPORT = 2_000_000
@@ -311,7 +311,7 @@ def _propagate(
 def _expand(rows: SparseTransitions, state: np.ndarray, returns: np.ndarray, mass: np.ndarray) -> _Atoms:
     """Each atom once for every successor of its state."""
     assert rows.rewards is not None
-    entry, lengths = entries_of(rows.indptr, state)
+    entry, lengths = rows.entries_of(state)
     return (
         rows.indices[entry],
         np.repeat(returns, lengths) + rows.rewards[entry],

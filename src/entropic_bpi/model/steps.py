@@ -4,8 +4,6 @@ Values, not exponentials, are carried from step to step, so nothing overflows ho
 Ties between actions, to within rounding, go to the lowest index.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -14,6 +12,7 @@ from numba import get_num_threads
 
 from entropic_bpi.model import backups
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.arrays import SparseTransitions
 
 # From this many rows on, a step takes more than 2 ms, and to hand threads their share 0.12 ms: they pay even on two
 # processors. They wait for each other asleep, since the spinning barrier of a parallel kernel of Numba's takes 10 to 15 ms
@@ -30,14 +29,15 @@ _COPIED_AT_ONCE = 1 << 17
 
 def plan_in_one_call(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray, *, improve: bool) -> bool:
     """Fill in ``values``, and ``policy`` if it is to ``improve``; False if the model is not of the kind that this can do."""
-    if mdp.next_state_rewards:
+    if mdp.next_state_rewards or mdp.rewards is None:
         return False
-    rows, rewards = mdp.rows, mdp.rewards
-    assert rewards is not None
-    transitions = (rows.indptr, rows.indices, rows.probabilities)
-    rewards = rewards.reshape(-1, mdp.n_states, mdp.n_actions)
+    rewards = mdp.rewards.reshape(-1, mdp.n_states, mdp.n_actions)
     scratch = np.empty((2, mdp.n_states))
-    return backups.backward_induction(*transitions, rewards, beta, improve, values, policy, scratch)
+    return backups.backward_induction(_arrays(mdp.rows), rewards, beta, improve, values, policy, scratch)
+
+
+def _arrays(rows: SparseTransitions) -> backups.Arrays:
+    return rows.indptr, rows.indices, rows.probabilities
 
 
 def solve_by_steps(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
@@ -101,23 +101,21 @@ def step_q_values(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np
 
 def _tables_of_q_values(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float]) -> list[np.ndarray]:
     """The backup ``(S, A)`` at step ``h`` for each β and its ``values``."""
-    shape = (mdp.n_states, mdp.n_actions)
-    rows = np.arange(shape[0] * shape[1])
+    rows = np.arange(mdp.n_states * mdp.n_actions)
     if mdp.next_state_rewards or mdp.is_sparse:
         risks = [_risk_of_rows(mdp, h, after, beta, rows) for after, beta in zip(values, betas, strict=True)]
     else:
         risks = _dense_risks(mdp, h, values, betas, rows)
-    tables = [each.reshape(shape) for each in risks]
-    return tables if mdp.next_state_rewards else [table + mdp.step_rewards(h) for table in tables]
+    paid = 0.0 if mdp.next_state_rewards else mdp.step_rewards(h)
+    return [each.reshape(mdp.n_states, mdp.n_actions) + paid for each in risks]
 
 
 def _risk_of_rows(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
     """Risk of ``values``, and of next-state rewards if there are any, over the rows ``which`` of step ``h``."""
     rows = mdp.step_rows(h)
-    transitions = (rows.indptr, rows.indices, rows.probabilities)
     if rows.rewards is not None:
-        return backups.risk_of_rows(transitions, rows.rewards, values, beta, which)
-    return backups.shared_risk_of_rows(transitions, values, _scale(values, beta), which)
+        return backups.risk_of_rows(_arrays(rows), rows.rewards, values, beta, which)
+    return backups.shared_risk_of_rows(_arrays(rows), values, _scale(values, beta), which)
 
 
 def _scale(values: np.ndarray, beta: float) -> backups.Terms:
@@ -125,10 +123,8 @@ def _scale(values: np.ndarray, beta: float) -> backups.Terms:
     if reach < backups.LINEAR_EXPONENT:
         return values - centre, values, centre, top, 0.0
     with np.errstate(over="ignore"):
-        if climb <= backups.LARGEST_EXPONENT:
-            near = np.expm1(beta * (values - centre))
-        else:
-            near = np.full(len(values), -1.0)  # sends every row to the far form
+        is_near = climb <= backups.LARGEST_EXPONENT  # otherwise -1 sends every row to the far form
+        near = np.expm1(beta * (values - centre)) if is_near else np.full(len(values), -1.0)
         return near, np.exp(beta * (values - top)), centre, top, beta
 
 
@@ -137,10 +133,9 @@ def _dense_risks(
 ) -> list[np.ndarray]:
     """One matrix product for the rows ``which`` and every β, a second one for those β of which some need the far form."""
     scales = [_scale(after, beta) for after, beta in zip(values, betas, strict=True)]
-    if len(scales) == 1:  # a library multiplies by a vector in another way than by a matrix of one column
-        sums = [_products(mdp, h, which, scales[0][0])]
-    else:
-        sums = list(_products(mdp, h, which, np.stack([scale[0] for scale in scales], axis=1)).T)
+    near = [scale[0] for scale in scales]
+    # A library multiplies by a vector in another way than by a matrix of one column.
+    sums = [_products(mdp, h, which, *near)] if len(near) == 1 else _products(mdp, h, which, np.stack(near, axis=1)).T
     return [_risks_of_sums(mdp, h, which, *each) for each in zip(sums, values, scales, strict=True)]
 
 
@@ -165,16 +160,14 @@ def _risks_of_sums(
     if beta == 0:
         return np.asarray(centre + sums)
     is_near = sums > backups.SMALLEST_ARGUMENT - 1.0
-    if is_near.all():
-        return np.asarray(centre + np.log1p(sums) / beta)
-    risks = np.empty_like(sums)
-    risks[is_near] = centre + np.log1p(sums[is_near]) / beta
-    sums = _products(mdp, h, which, far)
-    is_far = ~is_near & (sums > backups.SMALLEST_SUM)
-    risks[is_far] = top + np.log(sums[is_far]) / beta
-    lost = np.flatnonzero(~is_near & ~is_far)
-    if lost.size:
-        risks[lost] = _risk_of_rows(mdp, h, values, beta, which[lost])
+    risks = np.asarray(centre + np.log1p(sums, where=is_near, out=np.zeros_like(sums)) / beta)
+    if not is_near.all():
+        sums = _products(mdp, h, which, far)
+        is_far = ~is_near & (sums > backups.SMALLEST_SUM)
+        risks[is_far] = top + np.log(sums[is_far]) / beta
+        lost = np.flatnonzero(~is_near & ~is_far)
+        if lost.size:
+            risks[lost] = _risk_of_rows(mdp, h, values, beta, which[lost])
     return risks
 
 
@@ -188,18 +181,11 @@ def solve_sparse(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.nda
         each = pool.map if threads > 1 else map
         for h in reversed(range(mdp.horizon)):
             rows, rewards, after = mdp.step_rows(h), mdp.step_rewards(h), values[h + 1]
-            if h == mdp.horizon - 1 or mdp.rewards.ndim == 3:
-                growth, largest = _growth(rewards, beta)
-            scale = _scale(after, beta)
-            _, _, centre, top, strength = scale
+            if h == mdp.horizon - 1 or mdp.rewards.ndim == 3:  # otherwise it is that of the step after
+                largest = abs(beta) * max(float(rewards.max()), -float(rewards.min()))
+                growth = np.exp(beta * rewards) if largest <= backups.LARGEST_EXPONENT else _NO_GROWTH
+            _, _, centre, top, strength = scale = _scale(after, beta)
             in_range = strength != 0 and beta * (top - centre) + largest <= backups.LARGEST_EXPONENT
-            transitions = (rows.indptr, rows.indices, rows.probabilities)
             payoffs = (rewards, growth if in_range else _NO_GROWTH, after)
-            backup = partial(backups.backup_best, transitions, *payoffs, scale, values[h], policy[h])
+            backup = partial(backups.backup_best, _arrays(rows), *payoffs, scale, values[h], policy[h])
             list(each(backup, bounds[:-1], bounds[1:]))
-
-
-def _growth(rewards: np.ndarray, beta: float) -> tuple[np.ndarray, float]:
-    """``exp(beta * rewards)`` and the largest exponent in it; empty where it would overflow."""
-    largest = abs(beta) * max(float(rewards.max()), -float(rewards.min()))
-    return np.exp(beta * rewards) if largest <= backups.LARGEST_EXPONENT else _NO_GROWTH, largest

@@ -3,13 +3,14 @@ r"""Tilting: the trajectories of a policy reweighted by :math:`e^{\beta R}`, and
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.model.parts.arrays import SparseTransitions, entries_of, starts_of
+from entropic_bpi.model.parts.arrays import SparseTransitions, joined, starts_of
 from entropic_bpi.model.planning import Evaluation, evaluate
 from entropic_bpi.tools.checks import check_finite
 
@@ -170,26 +171,14 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
     mdp, beta = check_model(mdp), check_finite("beta", beta)
     policy = mdp.check_policy(policy)
     evaluation, steps = _tilts(mdp, policy, beta)
-    tilted_steps = [_tilt_rows(rows, log_weight, mdp.n_actions) for rows, log_weight in steps]
-    rows = SparseTransitions(
-        starts_of(np.concatenate([np.diff(rows.indptr) for rows in tilted_steps])),
-        np.concatenate([rows.indices for rows in tilted_steps]),
-        np.concatenate([rows.probabilities for rows in tilted_steps]),
-        np.concatenate([rows.rewards for rows in tilted_steps if rows.rewards is not None])[None],
-    )
+    rows = joined([_tilt_rows(rows, log_weight, mdp.n_actions) for rows, log_weight in steps])
     start = mdp.start
     if not isinstance(start, int):
         log_weight = np.where(start > 0, beta * (evaluation.values[0] - evaluation.value), -np.inf)
         start = start * np.exp(log_weight - log_weight.max())
         start = start / start.sum()
-    return FiniteMDP(
-        rows,
-        (mdp.n_states, mdp.n_actions),
-        horizon=mdp.horizon,
-        start=start,
-        state_names=mdp.state_names,
-        action_names=mdp.action_names,
-    )
+    names: dict[str, Any] = {"state_names": mdp.state_names, "action_names": mdp.action_names}
+    return FiniteMDP(rows, (mdp.n_states, mdp.n_actions), horizon=mdp.horizon, start=start, **names)
 
 
 def _tilt_rows(rows: SparseTransitions, log_weight: np.ndarray, n_actions: int) -> SparseTransitions:
@@ -197,6 +186,5 @@ def _tilt_rows(rows: SparseTransitions, log_weight: np.ndarray, n_actions: int) 
     starts, lengths = rows.indptr[:-1], np.diff(rows.indptr)
     mass = rows.probabilities * np.exp(log_weight - np.repeat(np.maximum.reduceat(log_weight, starts), lengths))
     mass /= np.repeat(np.add.reduceat(mass, starts), lengths)
-    entries, lengths = entries_of(rows.indptr, np.repeat(np.arange(len(lengths)), n_actions))
-    assert rows.rewards is not None
-    return SparseTransitions(starts_of(lengths), rows.indices[entries], mass[entries], rows.rewards[entries])
+    entries, lengths = rows.entries_of(np.repeat(np.arange(len(lengths)), n_actions))
+    return replace(rows, probabilities=mass)._take(entries, starts_of(lengths))

@@ -14,7 +14,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.parts.masks import check_allowed
+from entropic_bpi.model.parts.arrays import check_allowed
 from entropic_bpi.problem.declarations import FIXED, INFO
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers

@@ -1,8 +1,13 @@
-"""Arrays of a model: compressed rows, and checks that read large arrays in pieces."""
+"""Arrays of a model: compressed rows, action masks, and checks that read large arrays in pieces.
+
+A model has a row for every action. The row of an action that is forbidden is a copy of an allowed one's, so that it adds
+nothing: no value, reward or return that is not there already. Whatever is planned on these rows needs no masks; afterwards
+each forbidden action in a policy is replaced by the allowed one that it copies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +73,18 @@ class SparseTransitions:
         >>> lengths.tolist(), len(entries)
         ([1, 1], 2)
         """
-        return entries_of(self.indptr, which)
+        lengths = np.diff(self.indptr)[which]
+        starts = starts_of(lengths)
+        return np.repeat(self.indptr[which] - starts[:-1], lengths) + np.arange(starts[-1]), lengths
+
+    def _take(self, entries: np.ndarray | slice, indptr: np.ndarray) -> SparseTransitions:
+        """The rows ``indptr`` made of these entries."""
+        rewards = None if self.rewards is None else self.rewards[..., entries]
+        return SparseTransitions(indptr, self.indices[entries], self.probabilities[entries], rewards)
+
+    def _frozen(self) -> SparseTransitions:
+        rewards = None if self.rewards is None else frozen(self.rewards)
+        return SparseTransitions(frozen(self.indptr), frozen(self.indices), frozen(self.probabilities), rewards)
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
@@ -76,18 +92,34 @@ def frozen(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def starts_of(lengths: Any) -> np.ndarray:
+    """Where each of several parts of these lengths begins, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def joined(steps: Sequence[SparseTransitions]) -> SparseTransitions:
+    """The rows of several steps, one after the other, with their rewards ``(1, entries)``."""
+    indptr = starts_of(np.concatenate([np.diff(rows.indptr) for rows in steps]))
+    names = ("indices", "probabilities", "rewards")
+    indices, probabilities, rewards = (np.concatenate([getattr(rows, name) for rows in steps]) for name in names)
+    return SparseTransitions(indptr, indices, probabilities, rewards[None])
+
+
+# -- arrays and matrices as they are given -------------------------------------------------------------------------
+
+
 def is_sparse_sequence(value: Any) -> bool:
-    if not isinstance(value, (list, tuple)) or not value:
-        return False
-    first = value[0]
-    if isinstance(first, (list, tuple)) and first:
-        first = first[0]
-    return bool(sparse.issparse(first))
+    """Whether this is a sequence of sparse matrices, or of such sequences."""
+    for _ in range(2):
+        value = value[0] if isinstance(value, (list, tuple)) and value else None
+        if sparse.issparse(value):
+            return True
+    return False
 
 
 def state_first(transitions: Any, rewards: Any) -> tuple[np.ndarray, np.ndarray]:
     """Arrays ``(..., A, S, S)`` as ``(..., S, A, S)``; rewards of another shape do not depend on the next state."""
-    kernel, paid = checked("transitions", transitions, *REALS), checked("rewards", rewards, *REALS)
+    kernel, paid = checked("transitions", transitions), checked("rewards", rewards)
     if kernel.ndim < 3 or kernel.shape[-1] != kernel.shape[-2]:
         raise InvalidModelError(
             f"transitions must have shape (A, S, S) or (H, A, S, S) with order='ass', got {kernel.shape}"
@@ -97,24 +129,7 @@ def state_first(transitions: Any, rewards: Any) -> tuple[np.ndarray, np.ndarray]
     return np.swapaxes(kernel, -3, -2), paid
 
 
-REALS = ("biuf", "real numbers")
-INTEGERS = ("iu", "integers")
-
-
-def as_floats(name: str, value: Any, *, copy: bool = True) -> np.ndarray:
-    """A contiguous float64 array with the content of ``value``, a new one unless ``copy`` is False."""
-    return checked(name, value, *REALS).astype(np.float64, order="C", copy=copy)
-
-
-def as_integers(name: str, value: Any) -> np.ndarray:
-    """``value`` as an array of integers with one axis, not copied."""
-    array = checked(name, value, *INTEGERS)
-    if array.ndim != 1:
-        raise InvalidModelError(f"{name} must have one axis, got shape {array.shape}")
-    return array
-
-
-def checked(name: str, value: Any, kinds: str, content: str) -> np.ndarray:
+def checked(name: str, value: Any, kinds: str = "biuf", content: str = "real numbers") -> np.ndarray:
     """``value`` as an array, not copied."""
     try:
         array = np.asarray(value)
@@ -125,10 +140,47 @@ def checked(name: str, value: Any, kinds: str, content: str) -> np.ndarray:
     return array
 
 
+def as_floats(name: str, value: Any, *, copy: bool = True) -> np.ndarray:
+    """A contiguous float64 array with the content of ``value``, a new one unless ``copy`` is False."""
+    return checked(name, value).astype(np.float64, order="C", copy=copy)
+
+
+def as_integers(name: str, value: Any) -> np.ndarray:
+    """``value`` as an array of integers with one axis, not copied."""
+    array = checked(name, value, "iu", "integers")
+    if array.ndim != 1:
+        raise InvalidModelError(f"{name} must have one axis, got shape {array.shape}")
+    return array
+
+
 def tolerance_of(dtype: np.dtype) -> float:
     """How far probabilities of this type may be off."""
-    rounding = 8 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
-    return max(SUM_TOLERANCE, rounding)
+    return max(SUM_TOLERANCE, 8 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0)
+
+
+def interleave(steps: list[list[Any]], n_states: int, n_actions: int, label: str) -> Any:
+    """One sparse matrix with rows ``(h, s, a)`` out of one sparse ``(S, S)`` matrix per step and action."""
+    for h, matrices in enumerate(steps):
+        if len(matrices) != n_actions:
+            raise InvalidModelError(
+                f"{label}[h={h}] has {len(matrices)} matrices, expected one per action: {n_actions}"
+            )
+        for a, matrix in enumerate(matrices):
+            shape = getattr(matrix, "shape", None)
+            if not (sparse.issparse(matrix) and shape == (n_states, n_states)):
+                raise InvalidModelError(
+                    f"{label}: the matrix of step {h}, action {a} must be sparse ({n_states}, {n_states}), "
+                    f"got {type(matrix).__name__} of shape {shape}"
+                )
+    order = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
+    stacks = (sparse.vstack([sparse.csr_array(each, dtype=float) for each in step], format="csr") for step in steps)
+    rows = sparse.vstack([stack[order] for stack in stacks], format="csr")
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    return rows
+
+
+# -- checks in pieces ------------------------------------------------------------------------------------------------
 
 
 def pieces(size: int) -> Iterator[slice]:
@@ -157,51 +209,46 @@ def row_of_entry(entry: int, indptr: np.ndarray) -> int:
     return int(np.searchsorted(indptr, entry, side="right")) - 1
 
 
-def interleave(
-    steps: list[list[Any]], n_states: int, n_actions: int, label: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compressed rows ``(h, s, a)`` out of one sparse ``(S, S)`` matrix per step and action."""
-    lengths = np.empty((len(steps), n_states, n_actions), dtype=np.int64)
-    compressed: list[list[Any]] = []
-    for h, matrices in enumerate(steps):
-        if len(matrices) != n_actions:
-            raise InvalidModelError(
-                f"{label}[h={h}] has {len(matrices)} matrices, expected one per action: {n_actions}"
-            )
-        compressed.append([])
-        for a, matrix in enumerate(matrices):
-            shape = getattr(matrix, "shape", None)
-            if not (bool(sparse.issparse(matrix)) and shape == (n_states, n_states)):
-                raise InvalidModelError(
-                    f"{label}: the matrix of step {h}, action {a} must be sparse ({n_states}, {n_states}), "
-                    f"got {type(matrix).__name__} of shape {shape}"
-                )
-            csr = sparse.csr_array(matrix, dtype=np.float64)
-            if not (csr.has_canonical_format and csr.data.all()):
-                csr = csr.copy()
-                csr.sum_duplicates()
-                csr.eliminate_zeros()
-            compressed[h].append(csr)
-            lengths[h, :, a] = np.diff(csr.indptr)
-    indptr = np.concatenate([[0], np.cumsum(lengths.ravel())])
-    indices = np.empty(indptr[-1], dtype=np.int32)
-    values = np.empty(indptr[-1])
-    first = indptr[:-1].reshape(lengths.shape)
-    for h, matrices in enumerate(compressed):
-        for a, csr in enumerate(matrices):
-            target = np.repeat(first[h, :, a] - csr.indptr[:-1], lengths[h, :, a]) + np.arange(csr.nnz)
-            indices[target] = csr.indices
-            values[target] = csr.data
-    return indptr, indices, values
+# -- masks -----------------------------------------------------------------------------------------------------------
 
 
-def entries_of(indptr: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of all entries of the rows ``which``, one row after the other, and the length of each row."""
-    lengths = np.diff(indptr)[which]
-    starts = starts_of(lengths)
-    return np.repeat(indptr[which] - starts[:-1], lengths) + np.arange(starts[-1]), lengths
+def check_allowed(allowed: Any, horizon: int, n_states: int, n_actions: int) -> np.ndarray | None:
+    """Return masks as a boolean array ``(1 or H, S, A)``, or None if every action is allowed."""
+    if allowed is None:
+        return None
+    try:
+        array = np.asarray(allowed)
+    except ValueError:
+        array = np.empty(0)
+    shapes = (n_states, n_actions), (horizon, n_states, n_actions)
+    is_flag = array.dtype == np.bool_ or (array.dtype.kind in "iu" and np.isin(array, (0, 1)).all())
+    if array.shape not in shapes or not is_flag:
+        raise InvalidModelError(
+            f"allowed must be a boolean array of shape (S, A) = {shapes[0]} or (H, S, A) = {shapes[1]}, "
+            f"got dtype {array.dtype}, shape {array.shape}"
+        )
+    mask = array.astype(bool).reshape(-1, n_states, n_actions)
+    without = ~mask.any(axis=2)
+    if without.any():
+        h, s = np.argwhere(without)[0]
+        where = f"s={s}" if len(mask) == 1 else f"h={h}, s={s}"
+        raise InvalidModelError(f"allowed[{where}] allows no action: every state needs at least one")
+    if len(mask) > 1 and (mask == mask[0]).all():
+        mask = mask[:1]
+    return None if mask.all() else frozen(mask)
 
 
-def starts_of(lengths: np.ndarray) -> np.ndarray:
-    """Where each of several parts of these lengths begins, and where the last one ends."""
-    return np.concatenate([[0], np.cumsum(lengths)])
+def stand_ins(allowed: np.ndarray) -> np.ndarray:
+    """For each action, itself if it is allowed, otherwise the first allowed one of its state; shape of ``allowed``."""
+    return np.where(allowed, np.arange(allowed.shape[2]), allowed.argmax(axis=2)[:, :, None])
+
+
+def row_sources(allowed: np.ndarray, steps: int) -> np.ndarray:
+    """The row ``(h, s, a)`` whose content each row has, for rows of 1 or all steps.
+
+    Rows that serve all steps are allowed if they are at some step.
+    """
+    every = np.broadcast_to(allowed, (steps, *allowed.shape[1:])) if steps > 1 else allowed.any(axis=0)
+    mask = every.reshape(steps, *allowed.shape[1:])
+    pairs = np.arange(mask.shape[0] * mask.shape[1]).reshape(*mask.shape[:2], 1)
+    return np.asarray((pairs * mask.shape[2] + stand_ins(mask)).reshape(-1))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
+from entropic_bpi.model.parts.arrays import starts_of
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Integers
 
@@ -56,21 +57,19 @@ class OutcomeTable(NamedTuple):
 
     def partition(self) -> Partitioned:
         """Put labels with the same outcome (next state and reward) in one class; the outcomes of a pair are in order."""
-        classes: list[int] = []
-        outcomes: list[tuple[int, float]] = []
-        ends = [0]
-        for law, following, rewards in zip(self.law, self.following.tolist(), self.rewards.tolist(), strict=True):
-            size = len(self.labels[law])
-            paid = [math.inf if math.isnan(reward) else reward for reward in rewards[:size]]
-            mine = list(zip(following[:size], paid, strict=True))
-            slots = sorted(set(mine))
-            classes += map({outcome: j for j, outcome in enumerate(slots)}.__getitem__, mine)
-            outcomes += slots
-            ends.append(len(outcomes))
-        rewards = np.array([reward for _, reward in outcomes])
-        rows = np.array(ends), np.array([state for state, _ in outcomes], dtype=np.int64)
-        mechanics = Mechanics(self.labels, self.law, np.array(classes, dtype=np.int64))
-        return Partitioned(mechanics, rows, np.where(rewards == math.inf, math.nan, rewards))
+        pair, label = np.nonzero(self._filled())
+        paid = self.rewards[pair, label]
+        outcomes = np.stack([pair, self.following[pair, label], np.where(np.isnan(paid), math.inf, paid)], axis=1)
+        slots, slot = np.unique(outcomes, axis=0, return_inverse=True)
+        ends = starts_of(np.bincount(slots[:, 0].astype(np.int64), minlength=len(self.law)))
+        mechanics = Mechanics(self.labels, self.law, slot.reshape(-1) - ends[pair])
+        rewards = np.where(slots[:, 2] == math.inf, math.nan, slots[:, 2])
+        return Partitioned(mechanics, (ends, slots[:, 1].astype(np.int64)), rewards)
+
+    def _filled(self) -> np.ndarray:
+        """Where there is a label."""
+        sizes = np.array([len(labels) for labels in self.labels])
+        return np.arange(self.following.shape[1]) < sizes[self.law][:, None]
 
 
 def read_labels(labels: Any) -> dict[Any, list[Any]]:
@@ -111,9 +110,8 @@ def read_outcomes(
             raise InvalidProblemError(f"the law of {shown(pair)} is {shown(name)}, expected one of {shown(names)}")
         chosen[i] = names.index(name)
         for w, label in enumerate(laws[name]):
-            following[i, w], rewards[i, w] = _read_outcome(
-                _ask("outcome", outcome, (*pair, label)), number, (*pair, label)
-            )
+            key = (*pair, label)
+            following[i, w], rewards[i, w] = _read_outcome(_ask("outcome", outcome, key), number, key)
     return OutcomeTable(tuple(tuple(map(str, labels)) for labels in laws.values()), chosen, following, rewards)
 
 
@@ -128,40 +126,29 @@ def _ask(name: str, source: Any, key: tuple[Any, ...]) -> Any:
 
 def _read_outcome(value: Any, number: Callable[[Any], int], key: tuple[Any, ...]) -> tuple[int, float]:
     """The next state and the reward; what is itself a state is the next state, otherwise it must be a pair."""
-    state, reward = _number(value, number), math.nan
-    if state < 0 and isinstance(value, (tuple, list)) and len(value) == 2:
-        state = _number(value[0], number)
+    readings = [(value, math.nan)]
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        readings.append((value[0], value[1]))
+    for state, reward in readings:
         try:
-            reward = float(value[1])
+            found, paid = number(state), float(reward)
         except (TypeError, ValueError):
-            state = -1
-        if state >= 0 and not math.isfinite(reward):
-            raise InvalidProblemError(f"the outcome of {shown(key)} has the reward {reward}, expected a finite number")
-    if state < 0:
-        raise InvalidProblemError(
-            f"the outcome of {shown(key)} is {shown(value)}, expected a next state or (next state, reward)"
-        )
-    return state, reward
-
-
-def _number(value: Any, number: Callable[[Any], int]) -> int:
-    try:
-        return number(value)
-    except (TypeError, ValueError):
-        return -1
+            continue
+        if found >= 0 and (state is value or math.isfinite(paid)):
+            return found, paid
+    expected = "a next state or (next state, reward), the reward a finite number"
+    raise InvalidProblemError(f"the outcome of {shown(key)} is {shown(value)}, expected {expected}")
 
 
 def arrays_of_noise(
-    states: Iterable[Any], actions: Iterable[Any], labels: Any, probabilities: Any, outcome: Any, law: Any
+    states: list[Any], actions: list[Any], labels: Any, probabilities: Any, outcome: Any, law: Any
 ) -> tuple[OutcomeTable, np.ndarray, np.ndarray, list[str]]:
     """Return the outcomes, transitions ``(S, A, S)``, rewards and names of the states of a model that is given by its noise.
 
     If an outcome is the end, there is one more state for it, which is never left and pays nothing.
     """
-    states, actions = list(states), list(actions)
     try:
-        numbers = {state: i for i, state in enumerate(states)}
-        numbers |= {END: len(states)}
+        numbers = {state: i for i, state in enumerate(states)} | {END: len(states)}
         laws = read_labels(labels)
         table = read_outcomes(states, actions, laws, outcome, law, lambda state: numbers.get(state, -1))
     except InvalidProblemError as error:
@@ -171,38 +158,40 @@ def arrays_of_noise(
     names, many = list(map(str, states)), len(actions)
     if (table.following == len(states)).any():
         names.append("end")
-        width, nothing = table.following.shape[1], np.zeros(many, dtype=np.int64)
+        width = table.following.shape[1]
         ends = np.where(np.arange(width) < len(table.labels[0]), len(states), -1)
         table = table._replace(
-            law=np.append(table.law, nothing),
+            law=np.append(table.law, np.zeros(many, dtype=np.int64)),
             following=np.concatenate([table.following, np.tile(ends, (many, 1))]),
             rewards=np.concatenate([table.rewards, np.zeros((many, width))]),
         )
     given = probabilities if isinstance(probabilities, Mapping) else dict.fromkeys(laws, probabilities)
-    chances = []
-    for name, listed in laws.items():
+    chances = np.zeros((len(laws), table.following.shape[1]))
+    for i, (name, listed) in enumerate(laws.items()):
         chance = np.asarray(given.get(name, ()), dtype=float)
         if chance.shape != (len(listed),) or not (chance >= 0).all() or abs(chance.sum() - 1) > 1e-9:
             of = f" of law {name!r}" if len(laws) > 1 else ""
             raise InvalidModelError(f"probabilities{of} must be {len(listed)} numbers from 0 that add up to 1")
-        chances.append(chance / chance.sum())
-    pairs = len(names) * many
-    transitions, rewards = np.zeros((pairs, len(names))), np.full((pairs, len(names)), math.nan)
-    for i in range(pairs):
-        for w, chance in enumerate(chances[table.law[i]]):
-            y, paid = table.following[i, w], np.nan_to_num(table.rewards[i, w])
-            if not math.isnan(rewards[i, y]) and rewards[i, y] != paid:
-                raise InvalidModelError(
-                    f"state {names[i // many]!r}, action {actions[i % many]!r} leads to state {names[y]!r} with rewards "
-                    f"{rewards[i, y]:g} and {paid:g}: the reward of a FiniteMDP is determined by state, action and next "
-                    "state, so make what decides it part of the state"
-                )
-            transitions[i, y] += chance
-            rewards[i, y] = paid
-    low, high = np.nanmin(rewards, axis=1), np.nanmax(rewards, axis=1)
-    shape = (len(names), many, len(names))
-    paid = low.reshape(shape[:2]) if np.array_equal(low, high) else np.nan_to_num(rewards).reshape(shape)
-    return table, transitions.reshape(shape), paid, names
+        chances[i, : len(listed)] = chance / chance.sum()
+    shape = (len(names) * many, len(names))
+    transitions, low, high = np.zeros(shape), np.full(shape, math.inf), np.full(shape, -math.inf)
+    pair, label = np.nonzero(table._filled())
+    entry, paid = (pair, table.following[pair, label]), np.nan_to_num(table.rewards[pair, label])
+    np.add.at(transitions, entry, chances[table.law[pair], label])
+    np.minimum.at(low, entry, paid)
+    np.maximum.at(high, entry, paid)
+    if (low < high).any():
+        i, y = np.argwhere(low < high)[0]
+        raise InvalidModelError(
+            f"state {names[i // many]!r}, action {actions[i % many]!r} leads to state {names[y]!r} with rewards "
+            f"{low[i, y]:g} and {high[i, y]:g}: the reward of a FiniteMDP is determined by state, action and next "
+            "state, so make what decides it part of the state"
+        )
+    if (low.min(axis=1) == high.max(axis=1)).all():
+        rewards = low.min(axis=1).reshape(-1, many)
+    else:
+        rewards = np.where(high < low, 0.0, low).reshape(-1, many, len(names))
+    return table, transitions.reshape(-1, many, len(names)), rewards, names
 
 
 def fields_of(table: OutcomeTable) -> dict[str, Any]:
@@ -219,21 +208,18 @@ def table_of_fields(fields: Mapping[str, Any], n_states: int, n_actions: int) ->
     """Return the outcomes from such fields, checked; None if there are none."""
     if "noise_labels" not in fields:
         return None
+    needed = ("noise_labels", "noise_sizes", "noise_law", "noise_following")
     try:
-        names, sizes, law, following = (fields[name] for name in fields_of(_NOTHING))
-        ends = np.cumsum(sizes)
-        labels = tuple(tuple(names[end - size : end]) for end, size in zip(ends, sizes, strict=True))
-        filled = np.arange(following.shape[1]) < np.asarray(sizes)[law][:, None]
-        sound = len(names) == ends[-1] and (np.asarray(sizes) > 0).all() and following.shape[1] == max(sizes)
-        sound &= law.shape == (n_states * n_actions,) and following.shape[0] == len(law) and (law >= 0).all()
-        sound &= np.array_equal(filled, (following >= 0) & (following < n_states)) and (following >= -1).all()
+        names, sizes, law, following = (fields[name] for name in needed)
+        ends = starts_of(sizes)
+        labels = tuple(tuple(names[begin:end]) for begin, end in pairwise(ends))
+        rewards = np.full(following.shape, math.nan)
+        table = OutcomeTable(labels, law.astype(np.int64), following.astype(np.int64), rewards)
+        sound = len(names) == ends[-1] and min(sizes) > 0 and following.shape == (n_states * n_actions, max(sizes))
+        sound &= law.shape == (n_states * n_actions,) and (law >= 0).all() and (following >= -1).all()
+        sound &= np.array_equal(table._filled(), (following >= 0) & (following < n_states))
     except (KeyError, IndexError, ValueError, TypeError):
         sound = False
     if not sound:
-        raise InvalidModelError(
-            "the fields noise_labels, noise_sizes, noise_law and noise_following do not fit together"
-        )
-    return OutcomeTable(labels, law.astype(np.int64), following.astype(np.int64), np.full(following.shape, math.nan))
-
-
-_NOTHING = OutcomeTable((("",),), np.zeros(0, dtype=np.int64), np.zeros((0, 1), dtype=np.int64), np.zeros((0, 1)))
+        raise InvalidModelError(f"the fields {', '.join(needed[:3])} and {needed[3]} do not fit together")
+    return table

@@ -14,25 +14,8 @@ from scipy import sparse
 
 from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.model.formats.mdptoolbox import recognise
-from entropic_bpi.model.parts.arrays import (
-    REALS,
-    SparseTransitions,
-    as_floats,
-    as_integers,
-    checked,
-    disordered,
-    entries_of,
-    first_failing,
-    frozen,
-    interleave,
-    is_sparse_sequence,
-    pieces,
-    row_of_entry,
-    starts_of,
-    state_first,
-    tolerance_of,
-)
-from entropic_bpi.model.parts.masks import check_allowed, row_sources
+from entropic_bpi.model.parts import arrays
+from entropic_bpi.model.parts.arrays import SparseTransitions, first_failing, frozen, pieces, row_of_entry
 from entropic_bpi.tools.text import shown
 
 # Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
@@ -66,28 +49,25 @@ class ModelArrays:
     def __init__(self, transitions: Any, rewards: Any, *, horizon: Any, order: Any, allowed: Any) -> None:
         if order not in (None, "sas", "ass"):
             raise InvalidModelError(f"order must be 'sas' or 'ass', got {shown(order)}")
-        if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
+        if isinstance(horizon, bool) or not (isinstance(horizon, (int, np.integer)) and 1 <= horizon < 2**63):
             raise InvalidModelError(f"horizon must be an integer of at least 1, got {shown(horizon)}")
-        if horizon >= 2**63:
-            raise InvalidModelError(f"horizon must be below 2**63, got {shown(horizon)}")
-        self.horizon = int(horizon)
+        self.horizon, self._masks = int(horizon), allowed
         self.kernel: np.ndarray | None = None
         self.rows: SparseTransitions | None = None
         self.rewards: np.ndarray | None = None
-        self._masks = allowed
         transitions, rewards, order = recognise(transitions, rewards, order)
-        if order == "ass" and not isinstance(transitions, SparseTransitions) and not is_sparse_sequence(transitions):
-            transitions, rewards = state_first(transitions, rewards)
         if isinstance(transitions, SparseTransitions):
             self._read_rows(transitions, rewards)
-        elif is_sparse_sequence(transitions):
+        elif arrays.is_sparse_sequence(transitions):
             self._read_sparse(transitions)
         else:
+            if order == "ass":
+                transitions, rewards = arrays.state_first(transitions, rewards)
             self._read_dense(transitions)
         self._read_rewards(rewards, may_be_next_state=not isinstance(transitions, SparseTransitions))
 
     def _read_dense(self, transitions: Any) -> None:
-        kernel = as_floats("transitions", transitions)
+        kernel = arrays.as_floats("transitions", transitions)
         shape = kernel.shape
         if kernel.ndim not in (3, 4) or 0 in shape or shape[-1] != shape[-3]:
             swapped = kernel.ndim in (3, 4) and shape[-1] == shape[-2]
@@ -95,99 +75,105 @@ class ModelArrays:
                 f"transitions must have shape (S, A, S) or (H, S, A, S) with S, A of at least 1, got {shape}"
                 + (": if they begin with the action, pass order='ass'" if swapped else "")
             )
-        has_step_axis = kernel.ndim == 4
-        kernel = kernel if has_step_axis else kernel[None]
-        self._set_sizes(len(kernel), *shape[-3:-1], has_step_axis=has_step_axis)
-        if self.allowed is not None:
-            kernel = kernel.reshape(-1, shape[-1])[row_sources(self.allowed, len(kernel))].reshape(kernel.shape)
+        self._set_sizes(shape[0] if kernel.ndim == 4 else None, *shape[-3:-1])
+        kernel = self._unmasked(kernel.reshape(-1, *shape[-3:]))
         indptr = np.arange(0, kernel.size + 1, self.n_states)
-        self._normalise(kernel.reshape(-1), indptr, tolerance_of(np.asarray(transitions).dtype))
+        self._normalise(kernel.reshape(-1), indptr, arrays.tolerance_of(np.asarray(transitions).dtype))
         self.kernel = frozen(kernel)
 
     def _read_sparse(self, transitions: Any) -> None:
         per_step = not sparse.issparse(transitions[0])
-        matrices = [list(step) for step in transitions] if per_step else [list(transitions)]
-        n_actions, n_states = len(matrices[0]), matrices[0][0].shape[0]
+        steps = [list(step) for step in transitions] if per_step else [list(transitions)]
+        n_states = steps[0][0].shape[0]
         if n_states == 0:
             raise InvalidModelError("transitions must be sparse (S, S) matrices with S of at least 1, got S = 0")
-        self._set_sizes(len(matrices), n_states, n_actions, has_step_axis=per_step)
-        coarse = max(tolerance_of(matrix.dtype) for step in matrices for matrix in step if sparse.issparse(matrix))
-        self._set_rows(SparseTransitions(*interleave(matrices, n_states, n_actions, "transitions")), coarse, copy=False)
+        self._set_sizes(len(steps) if per_step else None, n_states, len(steps[0]))
+        rows = arrays.interleave(steps, n_states, self.n_actions, "transitions")
+        coarse = max(arrays.tolerance_of(matrix.dtype) for step in steps for matrix in step)
+        self._set_rows(SparseTransitions(rows.indptr, rows.indices, rows.data), coarse, copy=False)
 
     def _read_rows(self, rows: SparseTransitions, rewards: Any) -> None:
         """Take compressed rows as they are; the number of states and actions follows from the rewards."""
+        sizes = rewards
         if rows.rewards is None:
-            shape = checked("rewards", rewards, *REALS).shape
+            shape = arrays.checked("rewards", rewards).shape
             if len(shape) not in (2, 3):
                 raise InvalidModelError(f"with Rows, rewards must have shape (S, A) or (H, S, A), got {shape}")
-            n_states, n_actions = shape[-2:]
-        else:
-            n_states, n_actions = self._sizes_of_rows(rewards)
-        n_rows, pairs = as_integers("indptr", rows.indptr).size - 1, n_states * n_actions
-        if pairs <= 0 or n_rows not in (pairs, pairs * self.horizon):
-            raise InvalidModelError(f"{n_rows} rows do not fit {n_states} states and {n_actions} actions")
-        self._set_sizes(n_rows // pairs, n_states, n_actions, has_step_axis=n_rows != pairs)
-        self._set_rows(rows, tolerance_of(checked("probabilities", rows.probabilities, *REALS).dtype), copy=True)
-
-    @staticmethod
-    def _sizes_of_rows(rewards: Any) -> tuple[int, int]:
-        if not (isinstance(rewards, tuple) and len(rewards) == 2 and all(isinstance(n, int) for n in rewards)):
+            sizes = shape[-2:]
+        elif not (isinstance(sizes, tuple) and len(sizes) == 2 and all(isinstance(n, int) for n in sizes)):
             raise InvalidModelError("with rewards inside the rows, pass rewards=(n_states, n_actions)")
-        return rewards
+        n_rows, pairs = arrays.as_integers("indptr", rows.indptr).size - 1, math.prod(sizes)
+        if pairs <= 0 or n_rows not in (pairs, pairs * self.horizon):
+            raise InvalidModelError(f"{n_rows} rows do not fit {sizes[0]} states and {sizes[1]} actions")
+        self._set_sizes(None if n_rows == pairs else self.horizon, *sizes)
+        tolerance = arrays.tolerance_of(arrays.checked("probabilities", rows.probabilities).dtype)
+        self._set_rows(rows, tolerance, copy=True)
 
-    def _set_sizes(self, steps: int, n_states: int, n_actions: int, *, has_step_axis: bool) -> None:
-        if has_step_axis and steps != self.horizon:
+    def _set_sizes(self, steps: int | None, n_states: int, n_actions: int) -> None:
+        """Set the sizes; ``steps`` is None if the transitions have no axis for them."""
+        if steps not in (None, self.horizon):
             raise InvalidModelError(f"transitions have {steps} steps but the horizon is {self.horizon}")
         self.n_states, self.n_actions = n_states, n_actions
-        self.stationary = steps == 1
-        self.allowed = check_allowed(self._masks, self.horizon, n_states, n_actions)
+        self.stationary = steps in (None, 1)
+        self.allowed = arrays.check_allowed(self._masks, self.horizon, n_states, n_actions)
 
-    def _set_rows(self, rows: SparseTransitions, tolerance: float, *, copy: bool) -> None:
-        indptr = as_integers("indptr", rows.indptr).astype(np.int64, order="C", copy=copy)
-        indices = as_integers("indices", rows.indices)
-        probabilities = as_floats("probabilities", rows.probabilities, copy=copy)
-        starts, ends, n_rows = indptr[:-1], indptr[1:], len(indptr) - 1
-        if (
-            indptr[0] != 0
-            or indices.shape != (indptr[-1],)
-            or probabilities.shape != indices.shape
-            or first_failing(n_rows, lambda piece: ends[piece] < starts[piece]) is not None
-        ):
+    def _sources(self, steps: int) -> np.ndarray:
+        """The row whose content each row of 1 or all steps has."""
+        if self.allowed is None:
+            return np.arange(steps * self.n_states * self.n_actions)
+        return arrays.row_sources(self.allowed, steps)
+
+    def _unmasked(self, array: np.ndarray) -> np.ndarray:
+        """An array ``(1 or H, S, A, …)`` with the rows of forbidden actions replaced."""
+        if self.allowed is None:
+            return array
+        sources = self._sources(len(array))
+        return array.reshape(len(sources), -1)[sources].reshape(array.shape)
+
+    def _set_rows(self, given: SparseTransitions, tolerance: float, *, copy: bool) -> None:
+        indptr = arrays.as_integers("indptr", given.indptr).astype(np.int64, order="C", copy=copy)
+        indices = arrays.as_integers("indices", given.indices)
+        probabilities = arrays.as_floats("probabilities", given.probabilities, copy=copy)
+        falls = first_failing(len(indptr) - 1, lambda piece: indptr[1:][piece] < indptr[:-1][piece])
+        if falls is not None or indptr[0] != 0 or not indices.shape == probabilities.shape == (indptr[-1],):
             raise InvalidModelError("rows are inconsistent: indptr does not partition the entries")
-        rewards = None
-        if rows.rewards is not None:
-            rewards = np.atleast_2d(as_floats("row rewards", rows.rewards))
-            steps = (1, self.horizon) if self.stationary else (1,)
-            if rewards.shape not in [(step, len(indices)) for step in steps]:
-                raise InvalidModelError(f"row rewards must align with the {len(indices)} entries, got {rewards.shape}")
+        rewards = None if given.rewards is None else np.atleast_2d(arrays.as_floats("row rewards", given.rewards))
+        shapes = [(steps, len(indices)) for steps in (1, self.horizon if self.stationary else 1)]
+        if rewards is not None and rewards.shape not in shapes:
+            raise InvalidModelError(f"row rewards must align with the {len(indices)} entries, got {rewards.shape}")
+        rows = SparseTransitions(indptr, indices, probabilities, rewards)
         if self.allowed is not None:
-            sources = row_sources(self.allowed, 1 if self.stationary else self.horizon)
-            entries, lengths = entries_of(indptr, sources)
-            indptr, indices, probabilities = starts_of(lengths), indices[entries], probabilities[entries]
-            rewards = None if rewards is None else rewards[:, entries]
-        starts, ends = indptr[:-1], indptr[1:]
-        empty = first_failing(n_rows, lambda piece: ends[piece] == starts[piece])
+            entries, lengths = rows.entries_of(self._sources(1 if self.stationary else self.horizon))
+            rows = rows._take(entries, arrays.starts_of(lengths))
+        rows = self._checked_rows(rows, copy)
+        self._normalise(rows.probabilities, rows.indptr, tolerance)
+        if rows.rewards is not None:
+            n_entries = len(rows.indices)
+            self._check_rewards(
+                rows.rewards, lambda i: self._place(row_of_entry(i % n_entries, rows.indptr), "row rewards")
+            )
+        if not rows.probabilities.all():
+            possible = rows.probabilities > 0
+            lengths = np.add.reduceat(possible, rows.indptr[:-1], dtype=np.int64)
+            rows = rows._take(possible, arrays.starts_of(lengths))
+        self.rows = rows._frozen()
+
+    def _checked_rows(self, rows: SparseTransitions, copy: bool) -> SparseTransitions:
+        """The rows with 32-bit indices that are increasing in each row, none of which is empty."""
+        indptr, indices = rows.indptr, rows.indices
+        empty = first_failing(len(indptr) - 1, lambda piece: indptr[1:][piece] == indptr[:-1][piece])
         if empty is not None:
             raise InvalidModelError(f"{self._place(empty)} sums to 0, expected 1")
         outside = first_failing(len(indices), lambda piece: (indices[piece] < 0) | (indices[piece] >= self.n_states))
         if outside is not None:
             place = self._place(row_of_entry(outside, indptr))
             raise InvalidModelError(f"{place} goes to state {indices[outside]}, expected 0 to {self.n_states - 1}")
-        indices = indices.astype(np.int32, order="C", copy=copy)
-        mixed = first_failing(len(indices) - 1, lambda piece: disordered(indices, indptr, piece))
+        narrow = indices.astype(np.int32, order="C", copy=copy)
+        mixed = first_failing(len(narrow) - 1, lambda piece: arrays.disordered(narrow, indptr, piece))
         if mixed is not None:
             place = self._place(row_of_entry(mixed, indptr))
             raise InvalidModelError(f"{place}: next states must be increasing, without repeats")
-        self._normalise(probabilities, indptr, tolerance)
-        if rewards is not None:
-            self._check_rewards(rewards, lambda index: self._place(row_of_entry(index[1], indptr), label="row rewards"))
-        if not probabilities.all():
-            possible = probabilities > 0
-            indptr = np.concatenate([[0], np.cumsum(np.add.reduceat(possible, indptr[:-1], dtype=np.int64))])
-            indices, probabilities = indices[possible], probabilities[possible]
-            rewards = None if rewards is None else rewards[:, possible]
-        frozen_rewards = None if rewards is None else frozen(rewards)
-        self.rows = SparseTransitions(frozen(indptr), frozen(indices), frozen(probabilities), frozen_rewards)
+        return replace(rows, indices=narrow)
 
     def _normalise(self, values: np.ndarray, indptr: np.ndarray, tolerance: float) -> None:
         """Make the rows delimited by ``indptr`` sum to 1 in place, or raise at the first bad entry or sum.
@@ -198,8 +184,7 @@ class ModelArrays:
         if bad is not None:
             place = self._place(row_of_entry(bad, indptr))
             raise InvalidModelError(f"{place} holds {values[bad]}, expected probabilities of at least 0")
-        for piece in pieces(len(values)):
-            np.maximum(values[piece], 0.0, out=values[piece])
+        np.maximum(values, 0.0, out=values)
         for rows in pieces(len(indptr) - 1):
             starts = indptr[rows]
             with np.errstate(over="ignore"):
@@ -215,19 +200,20 @@ class ModelArrays:
                     entries /= total
 
     def _place(
-        self, row: int, *, label: str = "transitions", step: int | None = None, successor: int | None = None
+        self, row: int, label: str = "transitions", *, per_step: bool | None = None, successor: int | None = None
     ) -> str:
+        """A row, or an entry of it, in words; with its step if transitions, or what is told to, differ by step."""
         pair, action = divmod(row, self.n_actions)
-        row_step, state = divmod(pair, self.n_states)
-        step = row_step if step is None and not self.stationary else step
-        indices = {"h": step, "s": state, "a": action, "s'": successor}
+        step, state = divmod(pair, self.n_states)
+        has_step = not self.stationary if per_step is None else per_step
+        indices = {"h": step if has_step else None, "s": state, "a": action, "s'": successor}
         return f"{label}[{', '.join(f'{name}={index}' for name, index in indices.items() if index is not None)}]"
 
     def _read_rewards(self, rewards: Any, *, may_be_next_state: bool) -> None:
         rows = self.rows
         if rows is not None and rows.rewards is not None:
             return
-        if rows is not None and is_sparse_sequence(rewards):
+        if rows is not None and arrays.is_sparse_sequence(rewards):
             self.rows = replace(rows, rewards=frozen(self._align_sparse_rewards(rows, rewards)))
             return
         array = self._dense_rewards(rewards, may_be_next_state=may_be_next_state)
@@ -238,10 +224,8 @@ class ModelArrays:
 
     def _dense_rewards(self, rewards: Any, *, may_be_next_state: bool) -> np.ndarray:
         """Rewards given as an array, as ``(1 or H, S, A)`` or, except with Rows, ``(1 or H, S, A, S)``."""
-        array = as_floats("rewards", rewards)
-        size = (self.n_states, self.n_actions)
-        next_size = (*size, self.n_states)
-        stationary_shapes = (size, next_size) if may_be_next_state else (size,)
+        array, size = arrays.as_floats("rewards", rewards), (self.n_states, self.n_actions)
+        stationary_shapes = (size, (*size, self.n_states)) if may_be_next_state else (size,)
         shapes = (*stationary_shapes, *((self.horizon, *shape) for shape in stationary_shapes))
         if array.shape not in shapes:
             raise InvalidModelError(
@@ -252,27 +236,23 @@ class ModelArrays:
                 f"rewards of shape {array.shape} could mean (S, A, S) or (H, S, A), since S = A = H: "
                 "pass them with all four axes, (H, S, A, S)"
             )
-        stationary = array.shape in stationary_shapes
-        labels = (None if stationary else "h", "s", "a", "s'")
+        per_step = array.shape not in stationary_shapes
+        array = self._unmasked(array if per_step else array[None])
 
-        def place(index: tuple[int, ...]) -> str:
-            named = zip(labels, index, strict=False)
-            return "rewards[" + ", ".join(f"{label}={i}" for label, i in named if label is not None) + "]"
+        def place(flat: int) -> str:
+            row, successor = divmod(flat, self.n_states) if array.ndim == 4 else (flat, None)
+            return self._place(row, "rewards", per_step=per_step, successor=successor)
 
-        array = array[None] if stationary else array
-        if self.allowed is not None:
-            sources = row_sources(self.allowed, len(array))
-            array = array.reshape(len(sources), -1)[sources].reshape(array.shape)
         self._check_rewards(array, place)
         return array
 
-    def _check_rewards(self, rewards: np.ndarray, place: Callable[[tuple[int, ...]], str]) -> None:
+    def _check_rewards(self, rewards: np.ndarray, place: Callable[[int], str]) -> None:
+        """Refuse rewards that are not finite or too large; ``place`` is that of a position in the flat array."""
         flat, largest = rewards.reshape(-1), _LARGEST_RETURN / self.horizon
         bad = first_failing(len(flat), lambda piece: ~(np.abs(flat[piece]) <= largest))
         if bad is not None:
-            index = tuple(int(i) for i in np.unravel_index(bad, rewards.shape))
-            expected = "a finite number" if not np.isfinite(rewards[index]) else "a sum over the horizon within doubles"
-            raise InvalidModelError(f"{place(index)} is {rewards[index]}, expected {expected}")
+            expected = "a sum over the horizon within doubles" if np.isfinite(flat[bad]) else "a finite number"
+            raise InvalidModelError(f"{place(bad)} is {flat[bad]}, expected {expected}")
 
     def _align_sparse_rewards(self, rows: SparseTransitions, rewards: Any) -> np.ndarray:
         """The rewards ``(1 or H, entries)`` of the entries of ``rows``, 0 where the sparse matrices have none."""
@@ -280,34 +260,25 @@ class ModelArrays:
         steps = [list(step) for step in rewards] if per_step else [list(rewards)]
         if per_step and len(steps) != self.horizon:
             raise InvalidModelError(f"rewards have {len(steps)} steps but the horizon is {self.horizon}")
-        sources = np.arange(len(rows.indptr) - 1)
-        if self.allowed is not None:
-            sources = row_sources(self.allowed, 1 if self.stationary else self.horizon)
-        source = np.repeat(sources, np.diff(rows.indptr))
-        pairs = self.n_states * self.n_actions
-        key = (source % pairs) * self.n_states + rows.indices
-        step_of_entry = source // pairs
-        aligned = np.zeros((len(steps) if self.stationary else 1, len(key)))
-        for h, matrices in enumerate(steps):
-            indptr, indices, values = interleave([matrices], self.n_states, self.n_actions, "rewards")
-            row = np.repeat(np.arange(pairs), np.diff(indptr))
-            step = h if per_step else None
+        given = arrays.interleave(steps, self.n_states, self.n_actions, "rewards")
 
-            def place(index: tuple[int, ...], row=row, indices=indices, step=step) -> str:  # type: ignore[no-untyped-def]
-                entry = index[0]
-                return self._place(int(row[entry]), label="rewards", step=step, successor=int(indices[entry]))
+        def place(i: int) -> str:
+            row = row_of_entry(i, given.indptr)
+            return self._place(row, "rewards", per_step=per_step, successor=int(given.indices[i]))
 
-            self._check_rewards(values, place)
-            if not values.size:
-                continue
-            given = row * self.n_states + indices
-            position = np.minimum(np.searchsorted(given, key), len(given) - 1)
-            found = np.where(given[position] == key, values[position], 0.0)
-            if self.stationary:
-                aligned[h] = found
-            else:
-                aligned[0] = np.where((step_of_entry == h) | (len(steps) == 1), found, aligned[0])
-        return aligned
+        self._check_rewards(given.data, place)
+        # Positions (h, s, a, s') in one number: those with a reward, in increasing order, and those of the entries.
+        paid = np.repeat(np.arange(given.shape[0]), np.diff(given.indptr)) * self.n_states + given.indices
+        source = np.repeat(self._sources(1 if self.stationary else self.horizon), np.diff(rows.indptr))
+        wanted = (source * self.n_states + rows.indices)[None]
+        size = self.n_states**2 * self.n_actions
+        if self.stationary:
+            wanted = wanted + size * np.arange(len(steps))[:, None]
+        elif len(steps) == 1:
+            wanted = wanted % size
+        position = np.searchsorted(paid, wanted)
+        found = np.append(paid, -1)[position] == wanted
+        return np.where(found, np.append(given.data, 0.0)[position], 0.0)
 
 
 def rewards_of_entries(rows: SparseTransitions, rewards: np.ndarray, stationary: bool) -> np.ndarray:
@@ -322,18 +293,15 @@ def rewards_of_entries(rows: SparseTransitions, rewards: np.ndarray, stationary:
 
 
 def read_start(start: Any, n_states: int) -> int | np.ndarray:
-    if isinstance(start, (bool, np.bool_)):
-        raise InvalidModelError(f"start must be a state or a distribution over states, got {shown(start)}")
-    if isinstance(start, (int, np.integer)):
+    if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
         if not 0 <= start < n_states:
             raise InvalidModelError(f"start is state {shown(start)}, expected 0 to {n_states - 1}")
         return int(start)
-    distribution = as_floats("start", start)
+    distribution = arrays.as_floats("start", start)
     if distribution.shape != (n_states,):
-        raise InvalidModelError(
-            f"start must be a state or a distribution over the {n_states} states, got shape {distribution.shape}"
-        )
-    tolerance = tolerance_of(np.asarray(start).dtype)
+        expected = f"a state or a distribution over the {n_states} states"
+        raise InvalidModelError(f"start must be {expected}, got shape {distribution.shape}")
+    tolerance = arrays.tolerance_of(np.asarray(start).dtype)
     bad = ~((distribution >= -tolerance) & (distribution < np.inf))
     if bad.any():
         state = int(np.argmax(bad))

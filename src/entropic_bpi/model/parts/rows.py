@@ -7,8 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from entropic_bpi.model.parts.arrays import SparseTransitions, entries_of, frozen, starts_of
-from entropic_bpi.model.parts.masks import stand_ins
+from entropic_bpi.model.parts.arrays import SparseTransitions, frozen, stand_ins, starts_of
 from entropic_bpi.model.parts.reading import ModelArrays, rewards_of_entries
 
 
@@ -24,8 +23,8 @@ class ModelRows:
     def __init__(self, arrays: ModelArrays) -> None:
         for name in ("n_states", "n_actions", "horizon", "stationary"):
             vars(self)[name] = getattr(arrays, name)  # attributes that cannot be set
-        self._allowed, self._kernel, self._sparse_rows = arrays.allowed, arrays.kernel, arrays.rows
-        self._rewards = arrays.rewards
+        self._allowed, self._rewards = arrays.allowed, arrays.rewards
+        self._kernel, self._sparse_rows = arrays.kernel, arrays.rows
 
     @property
     def is_sparse(self) -> bool:
@@ -45,10 +44,10 @@ class ModelRows:
         possible = np.flatnonzero(self._kernel)
         indptr = np.searchsorted(possible, np.arange(0, self._kernel.size + 1, self.n_states))
         indices = (possible % self.n_states).astype(np.int32)
-        rows = SparseTransitions(frozen(indptr), frozen(indices), frozen(self._kernel.reshape(-1)[possible]))
+        rows = SparseTransitions(indptr, indices, self._kernel.reshape(-1)[possible])
         if self._rewards is not None and self._rewards.ndim == 4:
-            rows = replace(rows, rewards=frozen(rewards_of_entries(rows, self._rewards, self.stationary)))
-        return rows
+            rows = replace(rows, rewards=rewards_of_entries(rows, self._rewards, self.stationary))
+        return rows._frozen()
 
     def step_rows(self, h: int) -> SparseTransitions:
         """Return the ``S * A`` rows of a step.
@@ -71,15 +70,12 @@ class ModelRows:
         17
         """
         rows, pairs = self.rows, self.n_states * self.n_actions
+        rewards = None if rows.rewards is None else rows.rewards[h if len(rows.rewards) > 1 else 0]
+        rows = SparseTransitions(rows.indptr, rows.indices, rows.probabilities, rewards)
         if self.stationary:
-            rewards = None if rows.rewards is None else rows.rewards[h if len(rows.rewards) > 1 else 0]
-            return SparseTransitions(rows.indptr, rows.indices, rows.probabilities, rewards)
+            return rows
         indptr = rows.indptr[h * pairs : (h + 1) * pairs + 1]
-        entries = slice(indptr[0], indptr[-1])
-        rewards = None if rows.rewards is None else rows.rewards[0, entries]
-        return SparseTransitions(
-            frozen(indptr - indptr[0]), rows.indices[entries], rows.probabilities[entries], rewards
-        )
+        return rows._take(slice(indptr[0], indptr[-1]), frozen(indptr - indptr[0]))
 
     def step_kernel(self, h: int) -> np.ndarray | None:
         """Return the dense transition matrix of a step.
@@ -154,12 +150,11 @@ class ModelRows:
 
     def _chosen_rows(self, h: int, chosen: np.ndarray) -> SparseTransitions:
         rows = self.step_rows(h)
-        entries, lengths = entries_of(rows.indptr, chosen)
-        if rows.rewards is not None:
-            rewards = rows.rewards[entries]
-        else:
-            rewards = np.repeat(self.step_rewards(h).ravel()[chosen], lengths)
-        return SparseTransitions(starts_of(lengths), rows.indices[entries], rows.probabilities[entries], rewards)
+        entries, lengths = rows.entries_of(chosen)
+        taken = rows._take(entries, starts_of(lengths))
+        if taken.rewards is not None:
+            return taken
+        return replace(taken, rewards=np.repeat(self.step_rewards(h).ravel()[chosen], lengths))
 
     def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
         """Return a policy with each forbidden action replaced by the allowed one that it copies.
@@ -185,14 +180,3 @@ class ModelRows:
             return policy
         table = np.broadcast_to(stand_ins(self._allowed), (self.horizon, self.n_states, self.n_actions))
         return np.take_along_axis(table, policy[..., None], axis=2)[..., 0]
-
-
-def step_reward_ranges(rows: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and largest reward at each step: arrays ``(H,)``, or ``(1,)`` if all steps have the same."""
-    rewards = rows.rows.rewards if rows.next_state_rewards else rows._rewards
-    assert rewards is not None
-    if rows.next_state_rewards and not rows.stationary:  # the entries of all steps are one axis
-        firsts = rows.rows.indptr[: -1 : rows.n_states * rows.n_actions]
-        return np.minimum.reduceat(rewards[0], firsts), np.maximum.reduceat(rewards[0], firsts)
-    flat = rewards.reshape(len(rewards), -1)
-    return flat.min(axis=1), flat.max(axis=1)
