@@ -317,6 +317,6 @@ def test_enormous_sizes_are_answered_at_once():
 
 def test_a_long_river_is_the_same_whether_dense_or_sparse(monkeypatch):
     dense = instances.river_swim(7)
-    monkeypatch.setattr(sys.modules["entropic_bpi.model.instances.river_swim"], "_DENSE_STATES", 3)
+    monkeypatch.setattr(sys.modules["entropic_bpi.model.instances.classic"], "_DENSE_STATES", 3)
     assert instances.river_swim(7).is_sparse
     assert instances.river_swim(7) == dense

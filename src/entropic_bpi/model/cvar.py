@@ -17,9 +17,8 @@ by little are removed. A mean of functions with an error is wrong by at most the
 minimum, so that the errors of the steps add up, and are divided by :math:`\alpha` in the end.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -97,8 +96,7 @@ class CVaRSolution:
         s = check_integer("state", state, at_least=0, at_most=mdp.n_states - 1)
         missing = np.array([self.threshold - check_finite("earned", earned)])
         each = [_mean(self._shortfalls[h + 1], *_outcomes(mdp, h, s, a), missing)[1][0] for a in range(mdp.n_actions)]
-        policy = np.zeros((mdp.horizon, mdp.n_states), dtype=np.int64)
-        policy[h, s] = int(np.argmin(each))
+        policy = np.full((mdp.horizon, mdp.n_states), np.argmin(each))
         return int(mdp.replace_forbidden(policy)[h, s])
 
     def __repr__(self) -> str:
@@ -137,25 +135,20 @@ def solve_cvar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> CVaRSoluti
     """
     mdp, alpha, tol = check_model(mdp), check_level(alpha), check_positive("tol", tol)
     whole = mdp.without_masks()
-    ends = min_return(whole), max_return(whole)
-    rounding = _ROUNDING * (mdp.horizon + 1) * (abs(ends[0]) + abs(ends[1]) + ends[1] - ends[0])
+    low, high = min_return(whole), max_return(whole)
+    rounding = _ROUNDING * (mdp.horizon + 1) * (abs(low) + abs(high) + high - low)
     room = alpha * tol / 2 - rounding
     if not room > 0:
         raise InvalidProblemError(f"tol={tol:g} is too small for doubles: give at least {4 * rounding / alpha:.2g}")
     step_room, total = room / (mdp.horizon + 1), 0.0
-    last: list[_Shortfall] = [(np.zeros(1), np.zeros(1))] * mdp.n_states
-    shortfalls = [last]
+    shortfalls: list[list[_Shortfall]] = [[(np.zeros(1), np.zeros(1))] * mdp.n_states]
     for h in reversed(range(mdp.horizon)):
-        after, now, error = shortfalls[0], [], 0.0
+        kept = []
         for s in range(mdp.n_states):
-            best = _mean(after, *_outcomes(whole, h, s, 0))
-            for a in range(1, mdp.n_actions):
-                best = _minimum(best, _mean(after, *_outcomes(whole, h, s, a)))
-            kept, lost = _simplified(best, step_room, rounding)
-            now.append(kept)
-            error = max(error, lost)
-        total += error
-        shortfalls.insert(0, now)
+            each = (_mean(shortfalls[0], *_outcomes(whole, h, s, a)) for a in range(mdp.n_actions))
+            kept.append(_simplified(reduce(_minimum, each), step_room, rounding))
+        total += max(lost for _, lost in kept)
+        shortfalls.insert(0, [shortfall for shortfall, _ in kept])
     start = np.flatnonzero(mdp.start_distribution > 0)
     knots, missed = _mean(shortfalls[0], start, mdp.start_distribution[start], np.zeros(len(start)))
     values = knots - missed / alpha
@@ -197,11 +190,7 @@ def _minimum(one: _Shortfall, other: _Shortfall) -> _Shortfall:
     share = apart[at] / (apart[at] - apart[at + 1])
     crossing = knots[at] + share * (knots[at + 1] - knots[at])
     value = first[at] + share * (first[at + 1] - first[at])
-    order = np.argsort(np.concatenate([knots, crossing]), kind="stable")
-    return (
-        np.concatenate([knots, crossing])[order],
-        np.concatenate([np.minimum(first, second), value])[order],
-    )
+    return np.insert(knots, at + 1, crossing), np.insert(np.minimum(first, second), at + 1, value)
 
 
 def _simplified(shortfall: _Shortfall, room: float, rounding: float) -> tuple[_Shortfall, float]:

@@ -22,8 +22,6 @@ Below :math:`c/R` it is at most 0, which the smallest return attains; beyond the
 false.)
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.model.planning import Solution, solve
+from entropic_bpi.model.planning import solve
 from entropic_bpi.model.return_law import max_return, min_return
 from entropic_bpi.tools.checks import check_positive, check_probability
 
@@ -104,20 +102,27 @@ def solve_evar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> EVaRSoluti
     >>> round(found.value, 4), bool(found.upper - found.lower <= 5e-6)
     (1.0, True)
     """
-    mdp, tol = check_model(mdp), check_positive("tol", tol)
-    return _Search(mdp, check_probability("alpha", alpha)).to(tol)
+    mdp, tol, c = check_model(mdp), check_positive("tol", tol), math.log(1 / check_probability("alpha", alpha))
+    smallest = min_return(mdp)
+    spread = max_return(mdp) - smallest
+    search = _Search(mdp, c, smallest, spread)
+    if spread > 0:
+        search.split_to(tol)
+    attained, lam, policy = search.best
+    upper = max(attained, -search.cells[0][0]) if search.cells else attained
+    rounding = 1e-12 * (abs(smallest) + spread)
+    lower = smallest + max(attained - rounding, 0.0)
+    return EVaRSolution(policy, lower, lower, smallest + upper + rounding, lam)
 
 
 class _Search:
     """Branch and bound over λ; values are measured from the smallest possible return."""
 
-    def __init__(self, mdp: FiniteMDP, alpha: float) -> None:
-        self.mdp, self.c = mdp, math.log(1 / alpha)
-        self.smallest, largest = min_return(mdp), max_return(mdp)
-        self.range = largest - self.smallest
+    def __init__(self, mdp: FiniteMDP, c: float, smallest: float, spread: float) -> None:
+        self.mdp, self.c, self.smallest, self.spread = mdp, c, smallest, spread
         # What is attained at which λ by which policy; every policy attains 0, and λ up to c/R attain no more.
-        first = self.c / self.range if self.range > 0 else 1.0
-        self.best = (0.0, first, solve(mdp, -first).policy)
+        self.first = c / spread if spread > 0 else 1.0
+        self.best = (0.0, self.first, solve(mdp, -self.first).policy)
         self.plans = 0
         self.cells: list[_Cell] = []
 
@@ -127,37 +132,25 @@ class _Search:
         if self.plans > _MOST_PLANS:
             raise InvalidProblemError(f"tol is not reached after {_MOST_PLANS} plans: give a larger one")
         solutions = solve(self.mdp, [-lam for lam in lams])
-        return [self._note(lam, solution) for lam, solution in zip(lams, solutions, strict=True)]
-
-    def _note(self, lam: float, solution: Solution) -> float:
-        value = min(max(solution.value - self.smallest, 0.0), self.range)
-        if value - self.c / lam > self.best[0]:
-            self.best = (value - self.c / lam, lam, solution.policy)
-        return value
+        values = [min(max(solution.value - self.smallest, 0.0), self.spread) for solution in solutions]
+        found = [(v - self.c / lam, lam, each.policy) for v, lam, each in zip(values, lams, solutions, strict=True)]
+        self.best = max([self.best, *found], key=lambda one: one[0])
+        return values
 
     def _add(self, a: float, at_a: float, b: float, at_b: float) -> None:
         bound = at_a if b == math.inf else min(b / a * max(at_b - self.c / b, 0.0), at_a - self.c / b)
         heapq.heappush(self.cells, (-bound, a, at_a, b, at_b))
 
-    def to(self, tol: float) -> EVaRSolution:
-        if self.range > 0:
-            self._split_to(tol * self.range)
-        attained, lam, policy = self.best
-        upper = max(attained, -self.cells[0][0]) if self.cells else attained
-        rounding = 1e-12 * (abs(self.smallest) + self.range)
-        lower = self.smallest + max(attained - rounding, 0.0)
-        return EVaRSolution(policy, lower, lower, self.smallest + upper + rounding, lam)
-
-    def _split_to(self, tol: float) -> None:
-        first = self.c / self.range
-        last = first * _FIRST_GRID
-        at_first, at_last = self.values_at([first, last])
-        self._add(first, at_first, last, at_last)
+    def split_to(self, tol: float) -> None:
+        """Split cells until no bound exceeds the best by more than ``tol`` times the range of the return."""
+        last = self.first * _FIRST_GRID
+        at_first, at_last = self.values_at([self.first, last])
+        self._add(self.first, at_first, last, at_last)
         self._add(last, at_last, math.inf, 0.0)
-        while wide := self._wider_than(tol):
+        while wide := self._wider_than(tol * self.spread):
             middles = [a * _FARTHER if b == math.inf else math.sqrt(a * b) for _, a, _, b, _ in wide]
             if not all(a < middle < b for middle, (_, a, _, b, _) in zip(middles, wide, strict=True)):
-                raise InvalidProblemError(f"tol={tol / self.range:g} is too small for doubles")
+                raise InvalidProblemError(f"tol={tol:g} is too small for doubles")
             for middle, value, (_, a, at_a, b, at_b) in zip(middles, self.values_at(middles), wide, strict=True):
                 self._add(a, at_a, middle, value)
                 self._add(middle, value, b, at_b)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from scipy import optimize
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.backups import lottery_risk
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.model.parts.arrays import SparseTransitions
 from entropic_bpi.tools.checks import check_finite, check_integer
 
 MAX_SUPPORT = 2_000_000
@@ -265,68 +264,53 @@ def return_law(
     if bins is None:
         rounding = np.finfo(float).eps * mdp.horizon**2 * max(abs(low), abs(high))
         return ReturnLaw(*_propagate(mdp, policy, max_support, np.asarray, rounding))
-    per_step = check_integer("bins", bins) / mdp.horizon
-    unit = (high - low) or 1.0
+    per_step, unit = check_integer("bins", bins) / mdp.horizon, (high - low) or 1.0
 
-    def on_grid(up: bool) -> ReturnLaw:
+    def on_grid(to_integers: Callable[[np.ndarray], np.ndarray], slack: float) -> ReturnLaw:
         def cells(rewards: np.ndarray) -> np.ndarray:
-            position = (rewards - low) / unit * per_step
-            return np.ceil(position * (1 - 1e-15)) if up else np.floor(position * (1 + 1e-15))
+            return to_integers((rewards - low) / unit * per_step * slack)
 
         support, probabilities = _propagate(mdp, policy, max_support, cells, 0.0)
         return ReturnLaw(mdp.horizon * low + unit / per_step * support, probabilities)
 
-    return ReturnLawBracket(on_grid(up=False), on_grid(up=True))
-
-
-_Atoms = tuple[np.ndarray, np.ndarray, np.ndarray]  # states, returns so far, masses
+    return ReturnLawBracket(on_grid(np.floor, 1 + 1e-15), on_grid(np.ceil, 1 - 1e-15))
 
 
 def _propagate(
     mdp: FiniteMDP, policy: np.ndarray, max_support: int, reading: Callable[[np.ndarray], np.ndarray], tolerance: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Support and probabilities of the sum of ``reading(rewards)``, by pushing (state, sum so far) forward."""
-    start = np.flatnonzero(mdp.start_distribution > 0)
-    atoms = (start, np.zeros(len(start)), mdp.start_distribution[start])
+    state = np.flatnonzero(mdp.start_distribution > 0)
+    returns, mass = np.zeros(len(state)), mdp.start_distribution[state]
     for h in range(mdp.horizon):
         rows = mdp.policy_rows(policy, h)
         assert rows.rewards is not None
-        rows = replace(rows, rewards=reading(rows.rewards))
-        batch = np.cumsum(np.diff(rows.indptr)[atoms[0]]) // _EXPANDED_AT_ONCE
-        pieces = np.split(np.arange(len(batch)), np.flatnonzero(np.diff(batch)) + 1)
-        after: _Atoms = (np.empty(0, dtype=np.int32), np.empty(0), np.empty(0))
-        for piece in pieces:
-            more = _expand(rows, *(part[piece] for part in atoms))
-            after = _merge(*(np.concatenate(parts) for parts in zip(after, more, strict=True)), tolerance=tolerance)
+        rewards = reading(rows.rewards)
+        batch = np.cumsum(np.diff(rows.indptr)[state]) // _EXPANDED_AT_ONCE
+        after: tuple[np.ndarray, ...] = (np.empty(0, dtype=np.int32), np.empty(0), np.empty(0))
+        for piece in np.split(np.arange(len(batch)), np.flatnonzero(np.diff(batch)) + 1):
+            entry, lengths = rows.entries_of(state[piece])  # each atom once for every successor of its state
+            sums, masses = np.repeat(returns[piece], lengths) + rewards[entry], np.repeat(mass[piece], lengths)
+            more = rows.indices[entry], sums, masses * rows.probabilities[entry]
+            after = _merge(*map(np.concatenate, zip(after, more, strict=True)), tolerance=tolerance)
             if len(after[0]) > max_support:
                 raise InvalidProblemError(
                     f"the law of the return needs more than max_support={max_support} atoms at step {h}: "
                     "pass bins=1000 (say) for two laws that bracket it, or raise max_support"
                 )
-        atoms = after
-    _, returns, mass = _merge(np.zeros_like(atoms[0]), *atoms[1:], tolerance=tolerance)
+        state, returns, mass = after
+    _, returns, mass = _merge(np.zeros_like(state), returns, mass, tolerance=tolerance)
     return returns, mass / mass.sum()
 
 
-def _expand(rows: SparseTransitions, state: np.ndarray, returns: np.ndarray, mass: np.ndarray) -> _Atoms:
-    """Each atom once for every successor of its state."""
-    assert rows.rewards is not None
-    entry, lengths = rows.entries_of(state)
-    return (
-        rows.indices[entry],
-        np.repeat(returns, lengths) + rows.rewards[entry],
-        np.repeat(mass, lengths) * rows.probabilities[entry],
-    )
-
-
-def _merge(state: np.ndarray, returns: np.ndarray, mass: np.ndarray, *, tolerance: float) -> _Atoms:
+def _merge(
+    state: np.ndarray, returns: np.ndarray, mass: np.ndarray, *, tolerance: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Add up the mass of equal (state, return) pairs, and forget those whose mass vanishes in doubles."""
     order = np.lexsort((returns, state))
     order = order[mass[order] > 0]
     state, returns, mass = state[order], returns[order], mass[order]
-    new = np.ones(len(state), dtype=bool)
-    new[1:] = (np.diff(state) != 0) | (np.diff(returns) > tolerance)
-    first = np.flatnonzero(new)
+    first = np.flatnonzero(np.append(True, (np.diff(state) != 0) | (np.diff(returns) > tolerance))[: len(state)])
     return state[first], returns[first], np.add.reduceat(mass, first)
 
 
@@ -368,9 +352,7 @@ def _extreme_return(mdp: FiniteMDP, extreme: np.ufunc) -> float:
     mdp, values = mdp.without_masks(), np.zeros(mdp.n_states)
     for h in reversed(range(mdp.horizon)):
         rows = mdp.step_rows(h)
-        entries = values[rows.indices] if rows.rewards is None else values[rows.indices] + rows.rewards
-        following = extreme.reduceat(entries, rows.indptr[:-1]).reshape(mdp.n_states, mdp.n_actions)
-        if rows.rewards is None:
-            following = following + mdp.step_rewards(h)
-        values = extreme.reduce(following, axis=1)
+        paid, more = (0.0, mdp.step_rewards(h)) if rows.rewards is None else (rows.rewards, 0.0)
+        following = extreme.reduceat(values[rows.indices] + paid, rows.indptr[:-1])
+        values = extreme.reduce(following.reshape(mdp.n_states, mdp.n_actions) + more, axis=1)
     return float(extreme.reduce(values[mdp.start_distribution > 0]))

@@ -1,7 +1,5 @@
 r"""Tilting: the trajectories of a policy reweighted by :math:`e^{\beta R}`, and how far that is from their own law."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -11,37 +9,37 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.parts.arrays import SparseTransitions, joined, starts_of
-from entropic_bpi.model.planning import Evaluation, evaluate
+from entropic_bpi.model.planning import evaluate
 from entropic_bpi.tools.checks import check_finite
 
 
-def _tilts(
-    mdp: FiniteMDP, policy: np.ndarray, beta: float
-) -> tuple[Evaluation, list[tuple[SparseTransitions, np.ndarray]]]:
-    """For each step the policy's rows and the log-weight ``β (r + V_{h+1}(s') - V_h(s))`` of every entry."""
-    evaluation = evaluate(mdp, policy, beta)
-    steps = []
-    for h in range(mdp.horizon):
-        rows = mdp.policy_rows(policy, h)
-        assert rows.rewards is not None
-        here = np.repeat(evaluation.values[h], np.diff(rows.indptr))
-        steps.append((rows, beta * (rows.rewards + evaluation.values[h + 1][rows.indices] - here)))
-    return evaluation, steps
+class _Tilt:
+    """Values of a policy; for each step its rows and the log-weight ``β (r + V_{h+1}(s') - V_h(s))`` of every entry."""
 
+    def __init__(self, mdp: FiniteMDP, policy: Any, beta: float) -> None:
+        self.mdp, self.beta = check_model(mdp), check_finite("beta", beta)
+        policy = self.mdp.check_policy(policy)
+        found = evaluate(self.mdp, policy, self.beta)
+        self.values, self.steps = found.values, []
+        for h in range(self.mdp.horizon):
+            rows = self.mdp.policy_rows(policy, h)
+            here = np.repeat(self.values[h], np.diff(rows.indptr))
+            self.steps.append((rows, self.beta * (rows.rewards + self.values[h + 1][rows.indices] - here)))
+        # The start is a lottery as well.
+        self.start = np.flatnonzero(self.mdp.start_distribution)
+        self.start_weight = self.beta * (self.values[0][self.start] - found.value)
 
-def _relative_variances(mdp: FiniteMDP, policy: np.ndarray, beta: float) -> tuple[Evaluation, np.ndarray]:
-    r"""Values, and :math:`\operatorname{Var}(e^{\beta R_h} \mid s) / Z_h(s)^2` for every step and state.
+    def relative_variances(self) -> np.ndarray:
+        r""":math:`\operatorname{Var}(e^{\beta R_h} \mid s) / Z_h(s)^2` for every step and state.
 
-    With :math:`w = e^{\beta(r + V_{h+1}(s') - V_h(s))}`, whose mean is 1, the recursion of the entropic variance
-    divided by :math:`Z_h^2` is :math:`\chi_h(s) = \sum p\,(w-1)^2 + \sum p\,w^2 \chi_{h+1}(s')`: only positive terms.
-    """
-    evaluation, steps = _tilts(mdp, policy, beta)
-    result = np.zeros((mdp.horizon + 1, mdp.n_states))
-    for h in reversed(range(mdp.horizon)):
-        rows, log_weight = steps[h]
-        spread = _spread(rows.probabilities, log_weight, result[h + 1][rows.indices])
-        result[h] = np.add.reduceat(spread, rows.indptr[:-1])
-    return evaluation, result
+        With :math:`w = e^{\beta(r + V_{h+1}(s') - V_h(s))}`, whose mean is 1, the recursion of the entropic variance
+        divided by :math:`Z_h^2` is :math:`\chi_h(s) = \sum p\,(w-1)^2 + \sum p\,w^2 \chi_{h+1}(s')`: only positive terms.
+        """
+        result = np.zeros_like(self.values)
+        for h, (rows, log_weight) in reversed(list(enumerate(self.steps))):
+            spread = _spread(rows.probabilities, log_weight, result[h + 1][rows.indices])
+            result[h] = np.add.reduceat(spread, rows.indptr[:-1])
+        return result
 
 
 def _spread(probabilities: np.ndarray, log_weight: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -81,11 +79,9 @@ def entropic_variance(mdp: FiniteMDP, policy: Any, beta: float) -> np.ndarray:
     >>> variance.shape
     (8, 8)
     """
-    mdp, beta = check_model(mdp), check_finite("beta", beta)
-    policy = mdp.check_policy(policy)
-    evaluation, relative = _relative_variances(mdp, policy, beta)
+    tilt = _Tilt(mdp, policy, beta)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        variance = np.exp(2 * beta * evaluation.values + np.log(relative))
+        variance = np.exp(2 * tilt.beta * tilt.values + np.log(tilt.relative_variances()))
     if not np.isfinite(variance).all():
         raise InvalidProblemError(
             f"the variance of exp(beta * return) exceeds double precision at beta={beta}; "
@@ -126,13 +122,9 @@ def chi_square(mdp: FiniteMDP, policy: Any, beta: float) -> float:
     >>> round(eb.chi_square(bridge, eb.solve(bridge, beta=2.5).policy, beta=2.5), 3)
     132.202
     """
-    mdp, beta = check_model(mdp), check_finite("beta", beta)
-    policy = mdp.check_policy(policy)
-    evaluation, relative = _relative_variances(mdp, policy, beta)
-    start = mdp.start_distribution
-    states = np.flatnonzero(start > 0)
-    log_weight = beta * (evaluation.values[0][states] - evaluation.value)
-    result = float(_spread(start[states], log_weight, relative[0][states]).sum())
+    tilt = _Tilt(mdp, policy, beta)
+    chances, relative = tilt.mdp.start_distribution[tilt.start], tilt.relative_variances()[0][tilt.start]
+    result = float(_spread(chances, tilt.start_weight, relative).sum())
     if not math.isfinite(result):
         raise InvalidProblemError(f"the chi-square divergence exceeds double precision at beta={beta}")
     return result
@@ -168,15 +160,13 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
     >>> eb.return_law(eb.tilted(bridge, policy, beta=2.5), policy).probabilities.round(4).tolist()
     [0.0005, 0.9995]
     """
-    mdp, beta = check_model(mdp), check_finite("beta", beta)
-    policy = mdp.check_policy(policy)
-    evaluation, steps = _tilts(mdp, policy, beta)
-    rows = joined([_tilt_rows(rows, log_weight, mdp.n_actions) for rows, log_weight in steps])
-    start = mdp.start
+    tilt = _Tilt(mdp, policy, beta)
+    mdp, start = tilt.mdp, tilt.mdp.start
+    rows = joined([_tilt_rows(rows, log_weight, mdp.n_actions) for rows, log_weight in tilt.steps])
     if not isinstance(start, int):
-        log_weight = np.where(start > 0, beta * (evaluation.values[0] - evaluation.value), -np.inf)
-        start = start * np.exp(log_weight - log_weight.max())
-        start = start / start.sum()
+        weight = np.zeros(mdp.n_states)
+        weight[tilt.start] = start[tilt.start] * np.exp(tilt.start_weight - tilt.start_weight.max())
+        start = weight / weight.sum()
     names: dict[str, Any] = {"state_names": mdp.state_names, "action_names": mdp.action_names}
     return FiniteMDP(rows, (mdp.n_states, mdp.n_actions), horizon=mdp.horizon, start=start, **names)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi.model.instances.garnet import _distinct_successors
+from entropic_bpi.model.instances.classic import _distinct_successors
 
 GOOD = {"n_states": 5, "n_actions": 2, "branching": 3, "horizon": 4, "seed": 0}
 

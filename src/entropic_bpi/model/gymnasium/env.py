@@ -3,8 +3,6 @@
 Importing the package registers two instances, so that ``gymnasium.make("entropic_bpi/RiskyBridge-v0")`` works.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium
@@ -32,8 +30,7 @@ class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
-        self.step_count = 0
-        start = self.mdp.start
+        start, self.step_count = self.mdp.start, 0
         self.state = start if isinstance(start, int) else int(self.np_random.choice(self.mdp.n_states, p=start))
         return self.state, self._info()
 
@@ -45,11 +42,10 @@ class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
             raise InvalidProblemError(f"action must be 0 to {mdp.n_actions - 1}, got {action!r}")
         if mdp.allowed is not None and not self._info()["action_mask"][action]:
             raise InvalidProblemError(f"action {action} is forbidden in state {self.state} at step {h}")
-        rows = mdp.step_rows(h)
-        row = self.state * mdp.n_actions + int(action)
-        begin, end = int(rows.indptr[row]), int(rows.indptr[row + 1])
+        rows, row = mdp.step_rows(h), self.state * mdp.n_actions + int(action)
+        begin, end = rows.indptr[row : row + 2]
         draw = self.np_random.random()
-        entry = begin + int(np.searchsorted(np.cumsum(rows.probabilities[begin:end]), draw, side="right"))
+        entry = begin + np.searchsorted(np.cumsum(rows.probabilities[begin:end]), draw, side="right")
         entry = min(entry, end - 1)
         reward = mdp.step_rewards(h)[self.state, action] if rows.rewards is None else rows.rewards[entry]
         self.state, self.step_count = int(rows.indices[entry]), h + 1

@@ -1,12 +1,12 @@
 """Gymnasium environments that publish their transition table, as a known model."""
 
-from __future__ import annotations
-
 import math
 import operator
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ import numpy as np
 from entropic_bpi._gymnasium_ids import env_factory
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.parts.arrays import SUM_TOLERANCE, SparseTransitions
+from entropic_bpi.model.parts.arrays import SUM_TOLERANCE, SparseTransitions, starts_of
+from entropic_bpi.model.parts.reading import read_start
 from entropic_bpi.tools.checks import check_integer
 from entropic_bpi.tools.text import shown
 
@@ -80,16 +81,18 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
     with _opened(env_or_id, make_kwargs) as env:
         label = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         _check_table_is_all(env, label)
-        n_states = _size_of(env.unwrapped.observation_space, f"the observation space of {label}")
-        n_actions = _size_of(env.unwrapped.action_space, f"the action space of {label}")
-        rows = [_read_row(env.unwrapped.P, s, a, n_states) for s in range(n_states) for a in range(n_actions)]
-        first = _check_start(_published_start(env.unwrapped, label) if start is None else start, n_states)
-        actions = _action_names(env, n_actions)
+        n_states, n_actions = (_size_of(env.unwrapped, kind, label) for kind in ("observation", "action"))
+        rows = [_read_row(env.unwrapped.P, s, a, n_states) for s, a in product(range(n_states), range(n_actions))]
+        if start is None and not hasattr(env.unwrapped, "initial_state_distrib"):
+            expected = "pass start= (a state, or a distribution over its states)"
+            raise InvalidModelError(f"{label} does not publish initial_state_distrib: {expected}")
+        given = env.unwrapped.initial_state_distrib if start is None else start
+        family = "" if env.spec is None else env.spec.name
     table, names = _number(rows, n_states, n_actions)
-    if isinstance(first, np.ndarray):
-        first = np.concatenate([first, np.zeros(len(names) - n_states)])
-    transitions, rewards = _compress(table, n_actions)
-    return FiniteMDP(transitions, rewards, horizon=horizon, start=first, state_names=names, action_names=actions)
+    actions = [a for name, a in _ACTION_NAMES.items() if family.startswith(name) and len(a) == n_actions]
+    named: dict[str, Any] = {"state_names": names, "action_names": actions[0] if actions else None}
+    first = _first(given, n_states, len(names))
+    return FiniteMDP(*_compress(table, n_actions), horizon=horizon, start=first, **named)
 
 
 @contextmanager
@@ -133,17 +136,17 @@ def _check_table_is_all(env: Any, label: str) -> None:
     changing = (gymnasium.RewardWrapper, gymnasium.ObservationWrapper, gymnasium.ActionWrapper)
     while env is not env.unwrapped:
         if isinstance(env, changing):
-            raise InvalidModelError(
-                f"the table of {label} does not include its wrapper {type(env).__name__}: unwrap it"
-            )
+            wrapper = type(env).__name__
+            raise InvalidModelError(f"the table of {label} does not include its wrapper {wrapper}: unwrap it")
         env = env.env
 
 
-def _size_of(space: Any, label: str) -> int:
+def _size_of(env: Any, kind: str, label: str) -> int:
     from gymnasium.spaces import Discrete
 
+    space = getattr(env, f"{kind}_space")
     if not isinstance(space, Discrete) or space.start != 0:
-        raise InvalidModelError(f"{label} must be Discrete and start at 0, got {space}")
+        raise InvalidModelError(f"the {kind} space of {label} must be Discrete and start at 0, got {space}")
     return int(space.n)
 
 
@@ -159,9 +162,8 @@ def _read_row(table: Any, state: int, action: int, n_states: int) -> dict[_Place
     law: dict[int, dict[float, float]] = {}  # next state → reward → probability
     for probability, successor, reward, terminated in outcomes:
         if not (probability >= -SUM_TOLERANCE and math.isfinite(reward) and 0 <= successor < n_states):
-            raise InvalidModelError(
-                f"{place} holds {(probability, successor, reward, terminated)}: not a valid outcome"
-            )
+            outcome = (probability, successor, reward, terminated)
+            raise InvalidModelError(f"{place} holds {outcome}: not a valid outcome")
         if probability > 0:
             rewards = law.setdefault(n_states if terminated else successor, {})
             rewards[reward] = rewards.get(reward, 0.0) + probability
@@ -177,7 +179,7 @@ def _number(
     added = sorted({place for row in rows for place in row if place[0] == n_states or place[1] > 0})
     number = {(s, 0): s for s in range(n_states)} | {place: n_states + i for i, place in enumerate(added)}
     table = [dict(sorted((number[place], outcome) for place, outcome in row.items())) for row in rows]
-    names = [str(s) for s in range(n_states)]
+    names = list(map(str, range(n_states)))
     for s, copy in added:
         if s < n_states:
             table += table[s * n_actions : (s + 1) * n_actions]
@@ -188,46 +190,22 @@ def _number(
     return table, names
 
 
-def _published_start(unwrapped: Any, label: str) -> Any:
-    if not hasattr(unwrapped, "initial_state_distrib"):
-        raise InvalidModelError(
-            f"{label} does not publish initial_state_distrib: pass start= (a state, or a distribution over its states)"
-        )
-    return unwrapped.initial_state_distrib
-
-
-def _check_start(start: Any, n_states: int) -> int | np.ndarray:
-    """``start`` over the environment's own states; a plain state when it is certain."""
-    if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
-        if not 0 <= start < n_states:
-            raise InvalidModelError(f"start is state {shown(start)}, expected 0 to {n_states - 1}")
-        return int(start)
-    try:
-        distribution = np.array(start, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        distribution = np.empty(0)
-    if distribution.shape != (n_states,):
-        raise InvalidModelError(
-            f"start must be a state or a distribution over the {n_states} states, got {shown(start)}"
-        )
-    certain = np.flatnonzero(distribution == 1)
-    return int(certain[0]) if np.count_nonzero(distribution) == len(certain) == 1 else distribution
-
-
-def _action_names(env: Any, n_actions: int) -> tuple[str, ...] | None:
-    name = "" if env.spec is None else env.spec.name
-    for family, actions in _ACTION_NAMES.items():
-        if name.startswith(family) and len(actions) == n_actions:
-            return actions
-    return None
+def _first(start: Any, n_states: int, n_all: int) -> int | np.ndarray:
+    """``start`` over the environment's own states as one over all; a plain state when it is certain."""
+    checked = read_start(start, n_states)
+    if isinstance(checked, int):
+        return checked
+    certain = np.flatnonzero(checked == 1)
+    return int(certain[0]) if len(certain) else np.pad(np.asarray(start, dtype=float), (0, n_all - n_states))
 
 
 def _compress(table: list[dict[int, _Outcome]], n_actions: int) -> tuple[SparseTransitions, Any]:
     """Compressed rows and their rewards: per state and action where the next state makes no difference."""
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in table])])
+    indptr = starts_of([len(row) for row in table])
     indices = np.array([successor for row in table for successor in row], dtype=np.int32)
     probabilities, rewards = np.array([outcome for row in table for outcome in row.values()]).T
     low, high = np.minimum.reduceat(rewards, indptr[:-1]), np.maximum.reduceat(rewards, indptr[:-1])
+    rows = SparseTransitions(indptr, indices, probabilities)
     if (low == high).all():
-        return SparseTransitions(indptr, indices, probabilities), low.reshape(-1, n_actions)
-    return SparseTransitions(indptr, indices, probabilities, rewards[None]), (len(table) // n_actions, n_actions)
+        return rows, low.reshape(-1, n_actions)
+    return replace(rows, rewards=rewards[None]), (len(table) // n_actions, n_actions)

@@ -4,18 +4,14 @@
 hyphens, as on the command line, or with underscores.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.gymnasium.table import from_gymnasium
-from entropic_bpi.model.instances.bridge import risky_bridge
-from entropic_bpi.model.instances.garnet import garnet
+from entropic_bpi.model.instances.classic import garnet, risky_bridge, river_swim
 from entropic_bpi.model.instances.hard import hard_instance
-from entropic_bpi.model.instances.river_swim import river_swim
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.tools.text import shown
 

@@ -20,17 +20,14 @@ so that missing the special choice costs exactly :math:`\tfrac{1}{|\beta|} \log(
 In code everything is written with :math:`x = 1/(c+1) = e^{-|\beta| H'}`, which cannot overflow.
 """
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.parts.arrays import SparseTransitions
+from entropic_bpi.model.parts.arrays import SparseTransitions, starts_of
 from entropic_bpi.tools.checks import check_finite, check_integer, check_memory, check_positive
 from entropic_bpi.tools.text import shown
 
@@ -39,8 +36,7 @@ WAIT, GOOD, BAD, ROOT = range(4)
 _LARGEST_EXPONENT = 700.0
 
 
-@dataclass(frozen=True)
-class HardShape:
+class HardShape(NamedTuple):
     r"""The sizes of a hard instance.
 
     Attributes
@@ -97,10 +93,7 @@ def largest_eps(paid_steps: int, beta: float) -> float:
     (2.2931, 0.094)
     """
     x, rest = _tail(paid_steps, beta), -math.expm1(-abs(beta) * paid_steps)  # rest = 1 - x, exact for tiny β too
-    if beta > 0:
-        excess = rest * (2 - x) / (4 * x * (3 - x))
-    else:
-        excess = rest / (10 - 2 * x)
+    excess = rest * (2 - x) / (4 * x * (3 - x)) if beta > 0 else rest / (10 - 2 * x)
     return math.log1p(excess) / abs(beta)
 
 
@@ -158,25 +151,24 @@ def hard_instance(
     targets = np.zeros((horizon, n_states, n_actions, 2), dtype=np.int32)
     probabilities = np.zeros((horizon, n_states, n_actions, 2))
     probabilities[..., 0] = 1.0
-    targets[:, WAIT] = ROOT
+    targets[:, WAIT], targets[:, GOOD], targets[:, BAD] = ROOT, GOOD, BAD
     targets[: shape.exits - 1, WAIT, 0] = WAIT
-    targets[:, GOOD] = GOOD
-    targets[:, BAD] = BAD
     targets[:, ROOT : shape.first_leaf] = _children(n_states, n_actions, shape)[..., None]
     targets[:, shape.first_leaf :] = GOOD, BAD
     probabilities[:, shape.first_leaf :] = common
     if special is not None:
         probabilities[_special_choice(special, shape, n_states, n_actions)] = rare
     kept = probabilities > 0
-    rows = SparseTransitions(np.concatenate([[0], np.cumsum(kept.sum(axis=-1))]), targets[kept], probabilities[kept])
+    rows = SparseTransitions(starts_of(kept.sum(axis=-1)), targets[kept], probabilities[kept])
     rewards = np.zeros((horizon, n_states, n_actions))
     rewards[horizon - shape.paid_steps :, GOOD] = 1.0
-    return FiniteMDP(rows, rewards, horizon=horizon, start=WAIT, state_names=_names(n_states, shape))
+    # Tree states carry their state number, so that names and indices read alike.
+    tree = [f"{'node' if state < shape.first_leaf else 'leaf'}{state}" for state in range(ROOT, n_states)]
+    return FiniteMDP(rows, rewards, horizon=horizon, start=WAIT, state_names=["wait", "good", "bad", *tree])
 
 
 def _tail(paid_steps: int, beta: float) -> float:
-    beta = check_finite("beta", beta)
-    exponent = abs(beta) * paid_steps
+    exponent = abs(check_finite("beta", beta)) * paid_steps
     if beta == 0:
         raise InvalidProblemError("beta must not be 0: the hard instances are built for one sign of beta")
     if exponent > _LARGEST_EXPONENT:
@@ -189,9 +181,7 @@ def _tail(paid_steps: int, beta: float) -> float:
 
 def _success_probabilities(paid_steps: int, beta: float, eps: float) -> tuple[tuple[float, float], tuple[float, float]]:
     """(success, failure) of the common choices and of the special one; each number is accurate on its own."""
-    eps = check_positive("eps", eps)
-    x = _tail(paid_steps, beta)
-    limit = largest_eps(paid_steps, beta)
+    eps, x, limit = check_positive("eps", eps), _tail(paid_steps, beta), largest_eps(paid_steps, beta)
     if eps > limit:
         raise InvalidProblemError(
             f"eps={eps:g} is outside condition A: with beta={beta:g} and {paid_steps} paid steps "
@@ -218,24 +208,10 @@ def _special_choice(special: Any, shape: HardShape, n_states: int, n_actions: in
         exit_step, leaf, action = special
     except (TypeError, ValueError):
         raise InvalidProblemError(f"special must be a triple (exit_step, leaf, action), got {shown(special)}") from None
-    exit_step = _check_between("the exit step of special", exit_step, 0, shape.exits - 1)
-    leaf = _check_between("the leaf of special", leaf, shape.first_leaf, n_states - 1)
-    action = _check_between("the action of special", action, 0, n_actions - 1)
+    exit_step = check_integer("the exit step of special", exit_step, at_least=0, at_most=shape.exits - 1)
+    leaf = check_integer("the leaf of special", leaf, at_least=shape.first_leaf, at_most=n_states - 1)
+    action = check_integer("the action of special", action, at_least=0, at_most=n_actions - 1)
     depth, node = 0, leaf - ROOT
     while node > 0:
         depth, node = depth + 1, (node - 1) // n_actions
     return exit_step + 1 + depth, leaf, action
-
-
-def _check_between(name: str, value: Any, low: int, high: int) -> int:
-    number = check_integer(name, value, at_least=low)
-    if number > high:
-        raise InvalidProblemError(f"{name} must lie in {low} to {high}, got {number}")
-    return number
-
-
-def _names(n_states: int, shape: HardShape) -> list[str]:
-    """Tree states carry their state number, so that names and indices read alike."""
-    inner = [f"node{state}" for state in range(ROOT, shape.first_leaf)]
-    leaves = [f"leaf{state}" for state in range(shape.first_leaf, n_states)]
-    return ["wait", "good", "bad", *inner, *leaves]
