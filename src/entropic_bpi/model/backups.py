@@ -44,7 +44,10 @@ class Lotteries(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What rows share: the terms of the near and the far form, their centre and top, and β, 0 if it is as good as 0."""
+    """What rows share: the terms of the near and the far form, their centre and top, and β, 0 if it is as good as 0.
+
+    Where entries are paid no terms are shared, and β is as it is.
+    """
 
     near: Reals
     far: Reals
@@ -104,25 +107,6 @@ def lottery_risk(probabilities: Reals, values: Reals, beta: float) -> float:
     return top + math.log(total) / beta
 
 
-@inner
-def _paid_risk(rows: Lotteries, rewards: Reals, values: Reals, beta: float, outcomes: Reals, row: int) -> float:
-    """Risk of ``rewards + values`` over a row, on its own scale."""
-    begin, end = rows.indptr[row], rows.indptr[row + 1]
-    for j in range(begin, end):
-        outcomes[j - begin] = rewards[j] + values[rows.indices[j]]
-    return lottery_risk(rows.probabilities[begin:end], outcomes[: end - begin], beta)
-
-
-@allocating
-def risk_of_rows(rows: Arrays, rewards: Reals, values: Reals, beta: float, which: Integers) -> Reals:
-    """Risk of ``rewards + values`` over each of the rows ``which``, each on its own scale."""
-    risks, outcomes = np.empty(which.size), np.empty(values.size)
-    lotteries = Lotteries(*rows)
-    for i in range(which.size):
-        risks[i] = _paid_risk(lotteries, rewards, values, beta, outcomes, which[i])
-    return risks
-
-
 @inlined
 def _log1p(x: float) -> float:
     """``log1p`` to a rounding or two, twice as fast as the library's."""
@@ -141,79 +125,50 @@ def _dot(rows: Lotteries, terms: Reals, row: int) -> float:
     return total
 
 
-@allocating
-def products_of_rows(matrix: Reals, terms: Reals, which: Integers) -> Reals:
-    """The rows ``which`` of a matrix times ``terms``, where they are; four sums at a time, for one would wait for itself."""
-    products, width = np.empty(which.size), np.uint64(terms.size)
-    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-    for i in range(which.size):
-        row, j = np.uint64(which[i]), np.uint64(0)
-        a = b = c = d = 0.0
-        while j + three < width:
-            a += matrix[row, j] * terms[j]
-            b += matrix[row, j + one] * terms[j + one]
-            c += matrix[row, j + two] * terms[j + two]
-            d += matrix[row, j + three] * terms[j + three]
-            j += four
-        while j < width:
-            a += matrix[row, j] * terms[j]
-            j += one
-        products[i] = (a + b) + (c + d)
-    return products
-
-
 @inner
-def _risk(rows: Lotteries, values: Reals, scale: Scale, outcomes: Reals, row: int) -> float:
-    """Risk of ``values`` over a row, on its own scale where the shared one underflows."""
-    total = _dot(rows, scale.near, row)
-    if scale.beta == 0.0:
-        return scale.centre + total
-    if total > SMALLEST_ARGUMENT - 1.0:
-        return scale.centre + _log1p(total) / scale.beta
-    total = _dot(rows, scale.far, row)
-    if total > SMALLEST_SUM:
-        return scale.top + math.log(total) / scale.beta
+def _risk(rows: Lotteries, paid: Reals, values: Reals, scale: Scale, outcomes: Reals, row: int) -> float:
+    """Risk of ``values`` over a row; on its own scale where the shared one underflows, or where entries are ``paid``."""
+    if paid.size == 0:
+        total = _dot(rows, scale.near, row)
+        if scale.beta == 0.0:
+            return scale.centre + total
+        if total > SMALLEST_ARGUMENT - 1.0:
+            return scale.centre + _log1p(total) / scale.beta
+        total = _dot(rows, scale.far, row)
+        if total > SMALLEST_SUM:
+            return scale.top + math.log(total) / scale.beta
     begin, end = rows.indptr[row], rows.indptr[row + 1]
     for j in range(begin, end):
         outcomes[j - begin] = values[rows.indices[j]]
+        if paid.size:
+            outcomes[j - begin] += paid[j]
     return lottery_risk(rows.probabilities[begin:end], outcomes[: end - begin], scale.beta)
 
 
 @allocating
-def shared_risk_of_rows(rows: Arrays, values: Reals, scale: Terms, which: Integers) -> Reals:
-    """Risk of ``values`` over each of the rows ``which``."""
+def risk_of_rows(rows: Arrays, paid: Reals, values: Reals, scale: Terms, which: Integers) -> Reals:
+    """Risk of ``values``, plus what entries are ``paid`` if it is not empty, over each of the rows ``which``."""
     risks, outcomes = np.empty(which.size), np.empty(values.size)
     lotteries, shared = Lotteries(*rows), Scale(*scale)
     for i in range(which.size):
-        risks[i] = _risk(lotteries, values, shared, outcomes, which[i])
+        risks[i] = _risk(lotteries, paid, values, shared, outcomes, which[i])
     return risks
 
 
 @inlined
 def best_action(
-    rows: Lotteries, rewards: Reals, values: Reals, scale: Scale, outcomes: Reals, state: int
+    rows: Lotteries, paid: Reals, rewards: Reals, values: Reals, scale: Scale, outcomes: Reals, state: int
 ) -> tuple[float, int]:
-    """Value and index of a state's best action, where rewards do not depend on the next state."""
+    """Value and index of a state's best action; rewards are those of entries if ``paid`` is not empty."""
     n_actions, best, action, threshold = rewards.shape[1], -np.inf, 0, -np.inf
     for a in range(n_actions):
-        value = _risk(rows, values, scale, outcomes, state * n_actions + a) + rewards[state, a]
+        value = _risk(rows, paid, values, scale, outcomes, state * n_actions + a)
+        if paid.size == 0:
+            value += rewards[state, a]
         better = value > threshold
         best = value if better else best
         action = a if better else action
         threshold = best + TIE * abs(best)
-    return best, action
-
-
-@inner
-def best_paid_action(
-    rows: Lotteries, rewards: Reals, values: Reals, beta: float, outcomes: Reals, n_actions: int, state: int
-) -> tuple[float, int]:
-    """The same where they do: ``rewards`` of the entries of all rows."""
-    best, action, threshold = -np.inf, 0, -np.inf
-    for a in range(n_actions):
-        value = _paid_risk(rows, rewards, values, beta, outcomes, state * n_actions + a)
-        if value > threshold:
-            best, action, threshold = value, a, value + TIE * abs(value)
     return best, action
 
 
@@ -264,9 +219,9 @@ def backup_best(
     lotteries, shared = Lotteries(*rows), Scale(*scale)
     if growth.size:
         doubtful = doubtful[: _backup_fast(lotteries, rewards, growth, shared, doubtful, best, policy)]
-    outcomes = np.empty(values.size if doubtful.size else 0)
+    outcomes, unpaid = np.empty(values.size if doubtful.size else 0), np.empty(0)
     for state in doubtful:
-        best[state], policy[state] = best_action(lotteries, rewards, values, shared, outcomes, state)
+        best[state], policy[state] = best_action(lotteries, unpaid, rewards, values, shared, outcomes, state)
 
 
 @compiled

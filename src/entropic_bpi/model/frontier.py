@@ -17,7 +17,6 @@ starts the search again on both sides of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -243,7 +242,7 @@ class _Sweep:
         while to_do:
             goal = to_do[-1]
             best = self._best(goal)
-            if self._lacks(policy, goal) <= self.rounding:
+            if best.value - evaluate(self.mdp, policy, goal).value <= self.rounding:
                 at = to_do.pop()
                 continue
             change = self._change(policy, best.policy, at, goal)
@@ -254,9 +253,9 @@ class _Sweep:
             if found[-1][0] == at:
                 found.pop()
             found.append((at, self._best(at).value, policy))
-        starts, values, policies = zip(*found, strict=True)
-        ends = (self._best(self.high).value,)
-        return Front(self.mdp, list(policies), np.array([*starts, self.high]), np.array([*values, *ends]), self.tol)
+        betas, values, policies = zip(*found, strict=True)
+        last = self._best(self.high).value
+        return Front(self.mdp, list(policies), np.array([*betas, self.high]), np.array([*values, last]), self.tol)
 
     def _change(self, policy: np.ndarray, other: np.ndarray, at: float, goal: float) -> float:
         """Where the two are equally good, between ``at``, where ``policy`` is optimal, and ``goal``, where ``other`` is."""
@@ -269,9 +268,6 @@ class _Sweep:
         change = float(optimize.brentq(ahead, at, goal, xtol=1e-14 * max(abs(at), abs(goal)), rtol=1e-14))
         change = change if change < goal else (at + goal) / 2
         return change if at < change < goal else at
-
-    def _lacks(self, policy: np.ndarray, beta: float) -> float:
-        return self._best(beta).value - evaluate(self.mdp, policy, beta).value
 
     def _best(self, beta: float) -> Solution:
         """The best at ``beta``; points of the grid are planned some at a time, and forgotten when they are passed."""
@@ -287,26 +283,18 @@ class _Sweep:
 
 def _grid(low: float, high: float, spread: float, tol: float) -> np.ndarray:
     """The β from ``low`` to ``high`` between which no policy can be better by more than ``tol`` times ``spread``."""
-    if not spread > 0:
-        return np.unique([low, high])
-    points = {low, high} | ({0.0} if low < 0 < high else set())
-    for sign, end in ((1.0, high), (-1.0, -low)):
-        begin = sign * low if sign > 0 else -high
-        points |= {sign * beta for beta in _steps(max(begin, 0.0), end, spread, tol)}
-    return np.array(sorted(point for point in points if low <= point <= high))
-
-
-def _steps(begin: float, end: float, spread: float, tol: float) -> Iterator[float]:
-    """The β beyond ``begin`` and before ``end``; all of them are positive."""
-    taken, beta = 0, max(begin, 8 * tol / spread)
-    while beta < end:
-        yield beta
-        beta += math.sqrt(32 * tol * beta / spread)
-        taken += 1
-        if taken > _MOST_POINTS:
-            raise InvalidProblemError(
-                f"tol = {tol:g} needs more than {_MOST_POINTS} plans for these betas: give a larger tol or a smaller range"
-            )
+    points = [low, high, *([0.0] if low < 0 < high and spread > 0 else [])]
+    for sign, begin, end in ((1.0, low, high), (-1.0, -high, -low)) if spread > 0 else ():
+        beta = max(begin, 8 * tol / spread)
+        while beta < end:
+            points.append(sign * beta)
+            beta += math.sqrt(32 * tol * beta / spread)
+            if len(points) > _MOST_POINTS:
+                expected = "give a larger tol or a smaller range"
+                raise InvalidProblemError(
+                    f"tol = {tol:g} needs more than {_MOST_POINTS} plans for these betas: {expected}"
+                )
+    return np.unique(points)
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,8 +48,7 @@ class _Tables(NamedTuple):
 
 
 @cache
-def _kernel(is_paid: bool) -> Any:
-    """The kernel for rewards that depend on the next state, or do not."""
+def _kernel() -> Any:
     # The simulator does not know of registers.
     jit: Callable[[Callable[..., None]], Any] = (
         cuda.jit if config.ENABLE_CUDASIM else cuda.jit(max_registers=_REGISTERS)
@@ -101,13 +100,10 @@ def _kernel(is_paid: bool) -> Any:
                 s, b = i // n_betas, i % n_betas
                 beta, after = tables.beta[b], values[b, h + 1]
                 outcomes = tables.outcomes[b, rows.indptr[s * n_actions] - rows.indptr[0] :]
-                if is_paid:
-                    best, action = _entropic.best_paid_action(rows, paid, after, beta, outcomes, n_actions, s)
-                else:
-                    centre, top, reach, _ = _entropic.anchors(extremes[h, b, 0], extremes[h, b, 1], beta)
-                    strength = 0.0 if reach < LINEAR_EXPONENT else beta
-                    scale = Scale(terms[0, :, b], terms[1, :, b], centre, top, strength)
-                    best, action = _entropic.best_action(rows, rewards, after, scale, outcomes, s)
+                centre, top, reach, _ = _entropic.anchors(extremes[h, b, 0], extremes[h, b, 1], beta)
+                strength = 0.0 if reach < LINEAR_EXPONENT and paid.size == 0 else beta
+                scale = Scale(terms[0, :, b], terms[1, :, b], centre, top, strength)
+                best, action = _entropic.best_action(rows, paid, rewards, after, scale, outcomes, s)
                 values[b, h, s], policy[b, h, s] = best, action
             grid.sync()
 
@@ -153,7 +149,7 @@ class Planner:
         tables = _Tables(*(cuda.device_array(*table) for table in self._tables(len(betas))))
         tables.beta.copy_to_device(np.array(betas))
         tables.extremes.copy_to_device(np.broadcast_to([np.inf, -np.inf], tables.extremes.shape).copy())
-        kernel, args = _kernel(self.mdp.next_state_rewards), (self.model, tables)
+        kernel, args = _kernel(), (self.model, tables)
         blocks = min(resident_blocks(kernel, args), -(-len(betas) * self.mdp.n_states // THREADS))
         kernel[blocks, THREADS](*args)
         cuda.synchronize()

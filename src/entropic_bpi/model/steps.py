@@ -20,7 +20,7 @@ from entropic_bpi.model.parts.arrays import SparseTransitions
 _PARALLEL_ROWS = 200_000
 # More blocks than threads, so that nobody waits for one thread that was held up.
 _BLOCKS_PER_THREAD = 4
-_NO_GROWTH = np.empty((0, 0))
+_NO_GROWTH, _UNPAID = np.empty((0, 0)), np.empty(0)
 # Rows of a dense model whose bounds differ by less than this share of the values, more than rounding makes, are all read.
 _ROUNDING = 1e-9
 # Rows of a matrix are copied before they are multiplied by another, so many numbers at a time, which the fast memory holds.
@@ -113,9 +113,9 @@ def _tables_of_q_values(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas:
 def _risk_of_rows(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
     """Risk of ``values``, and of next-state rewards if there are any, over the rows ``which`` of step ``h``."""
     rows = mdp.step_rows(h)
-    if rows.rewards is not None:
-        return backups.risk_of_rows(_arrays(rows), rows.rewards, values, beta, which)
-    return backups.shared_risk_of_rows(_arrays(rows), values, _scale(values, beta), which)
+    if rows.rewards is None:
+        return backups.risk_of_rows(_arrays(rows), _UNPAID, values, _scale(values, beta), which)
+    return backups.risk_of_rows(_arrays(rows), rows.rewards, values, (values, values, 0.0, 0.0, beta), which)
 
 
 def _scale(values: np.ndarray, beta: float) -> backups.Terms:
@@ -146,8 +146,6 @@ def _products(mdp: FiniteMDP, h: int, which: np.ndarray, terms: np.ndarray) -> n
     if 3 * len(which) >= len(kernel):
         products = kernel @ terms
         return np.asarray(products if len(which) == len(kernel) else products[which])
-    if terms.ndim == 1:
-        return backups.products_of_rows(kernel, terms, which)
     size = max(1, _COPIED_AT_ONCE // mdp.n_states)
     return np.concatenate([kernel[which[i : i + size]] @ terms for i in range(0, len(which), size)])
 

@@ -280,7 +280,7 @@ def test_a_bad_table_is_an_error_that_names_the_place(table, message):
         ({"observation_space": spaces.Discrete(2, start=1)}, "must be Discrete and start at 0"),
         (
             {"initial_state_distrib": np.ones(3) / 3},
-            "start must be a state or a distribution over the 2 states, got array",
+            r"start must be a state or a distribution over the 2 states, got shape \(3,\)",
         ),
         ({"initial_state_distrib": np.ones(2)}, "start sums to 2"),
         ({"fickle_passenger": True}, "fickle_passenger=True: its table leaves the passenger's whims out"),
@@ -316,7 +316,7 @@ def test_a_wrapper_that_changes_the_rewards_is_refused():
         (TableEnv({}), {"size": 3}, eb.InvalidModelError, "size: options apply to an id"),
         ("FrozenLake-v1", {"horizon": 0}, eb.InvalidProblemError, "horizon must be at least 1"),
         ("FrozenLake-v1", {"horizon": None}, eb.InvalidProblemError, "horizon must be an integer"),
-        ("FrozenLake-v1", {"start": [[1], [2, 3]]}, eb.InvalidModelError, "start must be a state or a distribution"),
+        ("FrozenLake-v1", {"start": [[1], [2, 3]]}, eb.InvalidModelError, "start must be an array of real numbers"),
         ("FrozenLake-v1", {"start": True}, eb.InvalidModelError, "start must be a state or a distribution"),
         ("FrozenLake-v1", {"start": 16}, eb.InvalidModelError, "start is state 16, expected 0 to 15"),
     ],
