@@ -100,7 +100,7 @@ class FiniteMDP(ModelRows, Summarised):
         unit: str | None = None,
         title: str | None = None,
     ) -> None:
-        super().__init__(reading.ModelArrays(transitions, rewards, horizon=horizon, order=order, allowed=allowed))
+        super().__init__(transitions, rewards, horizon=horizon, order=order, allowed=allowed)
         vars(self)["start"] = reading.read_start(start, self.n_states)
         vars(self)["unit"], vars(self)["title"] = reading.read_text("unit", unit), reading.read_text("title", title)
         self._state_names = reading.read_names("state_names", state_names, self.n_states)

@@ -1,4 +1,4 @@
-"""Arrays of a model: compressed rows, action masks, and checks that read large arrays in pieces.
+"""Arrays of a model: compressed rows, action masks, and arrays as they are given.
 
 A model has a row for every action. The row of an action that is forbidden is a copy of an allowed one's, so that it adds
 nothing: no value, reward or return that is not there already. Whatever is planned on these rows needs no masks; afterwards
@@ -7,7 +7,7 @@ each forbidden action in a policy is replaced by the allowed one that it copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,6 @@ from scipy import sparse
 from entropic_bpi.errors import InvalidModelError
 
 SUM_TOLERANCE = 1e-9 * (1 + 1e-6)  # with room for the rounding of 1 + 1e-9
-# Numbers that are checked at a time, so that a check needs little memory beside a large model.
-_PIECE = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,31 +176,6 @@ def interleave(steps: list[list[Any]], n_states: int, n_actions: int, label: str
     rows.sum_duplicates()
     rows.eliminate_zeros()
     return rows
-
-
-# -- checks in pieces ------------------------------------------------------------------------------------------------
-
-
-def pieces(size: int) -> Iterator[slice]:
-    for begin in range(0, size, _PIECE):
-        yield slice(begin, min(begin + _PIECE, size))
-
-
-def first_failing(size: int, test: Callable[[slice], np.ndarray]) -> int | None:
-    """The first of ``size`` positions that fails, where ``test`` says for a piece of them which do."""
-    for piece in pieces(size):
-        failed = test(piece)
-        if failed.any():
-            return piece.start + int(np.argmax(failed))
-    return None
-
-
-def disordered(indices: np.ndarray, indptr: np.ndarray, piece: slice) -> np.ndarray:
-    """Which entries of a piece are not below the next one of their row."""
-    result = indices[piece] >= indices[piece.start + 1 : piece.stop + 1]
-    first, last = np.searchsorted(indptr, [piece.start + 1, piece.stop + 1])
-    result[indptr[first:last] - 1 - piece.start] = False  # the next one belongs to another row
-    return np.asarray(result)
 
 
 def row_of_entry(entry: int, indptr: np.ndarray) -> int:

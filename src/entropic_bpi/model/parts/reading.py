@@ -15,7 +15,7 @@ from scipy import sparse
 from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.model.formats.mdptoolbox import recognise
 from entropic_bpi.model.parts import arrays
-from entropic_bpi.model.parts.arrays import SparseTransitions, first_failing, frozen, pieces, row_of_entry
+from entropic_bpi.model.parts.arrays import SparseTransitions, frozen, row_of_entry
 from entropic_bpi.tools.text import shown
 
 # Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
@@ -24,37 +24,36 @@ _LARGEST_RETURN = 1e307
 
 
 class ModelArrays:
-    """Transitions and rewards of a model, checked.
+    """Transitions and rewards of a :class:`~entropic_bpi.FiniteMDP`, checked.
 
     Attributes
     ----------
-    horizon, n_states, n_actions : int
-    stationary : bool
-        Whether the transitions are the same at every step.
-    allowed : bool array ``(1 or H, S, A)``, or None
+    _allowed : bool array ``(1 or H, S, A)``, or None
         The allowed actions; None if all are.
-    kernel : float array ``(1 or H, S, A, S)``, or None
+    _kernel : float array ``(1 or H, S, A, S)``, or None
         The transitions of a dense model.
-    rows : SparseTransitions or None
+    _sparse_rows : SparseTransitions or None
         The transitions of a sparse model.
-    rewards : float array ``(1 or H, S, A)`` or ``(1 or H, S, A, S)``, or None
-        None if ``rows`` has them.
+    _rewards : float array ``(1 or H, S, A)`` or ``(1 or H, S, A, S)``, or None
+        None if the rows have them.
     """
 
     n_states: int
     n_actions: int
+    horizon: int
+    # Whether the transitions are the same at every step.
     stationary: bool
-    allowed: np.ndarray | None
 
     def __init__(self, transitions: Any, rewards: Any, *, horizon: Any, order: Any, allowed: Any) -> None:
         if order not in (None, "sas", "ass"):
             raise InvalidModelError(f"order must be 'sas' or 'ass', got {shown(order)}")
         if isinstance(horizon, bool) or not (isinstance(horizon, (int, np.integer)) and 1 <= horizon < 2**63):
             raise InvalidModelError(f"horizon must be an integer of at least 1, got {shown(horizon)}")
-        self.horizon, self._masks = int(horizon), allowed
-        self.kernel: np.ndarray | None = None
-        self.rows: SparseTransitions | None = None
-        self.rewards: np.ndarray | None = None
+        vars(self)["horizon"] = int(horizon)  # an attribute that cannot be set
+        self._allowed: np.ndarray | None = allowed
+        self._kernel: np.ndarray | None = None
+        self._sparse_rows: SparseTransitions | None = None
+        self._rewards: np.ndarray | None = None
         transitions, rewards, order = recognise(transitions, rewards, order)
         if isinstance(transitions, SparseTransitions):
             self._read_rows(transitions, rewards)
@@ -79,7 +78,7 @@ class ModelArrays:
         kernel = self._unmasked(kernel.reshape(-1, *shape[-3:]))
         indptr = np.arange(0, kernel.size + 1, self.n_states)
         self._normalise(kernel.reshape(-1), indptr, arrays.tolerance_of(np.asarray(transitions).dtype))
-        self.kernel = frozen(kernel)
+        self._kernel = frozen(kernel)
 
     def _read_sparse(self, transitions: Any) -> None:
         per_step = not sparse.issparse(transitions[0])
@@ -113,19 +112,18 @@ class ModelArrays:
         """Set the sizes; ``steps`` is None if the transitions have no axis for them."""
         if steps not in (None, self.horizon):
             raise InvalidModelError(f"transitions have {steps} steps but the horizon is {self.horizon}")
-        self.n_states, self.n_actions = n_states, n_actions
-        self.stationary = steps in (None, 1)
-        self.allowed = arrays.check_allowed(self._masks, self.horizon, n_states, n_actions)
+        vars(self).update(n_states=n_states, n_actions=n_actions, stationary=steps in (None, 1))
+        self._allowed = arrays.check_allowed(self._allowed, self.horizon, n_states, n_actions)
 
     def _sources(self, steps: int) -> np.ndarray:
         """The row whose content each row of 1 or all steps has."""
-        if self.allowed is None:
+        if self._allowed is None:
             return np.arange(steps * self.n_states * self.n_actions)
-        return arrays.row_sources(self.allowed, steps)
+        return arrays.row_sources(self._allowed, steps)
 
     def _unmasked(self, array: np.ndarray) -> np.ndarray:
         """An array ``(1 or H, S, A, …)`` with the rows of forbidden actions replaced."""
-        if self.allowed is None:
+        if self._allowed is None:
             return array
         sources = self._sources(len(array))
         return array.reshape(len(sources), -1)[sources].reshape(array.shape)
@@ -134,70 +132,67 @@ class ModelArrays:
         indptr = arrays.as_integers("indptr", given.indptr).astype(np.int64, order="C", copy=copy)
         indices = arrays.as_integers("indices", given.indices)
         probabilities = arrays.as_floats("probabilities", given.probabilities, copy=copy)
-        falls = first_failing(len(indptr) - 1, lambda piece: indptr[1:][piece] < indptr[:-1][piece])
-        if falls is not None or indptr[0] != 0 or not indices.shape == probabilities.shape == (indptr[-1],):
+        shape = (indptr[-1],)
+        if np.diff(indptr).min() < 0 or indptr[0] != 0 or not indices.shape == probabilities.shape == shape:
             raise InvalidModelError("rows are inconsistent: indptr does not partition the entries")
         rewards = None if given.rewards is None else np.atleast_2d(arrays.as_floats("row rewards", given.rewards))
         shapes = [(steps, len(indices)) for steps in (1, self.horizon if self.stationary else 1)]
         if rewards is not None and rewards.shape not in shapes:
             raise InvalidModelError(f"row rewards must align with the {len(indices)} entries, got {rewards.shape}")
         rows = SparseTransitions(indptr, indices, probabilities, rewards)
-        if self.allowed is not None:
+        if self._allowed is not None:
             entries, lengths = rows.entries_of(self._sources(1 if self.stationary else self.horizon))
             rows = rows._take(entries, arrays.starts_of(lengths))
         rows = self._checked_rows(rows, copy)
         self._normalise(rows.probabilities, rows.indptr, tolerance)
         if rows.rewards is not None:
-            n_entries = len(rows.indices)
+            indptr = rows.indptr
             self._check_rewards(
-                rows.rewards, lambda i: self._place(row_of_entry(i % n_entries, rows.indptr), "row rewards")
+                rows.rewards, lambda i: self._place(row_of_entry(i % indptr[-1], indptr), "row rewards")
             )
         if not rows.probabilities.all():
             possible = rows.probabilities > 0
             lengths = np.add.reduceat(possible, rows.indptr[:-1], dtype=np.int64)
             rows = rows._take(possible, arrays.starts_of(lengths))
-        self.rows = rows._frozen()
+        self._sparse_rows = rows._frozen()
 
     def _checked_rows(self, rows: SparseTransitions, copy: bool) -> SparseTransitions:
         """The rows with 32-bit indices that are increasing in each row, none of which is empty."""
-        indptr, indices = rows.indptr, rows.indices
-        empty = first_failing(len(indptr) - 1, lambda piece: indptr[1:][piece] == indptr[:-1][piece])
-        if empty is not None:
-            raise InvalidModelError(f"{self._place(empty)} sums to 0, expected 1")
-        outside = first_failing(len(indices), lambda piece: (indices[piece] < 0) | (indices[piece] >= self.n_states))
-        if outside is not None:
+        indptr, indices, lengths = rows.indptr, rows.indices, np.diff(rows.indptr)
+        if not lengths.all():
+            raise InvalidModelError(f"{self._place(int(np.argmin(lengths)))} sums to 0, expected 1")
+        if indices.min() < 0 or indices.max() >= self.n_states:
+            outside = int(np.argmax((indices < 0) | (indices >= self.n_states)))
             place = self._place(row_of_entry(outside, indptr))
             raise InvalidModelError(f"{place} goes to state {indices[outside]}, expected 0 to {self.n_states - 1}")
-        narrow = indices.astype(np.int32, order="C", copy=copy)
-        mixed = first_failing(len(narrow) - 1, lambda piece: arrays.disordered(narrow, indptr, piece))
-        if mixed is not None:
-            place = self._place(row_of_entry(mixed, indptr))
+        disordered = indices[:-1] >= indices[1:]
+        disordered[indptr[1:-1] - 1] = False  # the next one belongs to another row
+        if disordered.any():
+            place = self._place(row_of_entry(int(np.argmax(disordered)), indptr))
             raise InvalidModelError(f"{place}: next states must be increasing, without repeats")
-        return replace(rows, indices=narrow)
+        return replace(rows, indices=indices.astype(np.int32, order="C", copy=copy))
 
     def _normalise(self, values: np.ndarray, indptr: np.ndarray, tolerance: float) -> None:
         """Make the rows delimited by ``indptr`` sum to 1 in place, or raise at the first bad entry or sum.
 
         The exact sum decides, so that dense and sparse forms of a model agree to the last bit.
         """
-        bad = first_failing(len(values), lambda piece: ~((values[piece] >= -tolerance) & (values[piece] < np.inf)))
-        if bad is not None:
+        if not (values.min() >= -tolerance and values.max() < np.inf):
+            bad = int(np.argmin((values >= -tolerance) & (values < np.inf)))
             place = self._place(row_of_entry(bad, indptr))
             raise InvalidModelError(f"{place} holds {values[bad]}, expected probabilities of at least 0")
         np.maximum(values, 0.0, out=values)
-        for rows in pieces(len(indptr) - 1):
-            starts = indptr[rows]
-            with np.errstate(over="ignore"):
-                sums = np.add.reduceat(values[starts[0] : indptr[rows.stop]], starts - starts[0])
-            off = np.abs(sums - 1)
-            if off.max() > tolerance:
-                worst = int(np.argmax(off > tolerance))
-                raise InvalidModelError(f"{self._place(rows.start + worst)} sums to {sums[worst]:.10g}, expected 1")
-            for row in rows.start + np.flatnonzero(off > _SUM_ROUNDING / 2):
-                entries = values[indptr[row] : indptr[row + 1]]
-                total = math.fsum(entries)
-                if abs(total - 1) > _SUM_ROUNDING:
-                    entries /= total
+        with np.errstate(over="ignore"):
+            sums = np.add.reduceat(values, indptr[:-1])
+        off = np.abs(sums - 1)
+        if off.max() > tolerance:
+            worst = int(np.argmax(off > tolerance))
+            raise InvalidModelError(f"{self._place(worst)} sums to {sums[worst]:.10g}, expected 1")
+        for row in np.flatnonzero(off > _SUM_ROUNDING / 2):
+            entries = values[indptr[row] : indptr[row + 1]]
+            total = math.fsum(entries)
+            if abs(total - 1) > _SUM_ROUNDING:
+                entries /= total
 
     def _place(
         self, row: int, label: str = "transitions", *, per_step: bool | None = None, successor: int | None = None
@@ -210,17 +205,17 @@ class ModelArrays:
         return f"{label}[{', '.join(f'{name}={index}' for name, index in indices.items() if index is not None)}]"
 
     def _read_rewards(self, rewards: Any, *, may_be_next_state: bool) -> None:
-        rows = self.rows
+        rows = self._sparse_rows
         if rows is not None and rows.rewards is not None:
             return
         if rows is not None and arrays.is_sparse_sequence(rewards):
-            self.rows = replace(rows, rewards=frozen(self._align_sparse_rewards(rows, rewards)))
+            self._sparse_rows = replace(rows, rewards=frozen(self._align_sparse_rewards(rows, rewards)))
             return
         array = self._dense_rewards(rewards, may_be_next_state=may_be_next_state)
         if rows is not None and array.ndim == 4:
-            self.rows = replace(rows, rewards=frozen(rewards_of_entries(rows, array, self.stationary)))
+            self._sparse_rows = replace(rows, rewards=frozen(rewards_of_entries(rows, array, self.stationary)))
         else:
-            self.rewards = frozen(array)
+            self._rewards = frozen(array)
 
     def _dense_rewards(self, rewards: Any, *, may_be_next_state: bool) -> np.ndarray:
         """Rewards given as an array, as ``(1 or H, S, A)`` or, except with Rows, ``(1 or H, S, A, S)``."""
@@ -249,8 +244,8 @@ class ModelArrays:
     def _check_rewards(self, rewards: np.ndarray, place: Callable[[int], str]) -> None:
         """Refuse rewards that are not finite or too large; ``place`` is that of a position in the flat array."""
         flat, largest = rewards.reshape(-1), _LARGEST_RETURN / self.horizon
-        bad = first_failing(len(flat), lambda piece: ~(np.abs(flat[piece]) <= largest))
-        if bad is not None:
+        if flat.size and not (flat.min() >= -largest and flat.max() <= largest):
+            bad = int(np.argmin(np.abs(flat) <= largest))
             expected = "a sum over the horizon within doubles" if np.isfinite(flat[bad]) else "a finite number"
             raise InvalidModelError(f"{place(bad)} is {flat[bad]}, expected {expected}")
 

@@ -1,7 +1,5 @@
 """The transitions and rewards of a model step by step, however it is held."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,20 +9,8 @@ from entropic_bpi.model.parts.arrays import SparseTransitions, frozen, stand_ins
 from entropic_bpi.model.parts.reading import ModelArrays, rewards_of_entries
 
 
-class ModelRows:
+class ModelRows(ModelArrays):
     """What :class:`~entropic_bpi.FiniteMDP` knows of its transitions and rewards."""
-
-    n_states: int
-    n_actions: int
-    horizon: int
-    # Whether the transitions are the same at every step.
-    stationary: bool
-
-    def __init__(self, arrays: ModelArrays) -> None:
-        for name in ("n_states", "n_actions", "horizon", "stationary"):
-            vars(self)[name] = getattr(arrays, name)  # attributes that cannot be set
-        self._allowed, self._rewards = arrays.allowed, arrays.rewards
-        self._kernel, self._sparse_rows = arrays.kernel, arrays.rows
 
     @property
     def is_sparse(self) -> bool:
