@@ -57,7 +57,7 @@ class Saved(NamedTuple):
         """
         if problem.random_rewards:
             raise InvalidProblemError(
-                "this run has pooled random rewards over the steps: it cannot go on with stationary=False; start another"
+                "a run that pooled random rewards cannot go on with stationary=False; start another"
             )
         pooled, by_step = in_order(Transitions(**self._group("seen"))), Tally(**self._group("tests.by_step"))
         state = self._begun(problem, provenance, _per_step(pooled, by_step, problem))
@@ -110,9 +110,7 @@ class Checkpoint:
         seed = saved.header["seed"]
         given = seed if self.seed is None else self.seed
         if changed := differences({"seed": str(seed), **saved.header["facts"]}, {"seed": str(given), **facts}):
-            raise InvalidProblemError(
-                f"{self.path} belongs to another run: {changed}. Remove it or give another checkpoint"
-            )
+            raise InvalidProblemError(f"{self.path} belongs to another run: {changed}. Remove it or give another path")
 
     def age(self) -> float:
         """Seconds since the file was last written, or since the run began."""
@@ -210,11 +208,12 @@ def _read(path: Path) -> Saved:
         found = _FIRST_LINE.fullmatch(first)
         if found is None:
             raise _Damaged("it starts in another way")
-        if int(found[1]) != FORMAT:
-            release = "the release that wrote it" if found[2] is None else f"release {found[2].decode()}"
-            raise _Damaged(
-                f"it has format {int(found[1])}, which {release} reads: finish the run with that, or start another"
-            )
+        form, release = (
+            int(found[1]),
+            "the release that wrote it" if found[2] is None else f"release {found[2].decode()}",
+        )
+        if form != FORMAT:
+            raise _Damaged(f"it has format {form}, which {release} reads: finish the run with that, or start another")
         content = file.read()
     digest = hashlib.sha256(first)
     digest.update(memoryview(content)[: -digest.digest_size])

@@ -31,9 +31,8 @@ def preregister(path: Path, facts: dict[str, str], *, seed: int, max_episodes: i
         with path.open("xb") as file:
             file.write(text)
     except FileExistsError:
-        raise InvalidProblemError(
-            f"preregister: {path} exists and is of another run; only that run, taken up from its checkpoint, may use it"
-        ) from None
+        words = "exists and is of another run; only that run, taken up from its checkpoint, may use it"
+        raise InvalidProblemError(f"preregister: {path} {words}") from None
     except OSError as error:
         raise InvalidProblemError(f"preregister: {path} cannot be written: {error}") from None
     return hashlib.sha256(text).hexdigest()
@@ -42,14 +41,11 @@ def preregister(path: Path, facts: dict[str, str], *, seed: int, max_episodes: i
 def check_preregistered(path: Path, digest: str | None) -> None:
     """Refuse ``path`` unless it is the preregistration with which the run that is taken up began."""
     if digest is None:
-        raise InvalidProblemError(
-            "preregister: this run has begun without a preregistration; only a new run can be preregistered"
-        )
+        raise InvalidProblemError("preregister: this run has begun without a preregistration; start a new one")
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise InvalidProblemError(f"preregister: {path} cannot be read: {error}") from None
     if found != digest:
-        raise InvalidProblemError(
-            f"preregister: {path} is not the preregistration with which this run began (sha256 {found}, expected {digest})"
-        )
+        words = f"is not the preregistration with which this run began (sha256 {found}, expected {digest})"
+        raise InvalidProblemError(f"preregister: {path} {words}")

@@ -57,10 +57,7 @@ def check_assumptions(tests: AssumptionTests, upper: float) -> Evidence:
         If a test rejects, naming where to look.
     """
     problem, by_step, by_pair, value = tests.problem, tests.by_step, tests.by_pair, value_lower_bound(tests)
-    steps = None if by_step is None else by_step.log_e()
-    if by_pair is not None and steps is not None:
-        # The mean of two e-values is one: that a ball has one law at every step, and in every state-action pair.
-        steps = float(np.logaddexp(steps, by_pair.log_e())) - math.log(2.0)
+    steps = None if by_step is None else log_e_of_steps(by_step, by_pair)
     told = None if isinstance(problem.risk, AnyReward) else value  # an exploration ignores what is paid
     evidence = Evidence(steps, tests.by_previous.log_e(), tests.over_time.log_e(), told)
     # The test of the steps is last, because it also rejects for the reasons of the others; its remedy is not theirs.
@@ -78,6 +75,14 @@ def check_assumptions(tests: AssumptionTests, upper: float) -> Evidence:
     if value > upper:
         raise InvalidProblemError(_IMPOSSIBLE.format(value, upper))
     return evidence
+
+
+def log_e_of_steps(by_step: HomogeneityTest, by_pair: HomogeneityTest | None) -> float:
+    """Evidence that the steps differ or, with declared noise, that a ball does not have one law at all of its pairs."""
+    if by_pair is None:
+        return by_step.log_e()
+    # The mean of two e-values is one.
+    return float(np.logaddexp(by_step.log_e(), by_pair.log_e())) - math.log(2.0)
 
 
 def _rejection(words: str, suspects: Iterable[str], test: HomogeneityTest | DriftTest) -> InvalidProblemError:

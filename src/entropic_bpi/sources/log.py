@@ -215,9 +215,7 @@ class Log(ImportedLog):
         True
         """
         if states is not None and max_states is not None:
-            raise InvalidProblemError(
-                "give states= or max_states=, not both: all states, or how many there are at most"
-            )
+            raise InvalidProblemError("give states= or max_states=, not both: all states, or how many there may be")
         if max_states is not None:
             return AllStates(self.states, check_integer("max_states", max_states))
         if isinstance(states, str) and states == SEEN:
@@ -280,9 +278,8 @@ class Log(ImportedLog):
         while end in names:
             end = f"({end})"
         if max_states is not None and not len(names) <= max_states <= MOST_STATES:
-            raise InvalidProblemError(
-                f"max_states must be between {len(names)}, the states of the log, and {MOST_STATES}; got {max_states}"
-            )
+            expected = f"between {len(names)}, the states of the log, and {MOST_STATES}"
+            raise InvalidProblemError(f"max_states must be {expected}; got {max_states}")
         if max_states is not None and successors is not None:
             raise InvalidProblemError("successors needs states that are listed (states=), not max_states")
         if successors is not None:
@@ -361,10 +358,8 @@ class Log(ImportedLog):
         query = "SELECT step, state, action, min(line) AS line FROM log GROUP BY step, state, action ORDER BY line"
         for step, state, action, line in self._fetch(query):
             if not problem.allowed.at(step)[states[state], actions[action]]:
-                label, chosen = self.states[state], self.actions[action]
-                raise InvalidProblemError(
-                    f"line {line} of {self.name}: action {shown(chosen)} in state {shown(label)} is forbidden by allowed="
-                )
+                place = f"action {shown(self.actions[action])} in state {shown(self.states[state])}"
+                raise InvalidProblemError(f"line {line} of {self.name}: {place} is forbidden by allowed=")
 
     def _refuse_amounts(self, problem: Problem) -> None:
         """Name the first line whose reward, or with which the return, is not in the declared range."""
@@ -374,9 +369,8 @@ class Log(ImportedLog):
         if problem.reward is None:
             low, high = problem.declared_range
             for line, reward in self._fetch(outside.format("SELECT line, reward AS paid FROM log", low, high)):
-                raise InvalidProblemError(
-                    f"line {line} of {self.name}: reward {reward} is outside the declared reward_range ({low}, {high})"
-                )
+                words = f"reward {reward} is outside the declared reward_range ({low}, {high})"
+                raise InvalidProblemError(f"line {line} of {self.name}: {words}")
         if problem.limits_returns:
             whole = f"SELECT max(line) AS line, {EARNED} AS paid FROM log GROUP BY episode HAVING {WHOLE}"
             whole = whole.format(horizon=problem.horizon)

@@ -332,10 +332,12 @@ def test_a_data_set_with_the_interface_of_minari(monkeypatch):
         each.observations = (each.observations, 1 - each.observations)
     both = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)])
     assert Log.from_minari(data_set(pairs, both)).states == ((0, 0), (0, 1), (1, 0), (1, 1))
+    longer = SimpleNamespace(**vars(episodes[0]) | {"terminations": np.array([True, False])})
     for bad, message in [
         (data_set([], spaces.Discrete(2)), "has no episodes"),
         (data_set(episodes, spaces.Discrete(1)), "episode 0 of the data set is empty, or has observations"),
         (data_set(episodes, spaces.Box(0, 1)), "is not finite, or too large to list it"),
+        (data_set([longer], spaces.Discrete(2)), "episode 0 of the data set goes on although it terminated"),
         (5, "5 is not a Minari data set"),
     ]:
         with pytest.raises(InvalidProblemError, match=message):

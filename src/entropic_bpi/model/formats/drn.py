@@ -84,9 +84,7 @@ def _reward(lines: entries.Lines, text: str | None, names: Sequence[str], chosen
 
 def write(path: Path, mdp: FiniteMDP) -> None:
     if mdp.next_state_rewards:
-        raise InvalidModelError(
-            f"cannot save to {path}: the format has no rewards that depend on the next state; save it as .tra"
-        )
+        raise InvalidModelError(f"cannot save to {path}: its rewards cannot depend on the next state; save it as .tra")
     write_text_atomically(path, "\n".join(_lines(path, mdp)) + "\n")
 
 

@@ -125,11 +125,10 @@ class Entries:
         )
         different, first, which = np.unique(keys, return_index=True, return_inverse=True)
         for other in np.flatnonzero(reward != reward[first][which])[:1]:
-            raise self._lines.fault(
-                f"the transition of line {line[first[which[other]]]} again, with another reward: a reward is a function "
-                "of state, action and next state; use a further state for the other reward",
-                line[other],
+            words = (
+                f"the transition of line {line[first[which[other]]]} again, with another reward: use a further state"
             )
+            raise self._lines.fault(words, line[other])
         line, reward, probability = line[first], reward[first], np.bincount(which, probability)
         row, successor = np.divmod(different, n_states)
         lengths, sums = (np.bincount(row, weights, n_states * n_actions) for weights in (None, probability))
@@ -138,10 +137,8 @@ class Entries:
             raise self._lines.fault(words, line[np.searchsorted(row, off)])
         allowed = (lengths > 0).reshape(size)
         for without in np.flatnonzero(~allowed.any(axis=1))[:1]:
-            raise InvalidModelError(
-                f"{path}: state {without + base} has no transition; if it ends an episode, add one to itself with "
-                "probability 1 and reward 0"
-            )
+            words = "has no transition; if it ends an episode, add one to itself with probability 1 and reward 0"
+            raise InvalidModelError(f"{path}: state {without + base} {words}")
         paid = np.zeros(n_states * n_actions)
         paid[row] = reward
         by_row = (paid[row] == reward).all()
@@ -154,8 +151,8 @@ class Entries:
         found = np.unique(np.concatenate(states))
         base = int(found[0] if found[0] in self._first else self._first[0])
         for number in found[found != base + np.arange(len(found))][:1]:
-            words = f"state {number} is used, but there is no state {number - 1}: states are numbered from "
-            words += f"{' or '.join(map(str, self._first))} without gaps"
+            first = " or ".join(map(str, self._first))
+            words = f"state {number} is used, but there is no state {number - 1}: numbers begin at {first} without gaps"
             raise self._lines.fault(words, line[np.any([each == number for each in states], axis=0)][0])
         return base
 
@@ -203,9 +200,7 @@ def entries_of_model(path: Path, mdp: FiniteMDP, *, any_start: bool = False) -> 
         raise InvalidModelError(f"cannot save to {path}: the format has no distribution of the first state")
     by_step = (mdp.rows.rewards if mdp.next_state_rewards else mdp._rewards, mdp._allowed)
     if not mdp.stationary or any(array is not None and len(array) > 1 for array in by_step):
-        raise InvalidModelError(
-            f"cannot save to {path}: the model is not the same at every step, which only .npz and .json can hold"
-        )
+        raise InvalidModelError(f"cannot save to {path}: the model is not the same at every step; save it as .npz")
     rows = mdp.step_rows(0)
     which = np.arange(len(rows.indptr) - 1) if mdp.allowed is None else np.flatnonzero(mdp.allowed)
     entries, lengths = rows.entries_of(which)

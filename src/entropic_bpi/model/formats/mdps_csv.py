@@ -39,6 +39,4 @@ def write(path: Path, mdp: FiniteMDP) -> None:
     held = mdp._fields() | ({"start": None} if isinstance(mdp.start, int) and mdp.start == 0 else {})
     lost = [name for name in ("start", "state_names", "action_names", "unit", "title") if held.get(name) is not None]
     if lost:
-        warnings.warn(
-            f"{path} does not hold {', '.join(lost)} of the model: the format has no place for it", stacklevel=4
-        )
+        warnings.warn(f"{path} does not hold {', '.join(lost)}: the format has no place for it", stacklevel=4)

@@ -75,10 +75,8 @@ def _reward_files(path: Path, reward: str | None) -> dict[str, Path]:
             title = _STRUCTURE.match(next(entries.Lines(file), ""))
             found.setdefault(title[1] if title else number or "reward", {})[file.suffix] = file
     if not found:
-        stem = path.with_suffix("")
-        raise InvalidModelError(
-            f"{path} has no rewards: expected {stem}{_STATE_REWARDS} or {stem}{_TRANSITION_REWARDS}"
-        )
+        expected = [str(path.with_suffix(suffix)) for suffix in (_STATE_REWARDS, _TRANSITION_REWARDS)]
+        raise InvalidModelError(f"{path} has no rewards: expected {' or '.join(expected)}")
     return list(found.values())[entries.choose_reward(path, list(found), reward)]
 
 

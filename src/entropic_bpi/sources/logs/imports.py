@@ -221,11 +221,14 @@ def _minari_steps(episodes: Iterable[Any], states: FiniteSpace, actions: FiniteS
 
     for number, episode in enumerate(episodes):
         observed, done = numbers(states, episode.observations), numbers(actions, episode.actions)
+        ends = {_TERMINATED: np.asarray(episode.terminations), _TRUNCATED: np.asarray(episode.truncations)}
         if not len(done) or len(observed) != len(done) + 1 or min(observed.min(), done.min()) < 0:
+            words = "is empty, or has observations or actions outside its spaces"
+            raise InvalidProblemError(f"episode {number} of the data set {words}")
+        if any(end[:-1].any() for end in ends.values()):
             raise InvalidProblemError(
-                f"episode {number} of the data set is empty, or has observations or actions outside its spaces"
+                f"episode {number} of the data set goes on although it terminated or was truncated"
             )
-        ends = {_TERMINATED: episode.terminations, _TRUNCATED: episode.truncations}
         yield {"state": observed[:-1], "action": done, "reward": episode.rewards, "next_state": observed[1:], **ends}
 
 
@@ -240,17 +243,13 @@ def _d4rl_steps(arrays: Any, truncated_end: bool) -> Steps:
     terminated, cut = (np.array(arrays[name]).astype(bool).reshape(-1) for name in ("terminals", "timeouts"))
     if len(terminated) and not terminated[-1] and not cut[-1]:
         if not truncated_end:
-            raise InvalidProblemError(
-                "the last step of arrays has neither terminals nor timeouts: if the recording stopped there, pass "
-                "truncated_end=True"
-            )
+            words = "if the recording stopped there, pass truncated_end=True"
+            raise InvalidProblemError(f"the last step of arrays has neither terminals nor timeouts: {words}")
         cut[-1] = True
     following = {"next_observations": np.roll(np.asarray(arrays["observations"]), -1, axis=0)} | dict(arrays)
-    for row in np.flatnonzero(cut & ~terminated)[:1]:  # what follows an end is ignored
-        if "next_observations" not in arrays:
-            raise InvalidProblemError(
-                f"row {row} of arrays was cut, and the observation after it is missing: add 'next_observations'"
-            )
+    unknown = cut & ~terminated if "next_observations" not in arrays else ()  # what follows an end is ignored
+    for row in np.flatnonzero(unknown)[:1]:
+        raise InvalidProblemError(f"row {row} of arrays was cut, and what follows is missing: add 'next_observations'")
     return {role: following[name] for role, name in _OBSERVED.items()} | {_TERMINATED: terminated, _TRUNCATED: cut}
 
 
@@ -259,14 +258,13 @@ def _sb3_steps(buffer: Any) -> Iterator[Steps]:
     try:
         full, count, timeouts = bool(buffer.full), int(buffer.pos), buffer.timeouts
         following, dones = getattr(buffer, "next_observations", None), buffer.dones
+        has_timeouts = getattr(buffer, "handle_timeout_termination", False)
         arrays = {role: getattr(buffer, name) for role, name in _OBSERVED.items() if role != "next_state"}
     except (AttributeError, TypeError):
         raise InvalidProblemError(f"buffer must be a ReplayBuffer of Stable-Baselines3, got {shown(buffer)}") from None
     for words, is_so in {
         "has dictionaries of observations, which are not supported": isinstance(arrays["state"], Mapping),
-        "does not tell episodes that ended from those that were cut: make it with handle_timeout_termination=True": (
-            not getattr(buffer, "handle_timeout_termination", False)
-        ),
+        "does not tell ends from time limits: make it with handle_timeout_termination=True": not has_timeouts,
         "has no next_observations: make it with optimize_memory_usage=False": following is None,
         "is full, and the beginnings of its oldest episodes may be overwritten: make it with a larger buffer_size": full,
         "is empty": not count,
@@ -314,10 +312,10 @@ def _batch_steps(place: str, batch: Any, dones: str | None) -> Steps:
     elif "dones" in batch and dones is not None:
         flags = {_TERMINATED: nothing, _TRUNCATED: nothing, dones: batch["dones"]}
     else:
-        raise InvalidProblemError(
-            f"{place}: 'terminateds' is missing. If 'dones' are all ends of episodes, pass dones='terminated'; if all were "
-            "cut by a time limit, dones='truncated'"
+        words = (
+            "If all 'dones' are ends of episodes, pass dones='terminated'; if all are time limits, dones='truncated'"
         )
+        raise InvalidProblemError(f"{place}: 'terminateds' is missing. {words}")
     ends = {role: np.array(values, ndmin=1).astype(bool) for role, values in flags.items()}
     ended = ends[_TERMINATED] | ends[_TRUNCATED]
     wrong = "" if not len(ended) or ended[-1] else "the batch stops in the middle of an episode"

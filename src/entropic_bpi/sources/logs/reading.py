@@ -21,8 +21,7 @@ _EXPECTED = {
     **dict.fromkeys(("state", "next_state"), "not among the declared states"),
 }
 _ENDS = (
-    "say so with terminated=, truncated= or next_state= (truncated=True, --all-truncated: all that did not terminate were "
-    "cut)"
+    "give terminated=, truncated= or next_state= (truncated=True, --all-truncated: all that did not terminate were cut)"
 )
 _UNKNOWN = (
     "the state after that is missing: of such steps only the endings would be known. Give next_state= for them, or exclude= "
@@ -139,14 +138,12 @@ class LogReader(Table):
             zone = f"regexp_extract({text}, ':[0-9][0-9][^+-]*(Z|[+-][0-9][0-9](:?[0-9][0-9])?)$', 1)"
             if "TIMESTAMP" in key and self._one(f"SELECT count(DISTINCT {zone}) FROM taken") > 1:
                 raise InvalidProblemError(
-                    f"order_by: {column} of {self.name} has several time zones: convert it to one of them"
+                    f"order_by: {column} of {self.name} has several time zones: convert it to one"
                 )
         elif kind in _FLOATS:
             key = _not_nan(key)
         elif any(word in kind for word in ("[", "(", "BLOB", "BOOLEAN", "INTERVAL")) and not kind.startswith("DECIMAL"):
-            raise InvalidProblemError(
-                f"order_by: {column} of {self.name} has the type {kind}, expected numbers or times"
-            )
+            raise InvalidProblemError(f"order_by: {column} of {self.name} has the type {kind}, not numbers or times")
         order = f"PARTITION BY episode ORDER BY {key}, line"
         keys = f"SELECT line, {text} AS given, {key} AS key, lag({key}) OVER ({order}) AS before FROM taken"
         wrong = f"SELECT line, given, key IS NULL FROM ({keys}) WHERE key IS NULL OR key = before ORDER BY line LIMIT 1"
@@ -193,10 +190,8 @@ class LogReader(Table):
         own = self.columns(f"({labels})")["label"]
         changed = f"TRY_CAST(CAST(label AS {kind}) AS {own}) IS DISTINCT FROM label" if own != kind else "false"
         for (label,) in self.fetch(f"SELECT label FROM ({labels}) WHERE {changed} LIMIT 1"):
-            raise InvalidProblemError(
-                f"{role} {shown(label)} of {self.name} would be rounded: it is compared with labels of type {kind}. Give "
-                "all of them the same type"
-            )
+            words = f"would be rounded: it is compared with labels of type {kind}. Give all of them the same type"
+            raise InvalidProblemError(f"{role} {shown(label)} of {self.name} {words}")
 
     def _declare(self, name: str, declared: Iterable[Any]) -> None:
         """Make the table ``declared`` of labels in their order; states of several columns as they are in the table."""
@@ -206,9 +201,8 @@ class LogReader(Table):
         if name == "states" and self._width:
             for label in labels:
                 if not isinstance(label, list | tuple) or len(label) != self._width:
-                    raise InvalidProblemError(
-                        f"states must be tuples of {self._width} values, as state has columns, got {shown(label)}"
-                    )
+                    expected = f"tuples of {self._width} values, as state has columns"
+                    raise InvalidProblemError(f"states must be {expected}, got {shown(label)}")
             labels = [{f"p{i}": value for i, value in enumerate(label)} for label in labels]
         query = f"SELECT unnest(?) AS label, unnest(range({len(labels)})) AS place"
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE declared AS {query}", [labels])

@@ -82,9 +82,8 @@ class Table:
         known = self.columns(table)
         for role, column in roles.items():
             if not isinstance(column, str) or column not in known:
-                raise InvalidProblemError(
-                    f"{role}={shown(column)} is not a column of {self.name}, which has {', '.join(known)}"
-                )
+                has = ", ".join(known)
+                raise InvalidProblemError(f"{role}={shown(column)} is not a column of {self.name}, which has {has}")
 
     def check_select(self, name: str, expected: str, text: Any, query: str) -> None:
         """Refuse what is not one SELECT statement."""
@@ -122,9 +121,7 @@ class Table:
             found = glob.glob(os.path.join(glob.escape(path), "**", "*.parquet"), recursive=True)
         paths = sorted(filter(os.path.isfile, found))
         if not paths:
-            raise FileNotFoundError(
-                f"there is no file {shown(path)}; only local files are read, and SQL is given as query="
-            )
+            raise FileNotFoundError(f"there is no file {shown(path)}; only local files are read, and SQL is query=")
         # DuckDB takes a path for a pattern, and one that begins with a protocol for a place in the network.
         given = [_text(glob.escape(os.path.abspath(path))) for path in paths]
         if _is_database(path):
@@ -132,7 +129,7 @@ class Table:
         elif all(path.lower().endswith(_PARQUET) for path in paths):
             self._open_parquet(given)
         elif all(path.lower().removesuffix(".gz").endswith(_JSON) for path in paths):
-            self._register(_rows_as_columns(_without_batches(place) for path in paths for place in json_rows(path)))
+            self._register(_rows_as_columns(row for path in paths for row in json_rows(path)))
         else:
             self._open_csv(paths, given)
 
@@ -146,9 +143,8 @@ class Table:
         known = sorted(name for (name,) in self.fetch(tables))
         name = known[0] if self._inside is None and len(known) == 1 else self._inside
         if name not in known:
-            raise InvalidProblemError(
-                f"{self.name} has the tables {', '.join(known) or '(none)'}: give table= one of them"
-            )
+            tables = ", ".join(known) or "(none)"
+            raise InvalidProblemError(f"{self.name} has the tables {tables}: give table= one of them")
         self._view(f"FROM attached.{quoted(str(name))}")
 
     def _open_csv(self, paths: list[str], given: list[str]) -> None:
@@ -209,13 +205,6 @@ def _is_database(data: Any) -> bool:
     return isinstance(data, (str, os.PathLike)) and os.fsdecode(data).lower().endswith(_DATABASES)
 
 
-def _without_batches(placed: tuple[str, Any]) -> tuple[str, Any]:
-    place, row = placed
-    if isinstance(row, dict) and row.get("type") in ("SampleBatch", "MultiAgentBatch"):
-        raise ValueError(f"{place} is a batch of RLlib: read it with eb.Log.from_rllib(path)")
-    return placed
-
-
 def _opened(path: str) -> Any:
     """Open a text file, compressed or not."""
     opener = gzip.open if path.lower().endswith(".gz") else open
@@ -263,9 +252,7 @@ def _as_columns(data: Any) -> Any:
         try:
             from pandas.api.interchange import from_dataframe
         except ImportError:
-            raise ValueError(
-                f"a {type(data).__name__} needs pandas: pip install pandas, or convert it to Arrow"
-            ) from None
+            raise ValueError(f"a {type(data).__name__} needs pandas; or convert it to Arrow") from None
         return from_dataframe(data)
     return data
 
@@ -276,6 +263,8 @@ def _rows_as_columns(rows: Iterable[tuple[str, Any]]) -> dict[str, np.ndarray]:
     for place, row in rows:
         if not isinstance(row, Mapping) or not row:
             raise ValueError(f"{place} must be a dictionary with a value for each column, got {shown(row)}")
+        if row.get("type") in ("SampleBatch", "MultiAgentBatch"):
+            raise ValueError(f"{place} is a batch of RLlib: read it with eb.Log.from_rllib(path)")
         columns = columns or {str(name): [] for name in row}
         if {str(name) for name in row} != columns.keys():
             raise ValueError(f"{place} has the keys {', '.join(map(str, row))}, the first has {', '.join(columns)}")
