@@ -16,13 +16,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from entropic_bpi.certificate import schema as _schema
-from entropic_bpi.certificate.contents import content_of, digest, parts_of, read
+from entropic_bpi.certificate.codec import parse, require
+from entropic_bpi.certificate.contents import checked, content_of, digest, parts_of
 from entropic_bpi.certificate.provenance import Provenance, assumptions_of
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
@@ -141,27 +143,14 @@ class Certificate(Summarised):
         """The level of the entropic value at risk, if that is the risk."""
         return getattr(self.problem.risk, "alpha", None)
 
-    @property
-    def beta(self) -> float:
-        """The risk parameter; NaN for the entropic value at risk, which has a level instead."""
-        return self.problem.beta
-
-    @property
-    def eps(self) -> float:
-        return self.problem.eps
-
-    @property
-    def delta(self) -> float:
-        return self.problem.delta
-
-    @property
-    def stationary(self) -> bool:
-        return self.problem.stationary
-
-    @property
-    def successors(self) -> str:
-        """What is declared about the possible next states: ``"unknown"``, ``"model"`` or ``"mask"``."""
-        return self.problem.successors
+    beta = property(attrgetter("problem.beta"), doc="The risk parameter; NaN for EVaR, which has a level instead.")
+    eps = property(attrgetter("problem.eps"), doc="The target of the gap.")
+    delta = property(attrgetter("problem.delta"), doc="The probability with which the claim may fail.")
+    stationary = property(attrgetter("problem.stationary"), doc="Whether counts are pooled over the steps.")
+    successors = property(
+        attrgetter("problem.successors"),
+        doc='What is declared about the possible next states: ``"unknown"``, ``"model"``, ``"mask"`` or ``"noise"``.',
+    )
 
     @property
     def counts(self) -> Counts:
@@ -466,29 +455,28 @@ class Certificate(Summarised):
         ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
         True
         """
-        return cls._of_content(*read(check_path("path", path)), path)
+        return cls._of_content(*parse(check_path("path", path)), path)
 
     @classmethod
-    def _of_content(cls, content: dict[str, Any], size: int, path: str | Path) -> Certificate:
-        """The certificate with this content, of a file of ``size`` bytes."""
+    def _of_content(cls, content: Any, size: int, path: str | Path) -> Certificate:
+        """The certificate with this content, of a file of ``size`` bytes.
+
+        A file that does not say what its parts imply is refused, and a small one about a huge problem.
+        """
+        content = checked(content, path)
         try:
-            parts, said = parts_of(content)
-            certificate = cls(**parts)
-            certificate._check_said(said, size)
+            certificate = cls(**parts_of(cls, content))
+            said, reached, problem = content["claim"]["reached"], certificate.reached, certificate.problem
+            require(said is reached, f"claim.reached must be {reached}", said)
+            own = list(certificate.assumptions)
+            require(content["assumptions"] == own, "the assumptions are not those of such a certificate")
+            # Pooled counts do not grow with the horizon; what planning needs does.
+            needed = 8 * problem.steps * problem.n_states * problem.n_actions
+            affordable = needed <= 20 * size + _ALWAYS_AFFORDED
+            require(affordable, f"planning would take {needed} bytes of memory, far more than the file's {size}")
         except EntropicBPIError as error:
             raise CertificateError(f"{path}: {error}") from None
         return certificate
-
-    def _check_said(self, said: dict[str, Any], size: int) -> None:
-        """Refuse a file that does not say what its parts imply, or a small one about a huge problem."""
-        if said["reached"] is not self.reached:
-            raise CertificateError(f"claim.reached must be {self.reached}, got {said['reached']!r:.80}")
-        if said["assumptions"] != list(self.assumptions):
-            raise CertificateError("the assumptions are not those of such a certificate")
-        # Pooled counts do not grow with the horizon; what planning needs does.
-        needed = 8 * self.problem.steps * self.problem.n_states * self.problem.n_actions
-        if needed > 20 * size + _ALWAYS_AFFORDED:
-            raise CertificateError(f"planning would take {needed} bytes of memory, far more than the file's {size}")
 
     def _content(self) -> dict[str, Any]:
         return content_of(self)

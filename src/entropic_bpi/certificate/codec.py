@@ -6,7 +6,7 @@ added is written and read without further code.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -36,10 +36,16 @@ def encode(value: Any) -> Any:
 
 def read_object(kind: Any, name: str, value: Any, **readers: Reader) -> dict[str, Any]:
     """Return the fields of ``kind`` from a JSON object with these keys alone; ``readers`` replace those of the types."""
+    keys = [field.name for field in fields(kind)] if is_dataclass(kind) else kind._fields
+    return read_fields(kind, object_with(name, value, *keys), {key: f"{name}.{key}" for key in keys}, readers)
+
+
+def read_fields(
+    kind: Any, given: Mapping[str, Any], names: Mapping[str, str], readers: Mapping[str, Reader]
+) -> dict[str, Any]:
+    """Return those fields of ``kind`` that have a name for errors."""
     hints = get_type_hints(kind, include_extras=True)
-    keys = [field.name for field in fields(kind)] if is_dataclass(kind) else list(kind._fields)
-    given = object_with(name, value, *keys)
-    return {key: (readers.get(key) or reader_of(hints[key]))(f"{name}.{key}", given[key]) for key in keys}
+    return {key: (readers.get(key) or reader_of(hints[key]))(name, given[key]) for key, name in names.items()}
 
 
 def reader_of(hint: Any) -> Reader:
@@ -55,12 +61,10 @@ def reader_of(hint: Any) -> Reader:
         int: partial(integer, least=0),
         float: real,
         str: text,
-        bool: flag,
-        type(None): nothing,
+        bool: partial(choice, choices=(True, False)),
+        type(None): partial(choice, choices=(None,)),
     }
-    if hint in simple:
-        return simple[hint]
-    return lambda name, value: hint(**read_object(hint, name, value))
+    return simple.get(hint) or (lambda name, value: hint(**read_object(hint, name, value)))
 
 
 def _either(name: str, value: Any, readers: list[Reader]) -> Any:
@@ -72,20 +76,6 @@ def _either(name: str, value: Any, readers: list[Reader]) -> Any:
         except CertificateError as error:
             refusals.append(error)
     raise refusals[0]
-
-
-def items(name: str, value: Any, container: type, read: Reader) -> Any:
-    if not isinstance(value, list):
-        raise CertificateError(f"{name} must be a list, got {value!r:.80}")
-    return container(read(name, item) for item in value)
-
-
-def flag(name: str, value: Any) -> Any:
-    return choice(name, value, True, False)
-
-
-def nothing(name: str, value: Any) -> Any:
-    return choice(name, value, None)
 
 
 def parse(path: Path) -> tuple[Any, int]:
@@ -117,58 +107,68 @@ def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
+# -- values ------------------------------------------------------------------------------------------------------
+
+
+def require(holds: Any, what: str, *given: Any) -> None:
+    """Raise an error that says what must hold and, where that is named, what was given instead."""
+    if not holds:
+        raise CertificateError(what + "".join(f"; got {value!r:.80}" for value in given))
+
+
 def object_with(name: str, value: Any, *keys: str) -> dict[str, Any]:
     """A JSON object with these keys and no others."""
-    if not isinstance(value, dict) or set(value) != set(keys):
-        given = sorted(value) if isinstance(value, dict) else value
-        raise CertificateError(f"{name} must be an object with the keys {', '.join(keys)}; got {given!r:.80}")
+    given = sorted(value) if isinstance(value, dict) else None
+    require(given == sorted(keys), f"{name} must be an object with the keys {', '.join(keys)}", given or value)
     return value
 
 
+def items(name: str, value: Any, container: type, read: Reader) -> Any:
+    require(isinstance(value, list), f"{name} must be a list", value)
+    return container(read(name, item) for item in value)
+
+
 def integer(name: str, value: Any, least: int, most: int = LARGEST_COUNT) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise CertificateError(f"{name} must be an integer from {least} to {most}, got {value!r:.80}")
+    fits = type(value) is int and least <= value <= most
+    require(fits, f"{name} must be an integer from {least} to {most}", value)
     return value
 
 
 def real(name: str, value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) <= LARGEST_REAL:
-        raise CertificateError(f"{name} must be a finite number, got {value!r:.80}")
+    require(type(value) in (int, float) and abs(value) <= LARGEST_REAL, f"{name} must be a finite number", value)
     return float(value)
 
 
-def choice(name: str, value: Any, *choices: Any) -> Any:
-    if not any(type(value) is type(option) and value == option for option in choices):
-        raise CertificateError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r:.80}")
+def choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
+    options = list(choices)
+    fits = any(type(value) is type(option) and value == option for option in options)
+    require(fits, f"{name} must be one of {', '.join(map(repr, options))}", value)
     return value
 
 
 def text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise CertificateError(f"{name} must be a string, got {value!r:.80}")
+    require(isinstance(value, str), f"{name} must be a string", value)
     return value
 
 
 def names(name: str, value: Any, length: int) -> tuple[str, ...]:
     given = tuple(text(name, item) for item in value) if isinstance(value, list) else ()
-    if len(given) != length or len(set(given)) != length:
-        raise CertificateError(f"{name} must be {length} different strings, got {value!r:.80}")
+    require(len(given) == len(set(given)) == length, f"{name} must be {length} different strings", value)
     return given
 
 
 def array(name: str, value: Any, shape: tuple[int | None, ...], kind: type[int] | type[float]) -> np.ndarray:
     """Nested lists of numbers as an array; None stands for any length of the first axis."""
     lengths = [len(value) if length is None and isinstance(value, list) else length for length in shape]
-    items = [value]
+    numbers = [value]
     for length in lengths:
-        for item in items:
-            if not isinstance(item, list) or len(item) != length:
-                raise CertificateError(f"{name} must have shape {(*lengths,)}, got {value!r:.80}")
-        items = [number for item in items for number in item]
-    most = LARGEST_COUNT if kind is int else LARGEST_REAL
-    for number in items:
-        if type(number) is not kind and not (kind is float and type(number) is int):
-            raise CertificateError(f"{name} must hold numbers of type {kind.__name__}, got {number!r:.80}")
+        fits = all(isinstance(item, list) and len(item) == length for item in numbers)
+        require(fits, f"{name} must have shape {(*lengths,)}", value)
+        numbers = [number for item in numbers for number in item]
+    kinds, most = ((int,), LARGEST_COUNT) if kind is int else ((int, float), LARGEST_REAL)
+    for number in numbers:
+        if type(number) not in kinds:
+            require(False, f"{name} must hold numbers of type {kind.__name__}", number)
         if not abs(number) <= most:
-            raise CertificateError(f"{name} must hold numbers from {-most:g} to {most:g}, got {number!r:.80}")
-    return np.array(items, dtype=np.int64 if kind is int else float).reshape([length or 0 for length in lengths])
+            require(False, f"{name} must hold numbers from {-most:g} to {most:g}", number)
+    return np.array(numbers, dtype=np.int64 if kind is int else float).reshape([length or 0 for length in lengths])

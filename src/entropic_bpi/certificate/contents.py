@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.codec import (
@@ -22,10 +22,10 @@ from entropic_bpi.certificate.codec import (
     items,
     names,
     object_with,
-    parse,
+    read_fields,
     read_object,
-    reader_of,
     real,
+    require,
     text,
 )
 from entropic_bpi.certificate.provenance import Provenance
@@ -38,7 +38,7 @@ from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import Slots
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.checks import check_positive, check_probability
-from entropic_bpi.types import BOXES, EMPTY, PAIRS, RATIO, Cell, Cut, Transitions
+from entropic_bpi.types import BOXES, PAIRS, RATIO, Cell, Transitions
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
@@ -60,7 +60,17 @@ _REWORDED = {
 }
 # Declarations that earlier files of these versions do not have.
 _ADDED = ("noise", "allowed", "reward")
-_PARTS = ("problem", "method", "constants", "provenance", "assumptions", "policy", "counts", "claim")
+# What has the same name in the file, what is in its claim, and what of that follows from the rest.
+_PLAIN = ("method", "constants", "provenance", "assumptions", "policy")
+_CLAIM = ("lower", "upper", "gap", "reached", "test", "cells", "cuts")
+_IMPLIED = ("assumptions", "reached")
+_EXPLORED = ("betas", "rewards")
+_METHODS: dict[
+    str, tuple[tuple[str | None, ...], tuple[str | None, ...]]
+] = {  # the constants, and the tests of the gap
+    "kl": ((None,), (RATIO, PAIRS, BOXES, "explored")),
+    "bernstein": (("verified", "sharp", "printed"), (None,)),
+}
 # The range of rewards follows from the slots; the risk is written as beta and alpha.
 _OF_THE_PROBLEM = {
     field.name: field.name for field in fields(Problem) if field.name not in ("risk", "reward_range", "source_hash")
@@ -73,7 +83,6 @@ _OF_THE_PROBLEM = {
 def content_of(certificate: Certificate) -> dict[str, Any]:
     """Return all that the file of a certificate has, except for the digest."""
     problem, cells, risk = certificate.problem, certificate.cells, certificate.problem.risk
-    explored = {"betas": [*risk.betas], "rewards": [*risk.rewards]} if isinstance(risk, AnyReward) else None
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -83,19 +92,12 @@ def content_of(certificate: Certificate) -> dict[str, Any]:
             "reward": None if problem.reward is None else True,  # its values are those of the slots
             "beta": None if math.isnan(problem.beta) else problem.beta,
             "alpha": certificate.alpha,
-            "explored": explored,
+            "explored": {name: [*getattr(risk, name)] for name in _EXPLORED} if isinstance(risk, AnyReward) else None,
         },
-        "method": certificate.method,
-        "constants": certificate.constants,
-        "provenance": encode(certificate.provenance),
-        "assumptions": list(certificate.assumptions),
-        "policy": encode(certificate.policy),
+        **{name: encode(getattr(certificate, name)) for name in _PLAIN},
         "counts": {"episodes": certificate.episodes, **encode(certificate.transitions)},
-        "claim": {
-            **{name: getattr(certificate, name) for name in ("lower", "upper", "gap", "reached", "test")},
-            "cells": cells and encode_cells(cells),
-            "cuts": encode(certificate.cuts),
-        },
+        "claim": {name: encode(getattr(certificate, name)) for name in _CLAIM}
+        | {"cells": None if cells is None else encode_cells(cells)},
     }
 
 
@@ -111,38 +113,32 @@ def digest(content: Mapping[str, Any]) -> str:
 # -- reading -----------------------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> tuple[dict[str, Any], int]:
-    """Return the content of a certificate file, without its digest and in the terms of this version, and its size."""
-    content, size = parse(path)
-    return checked(content, path), size
-
-
-def checked(content: Any, path: Path) -> dict[str, Any]:
+def checked(content: Any, path: str | Path) -> dict[str, Any]:
     """Return the content of the file ``path``, without its digest and in the terms of this version."""
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise CertificateError(f"{path} is not a certificate of entropic-bpi")
-    if content.get("version") not in (3, _VERSION):
-        raise CertificateError(
-            f"{path} has certificate version {content.get('version')!r:.80}, this library reads 3 and {_VERSION}"
-        )
-    if digest({key: value for key, value in content.items() if key != "digest"}) != content.pop("digest", None):
+    version = content.get("version")
+    if version not in (3, _VERSION):
+        raise CertificateError(f"{path} has certificate version {version!r:.80}, this library reads 3 and {_VERSION}")
+    content = dict(content)
+    if content.pop("digest", None) != digest(content):
         raise CertificateError(f"{path} was changed after it was written: its digest does not match")
     try:
         return _in_this_version(content)
     except (KeyError, TypeError, AttributeError):
-        raise CertificateError(f"{path} is not a certificate of version {content['version']}") from None
+        raise CertificateError(f"{path} is not a certificate of version {version}") from None
 
 
 def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content in the words of this version; one of version 3 tests one assumption less."""
     if content["version"] == 3:
-        origin = dict(content.pop("circumstances"))
-        origin["preregistration"] = origin.pop("announcement")
-        if origin["tests"] is not None:
-            origin["tests"] = {**origin["tests"], "unchanging": None}
-        if origin["log"] is not None:
-            origin["log"] = {**origin["log"], "seen": False}
-        content |= {"version": _VERSION, "provenance": origin}
+        origin = content.pop("circumstances")
+        added: dict[str, dict[str, Any]] = {"tests": {"unchanging": None}, "log": {"seen": False}}
+        content["provenance"] = {
+            **{name: part for name, part in origin.items() if name != "announcement"},
+            **{name: origin[name] and {**origin[name], **more} for name, more in added.items()},
+            "preregistration": origin["announcement"],
+        }
     # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     content["claim"] = {"cuts": None, **content["claim"]}
@@ -150,110 +146,83 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
     said = content["assumptions"]
     for old, new in _REWORDED.items():
         said = [sentence.replace(old, new) for sentence in said]
-    return {**content, "assumptions": said}
+    return {**content, "version": _VERSION, "assumptions": said}
 
 
-def parts_of(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parts of the certificate with this content, each of them checked, and what the file says besides."""
-    given = object_with("the certificate", content, "format", "version", "library", *_PARTS)
+def parts_of(kind: type[Certificate], content: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the certificate with this content, each of them checked."""
+    given = object_with(
+        "the certificate", content, "format", "version", "library", "problem", *_PLAIN, "counts", "claim"
+    )
     text("library", given["library"])
     problem = _read_problem(given["problem"])
     counts = object_with("counts", given["counts"], "episodes", *Transitions._fields)
-    claim = object_with("claim", given["claim"], "lower", "upper", "gap", "reached", "test", "cells", "cuts")
-    method, evar = text("method", given["method"]), not isinstance(problem.risk, Entropic)
-    constants, tests = _read_constants(method, given["constants"], evar)
-    if method == "bernstein" and problem.discount is not None:
-        raise CertificateError(f"method {method!r} does not discount")
-    if evar and method != "kl":
-        raise CertificateError(f"{problem.risk} is certified by method 'kl', got {method!r}")
-    seen = {name: value for name, value in counts.items() if name != "episodes"}
-    parts = {
-        "policy": array("policy", given["policy"], (problem.horizon, problem.n_states), int),
-        "episodes": integer("counts.episodes", counts["episodes"], 0),
-        **{name: real(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")},
-        "method": method,
-        "constants": constants,
-        "problem": problem,
-        "transitions": Transitions(**read_object(Transitions, "counts", seen)),
-        "provenance": _read_provenance(given["provenance"]),
-        "test": choice(f"claim.test of method {method!r}", claim["test"], *tests),
-        "cells": None if claim["cells"] is None else items("claim.cells", claim["cells"], tuple, _read_cell),
-        "cuts": None if claim["cuts"] is None else items("claim.cuts", claim["cuts"], tuple, _read_cut),
+    claim = object_with("claim", given["claim"], *_CLAIM)
+    places = {name: name for name in _PLAIN} | {name: f"claim.{name}" for name in _CLAIM}
+    places = {"episodes": "counts.episodes"} | {name: at for name, at in places.items() if name not in _IMPLIED}
+    readers: dict[str, Reader] = {
+        "policy": partial(array, shape=(problem.horizon, problem.n_states), kind=int),
+        "cells": _optional(partial(items, container=tuple, read=_read_cell)),
     }
-    return parts, {"reached": claim["reached"], "assumptions": given["assumptions"]}
+    parts = read_fields(kind, {**given, **claim, "episodes": counts["episodes"]}, places, readers)
+    seen = {name: value for name, value in counts.items() if name != "episodes"}
+    _check_method(problem, **{name: parts[name] for name in ("method", "constants", "test")})
+    _check_provenance(parts["provenance"])
+    return {**parts, "problem": problem, "transitions": Transitions(**read_object(Transitions, "counts", seen))}
 
 
-def _read_constants(method: str, constants: Any, evar: bool) -> tuple[str | None, tuple[str | None, ...]]:
-    """Return the constants of a method, and what its gap may come from."""
-    if method == "kl":
-        choice("constants of method 'kl'", constants, None)
-        return None, (None,) if evar else (RATIO, PAIRS, BOXES, "explored")
-    if method == "bernstein":
-        return choice("constants of method 'bernstein'", constants, "verified", "sharp", "printed"), (None,)
-    # one that somebody registered
-    return reader_of(str | None)(f"constants of method {method!r}", constants), (None, RATIO, PAIRS, BOXES)
-
-
-def _read_cut(name: str, value: Any) -> Cut | str:
-    return Cut(**read_object(Cut, name, value)) if isinstance(value, dict) else choice(name, value, RATIO, EMPTY)
+def _check_method(problem: Problem, method: str, constants: str | None, test: str | None) -> None:
+    """Refuse constants or a test that a method does not have; one that somebody registered may have any constants."""
+    evar = not isinstance(problem.risk, Entropic)
+    known, tests = _METHODS.get(method, ((constants,), (None, RATIO, PAIRS, BOXES)))
+    choice(f"constants of method {method!r}", constants, known)
+    choice(f"claim.test of method {method!r}", test, (None,) if evar and method == "kl" else tests)
+    require(method != "bernstein" or problem.discount is None, f"method {method!r} does not discount")
+    require(method == "kl" or not evar, f"{problem.risk} is certified by method 'kl'", method)
 
 
 def _read_cell(name: str, value: Any) -> Cell:
     readers: dict[str, Reader] = {
         "until": lambda name, value: math.inf if value is None else real(name, value),
-        "test": lambda name, value: choice(name, value, RATIO, PAIRS, None),
+        "test": partial(choice, choices=(RATIO, PAIRS, None)),
     }
     return Cell(**read_object(Cell, name, value, **readers))
 
 
 def _read_problem(content: Any) -> Problem:
     given = object_with("problem", content, *_OF_THE_PROBLEM.values(), "beta", "alpha", "explored")
-    n_states, n_actions, horizon = (integer(name, given[name], 1) for name in ("n_states", "n_actions", "horizon"))
+    n_states, n_actions, _ = (integer(name, given[name], 1) for name in ("n_states", "n_actions", "horizon"))
+    listed = given["slots"].get("successor") if isinstance(given["slots"], dict) else None
+    ends = partial(array, shape=(None, len(listed) if isinstance(listed, list) else 0), kind=float)
+    table = partial(array, shape=(None, n_states, n_actions))
     readers: dict[str, Reader] = {
         "start": partial(_read_start, n_states=n_states),
         "eps": lambda name, value: check_positive(name, real(name, value)),
         "delta": lambda name, value: check_probability(name, real(name, value)),
-        "successors": lambda name, value: choice(name, value, "unknown", "model", "mask", "noise"),
-        "reward_law": lambda name, value: choice(name, value, *REWARD_LAWS),
-        "slots": _read_slots,
-        "reward": lambda name, value: choice(name, value, None, True),
-        "allowed": partial(_read_masks, shape=(None, n_states, n_actions)),
-        "rewards": partial(_read_rewards, shape=(None, n_states, n_actions), horizon=horizon),
+        "successors": partial(choice, choices=("unknown", "model", "mask", "noise")),
+        "reward_law": partial(choice, choices=REWARD_LAWS),
+        "slots": lambda name, value: Slots(**read_object(Slots, name, value, low=ends, high=ends)),
+        "reward": partial(choice, choices=(None, True)),
+        "allowed": _optional(
+            lambda name, value: Masks(**read_object(Masks, name, value, table=partial(table, kind=int)))
+        ),
+        "rewards": _optional(partial(table, kind=float)),
         "state_names": partial(names, length=n_states),
         "action_names": partial(names, length=n_actions),
     }
-    hints = get_type_hints(Problem, include_extras=True)
-    values = {
-        name: (readers.get(name) or reader_of(hints[name]))(key, given[key]) for name, key in _OF_THE_PROBLEM.items()
-    }
-    slots, head = values["slots"], 2 + (int(values["slots"].used[-1]) if values["slots"].used.size else 0)
-    if values["reward"] and slots.low.size and slots.high.size:
-        values["reward"] = KnownRewards(None, slots.low[0, head:], slots.high[0, head:])
+    values = read_fields(Problem, {name: given[key] for name, key in _OF_THE_PROBLEM.items()}, _OF_THE_PROBLEM, readers)
+    low, high, used = values["slots"].low, values["slots"].high, values["slots"].used
+    if values["reward"] and low.size and high.size:
+        head = 2 + (int(used[-1]) if used.size else 0)
+        values["reward"] = KnownRewards(None, low[0, head:], high[0, head:])
     problem = Problem(**values, risk=_read_risk(given["beta"], given["alpha"], given["explored"]))
-    if problem.black_box_rewards and problem.slots.low.size:
-        problem = replace(problem, reward_range=(problem.slots.low[0, 0], problem.slots.high[0, 0]))
+    if problem.black_box_rewards and low.size:
+        problem = replace(problem, reward_range=(low[0, 0], high[0, 0]))
     return problem
 
 
-def _read_slots(name: str, value: Any) -> Slots:
-    listed = value.get("successor") if isinstance(value, dict) else None
-    ends = partial(array, shape=(None, len(listed) if isinstance(listed, list) else 0), kind=float)
-    return Slots(**read_object(Slots, name, value, low=ends, high=ends))
-
-
-def _read_masks(name: str, value: Any, shape: tuple[int | None, ...]) -> Masks | None:
-    return (
-        None if value is None else Masks(**read_object(Masks, name, value, table=partial(array, shape=shape, kind=int)))
-    )
-
-
-def _read_rewards(name: str, value: Any, shape: tuple[int | None, ...], horizon: int) -> Any:
-    if value is None:
-        return None
-    rewards = array(name, value, shape, float)
-    if len(rewards) not in (1, horizon):
-        raise CertificateError(f"rewards must have 1 or {horizon} steps, got {len(rewards)}")
-    return rewards
+def _optional(read: Reader) -> Reader:
+    return lambda name, value: None if value is None else read(name, value)
 
 
 def _read_start(name: str, value: Any, n_states: int) -> Any:
@@ -264,29 +233,22 @@ def _read_start(name: str, value: Any, n_states: int) -> Any:
 
 def _read_risk(beta: Any, alpha: Any, explored: Any) -> Risk:
     if explored is not None and (beta, alpha) == (None, None):
-        ranges = object_with("explored", explored, "betas", "rewards")
-        return AnyReward(*(tuple(items(name, ranges[name], tuple, real)) for name in ("betas", "rewards")))
+        ranges = object_with("explored", explored, *_EXPLORED)
+        return AnyReward(*(items(name, ranges[name], tuple, real) for name in _EXPLORED))
     if alpha is None:
         return Entropic(real("beta", beta))
-    if beta is not None:
-        raise CertificateError(f"beta must be null beside alpha = {alpha!r:.80}, got {beta!r:.80}")
+    require(beta is None, f"beta must be null beside alpha = {alpha!r:.80}", beta)
     return EVaR(real("alpha", alpha))
 
 
-def _read_provenance(content: Any) -> Provenance:
-    provenance = Provenance(**read_object(Provenance, "provenance", content))
-    ignored, preregistration, tests = provenance.ignored, provenance.preregistration, provenance.tests
-    if ignored not in ((), ("stationary",), ("successors",), ("stationary", "successors")):
-        raise CertificateError(f"provenance.ignored must name 'stationary' and 'successors', got {ignored!r:.80}")
-    if preregistration is not None and not re.fullmatch("[0-9a-f]{64}", preregistration):
-        raise CertificateError(
-            f"preregistration must be a digest of 64 hexadecimal digits, got {preregistration!r:.80}"
-        )
+def _check_provenance(provenance: Provenance) -> None:
+    ignored, digits, tests = provenance.ignored, provenance.preregistration, provenance.tests
+    known = ignored in ((), ("stationary",), ("successors",), ("stationary", "successors"))
+    require(known, "provenance.ignored must name 'stationary' and 'successors'", ignored)
+    is_digest = digits is None or re.fullmatch("[0-9a-f]{64}", digits)
+    require(is_digest, "preregistration must be a digest of 64 hexadecimal digits", digits)
     if provenance.log is not None:
         integer("provenance.log.longest", provenance.log.longest, 1)
-    if (
-        tests is not None
-        and not max(tests.stationary or 0.0, tests.memoryless, tests.unchanging or 0.0) < REJECTED_FROM
-    ):
-        raise CertificateError(f"tests must not have rejected what is assumed, got {tests}")
-    return provenance
+    if tests is not None:
+        largest = max(tests.stationary or 0.0, tests.memoryless, tests.unchanging or 0.0)
+        require(largest < REJECTED_FROM, "tests must not have rejected what is assumed", tests)

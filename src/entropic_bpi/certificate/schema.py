@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from entropic_bpi.errors import CertificateError
+from entropic_bpi.certificate.codec import require
 from entropic_bpi.model.parts.mechanics import Partitioned
 from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.problem.problem import Problem
@@ -15,154 +15,156 @@ from entropic_bpi.problem.reward_counts import CELLS, cell_edges
 from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import LARGEST_COUNT
-from entropic_bpi.types import BOXES, Cell, Cut, Transitions
+from entropic_bpi.types import BOXES, EMPTY, RATIO, Cell, Cut, Transitions
 
 
 def check_problem(problem: Problem) -> None:
-    """Whether the slots of every row are there, and are what is declared."""
-    n, slots = problem.n_states, problem.slots
+    """Refuse slots that are not there or are not those of the declarations."""
+    n, slots, learned = problem.n_states, problem.slots, problem.black_box_rewards
     rows = n * problem.n_actions * (1 if problem.stationary else problem.horizon) + problem.artificial
-    _check_indices("slots.successor", slots.successor, len(slots.successor), 0, n)
     available = len(slots.successor)
+    _check_indices("slots.successor", slots.successor, available, 0, n)
     _check_indices("slots.begin", slots.begin, rows, 0, available)
     _check_indices("slots.used", slots.used, rows, 1, available)
     _check_indices("slots.possible", slots.possible, rows, 1, max(available, n + END_REWARDS + STAY_REWARDS))
-    if (slots.begin + slots.used > available).any():
-        raise CertificateError(f"slots.begin and slots.used lead beyond the {available} slots")
-    steps = (0,) if problem.rewards is not None else (1, problem.horizon)
-    if slots.low.shape != slots.high.shape or slots.low.shape not in [(step, available) for step in steps]:
-        raise CertificateError(
-            f"slots.low and slots.high must have {' or '.join(map(str, steps))} rows of {available} numbers, "
-            f"got shapes {slots.low.shape} and {slots.high.shape}"
+    within = (slots.begin + slots.used <= available).all()
+    require(within, f"slots.begin and slots.used lead beyond the {available} slots")
+    steps = (1, problem.horizon)
+    require(problem.rewards is None or len(problem.rewards) in steps, f"rewards must have 1 or {steps[1]} steps")
+    shapes = [(step, available) for step in steps] if problem.rewards is None else [(0, available)]
+    fits = slots.low.shape == slots.high.shape and slots.low.shape in shapes
+    require(fits, f"slots.low and slots.high must have one of the shapes {shapes}", (slots.low.shape, slots.high.shape))
+    if isinstance(problem.start, list):
+        ascends = (
+            sorted(set(problem.start)) == problem.start and 0 <= problem.start[0] <= problem.start[-1] < n - learned
         )
-    if isinstance(problem.start, list) and not _ascend(problem.start, n - 1 - problem.black_box_rewards):
-        raise CertificateError(f"start must list different states in order, got {problem.start!r:.80}")
-    if problem.allowed is not None and not _allows_something(problem):
-        raise CertificateError("allowed must have flags for 1 or all steps, and at least one action for each state")
+        require(ascends, "start must list different states in order", problem.start)
+    if problem.allowed is not None:
+        _check_masks(problem)
     problem.check()
-    if (problem.noise is None) == (problem.successors == "noise"):
-        raise CertificateError("successors are those of the noise where that is declared, and nowhere else")
-    if problem.noise is not None:
+    with_noise = problem.noise is not None
+    require(
+        with_noise == (problem.successors == "noise"),
+        "successors are those of the noise where that is declared, and nowhere else",
+    )
+    if with_noise:
         _check_mechanics(problem)
-    returns = problem.return_range
-    if returns is not None and not (problem.black_box_rewards and returns[0] <= returns[1]):
-        raise CertificateError(f"return_range must be a range, and of an environment; got {returns}")
-    if problem.max_states is not None and not (problem.black_box_rewards and problem.max_states == n - 1):
-        raise CertificateError(f"max_states must be null, or {n - 1} of an environment; got {problem.max_states}")
-    sound = _is_black_box(problem) if problem.black_box_rewards else _lists_successors(problem)
-    sound = sound and (problem.black_box_rewards or not problem.random_rewards)
-    if not sound:
-        raise CertificateError("slots do not list the successors and rewards that are declared")
+    returns, states = problem.return_range, problem.max_states
+    is_range = returns is None or (learned and returns[0] <= returns[1])
+    require(is_range, "return_range must be a range, and of an environment", returns)
+    require(
+        states is None or (learned and states == n - 1),
+        f"max_states must be null, or {n - 1} of an environment",
+        states,
+    )
+    sound = _is_black_box(problem) if learned else _lists_successors(problem) and not problem.random_rewards
+    require(sound, "slots do not list the successors and rewards that are declared")
 
 
-def _allows_something(problem: Problem) -> bool:
+def _check_masks(problem: Problem) -> None:
     assert problem.allowed is not None
-    table = problem.allowed.table
+    table, offered = problem.allowed
     shapes = [(steps, problem.n_states, problem.n_actions) for steps in (1, problem.horizon)]
     flags = table.shape in shapes and table.dtype == np.int64 and np.isin(table, (0, 1)).all()
-    return bool(flags and table.any(axis=2).all() and (problem.black_box_rewards or not problem.allowed.offered))
+    require(
+        flags and table.any(axis=2).all() and (problem.black_box_rewards or not offered),
+        "allowed must have flags for 1 or all steps, and at least one action for each state",
+    )
 
 
 def _check_mechanics(problem: Problem) -> None:
-    """Whether each label of each pair leads to one of its slots, and each slot has a label."""
+    """Refuse labels of a pair that lead to none of its slots, and slots without a label."""
     assert problem.noise is not None
     labels, law, classes = problem.noise
-    pairs = problem.n_states * problem.n_actions
-    if not (labels and all(labels) and problem.stationary) or problem.random_rewards:
-        raise CertificateError("noise needs labels, stationary transitions and fixed rewards")
+    pairs, used = problem.n_states * problem.n_actions, problem.slots.used
+    fits = labels and all(labels) and problem.stationary and not problem.random_rewards
+    require(fits, "noise needs labels, stationary transitions and fixed rewards")
     _check_indices("noise.law", law, pairs, 0, len(labels) - 1)
     sizes = np.array([len(names) for names in labels])[law]
-    _check_indices("noise.classes", classes, int(sizes.sum()), 0, int(problem.slots.used.max()))
-    owner, most = np.repeat(np.arange(pairs), sizes), int(problem.slots.used.max()) + 1
-    found = np.unique(owner * most + classes)
-    if (classes >= problem.slots.used[owner]).any() or len(found) != problem.slots.used[:pairs].sum():
-        raise CertificateError("noise.classes must name every slot of each state and action, and no other")
-
-
-def _ascend(states: list[int], last: int) -> bool:
-    return sorted(set(states)) == states and states[0] >= 0 and states[-1] <= last
+    _check_indices("noise.classes", classes, int(sizes.sum()), 0, int(used.max()))
+    owner = np.repeat(np.arange(pairs), sizes)
+    found = np.unique(owner * (int(used.max()) + 1) + classes)
+    complete = (classes < used[owner]).all() and len(found) == used[:pairs].sum()
+    require(complete, "noise.classes must name every slot of each state and action, and no other")
 
 
 def check_cells(problem: Problem, cells: tuple[Cell, ...] | None) -> None:
-    """Whether the cells of an entropic value at risk are in order, and their λ were declared where that is needed."""
-    if isinstance(problem.risk, Entropic) != (cells is None):
-        raise CertificateError("claim.cells belong to the entropic value at risk and to explorations, which need them")
-    if problem.lams != (problem.declared_lams if isinstance(problem.risk, EVaR) and problem.random_rewards else None):
-        raise CertificateError("lams belong to the entropic value at risk of random rewards, which fix them")
+    """Refuse cells of an entropic value at risk that are not in order, or whose λ was not declared where that is needed."""
+    require(
+        isinstance(problem.risk, Entropic) == (cells is None),
+        "claim.cells belong to the entropic value at risk and to explorations, which need them",
+    )
+    declared = problem.declared_lams if isinstance(problem.risk, EVaR) and problem.random_rewards else None
+    require(problem.lams == declared, "lams belong to the entropic value at risk of random rewards, which fix them")
     if cells is None:
         return
     begin = 0.0
     for cell in cells:
-        if not (0 < cell.lam < math.inf and begin <= cell.lam <= cell.until):
-            raise CertificateError(f"claim.cells must be in order, each with its lam inside; got {cell}")
-        if problem.lams is not None and cell.lam not in problem.lams:
-            raise CertificateError(f"claim.cells: lam = {cell.lam} was not declared")
+        inside = 0 < cell.lam < math.inf and begin <= cell.lam <= cell.until
+        require(inside, "claim.cells must be in order, each with its lam inside", cell)
+        require(declared is None or cell.lam in declared, f"claim.cells: lam = {cell.lam} was not declared")
         begin = cell.until
-    if isinstance(problem.risk, AnyReward) != (begin < math.inf):
-        raise CertificateError("the last of claim.cells must be without an end, except for explorations")
+    require(
+        isinstance(problem.risk, AnyReward) == (begin < math.inf),
+        "the last of claim.cells must be without an end, except for explorations",
+    )
 
 
 def check_cuts(problem: Problem, test: str | None, cuts: tuple[Cut | str, ...] | None) -> None:
-    """Whether the cuts are one binary tree of rows that exist; what they prove, ``verify`` knows."""
-    if (test == BOXES) != (cuts is not None):
-        raise CertificateError("claim.cuts belong to the test 'boxes', and it needs them")
-    open_ends = 1
+    """Refuse cuts that are not one binary tree of rows that exist; what they prove, ``verify`` knows."""
+    require((test == BOXES) == (cuts is not None), "claim.cuts belong to the test 'boxes', and it needs them")
+    open_ends = 0 if cuts is None else 1
     for cut in cuts or ():
-        if open_ends == 0 or (isinstance(cut, Cut) and not (cut.law < problem.n_rows and 0 < cut.at < 1)):
-            raise CertificateError(f"claim.cuts must be one tree of cuts at probabilities, got {cut!r:.80}")
+        fits = cut.law < problem.n_rows and 0 < cut.at < 1 if isinstance(cut, Cut) else cut in (RATIO, EMPTY)
+        require(open_ends and fits, "claim.cuts must be one tree of cuts at probabilities", cut)
         open_ends += 1 if isinstance(cut, Cut) else -1
-    if cuts is not None and open_ends:
-        raise CertificateError(f"claim.cuts lack {open_ends} leaves")
+    require(not open_ends, f"claim.cuts lack {open_ends} leaves")
 
 
 def check_transitions(problem: Problem, transitions: Transitions, episodes: int, longest: int | None = None) -> None:
-    """Whether the counts are about rows and states that exist. Whether they can be those of episodes, ``verify`` knows.
+    """Refuse counts of rows and states that do not exist. Whether they can be those of episodes, ``verify`` knows.
 
     ``longest``: the steps of the longest episode, where they come from a log.
     """
     rows, successors, times, rewards, upper = transitions
-    entries, learned = len(rows), problem.black_box_rewards
+    entries, learned, slots = len(rows), problem.black_box_rewards, problem.slots
     _check_indices("counts.rows", rows, entries, 0, problem.n_rows - 1)
     _check_indices("counts.successors", successors, entries, 0, problem.n_states - 1)
     _check_indices("counts.times", times, entries, 1, LARGEST_COUNT)
-    if episodes < 0 or times.sum(dtype=float) > LARGEST_COUNT:
-        raise CertificateError(f"counts must be of 0 to {LARGEST_COUNT} episodes and steps")
+    few = episodes >= 0 and times.sum(dtype=float) <= LARGEST_COUNT
+    require(few, f"counts must be of 0 to {LARGEST_COUNT} episodes and steps")
     for name, column in (("rewards", rewards), ("upper", upper)):
-        if len(column) != (entries if learned else 0):
-            raise CertificateError(
-                f"counts.{name} must have {entries if learned else 0} numbers, got {len(column)}: "
-                f"rewards are {'learned' if learned else 'known'}"
-            )
+        wanted, how = (entries, "learned") if learned else (0, "known")
+        require(len(column) == wanted, f"counts.{name} must have {wanted} numbers, as rewards are {how}", len(column))
     if learned:
-        slot, slots = problem.slots.begin[rows], problem.slots
+        slot = slots.begin[rows]
         listed = problem.reward is not None and problem.successors != "unknown"
         if problem.noise is not None or listed:  # of which each outcome has a reward or range of its own
             slot = np.where((slot == 1) | (rows == problem.n_rows - 1), slot, 0)
         inside = (slots.low[0, slot] <= rewards) & (rewards <= upper) & (upper <= slots.high[0, slot])
-        if not inside.all() or (slot == 1).any():  # the slot of the end
-            raise CertificateError("counts must pay rewards in their range, and there are none after the end")
+        paid_before_the_end = inside.all() and not (slot == 1).any()  # the slot of the end
+        require(paid_before_the_end, "counts must pay rewards in their range, and there are none after the end")
         _check_widths(problem, rewards, upper)
-    if problem.return_range is not None and episodes:
-        _check_returns(problem, transitions, episodes, longest)
-    elif problem.return_range is not None and problem.return_range[1] - problem.return_range[0] <= problem.return_room:
-        raise CertificateError(
-            f"return_range = {problem.return_range} has no width, and no episode could contradict it"
-        )
+    if problem.return_range is not None:
+        low, high = problem.return_range
+        wide = episodes or high - low > problem.return_room
+        require(wide, f"return_range = {low, high} has no width, and no episode could contradict it")
+        possible = not episodes or _can_earn(problem, transitions, episodes, longest)
+        require(possible, f"counts pay what no episodes with returns in return_range = {low, high} do")
 
 
 def _check_widths(problem: Problem, rewards: np.ndarray, upper: np.ndarray) -> None:
-    """Whether each reward is known as well as its law allows: up to rounding, or up to a cell of the range."""
+    """Refuse rewards that are known less well than their law allows: up to rounding, or up to a cell of the range."""
     if problem.random_rewards:
         edges = cell_edges(*problem.declared_range)
         cell = np.minimum(np.searchsorted(edges, rewards, side="right"), CELLS)
         sound = (upper == rewards) | ((rewards == edges[cell - 1]) & (upper == edges[cell]))
     else:
         sound = upper - rewards <= problem.same_reward
-    if not sound.all():
-        raise CertificateError("counts.upper must be counts.rewards, or differ by rounding or by a cell of the range")
+    require(sound.all(), "counts.upper must be counts.rewards, or differ by rounding or by a cell of the range")
 
 
-def _check_returns(problem: Problem, transitions: Transitions, episodes: int, longest: int | None) -> None:
+def _can_earn(problem: Problem, transitions: Transitions, episodes: int, longest: int | None) -> bool:
     """Whether episodes with returns in the declared range can have paid what was seen.
 
     The episodes of a log may be cut, so that a part of the return is missing; and those that are longer than the horizon,
@@ -175,36 +177,32 @@ def _check_returns(problem: Problem, transitions: Transitions, episodes: int, lo
     if longest is not None:
         ended = times[transitions.successors[played] == problem.n_states - 1].sum()
         later, missing = max(0, longest - problem.horizon), max(0, episodes - int(ended)) * problem.horizon
-    possible = later > 0 or bool((rewards + others * low <= most).all() and (upper + others * high >= least).all())
-    if not possible or not (
-        math.fsum(times * rewards) <= episodes * (most + later * high) - missing * low
+    alone = later > 0 or bool((rewards + others * low <= most).all() and (upper + others * high >= least).all())
+    return (
+        alone
+        and math.fsum(times * rewards) <= episodes * (most + later * high) - missing * low
         and math.fsum(times * upper) >= episodes * (least + later * low) - missing * high
-    ):
-        raise CertificateError(f"counts pay what no episodes with returns in return_range = {problem.return_range} do")
+    )
 
 
 def _check_indices(name: str, values: np.ndarray, length: int, least: int, most: int) -> None:
-    if values.dtype != np.int64 or values.shape != (length,):
-        raise CertificateError(f"{name} must be {length} integers, got {values.dtype} of shape {values.shape}")
+    fits = values.dtype == np.int64 and values.shape == (length,)
+    require(fits, f"{name} must be {length} integers", (values.dtype, values.shape))
     outside = values[(values < least) | (values > most)]
-    if len(outside):
-        raise CertificateError(f"{name} must lie between {least} and {most}, got {outside[0]}")
+    require(not len(outside), f"{name} must lie between {least} and {most}", *outside[:1].tolist())
 
 
 def _is_black_box(problem: Problem) -> bool:
     """Whether the slots are those of a black box: they follow from sizes, one range of rewards, and declared successors."""
     slots = problem.slots
     low, high = float(slots.low[0, 0]), float(slots.high[0, 0])
-    if isinstance(problem.start, int) or problem.n_states < 2 or not low <= high:
+    declared = None if problem.successors == "unknown" else _listed_successors(problem)
+    refused = problem.successors != "unknown" and declared is None
+    if refused or isinstance(problem.start, int) or problem.n_states < 2 or not low <= high:
         return False
-    declared = None
-    if problem.successors != "unknown":
-        declared = _listed_successors(problem)
-        if declared is None:
-            return False
-    declarations = {name: getattr(problem, name) for name in ENTRIES}
     if problem.reward is not None and not _knows_rewards(problem, declared):
         return False
+    declarations = {name: getattr(problem, name) for name in ENTRIES}
     if problem.noise is not None and declared is not None:
         lows, highs = (ends[0, len(ends[0]) - len(declared[1]) :] for ends in (slots.low, slots.high))
         rewards = np.where(lows == highs, lows, np.nan)

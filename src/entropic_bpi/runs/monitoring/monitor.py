@@ -12,7 +12,6 @@ import numpy as np
 
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.codec import parse
-from entropic_bpi.certificate.contents import checked
 from entropic_bpi.certificate.policy import Policy
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.runs.monitoring.returns import ReturnEvidence
@@ -456,7 +455,7 @@ class Monitor:
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise CertificateError(f"{path} is not a monitor of entropic-bpi")
         try:
-            claim = Certificate._of_content(checked(content["certificate"], path), size, path)
+            claim = Certificate._of_content(content["certificate"], size, path)
             monitor = cls(claim, level=content["level"])
             monitor._restore(content)
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
