@@ -9,7 +9,7 @@ from itertools import count, islice
 import numpy as np
 import pytest
 from flint import arb, ctx
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 from reference import kl as reference
@@ -144,6 +144,7 @@ def test_the_command_proves(tmp_path):
     st.lists(st.tuples(st.one_of(st.just(0), st.integers(1, 10**8)), st.floats(-3, 3)), min_size=2, max_size=6),
     st.floats(1e-9, 80),
 )
+@example([(13, -1.0), (19, -0.486), (13, -0.0124), (0, 0.0)], 0.507)  # F is nearly flat for small w
 def test_the_largest_mean_over_a_ball_is_enclosed_from_above_and_tight(outcomes, radius):
     counts, f = map(list, zip(*outcomes, strict=True))
     with ctx.workprec(_ball.PRECISION):

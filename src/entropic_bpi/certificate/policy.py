@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 CERTIFICATE = "certificate.json"
 _COLUMNS = "step", "state", "action"
 _NOTHING = object()
-
-
 NOT_CERTIFIED = "not certified: do not rely on this policy"
 
 
@@ -106,14 +104,14 @@ class Policy(Summarised):
         Policy(horizon=5, states=8, actions=2)
         """
         source = getattr(source, "certificate", source)
-        if not isinstance(source, Certificate):
-            if not isinstance(source, (str, os.PathLike)):
-                raise InvalidProblemError(
-                    "a policy is loaded from a certificate, the result of identify, a file or a folder; "
-                    f"got {type(source).__name__}"
-                )
-            path = check_path("source", source)
+        if isinstance(source, (str, os.PathLike)):
+            path = Path(source)
             source = Certificate.load(path / CERTIFICATE if path.is_dir() else path)
+        if not isinstance(source, Certificate):
+            raise InvalidProblemError(
+                "a policy is loaded from a certificate, the result of identify, a file or a folder; "
+                f"got {type(source).__name__}"
+            )
         return cls(source, unseen)
 
     @property
@@ -198,7 +196,18 @@ class Policy(Summarised):
         >>> eb.Policy.load(result).table()[0]
         {'step': 0, 'state': 's0', 'action': 'safe'}
         """
-        return list(rows_of(self._labels, self._actions))
+        problem, seen = self._labels.problem, self._labels.transitions.successors
+        known = np.full(problem.n_states, not problem.black_box_rewards)
+        if problem.black_box_rewards:
+            known[seen] = True
+            known[-1] = False  # the state after the end, where nothing is chosen
+        frame, first = problem.frame, int(problem.artificial)
+        reachable = np.split(frame.states, frame.first_state[1:-1])[first:]
+        return [
+            dict(zip(_COLUMNS, (h, problem.state_names[s], problem.action_names[self._actions[h, s]]), strict=True))
+            for h, states in enumerate(reachable)
+            for s in states[known[states]]
+        ]
 
     def save(self, path: str | Path) -> None:
         """Write the table as ``.csv``, ``.json`` or ``.parquet``.
@@ -221,53 +230,28 @@ class Policy(Summarised):
         ...     pathlib.Path(folder, "policy.csv").stat().st_size > 0
         True
         """
-        path = check_path("path", path)
-        kinds: dict[str, Callable[[Path, list[dict[str, Any]]], None]] = {
-            ".csv": _write_csv,
-            ".json": _write_json,
-            ".parquet": _write_parquet,
-        }
-        if path.suffix.lower() not in kinds:
-            raise InvalidProblemError(f"a policy is written as {', '.join(kinds)}; got {shown(str(path))}")
-        kinds[path.suffix.lower()](path, self.table())
+        path, rows = check_path("path", path), self.table()
+        kind = path.suffix.lower()
+        if kind == ".csv":
+            write_csv(path, _COLUMNS, ([*row.values()] for row in rows))
+        elif kind == ".json":
+            write_text_atomically(path, json.dumps(rows, indent=1) + "\n")
+        elif kind == ".parquet":
+            _write_parquet(path, rows)
+        else:
+            raise InvalidProblemError(f"a policy is written as .csv, .json, .parquet; got {shown(str(path))}")
 
     def __repr__(self) -> str:
         problem, warning = self._labels.problem, "" if self.certified else f"; {NOT_CERTIFIED}"
         return f"Policy(horizon={self.horizon}, states={problem.n_states}, actions={problem.n_actions}{warning})"
 
 
-def rows_of(certificate: Certificate, policy: np.ndarray) -> Iterator[dict[str, Any]]:
-    problem = certificate.problem
-    known = np.zeros(problem.n_states, dtype=bool)
-    seen = certificate.transitions.successors
-    known[seen[seen < problem.n_states]] = True
-    if problem.black_box_rewards:
-        known[-1] = False  # the state after the end, where nothing is chosen
-    else:
-        known[:] = True
-    frame, first = problem.frame, int(problem.artificial)
-    for h in range(problem.horizon):
-        states = frame.states[frame.first_state[h + first] : frame.first_state[h + first + 1]]
-        for s in states[known[states]]:
-            action = problem.action_names[policy[h, s]]
-            yield {"step": h, "state": problem.state_names[s], "action": action}
-
-
-def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    write_csv(path, _COLUMNS, (list(row.values()) for row in rows))
-
-
-def _write_json(path: Path, rows: list[dict[str, Any]]) -> None:
-    write_text_atomically(path, json.dumps(rows, indent=1) + "\n")
-
-
 def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
     duckdb = module_of_extra("duckdb", "logs", "a Parquet file")
-
-    columns = {name: [row[name] for row in rows] for name in _COLUMNS}
     with duckdb.connect() as connection:
+        columns = [[row[name] for row in rows] for name in _COLUMNS]
         connection.execute("CREATE TABLE policy (step INTEGER, state VARCHAR, action VARCHAR)")
-        connection.execute("INSERT INTO policy SELECT unnest(?), unnest(?), unnest(?)", list(columns.values()))
+        connection.execute("INSERT INTO policy SELECT unnest(?), unnest(?), unnest(?)", columns)
         connection.table("policy").write_parquet(str(path))
 
 
@@ -412,18 +396,19 @@ def rollout(
     (200, True)
     """
     act = policy if callable(policy) else Policy.load(policy)
-    steps = horizon if horizon is not None else getattr(act, "horizon", None)
-    if steps is None:
+    own = getattr(act, "horizon", None)
+    if horizon is None and own is None:
         raise InvalidProblemError("horizon is required for a policy that is a function: how many steps has an episode?")
-    check_integer("horizon", steps)
+    steps = check_integer("horizon", own if horizon is None else horizon)
     if isinstance(act, Policy) and steps > act.horizon:
         raise InvalidProblemError(f"horizon is {steps}, but the policy says what to do for {act.horizon} steps")
-    check_integer("episodes", episodes)
     first = None if seed is None else check_seed("seed", seed)
-    returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
+    returns, lengths = np.zeros(check_integer("episodes", episodes)), np.zeros(episodes, dtype=np.int64)
     weight = act._labels.problem.factors if isinstance(act, Policy) else np.ones(steps)
+    from entropic_bpi.model.gymnasium.env import as_gymnasium
+
     given = hasattr(env, "step") and not isinstance(env, type)
-    world = env if given else make_env(_playable(env))
+    world = env if given else make_env(partial(as_gymnasium, env) if isinstance(env, FiniteMDP) else env)
     try:
         for i in range(episodes):
             observation, _ = world.reset(seed=first if i == 0 else None)
@@ -437,11 +422,3 @@ def rollout(
         if not given:
             world.close()
     return Rollout(returns, lengths)
-
-
-def _playable(env: Any) -> Any:
-    if not isinstance(env, FiniteMDP):
-        return env
-    from entropic_bpi.model.gymnasium.env import as_gymnasium
-
-    return lambda: as_gymnasium(env)

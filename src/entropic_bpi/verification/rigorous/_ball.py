@@ -77,13 +77,13 @@ def _multiplier(p: np.ndarray, d: np.ndarray, x: float) -> float:
     t = min(max(math.log(max(variance, 1e-300) / (2.0 * x)) / 2.0, -300.0), 60.0)
     for _ in range(60):
         ratios = d * math.exp(-t)
-        parts = ratios / (1.0 + ratios)
-        loss, rest = float(p @ parts), float(p @ (1.0 / (1.0 + ratios)))
-        logs = float(p @ np.log1p(ratios))
-        value = max(logs + (math.log1p(-loss) if loss < 0.5 else math.log(rest)), 1e-300)
+        parts, rests = ratios / (1.0 + ratios), 1.0 / (1.0 + ratios)
+        loss, rest, logs = float(p @ parts), float(p @ rests), float(p @ np.log1p(ratios))
+        small = loss < 0.5  # as differences of 1 the smaller ones of both would lose their digits
+        value = logs + (math.log1p(-loss) if small else math.log(rest))
+        slope = -float(p @ (parts - loss if small else rests - rest) ** 2) / rest
         left, right = (t, right) if value > x else (left, t)
-        slope = (loss * loss - float(p @ parts**2)) / rest
-        before, t = t, t - math.log(value / x) * value / slope if slope < 0.0 else math.inf
+        before, t = t, t - math.log(value / x) * value / slope if value > 0.0 > slope else math.inf
         if not left < t < right:
             t = (left + right) / 2.0
         if abs(t - before) < 1e-9:
