@@ -43,7 +43,7 @@ def estimated_loss(certificate: Certificate, beta: float) -> float:
         rows = problem.rows_at(h + first, every)
         begin, end = np.searchsorted(seen.rows, (rows[0], rows[-1] + 1))
         some, to = slice(begin, end), seen.successors[begin:end]
-        paid, least = _learned_rewards(problem, seen, some, h), problem.possible_rewards[0]
+        paid, least = learned_rewards(problem, seen, some, h), problem.possible_rewards[0]
         q = np.empty((2, problem.n_states, problem.n_actions))
         for side in range(2):
             q[side] = values[side, values[0].argmin()] + (0.0 if problem.rewards is not None else least)
@@ -68,7 +68,7 @@ def _plan(certificate: Certificate, beta: float) -> tuple[np.ndarray, float]:
         rows = problem.rows_at(h + first, every)
         begin, end = np.searchsorted(seen.rows, (rows[0], rows[-1] + 1))
         weight, some = problem.factors[h], slice(begin, end)
-        returns = weight * _learned_rewards(problem, seen, some, h) + values[seen.successors[some]]
+        returns = weight * learned_rewards(problem, seen, some, h) + values[seen.successors[some]]
         tried, estimates = _risk(seen.rows[some], seen.times[some], returns, beta)
         q = np.full((problem.n_states, problem.n_actions), -np.inf)
         q.flat[tried - rows[0]] = estimates
@@ -98,7 +98,7 @@ def _risk(rows: np.ndarray, times: np.ndarray, returns: np.ndarray, beta: float)
     return visited, (largest + np.log(mean)) / beta
 
 
-def _learned_rewards(problem: Problem, seen: Transitions, some: slice, h: int) -> np.ndarray:
+def learned_rewards(problem: Problem, seen: Transitions, some: slice, h: int) -> np.ndarray:
     """The rewards of some transitions, unless they are a known function of state and action, which is added later."""
     if problem.rewards is not None:
         return np.zeros(some.stop - some.start)
