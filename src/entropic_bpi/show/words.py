@@ -127,7 +127,7 @@ def risk_of(certificate: Certificate) -> Risk:
     """Return how the certificate evaluates uncertain returns."""
     risk = certificate.problem.risk
     if isinstance(risk, AnyReward):
-        rewards, betas = (f"from {signed(low)} to {signed(high)}" for low, high in (risk.rewards, risk.betas))
+        rewards, betas = (f"from {few(low, 6)} to {few(high, 6)}" for low, high in (risk.rewards, risk.betas))
         return Risk(f"every reward {rewards}, every β {betas}", f"{rewards}, and for every β {betas}")
     if isinstance(risk, EVaR):
         return Risk(
@@ -141,7 +141,7 @@ def risk_of(certificate: Certificate) -> Risk:
     if risk.beta > 0:
         attitude, words = "risk-seeking", "seeks risk: good outcomes weigh more than bad ones"
     sure = "the certain amount that is as good as its uncertain return to somebody who"
-    return Risk(f"{attitude}, β = {signed(risk.beta)}", f"{sure} {words}")
+    return Risk(f"{attitude}, β = {few(risk.beta, 6)}", f"{sure} {words}")
 
 
 def unit_of(certificate: Certificate) -> str | None:

@@ -186,9 +186,9 @@ def _bars(returns: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray, l
     return edges, times[times > 0] / len(returns), titles
 
 
-def fall_of_the_gap(history: np.ndarray, certificate: Certificate) -> Chart | None:
+def fall_of_the_gap(history: np.ndarray, eps: float, unit: str | None) -> Chart | None:
     """Draw the certified gap of each plan, the smallest so far, and the goal; None if there is nothing to draw."""
-    eps, gaps = certificate.eps, np.minimum(history["gap"], history["upper"] - history["lower"])
+    gaps = np.minimum(history["gap"], history["upper"] - history["lower"])
     drawn = np.isfinite(gaps) & (gaps > 0) & (history["episodes"] > 0)
     episodes, gaps = history["episodes"][drawn], gaps[drawn]
     if not len(gaps):
@@ -198,8 +198,8 @@ def fall_of_the_gap(history: np.ndarray, certificate: Certificate) -> Chart | No
     kept = np.unique(np.minimum(spaced, len(episodes) - 1))
     first, last = int(episodes[0]), max(int(episodes[-1]), int(episodes[0]) + 1)
     low, high = 0.9 * min(eps, float(gaps.min())), 1.1 * max(eps, float(gaps.max()))
-    gap_title = in_unit("certified gap", unit_of(certificate))
-    drawing = Drawing(Axis("episodes", first, last, log=True), Axis(gap_title, low, high, log=True))
+    upwards = Axis(in_unit("certified gap", unit), low, high, log=True)
+    drawing = Drawing(Axis("episodes", first, last, log=True), upwards)
     points = list(zip(*(column[kept].tolist() for column in (episodes, gaps, best)), strict=True))
     for column, look in ((1, 'stroke-width="1" stroke-opacity="0.55"'), (2, 'stroke-width="2.4"')):
         drawing.line([(point[0], point[column]) for point in points], f'fill="none" stroke="var(--data)" {look}')

@@ -7,6 +7,7 @@ import csv
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,7 +33,18 @@ from entropic_bpi.show.decisions import decision_of
 from entropic_bpi.show.report._charts import fall_of_the_gap, law_of_the_return, laws_of_policies
 from entropic_bpi.show.report._policy import Line, policy_of, side_by_side
 from entropic_bpi.show.report._returns import EPISODES, expected_returns
-from entropic_bpi.show.words import Rounding, claim_of, name, number, probability, risk_of, signed, unit_of, with_unit
+from entropic_bpi.show.words import (
+    Rounding,
+    claim_of,
+    few,
+    name,
+    number,
+    probability,
+    risk_of,
+    signed,
+    unit_of,
+    with_unit,
+)
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import printable
@@ -160,18 +172,20 @@ def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequ
     certificate, verification, appraisal = inputs.certificate, inputs.verification, inputs.appraisal
     told: dict[str, Any] = {} if certificate is None else {"claim": claim_of(certificate)}
     declared = getattr(certificate and certificate.problem if appraisal is None else appraisal, "title", None)
-    heading = "Certificate of a policy" if appraisal is None else "Appraisal of policies"
     state, explored = "failed", certificate is not None and certificate.risk == "any reward"
+    heading = "Promise of an exploration" if explored else "Certificate of a policy"
+    heading = heading if appraisal is None else "Appraisal of policies"
     if verification.ok:
         state = "exact" if certificate is None else "certified"
         if appraisal is not None:
             told |= {**_decided(appraisal), "side_by_side": side_by_side(appraisal)}
         elif certificate is not None:
             state = "certified" if certificate.reached else "open"
-            told |= {"statement": certificate.statement}
+            told |= {"surely": probability(certificate.delta)}
             told |= {} if explored else _of_the_policy(certificate, grid, actions)
         if certificate is not None:
-            told |= _rests_on(certificate, inputs.history)
+            unit = unit_of(certificate) if appraisal is None else appraisal.unit
+            told |= _rests_on(certificate, inputs.history, unit)
     return environment.get_template("page.html").render(
         **told,
         state=state,
@@ -195,10 +209,15 @@ def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequ
 def _templates() -> Environment:
     """Return the templates of this package; whatever they are filled with is text, never markup."""
     jinja2 = module_of_extra("jinja2", "report", "a report")
-    loader = jinja2.PackageLoader("entropic_bpi.show", "report")
-    environment: Environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    loader, options = jinja2.PackageLoader("entropic_bpi.show", "report"), {"trim_blocks": True, "lstrip_blocks": True}
+    environment: Environment = jinja2.Environment(loader=loader, autoescape=True, finalize=_unbroken, **options)
     environment.filters["steps"] = _steps
     return environment
+
+
+def _unbroken(value: Any) -> Any:
+    """Return what is printed with no line break between the minus sign and a currency."""
+    return re.sub("−(?=[€$£¥])", "−\u2060", value) if type(value) is str else value
 
 
 def _steps(lines: dict[int, Line]) -> str:
@@ -222,10 +241,9 @@ def _decided(appraisal: Appraisal) -> dict[str, Any]:
     return {"decision": decision_of(appraisal), "laws": laws_of_policies(appraisal), "exact": exact}
 
 
-def _rests_on(certificate: Certificate, history: np.ndarray | None) -> dict[str, Any]:
+def _rests_on(certificate: Certificate, history: np.ndarray | None, unit: str | None) -> dict[str, Any]:
     """Return what a claim rests on, and how it came about."""
-    to, unit = Rounding.of(certificate), unit_of(certificate)
-    evidence, tests = certificate.provenance.tests, []
+    to, evidence, tests = Rounding.of(certificate), certificate.provenance.tests, []
     against = (
         {}
         if evidence is None
@@ -243,7 +261,7 @@ def _rests_on(certificate: Certificate, history: np.ndarray | None) -> dict[str,
         "assumptions": [_short(words) for words in certificate.assumptions],
         "tests": tests,
         "alarm": f"{REJECTED_FROM:.3g}",
-        "gap": None if history is None else fall_of_the_gap(history, certificate),
+        "gap": None if history is None else fall_of_the_gap(history, certificate.eps, unit),
         "run_known": history is not None,
         "eps": with_unit(to.at_most(certificate.eps), unit),
         "last_gap": with_unit(to.at_most(certificate.gap), unit),
@@ -254,7 +272,7 @@ def _of_the_policy(
     certificate: Certificate, grid: tuple[int, int] | None, actions: Sequence[str] | None
 ) -> dict[str, Any]:
     """Return what the certificate tells about its policy, beside its claim."""
-    problem, bounded = certificate.problem, certificate.method == "kl"
+    problem, bounded, unit = certificate.problem, certificate.method == "kl", unit_of(certificate)
     expected, policy, rows, limiting = (
         expected_returns(certificate),
         policy_of(certificate, grid, actions),
@@ -268,11 +286,11 @@ def _of_the_policy(
         )
         most, action = limiting[0].gap_reduction, "" if row.action is None else policy.names[row.action]
         percent = f"{100 * row.gap_reduction / most:.0f}" if most > 0 else "0"
-        rows.append((step, state, action, f"{row.visits:,}", number(row.gap_reduction), percent))
+        fall = with_unit(number(row.gap_reduction), unit)
+        rows.append((step, state, action, f"{row.visits:,}", fall, percent))
     return {
         **_own_measures(certificate),
         "policy": policy,
-        "unit": unit_of(certificate),
         "returns": law_of_the_return(certificate, expected) if expected.cut <= _MOST_CUT else None,
         "simulated": EPISODES,
         "discounted": problem.discount is not None,
@@ -333,7 +351,7 @@ def _certificate_facts(certificate: Certificate) -> dict[str, str]:
         "source": _short(source if ":" in source else f"model with content hash {source}"),
         "size": f"{problem.n_states:,} states, {problem.n_actions:,} actions, {problem.horizon:,} steps",
         "risk": risk_of(certificate).name,
-        "goal": f"gap ε = {problem.eps:g}, failure probability δ = {problem.delta:g}",
+        "goal": f"gap ε = {with_unit(few(problem.eps, 6), unit_of(certificate))}, failure probability δ = {problem.delta:g}",
         "method": method,
         "episodes": f"{certificate.episodes:,} behind the claim",
     }
