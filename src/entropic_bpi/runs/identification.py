@@ -42,7 +42,7 @@ from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import RunState
 from entropic_bpi.sources.environment import Environment, check_black_box, open_environment
 from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.logs.projection import Projection
+from entropic_bpi.sources.logs.lines import Projection
 from entropic_bpi.tools.checks import check_path
 from entropic_bpi.tools.facts import facts_of, problem_facts
 from entropic_bpi.tools.interrupts import deferred_interrupt

@@ -39,7 +39,7 @@ from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
 from entropic_bpi.sources.environment import check_black_box
 from entropic_bpi.sources.logs.imports import ImportedLog
 from entropic_bpi.sources.logs.labels import SEEN, AllStates, Numbers, numbered
-from entropic_bpi.sources.logs.projection import EARNED, WHOLE, Projection
+from entropic_bpi.sources.logs.lines import EARNED, WHOLE, Projection
 from entropic_bpi.sources.logs.reading import LogReader
 from entropic_bpi.sources.logs.tables import hashable
 from entropic_bpi.sources.spaces import MOST_STATES, unseen
@@ -179,7 +179,7 @@ class Log(ImportedLog):
                 raise
             reason = str(error).strip().partition("\n")[0]
             raise InvalidProblemError(f"{reading.name} cannot be read as a log: {reason}") from None
-        log = cls(reading.connection, numbered_states, numbered_actions, excluded=reading.excluded, name=reading.name)
+        log = cls(reading, numbered_states, numbered_actions)
         if states is not None or max_states is not None:
             log.declared = log.all_states(states if listed is None else log.states, max_states)
         return log

@@ -5,24 +5,19 @@ Only those of the schema are read, and nothing is unpacked before its size is kn
 size, or to ``_SMALL``. Larger models are therefore not compressed.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import warnings
 import zipfile
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from entropic_bpi.errors import InvalidModelError
+from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.tools.files import write_atomically, write_text_atomically
 from entropic_bpi.tools.text import shown
-
-if TYPE_CHECKING:
-    from entropic_bpi.model.mdp import FiniteMDP
 
 _FORMAT = "entropic-bpi model"
 # Releases that do not know action masks read version 1 alone.
@@ -142,22 +137,15 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _from_lists(name: str, value: list[Any]) -> np.ndarray:
+def _from_lists(name: str, value: list[Any]) -> Any:
     """Numbers in nested lists as an array; NumPy would turn one long word among them into as much room for each."""
-    shape: list[int] = []
-    entries: list[Any] = [value]
-    while entries and type(entries[0]) is list:
-        lengths = {len(entry) if type(entry) is list else -1 for entry in entries}
-        if len(lengths) > 1:
-            raise InvalidModelError(f"{name} has lists of different lengths")
-        shape += lengths
-        entries = list(chain.from_iterable(entries))
-    types = set(map(type, entries))
+    array = np.array(value, dtype=object)
+    types = set(map(type, array.flat))
+    if list in types:
+        raise InvalidModelError(f"{name} has lists of different lengths")
     if types == {bool} and _FIELDS[name][0] == _FLAGS:
-        return np.array(entries).reshape(shape)
-    if not types <= {int, float}:
-        raise _refusal(name, value)
-    return np.array(entries, dtype=np.int64 if types == {int} else np.float64).reshape(shape)
+        return array.astype(bool)
+    return array.astype(np.int64 if types == {int} else np.float64) if types <= {int, float} else value
 
 
 # -- the schema ------------------------------------------------------------------------------------------------------
@@ -166,24 +154,18 @@ def _from_lists(name: str, value: list[Any]) -> np.ndarray:
 def _checked(name: str, value: Any) -> Any:
     """The field if it is of its kind: an integer, a text, a list of names or an array."""
     content, axes = _FIELDS[name]
+    field = value.tolist() if content == _NAMES and isinstance(value, np.ndarray) else value
     if content in (_TEXT, _NAMES):
-        plain = value.tolist() if isinstance(value, np.ndarray) else value
-        names = plain if content == _NAMES and isinstance(plain, list) else [plain]
-        if all(isinstance(each, str) for each in names) and (content == _TEXT or names is plain):
-            return plain
-        raise _refusal(name, value)
-    if 0 in axes and type(value) is int:
-        return value
-    array = _from_lists(name, value) if isinstance(value, list) else value
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in _DTYPES[content] or array.ndim not in axes:
-        raise _refusal(name, value)
-    return array
-
-
-def _refusal(name: str, value: Any) -> InvalidModelError:
-    content, axes = _FIELDS[name]
-    parts = [] if 0 not in axes else ["a text" if content == _TEXT else "an integer"]
+        names = field if content == _NAMES else [field]
+        fits = isinstance(names, list) and all(isinstance(each, str) for each in names)
+    else:
+        field = _from_lists(name, value) if isinstance(value, list) else value
+        fits = 0 in axes and type(value) is int
+        fits |= isinstance(field, np.ndarray) and field.dtype.kind in _DTYPES[content] and field.ndim in axes
+    if fits:
+        return field
+    expected = [] if 0 not in axes else ["a text" if content == _TEXT else "an integer"]
     if axes != (0,):
-        parts.append(f"an array of {content} with {' or '.join(str(n) for n in axes if n)} axes")
+        expected.append(f"an array of {content} with {' or '.join(str(n) for n in axes if n)} axes")
     given = f"dtype {value.dtype}, shape {value.shape}" if isinstance(value, np.ndarray) else shown(value)
-    return InvalidModelError(f"{name} must be {' or '.join(parts)}, got {given}")
+    raise InvalidModelError(f"{name} must be {' or '.join(expected)}, got {given}")
