@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,14 +29,8 @@ from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Transitions
 
 _COLUMNS = ("state", "action", "next_state")
-
-
-class OtherRewards(NamedTuple):
-    """A problem with other rewards, its counts, and what the rewards are called."""
-
-    problem: Problem
-    transitions: Transitions
-    name: str
+_Rewards = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""Rewards ``(steps, n)`` of n states, actions and next states, by number; NaN where nothing changes."""
 
 
 def with_rewards(
@@ -45,41 +39,36 @@ def with_rewards(
     labels: tuple[Sequence[Any], Sequence[Any]],
     given: Any,
     reward_range: Any = None,
-) -> OtherRewards:
-    """Return the problem and its counts with other, known rewards; ``labels`` are those of the states and the actions.
+) -> tuple[Problem, Transitions, str]:
+    """Return the problem and its counts with other, known rewards, and what these are called.
 
-    ``given`` is an array, a function of state, action and next state, a table of the rewards that change (a mapping or a
-    CSV file), or the model, problem file or array file that has them.
+    ``labels`` are those of the states and the actions. ``given`` is an array, a function of state, action and next state, a
+    table of the rewards that change (a mapping or a CSV file), or the model, problem file or array file that has them.
     """
     if problem.random_rewards:
-        raise InvalidProblemError(
-            "rewards= is for rewards that are known: here random rewards were learned, and a claim about them is for the "
-            "reward that was paid, with its own part of delta"
-        )
+        raise InvalidProblemError("rewards= is for known rewards; here random rewards were learned, as they were paid")
     if problem.reward is not None:
-        raise InvalidProblemError(
-            "rewards= is not supported where reward= was declared: for a log, give the other rewards as reward="
-        )
+        raise InvalidProblemError("rewards= is not supported where reward= was declared: give the others as reward=")
     if problem.noise is not None:
         raise InvalidProblemError(
-            "rewards= is not supported together with noise=, whose outcomes have rewards of their own"
+            "rewards= is not supported together with noise=, whose outcomes have their own rewards"
         )
+    if reward_range is not None and not problem.black_box_rewards:
+        raise InvalidProblemError("reward_range= is for environments and logs; of a model all rewards are known")
     given, name = _opened(given)
     if problem.black_box_rewards:
-        numbers = _Numbers(problem, _of_environment(problem, labels[0]), labels[1])
-        changed = _paid(problem, transitions, _lookup(numbers, given), _range_for(problem, given, reward_range))
+        ends = _range_for(problem, given, reward_range)
+        problem, transitions = _paid(problem, transitions, _read(problem, labels, given), ends)
     else:
-        if reward_range is not None:
-            raise InvalidProblemError("reward_range= is for environments and logs; of a model all rewards are known")
-        changed = _known(problem, given, _Numbers(problem, *labels)), transitions
-    changed[0].check()
-    return OtherRewards(*changed, name)
+        problem = _known(problem, labels, given)
+    problem.check()
+    return problem, transitions, name
 
 
 def _opened(given: Any) -> tuple[Any, str]:
     """Return rewards that may be in a file, and what they are called."""
     if isinstance(given, (str, Path)):
-        opened, _ = _opened(as_problem_file(given) or _read(Path(given)))
+        opened, _ = _opened(as_problem_file(given) or _read_file(Path(given)))
         return opened, f"those of {Path(given).name}"
     file = as_problem_file(given)
     if file is not None:
@@ -93,8 +82,10 @@ def _opened(given: Any) -> tuple[Any, str]:
     return given, f"the function {getattr(given, '__name__', shown(given))}" if callable(given) else "an array"
 
 
-def _read(path: Path) -> Any:
-    """Return the array or the table of a file."""
+def _read_file(path: Path) -> Any:
+    """Return the array, the model or the table of a file."""
+    if not path.exists():
+        raise InvalidProblemError(f"no such file: {path}")
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
@@ -105,45 +96,46 @@ def _read(path: Path) -> Any:
         if columns[:2] != ["state", "action"] or "reward" not in lines[0]:
             raise InvalidProblemError(f"{path} needs the columns state, action, reward and, if it matters, next_state")
         table = {tuple(text_of_cell(line[column]) for column in columns): float(line["reward"]) for line in lines}
-    except FileNotFoundError:
-        raise InvalidProblemError(f"no such file: {path}") from None
+    except InvalidProblemError:
+        raise
     except (ValueError, EOFError, csv.Error) as error:
-        raise (
-            error
-            if isinstance(error, InvalidProblemError)
-            else InvalidProblemError(f"{path} cannot be read as rewards: {error}")
-        ) from None
+        raise InvalidProblemError(f"{path} cannot be read as rewards: {error}") from None
     if len(table) < len(lines):
         raise InvalidProblemError(f"{path} lists the same {', '.join(columns)} twice")
     return table
 
 
-def _of_environment(problem: Problem, states: Sequence[Any]) -> list[Any]:
+def _read(problem: Problem, labels: tuple[Sequence[Any], Sequence[Any]], given: Any) -> _Rewards:
+    """Return the rewards of a mapping, a function or an array by the numbers of states, actions and next states."""
+    states, actions = labels
+    if problem.black_box_rewards:
+        states = _observations(states, problem.n_states - 1)
+    if isinstance(given, Mapping):
+        numbers = _numbered(states, problem.state_names), _numbered(actions, problem.action_names)
+        listed = {_key(key, *numbers): check_finite(f"rewards[{key}]", value) for key, value in given.items()}
+
+        def reward(s: int, a: int, y: int) -> float:
+            return listed.get((s, a, y), listed.get((s, a), math.nan))
+
+    elif callable(given):
+        known = labels_behind(map(str, actions))
+
+        def reward(s: int, a: int, y: int) -> float:
+            place = states[s], known[a], states[y]
+            return check_finite(f"rewards{place}", given(*place))
+
+    else:
+        table = _array(problem, given)
+        return lambda s, a, y: table[:, s, a, y if table.shape[3] > 1 else 0]
+    return lambda *places: np.array([[reward(*map(int, place)) for place in zip(*places, strict=True)]], dtype=float)
+
+
+def _observations(states: Sequence[Any], n: int) -> list[Any]:
     """Return the observations behind the names of an environment's states, as far as they can be read, and END."""
-    observed = list(states)[: problem.n_states - 1]
+    observed = list(states)[:n]
     if observed and all(isinstance(state, str) for state in observed):
         observed = labels_behind(observed)
-    return [*observed, *[None] * (problem.n_states - 1 - len(observed)), END]
-
-
-class _Numbers:
-    """The labels of states and actions, and the numbers behind labels or their names."""
-
-    def __init__(self, problem: Problem, states: Sequence[Any], actions: Sequence[Any]) -> None:
-        self.problem, self.states, self.actions = problem, states, labels_behind(map(str, actions))
-        self.state, self.action = _numbered(states, problem.state_names), _numbered(actions, problem.action_names)
-
-    def key(self, given: Any) -> tuple[int, ...]:
-        """Return the numbers of ``(state, action)`` or ``(state, action, next state)``."""
-        tables = (self.state, self.action, self.state)
-        if not isinstance(given, tuple) or len(given) not in (2, 3):
-            raise InvalidProblemError(
-                f"rewards: {shown(given)} is neither (state, action) nor (state, action, next state)"
-            )
-        for what, table, part in zip(("state", "action", "state"), tables, given, strict=False):
-            if part not in table and str(part) not in table:
-                raise InvalidProblemError(f"rewards: there is no {what} {shown(part)}")
-        return tuple(table[part if part in table else str(part)] for table, part in zip(tables, given, strict=False))
+    return [*observed, *[None] * (n - len(observed)), END]
 
 
 def _numbered(labels: Sequence[Any], names: Sequence[str]) -> dict[Any, int]:
@@ -151,39 +143,38 @@ def _numbered(labels: Sequence[Any], names: Sequence[str]) -> dict[Any, int]:
     return numbers | {label: i for i, label in enumerate(labels) if label is not None and label.__hash__}
 
 
-_Reward = Callable[[int, int, int], float | None]
+def _key(given: Any, states: dict[Any, int], actions: dict[Any, int]) -> tuple[int, ...]:
+    """Return the numbers of ``(state, action)`` or ``(state, action, next state)``, given by labels or their names."""
+    if not isinstance(given, tuple) or len(given) not in (2, 3):
+        raise InvalidProblemError(f"rewards: {shown(given)} is neither (state, action) nor (state, action, next state)")
+    found = []
+    for what, table, part in zip(("state", "action", "state"), (states, actions, states), given, strict=False):
+        if part not in table and str(part) not in table:
+            raise InvalidProblemError(f"rewards: there is no {what} {shown(part)}")
+        found.append(table[part if part in table else str(part)])
+    return tuple(found)
 
 
-def _lookup(numbers: _Numbers, given: Any) -> _Reward:
-    """Return the reward of a state, an action and a next state, by number; None if it does not change."""
-    problem = numbers.problem
-    if isinstance(given, Mapping):
-        listed = {numbers.key(key): check_finite(f"rewards[{key}]", value) for key, value in given.items()}
-        return lambda s, a, y: listed.get((s, a, y), listed.get((s, a)))
-    if callable(given):
-        states, actions = numbers.states, numbers.actions
-        return lambda s, a, y: check_finite(
-            f"rewards({states[s]!r}, {actions[a]!r}, {states[y]!r})", given(states[s], actions[a], states[y])
-        )
-    n, table = problem.n_states - 1, _array(given)
-    if table.shape == (n, problem.n_actions):
-        return lambda s, a, y: float(table[s, a])
-    if table.shape != (n, problem.n_actions, n + 1):
-        raise InvalidProblemError(
-            f"rewards of an environment must be an array (S, A) = {(n, problem.n_actions)} or (S, A, S + 1), whose last "
-            f"column is the end of the episode; got shape {table.shape}"
-        )
-    return lambda s, a, y: float(table[s, a, y])
-
-
-def _array(given: Any) -> np.ndarray:
+def _array(problem: Problem, given: Any) -> np.ndarray:
+    """Return an array of rewards as ``(steps, S, A, 1)`` or, if they depend on the next state, ``(steps, S, A, S')``."""
     try:
         table = np.asarray(given, dtype=float)
     except (TypeError, ValueError):
         raise InvalidProblemError(f"rewards must be numbers, got {shown(given)}") from None
     if not np.isfinite(table).all():
         raise InvalidProblemError("rewards must be finite")
-    return table
+    played, horizon = problem.black_box_rewards, problem.horizon
+    pair = (problem.n_states - played, problem.n_actions)
+    after = (*pair, problem.n_states)
+    if table.shape == after == (horizon, *pair) and not played:
+        raise InvalidProblemError(f"rewards of shape {after} could mean (S, A, S) or (H, S, A): give (H, S, A, S)")
+    for shape, last in ((pair, (1,)), (after, ())):
+        if table.shape == shape or (table.shape == (horizon, *shape) and not played):
+            return table.reshape(-1, *shape, *last)
+    forms = "(S, A, S + 1), whose last column is the end of the episode"
+    if not played:
+        forms = f"(S, A, S), (H, S, A) or (H, S, A, S) with H = {horizon}"
+    raise InvalidProblemError(f"rewards must have shape: array (S, A) = {pair} or {forms}; got {table.shape}")
 
 
 def _range_for(problem: Problem, given: Any, declared: Any) -> tuple[float, float]:
@@ -195,80 +186,53 @@ def _range_for(problem: Problem, given: Any, declared: Any) -> tuple[float, floa
     elif callable(given):
         raise InvalidProblemError("rewards= as a function needs reward_range=: what it pays where nobody has been")
     else:
-        values = _array(given).ravel().tolist()
+        values = _array(problem, given).ravel().tolist()
     return min(values), max(values)
 
 
 def _paid(
-    problem: Problem, seen: Transitions, reward: _Reward, ends: tuple[float, float]
+    problem: Problem, seen: Transitions, rewards: _Rewards, ends: tuple[float, float]
 ) -> tuple[Problem, Transitions]:
     """Return the problem of an environment and its counts as if other rewards had been paid."""
-    (low, high), nothing, changed = ends, min(ends[0], 0.0), problem.learning_rewards(ends)
-    merged: list[list[float]] = []
-    paid = []
-    for row, y, times, least, most in zip(*(column.tolist() for column in seen), strict=True):
-        pair = row % (problem.n_states * problem.n_actions)
-        new = nothing if row == problem.n_rows - 1 else reward(pair // problem.n_actions, pair % problem.n_actions, y)
-        paid.append((row, y, *((least, most) if new is None else (new, new)), times))
-    for row, y, least, most, times in sorted(paid):
-        if not (row == problem.n_rows - 1 or low <= least <= most <= high):
-            raise InvalidProblemError(f"rewards: {problem.describe(row)} pays {least:g}, outside reward_range={ends}")
-        last = merged[-1] if merged else [-1.0] * 5
-        if (row, y) == (last[0], last[1]) and max(most, last[3]) - last[2] <= changed.same_reward:
-            last[3], last[4] = max(most, last[3]), last[4] + times
+    changed, played = problem.learning_rewards(ends), seen.rows < problem.n_rows - 1
+    s, a = np.divmod(seen.rows % (problem.n_states * problem.n_actions), problem.n_actions)
+    new = np.full(len(s), min(ends[0], 0.0))  # the artificial step of a random start
+    new[played] = rewards(s[played], a[played], seen.successors[played])[0]
+    low, high = np.where(np.isnan(new), seen.rewards, new), np.where(np.isnan(new), seen.upper, new)
+    wrong = played & ~((ends[0] <= low) & (high <= ends[1]))
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        where = problem.describe(int(seen.rows[i]))
+        raise InvalidProblemError(f"rewards: {where} pays {low[i]:g}, outside reward_range={ends}")
+    merged: list[list[float]] = [[-1.0] * 5]
+    order = np.lexsort((high, low, seen.successors, seen.rows))
+    columns = (column[order].tolist() for column in (seen.rows, seen.successors, seen.times, low, high))
+    for row, y, times, least, most in zip(*columns, strict=True):
+        last = merged[-1]
+        if [row, y] == last[:2] and max(most, last[4]) - last[3] <= changed.same_reward:
+            last[2], last[4] = last[2] + times, max(most, last[4])
         else:
-            merged.append([row, y, least, most, times])
-    rows, to, least, most, times = (
-        (np.array(column) for column in zip(*merged, strict=True)) if merged else [np.empty(0)] * 5
-    )
-    return changed, Transitions(rows.astype(np.int64), to.astype(np.int64), times.astype(np.int64), least, most)
+            merged.append([row, y, times, least, most])
+    whole, paid = np.split(np.array(merged[1:]).reshape(-1, 5).T, [3])
+    return changed, Transitions(*whole.astype(np.int64), *paid)
 
 
-def _known(problem: Problem, given: Any, numbers: _Numbers) -> Problem:
+def _known(problem: Problem, labels: tuple[Sequence[Any], Sequence[Any]], given: Any) -> Problem:
     """Return the problem of a model with other rewards."""
-    sizes, horizon = (problem.n_states, problem.n_actions), problem.horizon
     if isinstance(given, FiniteMDP):
-        if (given.n_states, given.n_actions, given.horizon) != (*sizes, horizon):
+        if (given.n_states, given.n_actions, given.horizon) != (problem.n_states, problem.n_actions, problem.horizon):
             raise InvalidProblemError("rewards: the model has other sizes or another horizon than the one of the data")
         if given.rewards is None:
             raise InvalidProblemError("rewards: give the rewards of a sparse model as an array or a table")
         given = given.rewards
-    if isinstance(given, Mapping) or callable(given):
-        return _at_slots(problem, _listed(problem, _lookup(numbers, given)))
-    table, after = _array(given), (*sizes, problem.n_states)
-    if table.shape == after == (horizon, *sizes):
-        raise InvalidProblemError(f"rewards of shape {after} could mean (S, A, S) or (H, S, A): give (H, S, A, S)")
-    if table.shape in (sizes, (horizon, *sizes)):
-        table = table.reshape(-1, *sizes)
-        if problem.rewards is not None:
-            return replace(problem, rewards=table)
-        return _at_slots(problem, lambda pairs, _, __: table.reshape(len(table), -1)[:, pairs])
-    if table.shape in (after, (horizon, *after)):
-        table = table.reshape(-1, sizes[0] * sizes[1], problem.n_states)
-        return _at_slots(problem, lambda pairs, to, _: table[:, pairs, to])
-    raise InvalidProblemError(
-        f"rewards must have shape (S, A) = {sizes}, (S, A, S), (H, S, A) or (H, S, A, S) with H = {horizon}; got "
-        f"{table.shape}"
-    )
+    if problem.rewards is not None and not (isinstance(given, Mapping) or callable(given)):
+        table = _array(problem, given)
+        if table.shape[3] == 1:
+            return replace(problem, rewards=table[..., 0])
+    return _at_slots(problem, _read(problem, labels, given))
 
 
-_SlotRewards = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""Rewards of slots, by the numbers of their pairs (s, a), of their next states, and their own."""
-
-
-def _listed(problem: Problem, reward: _Reward) -> _SlotRewards:
-    """Return the rewards of slots from those of a function or a table; what a table does not list is as it was."""
-
-    def rewards(pairs: np.ndarray, to: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        s, a = np.divmod(pairs, problem.n_actions)
-        before = problem.slots.low[:, slots] if problem.rewards is None else problem.rewards[:, s, a]
-        new = [reward(*place) for place in zip(s.tolist(), a.tolist(), to.tolist(), strict=True)]
-        return np.where([value is None for value in new], before, [math.nan if v is None else v for v in new])
-
-    return rewards
-
-
-def _at_slots(problem: Problem, rewards: _SlotRewards) -> Problem:
+def _at_slots(problem: Problem, rewards: _Rewards) -> Problem:
     """Return the problem with rewards that are given for each state-action pair and its possible next states."""
     slots, last = problem.slots, problem.n_rows - problem.artificial
     if problem.open_ended:
@@ -279,19 +243,19 @@ def _at_slots(problem: Problem, rewards: _SlotRewards) -> Problem:
     if problem.rewards is not None:  # rows may share their slots
         each = [slots.successor[b : b + u] for b, u in zip(slots.begin, slots.used, strict=True)]
         slots = slots._replace(begin=np.cumsum(slots.used) - slots.used, successor=np.concatenate(each))
-    of_rows = slots.used[:last]
+    of_rows, first = slots.used[:last], slots.begin[:last]
     row = np.repeat(np.arange(last), of_rows)
-    slot = np.repeat(slots.begin[:last] - (np.cumsum(of_rows) - of_rows), of_rows) + np.arange(len(row))
+    slot = np.repeat(first - (np.cumsum(of_rows) - of_rows), of_rows) + np.arange(len(row))
     used, at = np.unique(slot, return_index=True)
-    pairs, first = row[at] % (problem.n_states * problem.n_actions), slots.begin[:last]
-    paid = rewards(pairs, slots.successor[used], used)
+    s, a = np.divmod(row[at] % (problem.n_states * problem.n_actions), problem.n_actions)
+    paid = rewards(s, a, slots.successor[used])
+    # A table of changes leaves the others as they were.
+    paid = np.where(np.isnan(paid), slots.low[:, used] if problem.rewards is None else problem.rewards[:, s, a], paid)
     # The artificial step of a random start pays nothing, which is written as the smallest reward.
     values = np.full((len(paid), len(slots.successor)), paid.min())
     values[:, used] = paid
-    same = (values[:, slot] == np.repeat(values[:, first], of_rows, axis=1)).all()
-    if problem.rewards is not None and same:
-        steps = problem.horizon if len(values) > 1 else 1
-        table = np.empty((steps, problem.n_states * problem.n_actions))
+    if problem.rewards is not None and (values[:, slot] == np.repeat(values[:, first], of_rows, axis=1)).all():
+        table = np.empty((problem.horizon if len(values) > 1 else 1, problem.n_states * problem.n_actions))
         table[:, np.arange(last) % table.shape[1]] = values[:, first]
-        return replace(problem, rewards=table.reshape(steps, problem.n_states, problem.n_actions))
+        return replace(problem, rewards=table.reshape(-1, problem.n_states, problem.n_actions))
     return replace(problem, rewards=None, slots=slots._replace(low=values, high=values.copy()))

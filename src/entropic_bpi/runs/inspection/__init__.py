@@ -6,7 +6,7 @@ confirmed. Where too little was seen for a proposal, the remark says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from html import escape
@@ -21,7 +21,7 @@ from entropic_bpi.model.formats.registry import format_of
 from entropic_bpi.model.gymnasium.env import as_gymnasium
 from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.declarations import ENTRIES, Declarations
+from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem_file import ProblemFile, Remark
 from entropic_bpi.runs.inspection.proposals import Finding, Notes
 from entropic_bpi.sources.environment import Environment, open_environment
@@ -105,8 +105,10 @@ class Inspection:
         True
         """
         given = self.declarations.given()
-        worth = {name: f"; its use: {text}" for name, text in _WORTH.items()}
-        remarks = {name: Remark(False, f"{self.remarks[name]}. {_CONFIRM}{worth.get(name, '')}.") for name in given}
+        remarks = {}
+        for name in given:
+            use = f"; its use: {_WORTH[name]}" if name in _WORTH else ""
+            remarks[name] = Remark(False, f"{self.remarks[name]}. {_CONFIRM}{use}.")
         ProblemFile(**given, source=self.origin, params=self.params, remarks=remarks).save(path)
 
     @property
@@ -119,11 +121,9 @@ class Inspection:
     def spread(self) -> float:
         """How much returns can differ, as proposed; 1 if that is unknown."""
         declared = self.declarations
-        if declared.return_range is not None:
-            return (declared.return_range[1] - declared.return_range[0]) or 1.0
-        if declared.reward_range is None or declared.horizon is None:
-            return 1.0
-        return declared.horizon * (declared.reward_range[1] - declared.reward_range[0]) or 1.0
+        low, high = declared.return_range or declared.reward_range or (0.0, 1.0)
+        steps = 1 if declared.return_range or not declared.reward_range else declared.horizon
+        return (steps or 0) * (high - low) or 1.0
 
     def _lines(self) -> Iterator[tuple[str, str, str]]:
         yield from (("PROBLEM", text, "") for text in self.problems)
@@ -187,20 +187,32 @@ def inspect(source: Any, *, seconds: float = 5.0, episodes: int | None = None, s
     """
     check_positive("seconds", seconds)
     limit = None if episodes is None else check_integer("episodes", episodes)
-    entropy = np.random.SeedSequence().entropy if seed is None else check_seed("seed", seed)
-    opened, origin, params = _open(source)
+    (opened, origin, params), spaces = _open(source), list[Finding]()
     if isinstance(opened, Log):
-        notes = Notes(observed_log(opened), log=True)
-        return _inspection(f"log {opened.name}", notes, (), origin, params)
-    environment = open_environment(_playable(opened), 1, MOST_STATES)
-    with closing(environment):
-        seen = observe(environment, seconds=seconds, episodes=limit, seed=entropy)  # type: ignore[arg-type]
-        notes = Notes(seen, limit=environment.time_limit, listed=_listed_size(environment))
-        spaces = _spaces(environment, len(seen.states))
-    if isinstance(opened, FiniteMDP):
-        notes.read_from(opened)
-    name = origin or (environment.name if environment.env.spec is not None else type(environment.env).__name__)
-    return _inspection(name, notes, spaces, origin, params)
+        name, notes = f"log {opened.name}", Notes(observed_log(opened), log=True)
+    else:
+        entropy: Any = np.random.SeedSequence().entropy if seed is None else check_seed("seed", seed)
+        playable = as_gymnasium(opened) if isinstance(opened, FiniteMDP) else opened
+        with closing(open_environment(playable, 1, MOST_STATES)) as environment:
+            seen = observe(environment, seconds=seconds, episodes=limit, seed=entropy)
+            spaces, size = _spaces(environment, len(seen.states))
+            notes = Notes(seen, limit=environment.time_limit, listed=size)
+        if isinstance(opened, FiniteMDP):
+            notes.read_from(opened)
+        name = origin or (environment.name if environment.env.spec is not None else type(environment.env).__name__)
+    proposals, seen = notes.proposals(), notes.seen
+    return Inspection(
+        source=name,
+        declarations=Declarations(**{name: value for name, (value, _) in proposals.items()}),
+        remarks={name: text for name, (_, text) in proposals.items()},
+        findings=(*spaces, *notes.findings()),
+        problems=notes.problems,
+        episodes=seen.episodes,
+        steps=seen.steps,
+        seconds=seen.seconds,
+        origin=origin,
+        params=params,
+    )
 
 
 def _open(source: Any) -> tuple[Any, str | None, Mapping[str, Any]]:
@@ -218,43 +230,16 @@ def _open(source: Any) -> tuple[Any, str | None, Mapping[str, Any]]:
     return source, source if is_environment(source) else f"gym:{source}", {}
 
 
-def _playable(source: Any) -> Any:
-    return as_gymnasium(source) if isinstance(source, FiniteMDP) else source
-
-
-def _listed_size(environment: Environment) -> int | None:
+def _spaces(environment: Environment, states: int) -> tuple[list[Finding], int | None]:
+    """Return what is to be said about the spaces, and how many observations there are, if they can be listed."""
     env = environment.env
-    space = finite(env.single_observation_space if environment.vector else env.observation_space)
-    return space.size if space is not None and space.listable else None
-
-
-def _spaces(environment: Environment, states: int) -> tuple[Finding, ...]:
-    env, size = environment.env, _listed_size(environment)
     space = env.single_observation_space if environment.vector else env.observation_space
+    found = finite(space)
+    size = found.size if found is not None and found.listable else None
     listed = "not finite or too many to list" if size is None else f"{size:,} elements"
     actions = Finding("actions", shown(environment.single_action_space), f"{environment.actions.size} actions")
-    return Finding("observations", shown(space), f"{listed}; {states:,} distinct ones seen before an end"), actions
-
-
-def _inspection(
-    name: str, notes: Notes, spaces: Iterable[Finding], origin: str | None, params: Mapping[str, Any]
-) -> Inspection:
-    seen, proposals = notes.seen, {}
-    for declared, (value, text) in notes.proposals().items():
-        if declared in ENTRIES:
-            proposals[declared] = value, text
-    return Inspection(
-        source=name,
-        declarations=Declarations(**{key: value for key, (value, _) in proposals.items()}),
-        remarks={key: text for key, (_, text) in proposals.items()},
-        findings=(*spaces, *notes.findings()),
-        problems=notes.problems,
-        episodes=seen.episodes,
-        steps=seen.steps,
-        seconds=seen.seconds,
-        origin=origin,
-        params=params,
-    )
+    seen = f"{listed}; {states:,} distinct ones seen before an end"
+    return [Finding("observations", shown(space), seen), actions], size
 
 
 def _written(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -70,24 +70,20 @@ class Notes:
                 kept.append(reward)
         return kept
 
-    def _paid(self, by_step: bool) -> dict[tuple[int, ...], dict[float, int]]:
-        """How often each reward was seen, for each (state, action, next state), or (step, state, action, next state)."""
-        paid: dict[tuple[int, ...], dict[float, int]] = {}
+    def _paid(self, by_step: bool) -> dict[tuple[int, ...], tuple[list[float], int]]:
+        """The different rewards and the visits of each (state, action, next state), or (step, state, action, next state)."""
+        paid: defaultdict[tuple[int, ...], Counter[float]] = defaultdict(Counter)
         for batch in self.seen.batches:
-            for (h, s, a, y, reward, _), n in batch.visits.items():
-                rewards = paid.setdefault((h, s, a, y) if by_step else (s, a, y), {})
-                rewards[reward] = rewards.get(reward, 0) + n
-        return paid
+            for (h, *move, reward, _), n in batch.visits.items():
+                paid[(h, *move) if by_step else tuple(move)][reward] += n
+        return {key: (self._distinct(rewards), rewards.total()) for key, rewards in paid.items()}
 
     def _varying(self, by_step: bool) -> list[float]:
         """The rewards of transitions that have more different ones than fixed rewards may have."""
-        end, found = len(self.seen.states), set()
-        for key, rewards in self._paid(by_step).items():
-            *_, s, _, y = key
-            most = END_REWARDS if y == end else STAY_REWARDS if y == s else 1
-            distinct = self._distinct(rewards)
-            if len(distinct) > most:
-                found.update(distinct)
+        end, found = len(self.seen.states), set[float]()
+        for (*_, s, _, y), (rewards, _) in self._paid(by_step).items():
+            if len(rewards) > (END_REWARDS if y == end else STAY_REWARDS if y == s else 1):
+                found.update(rewards)
         return sorted(found)
 
     @cached_property
@@ -97,54 +93,40 @@ class Notes:
     @cached_property
     def by_step(self) -> bool:
         """Whether rewards vary, but not among visits at the same step."""
-        if not self.varying:
-            return False
-        repeated = sum(sum(rewards.values()) - 1 for rewards in self._paid(True).values())
+        repeated = sum(visits - 1 for _, visits in self._paid(True).values()) if self.varying else 0
         return repeated >= _ENOUGH_STARTS and not self._varying(True)
-
-    @property
-    def fixed(self) -> bool:
-        return not self.varying or self.by_step
 
     def _reward_text(self) -> str:
         if self.by_step:
             return "depends on the step (or on what happened before)"
         if self.varying:
-            if len(self.varying) == 2:
-                return f"varies for the same state, action and next state: {self.varying[0]:g} or {self.varying[1]:g}"
             low, high = self.varying[0], self.varying[-1]
-            return (
-                f"varies for the same state, action and next state: {len(self.varying):,} values in [{low:g}, {high:g}]"
-            )
-        pairs = self.seen.outcomes.values()
-        if all(len(self._distinct(reward for _, reward in outcomes)) == 1 for outcomes in pairs):
+            two = len(self.varying) == 2
+            values = f"{low:g} or {high:g}" if two else f"{len(self.varying):,} values in [{low:g}, {high:g}]"
+            return f"varies for the same state, action and next state: {values}"
+        if all(len(self._distinct(reward for _, reward in pair)) == 1 for pair in self.seen.outcomes.values()):
             return "one reward for each state and action"
         end = len(self.seen.states)
-        most = max((len(self._distinct(r)) for (*_, y), r in self._paid(False).items() if y == end), default=1)
+        most = max((len(rewards) for (*_, y), (rewards, _) in self._paid(False).items() if y == end), default=1)
         ends = f"; up to {most} different ones at the end of an episode" if most > 1 else ""
         return f"one reward for each state, action and next state{ends}"
 
     # -- transitions ----------------------------------------------------------------------------------------------
 
     @cached_property
-    def stationary(self) -> bool:
-        return not self.by_step and "stationary" not in self.tests[1]
-
-    @cached_property
     def outcomes(self) -> int:
         """The largest number of different outcomes of a state and action (at a step, if they depend on it)."""
-        most: dict[tuple[int, ...], int] = Counter()
-        for key, rewards in self._paid(not self.stationary).items():
-            most[key[:-1]] += len(self._distinct(rewards)) if self.fixed else 1
+        most: Counter[tuple[int, ...]] = Counter()
+        for key, (rewards, _) in self._paid(self.by_step or self.tests[1] == "stationary").items():
+            most[key[:-1]] += 1 if self.varying and not self.by_step else len(rewards)
         return max(most.values())
 
     @cached_property
     def unsettled(self) -> str:
         """Why nothing can be said about all states and actions; empty if something can."""
         seen = self.seen
-        least = seen.least_tried
-        if least < _ENOUGH_TRIES:
-            return f"{_CANNOT_TELL}: in some state an action was {_tried(least)}"
+        if seen.least_tried < _ENOUGH_TRIES:
+            return f"{_CANNOT_TELL}: in some state an action was {_tried(seen.least_tried)}"
         late = max(seen.last_new["outcome"], seen.last_new["state"])
         if late > seen.steps / 2:
             return f"{_CANNOT_TELL}: a new transition was still seen at step {late:,} of {seen.steps:,}"
@@ -162,12 +144,11 @@ class Notes:
         """How much was seen, or why nothing can be said about all states and actions."""
         if self.unsettled:
             return self.unsettled
-        seen = self.seen
-        late = max(seen.last_new.values())
-        rare = max(seen.least_tried // _RARE, 1)
+        seen, rare = self.seen, max(self.seen.least_tried // _RARE, 1)
         text = f"each action of {len(seen.states):,} states was {_tried(seen.least_tried)} or more"
         text += f", so that outcomes rarer than 1 in {rare:,} may be missing"
-        return text if self.log else f"{text}; nothing new after step {late:,} of {seen.steps:,}"
+        late = "" if self.log else f"; nothing new after step {max(seen.last_new.values()):,} of {seen.steps:,}"
+        return text + late
 
     @cached_property
     def tests(self) -> tuple[str, str]:
@@ -178,28 +159,24 @@ class Notes:
         return text, rejected
 
     def _test(self, stationary: bool) -> tuple[str, str]:
-        seen = self.seen
+        seen, law = self.seen, "random" if self.varying else "fixed"
+        given: dict[str, Any] = {
+            "eps": 1.0,
+            "delta": LEVEL,
+            "beta": 0.0,
+            "source": "inspection",
+            "stationary": stationary,
+        }
+        given |= {"horizon": max(n for n, _ in seen.lengths), "reward_range": seen.reward_range, "reward_law": law}
         try:
-            problem = Problem.black_box(
-                len(seen.states),
-                seen.n_actions,
-                eps=1.0,
-                delta=LEVEL,
-                beta=0.0,
-                state_names=(*seen.states, "end"),
-                source="inspection",
-                horizon=max(n for n, _ in seen.lengths),
-                reward_range=seen.reward_range,
-                reward_law="random" if self.varying else "fixed",
-                stationary=stationary,
-            )
+            problem = Problem.black_box(len(seen.states), seen.n_actions, state_names=(*seen.states, "end"), **given)
         except InvalidProblemError as error:
             return f"{_CANNOT_TELL}: {error}", ""
-        witness = AssumptionTests(problem)
+        tests = AssumptionTests(problem)
         for batch in seen.batches:
-            witness.add(batch, transitions_of(batch, problem))
+            tests.add(batch, transitions_of(batch, problem))
         try:
-            evidence = check_assumptions(witness, math.inf)
+            evidence = check_assumptions(tests, math.inf)
         except InvalidProblemError as error:
             return str(error), "stationary" if str(error).startswith("transitions are not the same") else "Markov"
         largest = max(e for e in (evidence.stationary, evidence.memoryless, evidence.unchanging) if e is not None)
@@ -211,25 +188,25 @@ class Notes:
 
     # -- episodes -------------------------------------------------------------------------------------------------
 
-    def _lengths(self, how: str) -> list[int]:
-        return sorted(n for (n, what), times in self.seen.lengths.items() if what == how for _ in range(times))
+    @cached_property
+    def lengths(self) -> dict[str, list[int]]:
+        """The lengths of all episodes in increasing order, by how they stopped."""
+        found: dict[str, list[int]] = {ENDED: [], TRUNCATED: [], LEFT: []}
+        for (steps, how), times in sorted(self.seen.lengths.items()):
+            found[how] += [steps] * times
+        return found
 
     def _lengths_text(self) -> str:
-        ended, cut, left = (self._lengths(how) for how in (ENDED, TRUNCATED, LEFT))
-        parts = []
-        if ended:
-            middle = ended[len(ended) // 2]
-            parts.append(
-                f"{len(ended):,} ended by themselves after {ended[0]:,} to {ended[-1]:,} steps (median {middle:,})"
-            )
-        if cut:
-            parts.append(f"{len(cut):,} were truncated after {cut[0]:,} to {cut[-1]:,} steps")
-        if left:
-            parts.append(f"{len(left):,} had not ended after {left[-1]:,} steps")
-        return ", ".join(parts)
+        texts = {
+            ENDED: "{0:,} ended by themselves after {1:,} to {2:,} steps (median {3:,})",
+            TRUNCATED: "{0:,} were truncated after {1:,} to {2:,} steps",
+            LEFT: "{0:,} had not ended after {2:,} steps",
+        }
+        stopped = ((texts[how], steps) for how, steps in self.lengths.items() if steps)
+        return ", ".join(text.format(len(n), n[0], n[-1], n[len(n) // 2]) for text, n in stopped)
 
     def _horizon(self) -> tuple[int | None, str]:
-        ended, cut, left = (self._lengths(how) for how in (ENDED, TRUNCATED, LEFT))
+        ended, cut, left = self.lengths.values()
         limit = cut[0] if cut else self.limit
         if limit is not None:
             return (
@@ -262,7 +239,6 @@ class Notes:
         """For each declaration a value, or None, and what was seen."""
         if self.known:
             return self.known
-        seen = self.seen
         horizon = self._horizon()
         proposals: dict[str, tuple[Any, str]] = {
             "horizon": horizon,
@@ -274,7 +250,7 @@ class Notes:
             "max_successors": (self.outcomes if self.guessable else None, self._coverage),
             "return_range": self._return_range(horizon[0]),
         }
-        if seen.masks:
+        if self.seen.masks:
             proposals["allowed"] = self._allowed()
         return proposals
 
@@ -306,7 +282,7 @@ class Notes:
     def _reward_law(self) -> tuple[str | None, str]:
         if self.tests[1] == "Markov" and not self.by_step:
             return None, f"{_CANNOT_TELL}: the observation is not a Markov state"
-        if not self.fixed:
+        if self.varying and not self.by_step:
             return "random", f"{self._reward_text()}; {_CANNOT_TELL} whether visits are independent"
         repeated = sum(n.total() > 1 for n in self.seen.outcomes.values())
         return "fixed", f"{self._reward_text()}; {repeated:,} states and actions were tried more than once"
@@ -341,14 +317,12 @@ class Notes:
             yield Finding("action masks", self._allowed()[1], "")
         yield Finding("assumptions", self.tests[0], tries)
         if seen.seconds > 0:
-            horizon = self._horizon()[0] or LONGEST_EPISODE
-            rate = seen.steps / seen.seconds
+            horizon, rate = self._horizon()[0] or LONGEST_EPISODE, seen.steps / seen.seconds
             plan = 64 * horizon * (len(seen.states) + 1) * seen.n_actions / 2**20
             cost = f"1,000 episodes of {horizon:,} steps take {1000 * horizon / rate:.2g} s or less"
             yield Finding("speed", f"{rate:,.0f} steps per second", cost)
-            yield Finding(
-                "memory", f"at least {plan:.2g} MiB for a plan", f"{horizon:,} steps, {len(seen.states):,} states"
-            )
+            size = f"{horizon:,} steps, {len(seen.states):,} states"
+            yield Finding("memory", f"at least {plan:.2g} MiB for a plan", size)
 
 
 def _ranges_of_returns(seen: Observed, steps: int) -> list[tuple[float, float]]:
