@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi import cli
+from entropic_bpi.runs.monitoring.evidence import ReturnEvidence, RowEvidence, log_e_value
 from entropic_bpi.runs.monitoring.monitor import Monitor
-from entropic_bpi.runs.monitoring.returns import ReturnEvidence
-from entropic_bpi.runs.monitoring.rows import RowEvidence, log_e_value
 
 COUNTS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60)), min_size=2, max_size=5)
 

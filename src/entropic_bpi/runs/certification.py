@@ -20,6 +20,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, EVaR, Risk, check_risk
 from entropic_bpi.runs.exploration.other_rewards import with_rewards
 from entropic_bpi.runs.progress import telling_of_compiling
+from entropic_bpi.runs.state import certificate_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.log import Log
@@ -87,6 +88,17 @@ class CollectedData(NamedTuple):
     @property
     def problem(self) -> Problem:
         return self.counts.problem
+
+    def certificate(self, planned: np.ndarray, claim: Claim | EVaRClaim, *, named: float | None = None) -> Certificate:
+        """Return the certificate of a claim about a policy of all planned steps; ``named`` is the ε that was given."""
+        problem, provenance = self.problem, self.provenance
+        if provenance.log is not None and named is None:
+            # Nobody named an ε: the policy is within the certified gap of the best.
+            problem = replace(problem, eps=claim.gap if 0 < claim.gap < math.inf else problem.eps)
+        if self.tests is not None:
+            provenance = provenance._replace(tests=check_assumptions(self.tests, claim.upper))
+        data = {"episodes": self.counts.episodes, "transitions": self.transitions, "provenance": provenance}
+        return certificate_of(problem, planned, claim, method="kl", constants=None, **data)
 
 
 def certify(
@@ -184,22 +196,19 @@ def certify(
         evidence = evidence_of(source, given, rewards)
         counts = evidence.counts
         method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
+
+        def claim_of(planned: np.ndarray) -> Certificate:
+            return evidence.certificate(planned, method.bounds_of(counts, planned), named=eps)
+
+        if policies is None and policy is None:
+            return claim_of(evidence.problem.replace_forbidden(method.plan_once(counts).policy))
         if policies is None:
-            if policy is None:
-                planned = evidence.problem.replace_forbidden(method.plan_once(counts).policy)
-            else:
-                planned = read_policy(policy, evidence)
-            return certificate_of(evidence, planned, method.bounds_of(counts, planned), named=eps)
+            return claim_of(read_policy(policy, evidence))
         if policy is not None or not isinstance(policies, Mapping) or not policies:
             raise InvalidProblemError("policies must be a mapping of names to policies, instead of policy")
         each = {str(name): read_policy(given, evidence) for name, given in policies.items()}
-        return Comparison(
-            certificates={
-                name: certificate_of(evidence, planned, method.bounds_of(counts, planned), named=eps)
-                for name, planned in each.items()
-            },
-            intervals={name: method.interval_of(counts, planned) for name, planned in each.items()},
-        )
+        intervals = {name: method.interval_of(counts, planned) for name, planned in each.items()}
+        return Comparison({name: claim_of(planned) for name, planned in each.items()}, intervals)
 
 
 def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> CollectedData:
@@ -215,36 +224,15 @@ def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> C
         other_range = declarations.pop("reward_range", None)
     elif callable(rewards):  # of a log, one range holds both rewards
         other_range = declarations.get("reward_range")
+    risk = check_risk(beta, risk)
     if isinstance(source, Log):
-        evidence = _logged(source, check_risk(beta, risk), eps, delta, states, Declarations(**declarations))
+        evidence = _logged(source, risk, eps, delta, states, Declarations(**declarations))
     else:
-        evidence = _collected(
-            source, check_risk(beta, risk), eps, delta, {"states": states, **declarations}, rewards is not None
-        )
+        declared = {"states": states, **declarations}
+        evidence = _collected(source, risk, eps, delta, declared, rewards is not None)
     if accepted:
         evidence = evidence._replace(provenance=evidence.provenance._replace(accepted=accepted))
     return evidence if rewards is None else _with_rewards(evidence, rewards, other_range)
-
-
-def certificate_of(
-    evidence: CollectedData, planned: np.ndarray, claim: Claim | EVaRClaim, *, named: float | None
-) -> Certificate:
-    problem, provenance = evidence.problem, evidence.provenance
-    if provenance.log is not None and named is None:
-        # Nobody named an ε: the policy is within the certified gap of the best.
-        problem = replace(problem, eps=claim.gap if 0 < claim.gap < math.inf else problem.eps)
-    if evidence.tests is not None:
-        provenance = provenance._replace(tests=check_assumptions(evidence.tests, claim.upper))
-    return Certificate(
-        policy=planned[int(problem.artificial) :],
-        episodes=evidence.counts.episodes,
-        **claim._asdict(),
-        method="kl",
-        constants=None,
-        problem=problem,
-        transitions=evidence.transitions,
-        provenance=provenance,
-    )
 
 
 def _with_rewards(evidence: CollectedData, rewards: Any, reward_range: Any) -> CollectedData:
@@ -298,12 +286,9 @@ def _collected(
     check_learned(problem, risk)
     if provenance.tests is not None and risk != problem.risk:
         provenance = provenance._replace(tests=provenance.tests._replace(returns=None))
-    problem = replace(
-        problem,
-        risk=risk,
-        eps=problem.eps if eps is None else check_positive("eps", eps),
-        delta=problem.delta if delta is None else check_probability("delta", delta),
-    )
+    eps = problem.eps if eps is None else check_positive("eps", eps)
+    delta = problem.delta if delta is None else check_probability("delta", delta)
+    problem = replace(problem, risk=risk, eps=eps, delta=delta)
     problem.check_limits()
     counts = Counts.of(problem, transitions, episodes)
     return CollectedData(counts, transitions, provenance, problem.state_names, problem.action_names)
@@ -335,51 +320,34 @@ def read_policy(policy: Any, evidence: CollectedData) -> np.ndarray:
     problem = evidence.problem
     if not isinstance(policy, (Mapping, np.ndarray, list)):
         policy = getattr(policy, "actions", getattr(policy, "policy", policy))  # of a Policy, or of a solution
-    if isinstance(policy, Mapping):
-        policy = _by_label(_table(policy), evidence)
-    elif callable(policy):
+    known = [(problem.horizon, states) for states in (problem.n_states - 1, len(evidence.states))]
+    if isinstance(policy, Mapping) or callable(policy):
         policy = _by_label(policy, evidence)
-    elif problem.black_box_rewards and np.shape(policy) in (
-        (problem.horizon, problem.n_states - 1),
-        (problem.horizon, len(evidence.states)),
-    ):
+    elif problem.black_box_rewards and np.shape(policy) in known:
         # Nothing is done after the end, and anything in a state that nobody saw.
         policy = np.pad(policy, ((0, 0), (0, problem.n_states - np.shape(policy)[1])))
     checked = check_policy(policy, problem.horizon, problem.n_states, problem.n_actions)
-    planned = np.concatenate([np.zeros((int(problem.artificial), problem.n_states), dtype=np.int64), checked])
+    planned = np.pad(checked, ((int(problem.artificial), 0), (0, 0)))
     problem.check_policy_allowed(planned)
     return planned
 
 
-def _by_label(action_of: Callable[[Any], Any], evidence: CollectedData) -> np.ndarray:
+def _by_label(policy: Mapping[Any, Any] | Callable[[Any], Any], evidence: CollectedData) -> np.ndarray:
     """A policy that says what to do in each state, whatever the step."""
-    problem, numbers = evidence.problem, _by_name({label: a for a, label in enumerate(evidence.actions)})
+    problem, numbers = evidence.problem, {label: a for a, label in enumerate(evidence.actions)}
     actions = np.zeros(problem.n_states, dtype=np.int64)
     for s, label in enumerate(evidence.states[: problem.n_states - problem.black_box_rewards]):
-        chosen = action_of(label)
-        try:
-            actions[s] = numbers(chosen)
-        except (KeyError, TypeError):
-            raise InvalidProblemError(
-                f"policy says {shown(chosen)} in state {shown(label)}, which is not an action: there are "
-                f"{', '.join(map(shown, evidence.actions[:10]))}"
-            ) from None
+        silent = f"policy does not say what to do in state {shown(label)}"
+        chosen = _find(policy, label, silent) if isinstance(policy, Mapping) else policy(label)
+        known = ", ".join(map(shown, evidence.actions[:10]))
+        wrong = f"policy says {shown(chosen)} in state {shown(label)}, which is not an action: there are {known}"
+        actions[s] = _find(numbers, chosen, wrong)
     return np.tile(actions, (problem.horizon, 1))
 
 
-def _table(policy: Mapping[Any, Any]) -> Callable[[Any], Any]:
-    entries = _by_name(policy)
-
-    def action_of(label: Any) -> Any:
-        try:
-            return entries(label)
-        except KeyError:
-            raise InvalidProblemError(f"policy does not say what to do in state {shown(label)}") from None
-
-    return action_of
-
-
-def _by_name(table: Mapping[Any, Any]) -> Callable[[Any], Any]:
+def _find(table: Mapping[Any, Any], label: Any, otherwise: str) -> Any:
     """Look up a label as it is, or as it is written: a file may have '1' for 1."""
-    names = {str(key): value for key, value in table.items()}
-    return lambda label: table[label] if label in table else names[str(label)]
+    try:
+        return table[label] if label in table else {str(key): value for key, value in table.items()}[str(label)]
+    except (KeyError, TypeError):
+        raise InvalidProblemError(otherwise) from None

@@ -258,32 +258,25 @@ def identify(
     every action in every state has at most 1 different outcomes (next state and reward)
     the return of every episode lies in [0, 1], whatever is played
     """
-    refuse_renamed("identify", renamed)
-    source, settings = Settings.read(
-        source, beta=beta, risk=risk, eps=eps, delta=delta, method=method, constants=constants, horizon=horizon,
-        start=start, stationary=stationary, successors=successors, max_successors=max_successors, replan=replan,
-        sampling=sampling,
-        reward_range=reward_range, reward_law=reward_law, return_range=return_range, noise=noise, discount=discount,
-        data=data,
-        max_episodes=max_episodes, max_seconds=max_seconds, seed=seed, ties=ties, num_envs=num_envs,
-        max_states=max_states, allowed=allowed, reward=reward, device=device,
-    )  # fmt: skip
-    return run_to_end(
-        source, settings, checkpoint=checkpoint, accept_errors=accept_errors, preregister=preregister, progress=progress
-    )
+    given = dict(locals())
+    refuse_renamed("identify", given.pop("renamed"))
+    how = {name: given.pop(name) for name in ("checkpoint", "accept_errors", "preregister", "progress")}
+    source, settings = Settings.read(given.pop("source"), **given)
+    return run_to_end(source, settings, **how)
 
 
 def run_to_end(
     source: Any,
     settings: Settings,
     *,
-    checkpoint: str | Path | None,
-    accept_errors: bool,
-    preregister: str | Path | None,
-    progress: bool,
+    checkpoint: Any = None,
+    accept_errors: bool = False,
+    preregister: Any = None,
+    progress: bool = False,
 ) -> Identification:
     """Run until the goal or the end of the budget, from the checkpoint if there is one; see :func:`identify`."""
-    path, preregistered = _optional_path("checkpoint", checkpoint), _optional_path("preregister", preregister)
+    path = None if checkpoint is None else check_path("checkpoint", checkpoint)
+    preregistered = None if preregister is None else check_path("preregister", preregister)
     with closing(_Setup(source, settings)) as setup:
         facts = setup.facts() if path or preregistered else {}
         store = None if path is None else Checkpoint(path, facts, settings.seed)
@@ -350,57 +343,47 @@ class _Setup:
 
     @cached_property
     def _problem(self) -> tuple[Problem, Provenance]:
-        provenance = Provenance(batches=self.settings.replan != EVERY, accepted=self.settings.accepted)
-        if isinstance(self.source, Environment):
-            return _black_box(self.source, self.settings), provenance
         problem, ignored = _problem_of(self.source, self.settings)
-        return problem, provenance._replace(ignored=ignored)
+        batches, accepted = self.settings.replan != EVERY, self.settings.accepted
+        return problem, Provenance(batches=batches, accepted=accepted, ignored=ignored)
 
     def new_state(self) -> RunState:
         """Return the state before the first episode, or after those of a log."""
-        (problem, provenance), settings = self._problem, self.settings
-        seed = _fresh_seed() if settings.seed is None else settings.seed
-        if settings.data is None:
+        (problem, provenance), data, seed = self._problem, self.settings.data, self.settings.seed
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0]) >> 1
+        if data is None:
             return RunState.new(problem, seed, provenance, Counts(problem))
-        projection = _projection(settings.data, self.source, problem)
+        projection = _projection(data, self.source, problem)
         provenance = provenance._replace(log=LogSummary(*projection.facts()))
         state = RunState.new(problem, seed, provenance, projection.counts())
         assert state.tests is not None
         state.tests.add(projection.batch(), *projection.over_time())
         return state
 
-    def facts(self) -> dict[str, str]:
-        """All that makes the run the one that it is, except its seed and its budget."""
-        return self._facts(self._problem[0], self.settings)
-
-    def _facts(self, problem: Problem, settings: Settings) -> dict[str, str]:
-        ignored = {"ignored": self._problem[1].ignored}
+    def facts(self, pooled: bool = False) -> dict[str, str]:
+        """All that makes the run the one that it is, except its seed and its budget; or the same with pooled counts."""
+        settings, (problem, provenance) = self.settings, self._problem
+        if pooled:
+            settings = replace(settings, declared=replace(settings.declared, stationary=True))
+            problem, _ = _problem_of(self.source, settings)
         source = self.source.facts() if isinstance(self.source, Environment) else {}
-        return facts_of({**settings.facts(), **ignored, **problem_facts(problem), **source})
+        return facts_of({**settings.facts(), "ignored": provenance.ignored, **problem_facts(problem), **source})
 
     def saved(self, store: Checkpoint, *, accept_errors: bool) -> RunState | None:
         """Return the state that was saved of this run, or of the same run with pooled counts; None if there is none."""
         saved, (problem, provenance) = store.read(), self._problem
         if saved is None:
             return None
-        pooled = self._pooled_facts()
-        if pooled is not None and saved.header["facts"] == pooled:
-            store.check(saved, pooled)
-            state = saved.state_per_step(problem, provenance)
-        else:
-            store.check(saved, store.facts)
-            state = saved.state(problem, provenance)
+        # Pooled counts can be counted step by step.
+        per_step = isinstance(self.source, Environment) and not problem.stationary
+        pooled = per_step and saved.header["facts"] == (facts := self.facts(pooled=True))
+        store.check(saved, facts if pooled else store.facts)
+        state = saved.state_per_step(problem, provenance) if pooled else saved.state(problem, provenance)
         _check_end(state, accept_errors)
         if not self.settings.limited:
             state.best = None
         return state
-
-    def _pooled_facts(self) -> dict[str, str] | None:
-        """Return the facts of the same run with pooled counts, which can be counted step by step; None if there is none."""
-        if not isinstance(self.source, Environment) or self._problem[0].stationary:
-            return None
-        pooled = replace(self.settings, declared=replace(self.settings.declared, stationary=True))
-        return self._facts(_black_box(self.source, pooled), pooled)
 
 
 def _check_end(state: RunState, accept_errors: bool) -> None:
@@ -440,40 +423,34 @@ def _truncate_discounted(source: Any, settings: Settings, discount: float) -> tu
     return repeated(source, horizon) if simulated else source, replace(settings, declared=declared)
 
 
-def _problem_of(mdp: FiniteMDP, settings: Settings) -> tuple[Problem, tuple[str, ...]]:
-    """Return the problem of a model, and which declarations the method does not use."""
+def _problem_of(source: FiniteMDP | Environment, settings: Settings) -> tuple[Problem, tuple[str, ...]]:
+    """Return the problem of a source, and which declarations about a model the method does not use."""
+    goal, declared = settings.goal._asdict(), settings.declared.given()
+    if isinstance(source, Environment):
+        return source.problem(**goal, **declared), ()
     if settings.data is not None:
         raise InvalidProblemError("data is for environments, whose rewards are learned; a FiniteMDP's are known")
-    goal, declared = settings.goal._asdict(), settings.declared.given()
-    problem = Problem.from_mdp(mdp, **goal, **declared)
     unused = methods.find(settings.method).unused
-    ignored = [
-        name
-        for choice in settings.options.values()
-        for name in unused.get(choice, ())
-        if declared.get(name) is not None and declared[name] is not False
-    ]
+    names = [name for choice in settings.options.values() for name in unused.get(choice, ())]
+    ignored = tuple(name for name in names if declared.get(name) is not None and declared[name] is not False)
+    problem = Problem.from_mdp(source, **goal, **declared)
     if ignored:
         used = {name: value for name, value in declared.items() if name not in ignored}
-        problem = Problem.from_mdp(mdp, **goal, **used)
-    return problem, tuple(ignored)
-
-
-def _black_box(environment: Environment, settings: Settings) -> Problem:
-    return environment.problem(**settings.goal._asdict(), **settings.declared.given())
+        problem = Problem.from_mdp(source, **goal, **used)
+    return problem, ignored
 
 
 def _projection(log: Log, environment: Environment, problem: Problem) -> Projection:
     """Return the log as data about the problem of an environment, by the numbers that this has for its labels."""
     numbers = []
-    for what, labels, space in (
-        ("state", log.states, environment.states),
-        ("action", log.actions, environment.actions),
+    for labels, space, kind in (
+        (log.states, environment.states, "state {} is not an observation"),
+        (log.actions, environment.actions, "action {} is not an action"),
     ):
         numbers.append([space.index(label) for label in labels])
         if -1 in numbers[-1]:
-            label, kind = labels[numbers[-1].index(-1)], "an observation" if what == "state" else "an action"
-            raise InvalidProblemError(f"the log's {what} {shown(label)} is not {kind} of {environment.name}")
+            wrong = kind.format(shown(labels[numbers[-1].index(-1)]))
+            raise InvalidProblemError(f"the log's {wrong} of {environment.name}")
     return log.project(problem, (numbers[0], numbers[1]), playing=True)
 
 
@@ -483,11 +460,3 @@ def refuse_renamed(function: str, arguments: Mapping[str, Any]) -> None:
         if name in _RENAMED:
             raise InvalidProblemError(f"{name}= of {function} is now {_RENAMED[name]}=")
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
-
-
-def _fresh_seed() -> int:
-    return int(np.random.SeedSequence().generate_state(1, np.uint64)[0]) >> 1
-
-
-def _optional_path(name: str, path: Any) -> Path | None:
-    return None if path is None else check_path(name, path)

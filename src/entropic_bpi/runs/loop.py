@@ -23,7 +23,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.forecasts.advice import Candidates, fitting, true_of
 from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
-from entropic_bpi.runs.state import HISTORY, BestPlan, RunState
+from entropic_bpi.runs.state import HISTORY, BestPlan, RunState, certificate_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources import open_sampler
 from entropic_bpi.sources.environment import EnvironmentRaised
@@ -235,19 +235,14 @@ class Loop:
         if not self.state.history:
             return None
         history = np.concatenate(self.state.history[-_RECENT:])
-        return forecast_of(history, self.state.problem.eps, self.clock, self._until_plan)
+        batch = (lambda played: EVERY_CHUNK) if self._compiled() else self._batch
+        return forecast_of(history, self.state.problem.eps, self.clock, batch)
 
     def candidates(self) -> Candidates:
         """The declarations that were not made: true of the model, or in agreement with all that was seen."""
-        declared = self.settings.declared
-        return (
-            true_of(self.source, declared)
-            if isinstance(self.source, FiniteMDP)
-            else fitting(self.state.counts, declared)
-        )
-
-    def _until_plan(self, played: int) -> int:
-        return EVERY_CHUNK if self._compiled() else self._batch(played)
+        if isinstance(self.source, FiniteMDP):
+            return true_of(self.source, self.settings.declared)
+        return fitting(self.state.counts, self.settings.declared)
 
     def _check_assumptions(self, bounds: Bounds) -> None:
         """End the run if what was seen speaks against what is assumed."""
@@ -262,21 +257,22 @@ class Loop:
         state.provenance = state.provenance._replace(tests=evidence)
 
     def _left(self) -> float:
-        """How many more episodes both budgets allow."""
-        budget = self.settings.max_episodes
-        return min(math.inf if budget is None else budget - self.state.counts.episodes, self._left_in_time())
-
-    def _left_in_time(self) -> float:
-        """How many more episodes the budget of time allows, with room for the next plan and the claim."""
-        budget, clock = self.settings.max_seconds, self.clock
+        """How many more episodes both budgets allow: that of time with room for the next plan and the claim."""
+        most, budget, clock, played = (
+            self.settings.max_episodes,
+            self.settings.max_seconds,
+            self.clock,
+            self.state.counts.episodes,
+        )
+        episodes = math.inf if most is None else most - played
         if budget is None:
-            return math.inf
+            return episodes
         left = budget - (run_clock() - self.started) - (0.0 if math.isnan(clock.plan) else 2 * clock.plan)
         if left <= 0:
-            return 0
+            return min(episodes, 0)
         # If nothing was played in this call yet: the time per episode of earlier calls, or a single episode to measure it.
-        before = self.state.seconds / max(1, self.state.counts.episodes) or left
-        return left / max(before if math.isnan(clock.episode) else clock.episode, sys.float_info.min)
+        each = self.state.seconds / max(1, played) or left if math.isnan(clock.episode) else clock.episode
+        return min(episodes, left / max(each, sys.float_info.min))
 
     def _play(self, plan: Plan) -> None:
         """Play what the plan asks for, wholly or, when interrupted, not at all."""
@@ -286,14 +282,18 @@ class Loop:
             if self._compiled():
                 self._play_chunk(plan)
             else:
-                self._play_batch(plan)
+                episodes = max(1, int(min(self._batch(counts.episodes), self._left())))
+                self.sampler.play(plan.behaviour, episodes, counts, state.round)
+                state.round += 1
         except BaseException as error:
             reached = counts.episodes
             counts.restore(before)
             state.rng.bit_generator.state, state.round = rng, round
             self._restore(memory)
             if self.sampler.can_lose_episodes and not isinstance(error, KeyboardInterrupt):
-                self._mark(error)
+                # Remember that the environment lost episodes: who goes on must know.
+                contradicted = isinstance(error, InvalidProblemError) and not isinstance(error, EnvironmentRaised)
+                setattr(state, "contradiction" if contradicted else "error", str(error)[:LONGEST_MESSAGE])
             # The whole episodes before one that contradicts the problem are kept: play them again.
             while isinstance(error, InvalidProblemError) and counts.episodes < reached:
                 plan, left = self.method.plan(counts, state.round), reached - counts.episodes
@@ -316,20 +316,6 @@ class Loop:
         """Whether a single compiled loop plans, tests and plays after every episode."""
         possible = self.simulated and hasattr(self.method, "play_every") and self.state.problem.noise is None
         return self.settings.replan == EVERY and possible
-
-    def _mark(self, error: BaseException) -> None:
-        """Remember that the environment lost episodes: who goes on must know."""
-        message = str(error)[:LONGEST_MESSAGE]
-        if isinstance(error, InvalidProblemError) and not isinstance(error, EnvironmentRaised):
-            self.state.contradiction = message
-        else:
-            self.state.error = message
-
-    def _play_batch(self, plan: Plan) -> None:
-        state = self.state
-        episodes = max(1, int(min(self._batch(state.counts.episodes), self._left())))
-        self.sampler.play(plan.behaviour, episodes, state.counts, state.round)
-        state.round += 1
 
     def _batch(self, played: int) -> int:
         """How many episodes to play before the next plan, after ``played``."""
@@ -393,13 +379,8 @@ class Loop:
         # The row of the plan that comes next is noted when the run goes on.
         history = history[history["episodes"] < self.state.counts.episodes]
         states = [] if self.state.problem.max_states is None else self.source.states.found
-        return replace(
-            self.state,
-            seconds=self.elapsed(),
-            memory=self._memory(),
-            discovered_states=states,
-            history=[history],
-        )
+        memory = self._memory()
+        return replace(self.state, seconds=self.elapsed(), memory=memory, discovered_states=states, history=[history])
 
     def close(self) -> None:
         self.sampler.close()
@@ -429,16 +410,9 @@ class Loop:
             plan = plan._replace(policy=problem.replace_forbidden(plan.policy))
         claim = self._claim(BestPlan(plan, episodes, transitions), problem)
         self._check_assumptions(claim)
-        certificate = Certificate(
-            policy=plan.policy[int(state.problem.artificial) :],
-            episodes=episodes,
-            **claim._asdict(),
-            method=self.settings.method,
-            constants=self.settings.options.get("constants"),
-            problem=problem,
-            transitions=transitions,
-            provenance=state.provenance,
-        )
+        how = {"method": self.settings.method, "constants": self.settings.options.get("constants")}
+        data = {"episodes": episodes, "transitions": transitions, "provenance": state.provenance}
+        certificate = certificate_of(problem, plan.policy, claim, **how, **data)
         stopped = plan.bounds.reached(state.problem.goal)
         return Identification(
             policy=certificate.policy,

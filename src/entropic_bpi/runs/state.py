@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
@@ -81,3 +82,8 @@ class RunState:
         """Return a positive 63-bit number for breaking ties at random; 0 stands for the lowest index."""
         ties = np.random.SeedSequence(self.seed).spawn(2)[1]
         return (int(ties.generate_state(1, np.uint64)[0]) >> 2) + 1
+
+
+def certificate_of(problem: Problem, planned: np.ndarray, claim: Any, **other: Any) -> Certificate:
+    """Return the certificate of a claim about a policy of all planned steps; ``other`` are its other fields."""
+    return Certificate(policy=planned[int(problem.artificial) :], problem=problem, **claim._asdict(), **other)

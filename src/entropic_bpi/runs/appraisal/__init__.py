@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from entropic_bpi import methods
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.contents import content_of, digest, encode_cells
+from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.methods.tails import Tails, step_of_grid, tails_of
@@ -21,15 +23,9 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.return_law import ReturnLaw, return_law
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import Entropic, Risk
+from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.runs.appraisal.measures import MEASURES, Measure, read_measures
-from entropic_bpi.runs.certification import (
-    CollectedData,
-    certificate_of,
-    check_learned,
-    evidence_of,
-    read_policy,
-)
+from entropic_bpi.runs.certification import CollectedData, check_learned, evidence_of, read_policy
 from entropic_bpi.runs.progress import telling_of_compiling
 from entropic_bpi.tools.checks import check_integer, check_path
 from entropic_bpi.tools.files import write_text_atomically
@@ -67,12 +63,6 @@ class CertainPair(tuple[str, str]):
     """A pair ``(better, worse)`` of names whose order is certain, and the ``measure`` by which it is."""
 
     measure: str
-
-    @classmethod
-    def of(cls, better: str, worse: str, measure: str) -> CertainPair:
-        pair = cls((better, worse))
-        pair.measure = measure
-        return pair
 
     def __repr__(self) -> str:
         return f"({self[0]!r}, {self[1]!r}, by {self.measure!r})"
@@ -116,13 +106,13 @@ class Appraisal:
     differences: list[Difference]
     bands: dict[str, Band]
     policies: dict[str, np.ndarray]
-    delta: float | None
-    certificate: Certificate | None
-    title: str | None
-    unit: str | None
-    history: np.ndarray | None
-    model: FiniteMDP | None
-    _file: dict[str, Any]
+    delta: float | None = None
+    certificate: Certificate | None = None
+    title: str | None = None
+    unit: str | None = None
+    history: np.ndarray | None = None
+    model: FiniteMDP | None = None
+    _file: dict[str, Any] = field(default_factory=dict)
 
     @property
     def measures(self) -> list[Measure]:
@@ -131,11 +121,11 @@ class Appraisal:
     @property
     def order(self) -> tuple[CertainPair, ...]:
         """The pairs ``(better, worse)`` of names whose order is certain; each has the ``measure`` by which it is."""
-        signs = {measure.text: measure.sign for measure in self.measures}
-        certain = []
-        for d in self.differences:
-            if signs[d.measure] * (d.lower if signs[d.measure] > 0 else d.upper) > 0:
-                certain.append(CertainPair.of(d.policy, d.other, d.measure))
+        signs, certain = {measure.text: measure.sign for measure in self.measures}, []
+        for difference in self.differences:
+            if (difference.lower if signs[difference.measure] > 0 else -difference.upper) > 0:
+                certain.append(CertainPair((difference.policy, difference.other)))
+                certain[-1].measure = difference.measure
         return tuple(certain)
 
     def interval(self, policy: str, measure: str) -> tuple[float, float]:
@@ -250,15 +240,9 @@ class Appraisal:
     def _content(self) -> dict[str, Any]:
         if self.certificate is None:
             raise InvalidProblemError("the model is known and the values are exact: there are no data to check")
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "library": __version__,
-            **self._file,
-            "policies": {name: policy.tolist() for name, policy in self.policies.items()},
-            "table": self.table,
-            "certificate": content_of(self.certificate),
-        }
+        head = {"format": FORMAT, "version": VERSION, "library": __version__, **self._file}
+        policies = {name: policy.tolist() for name, policy in self.policies.items()}
+        return {**head, "policies": policies, "table": self.table, "certificate": content_of(self.certificate)}
 
     def _repr_html_(self) -> str:
         import entropic_bpi
@@ -336,20 +320,16 @@ def appraise(
     if isinstance(evidence, FiniteMDP):
         return _exact(evidence, policies, asked, bins)
     risk, rewards = _risk_of(evidence, asked, declarations), declarations.pop("rewards", None)
-    words = {name: declarations.pop(name, None) for name in ("title", "unit")}
+    words = {name: declarations.pop(name) for name in ("title", "unit") if declarations.get(name) is not None}
+    for name, value in words.items():
+        if not isinstance(value, str):
+            raise InvalidProblemError(f"{name} must be a text, got {shown(value)}")
     given = {"beta": None, "risk": risk, "eps": None, "delta": delta, "states": states, **declarations}
     with telling_of_compiling():
         data = evidence_of(evidence, given, rewards)
         planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
-        found = _Bounding(data, asked, bins, getattr(evidence, "history", None)).of(planned)
-    labels: dict[str, Any] = {name: _text(name, text) for name, text in words.items() if text is not None}
-    return replace(found, **labels)
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise InvalidProblemError(f"{name} must be a text, got {shown(value)}")
-    return value
+        found = _certified(data, planned, asked, bins)
+    return replace(found, history=getattr(evidence, "history", None), **words)
 
 
 def _risk_of(evidence: Any, measures: list[Measure], declarations: Mapping[str, Any]) -> Any:
@@ -361,93 +341,78 @@ def _risk_of(evidence: Any, measures: list[Measure], declarations: Mapping[str, 
     return first if declarations.get("reward_law", "fixed") != "fixed" and first is not None else Entropic(0.0)
 
 
-class _Bounding:
+def _certified(
+    data: CollectedData, planned: dict[str, np.ndarray], measures: list[Measure], bins: int | None
+) -> Appraisal:
     """The bounds of measures from counts."""
-
-    def __init__(self, data: CollectedData, measures: list[Measure], bins: int | None, history: Any) -> None:
-        self.data, self.measures, self.counts, self.history = data, measures, data.counts, history
-        self.problem = data.problem
+    problem, counts = data.problem, data.counts
+    risks = {measure.text: measure.risk for measure in measures if measure.risk is not None}
+    for risk in risks.values():
+        check_learned(problem, risk)
+    at = problem.risk if problem.random_rewards else Entropic(0.0)
+    base: Any = methods.make("kl", replace(problem, risk=at), {}, 0)
+    step, tails = None, {}
+    tabulated = not problem.random_rewards and isinstance(base, KL)
+    if tabulated or len(risks) < len(measures):
+        step = step_of_grid(problem, counts, bins) if tabulated else None
+        method = base if isinstance(base, KL) else KL(problem.at(0.0, problem.eps))
+        tails = {name: tails_of(method, counts, policy, step or 1.0) for name, policy in planned.items()}
+    named = {
+        text: base if risk == problem.risk else methods.make("kl", replace(problem, risk=risk), {}, 0)
+        for text, risk in risks.items()
+    }
+    table, cells = [], []
+    for name, policy in planned.items():
         for measure in measures:
-            if measure.risk is not None:
-                check_learned(self.problem, measure.risk)
-        at = self.problem.risk if self.problem.random_rewards else Entropic(0.0)
-        self.base: Any = methods.make("kl", replace(self.problem, risk=at), {}, 0)
-        self.tabulated = not self.problem.random_rewards and isinstance(self.base, KL)
-        self.step = step_of_grid(self.problem, self.counts, bins) if self.tabulated else None
-        self.methods = {each.text: self._method(each.risk) for each in measures if each.risk is not None}
+            ends, covered = _interval(measure, named.get(measure.text), counts, policy, tails.get(name))
+            table.append(_row(name, measure, *ends))
+            if covered is not None:
+                cells.append({"policy": name, "measure": measure.text, "cells": encode_cells(covered)})
+    candidate = next(iter(planned.values()))
+    claim = base.bounds_of(counts, candidate, **({"pairs": False} if isinstance(base, KL) else {}))
+    return Appraisal(
+        table=table,
+        differences=_differences(table, measures),
+        bands={name: Band(each.thresholds, *each.below) for name, each in tails.items()},
+        policies={name: policy[int(problem.artificial) :] for name, policy in planned.items()},
+        delta=problem.delta,
+        certificate=data.certificate(candidate, claim),
+        _file={"step": step, "cells": cells},
+    )
 
-    def _method(self, risk: Risk) -> Any:
-        return self.base if risk == self.problem.risk else methods.make("kl", replace(self.problem, risk=risk), {}, 0)
 
-    def of(self, planned: dict[str, np.ndarray]) -> Appraisal:
-        problem, first = self.problem, int(self.problem.artificial)
-        tails = {name: self._tails(policy) for name, policy in planned.items()} if self._needs_tables() else {}
-        table, cells = [], []
-        for name, policy in planned.items():
-            for measure in self.measures:
-                (lower, upper), covered = self._interval(measure, policy, tails.get(name))
-                table.append(_row(name, measure, lower, upper))
-                if covered is not None:
-                    cells.append({"policy": name, "measure": measure.text, "cells": covered})
-        candidate = next(iter(planned.values()))
-        options = {"pairs": False} if isinstance(self.base, KL) else {}
-        claim = self.base.bounds_of(self.counts, candidate, **options)
-        certificate = certificate_of(self.data, candidate, claim, named=None)
-        return Appraisal(
-            table=table,
-            differences=_differences(table, self.measures),
-            bands={name: Band(each.thresholds, *each.below) for name, each in tails.items()},
-            policies={name: policy[first:] for name, policy in planned.items()},
-            delta=problem.delta,
-            certificate=certificate,
-            title=getattr(problem, "title", None),
-            unit=getattr(problem, "unit", None),
-            history=self.history,
-            model=None,
-            _file={"step": self.step if self._needs_tables() else None, "cells": cells},
-        )
-
-    def _needs_tables(self) -> bool:
-        return self.tabulated or any(measure.risk is None for measure in self.measures)
-
-    def _tails(self, policy: np.ndarray) -> Tails:
-        method = self.base if isinstance(self.base, KL) else KL(self.problem.at(0.0, self.problem.eps))
-        return tails_of(method, self.counts, policy, self.step or 1.0)
-
-    def _interval(
-        self, measure: Measure, policy: np.ndarray, tails: Tails | None
-    ) -> tuple[tuple[float, float], list[Any] | None]:
-        """Bounds of one measure and, of an entropic value at risk, the cells behind them."""
-        if measure.kind == "evar":
-            claim = self.methods[measure.text].own_claim(self.counts, policy)
-            return (claim.lower, claim.upper), encode_cells(claim.cells)
-        if measure.risk is not None:
-            ends = self.methods[measure.text].interval_of(self.counts, policy)
-            if measure.kind == "mean" and tails is not None:  # both hold; on a lattice the second has no error
-                ends = max(ends[0], tails.mean[0]), min(ends[1], tails.mean[1])
-            return ends, None
-        assert tails is not None
-        kinds = {"cvar": tails.cvar, "quantile": tails.quantile, "below": tails.at_most, "above": tails.at_least}
-        return kinds[measure.kind](measure.number), None
+def _interval(
+    measure: Measure, method: Any, counts: Counts, policy: np.ndarray, tails: Tails | None
+) -> tuple[tuple[float, float], Any]:
+    """Bounds of one measure and, of an entropic value at risk, the cells behind them."""
+    if measure.kind == "evar":
+        claim = method.own_claim(counts, policy)
+        return (claim.lower, claim.upper), claim.cells
+    if method is not None:
+        ends = method.interval_of(counts, policy)
+        if measure.kind == "mean" and tails is not None:  # both hold; on a lattice the second has no error
+            ends = max(ends[0], tails.mean[0]), min(ends[1], tails.mean[1])
+        return ends, None
+    assert tails is not None
+    kinds = {"cvar": tails.cvar, "quantile": tails.quantile, "below": tails.at_most, "above": tails.at_least}
+    return kinds[measure.kind](measure.number), None
 
 
 def _exact(mdp: FiniteMDP, policies: Mapping[str, Any], measures: list[Measure], bins: int | None) -> Appraisal:
     """The values of policies of a known model; between two where there are too many returns for an exact law."""
     problem = Problem.from_mdp(mdp, beta=0.0, eps=1.0, delta=0.5)
     counts = Counts(problem)
-    data = CollectedData(counts, counts.transitions(), None, problem.state_names, problem.action_names)  # type: ignore[arg-type]
+    data = CollectedData(counts, counts.transitions(), Provenance(), problem.state_names, problem.action_names)
     planned = {str(name): read_policy(policy, data)[int(problem.artificial) :] for name, policy in policies.items()}
     table, bands = [], {}
     for name, policy in planned.items():
         below, above = _laws(mdp, policy, bins)
         for measure in measures:
-            ends = sorted((measure.of(below), measure.of(above)))
-            table.append(_row(name, measure, *ends))
+            table.append(_row(name, measure, *sorted((measure.of(below), measure.of(above)))))
         thresholds = np.union1d(below.support, above.support)
         bands[name] = Band(thresholds, *(_distribution(law, thresholds) for law in (above, below)))
-    return Appraisal(
-        table, _differences(table, measures), bands, planned, None, None, mdp.title, mdp.unit, None, mdp, {}
-    )
+    differences = _differences(table, measures)
+    return Appraisal(table, differences, bands, planned, model=mdp, title=mdp.title, unit=mdp.unit)
 
 
 def _laws(mdp: FiniteMDP, policy: np.ndarray, bins: int | None) -> tuple[ReturnLaw, ReturnLaw]:
@@ -473,9 +438,7 @@ def _differences(table: list[dict[str, Any]], measures: list[Measure]) -> list[D
     found = []
     for measure in measures:
         rows = [row for row in table if row["measure"] == measure.text]
-        for one in rows:
-            for other in rows:
-                if one is not other:
-                    ends = one["lower"] - other["upper"], one["upper"] - other["lower"]
-                    found.append(Difference(measure.text, one["policy"], other["policy"], *ends))
+        for one, other in permutations(rows, 2):
+            ends = one["lower"] - other["upper"], one["upper"] - other["lower"]
+            found.append(Difference(measure.text, one["policy"], other["policy"], *ends))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,6 @@ class Exploration:
     (True, True)
     """
 
-    eps_reached: float
     stopped: bool
     episodes: int
     certificate: Certificate
@@ -67,6 +66,11 @@ class Exploration:
     seconds: float
     seed: int
     forecast: Forecast | None = None
+
+    @property
+    def eps_reached(self) -> float:
+        """The gap of the certificate."""
+        return self.certificate.gap
 
     @property
     def counts(self) -> Counts:
@@ -167,37 +171,23 @@ def explore(
     rewards = (0.0, 1.0) if arguments["reward_range"] is None else arguments["reward_range"]
     arguments |= {"risk": AnyReward(betas, rewards), "beta": None}
     arguments["reward_range"] = None if isinstance(opened, FiniteMDP) else rewards
-    declared = Settings.of(**arguments)
-    declared.declared.check_source("exploration")
-    checked = replace(declared, accepted=accepted_names(source, given))
-    run = run_to_end(
-        opened, checked, checkpoint=checkpoint, accept_errors=accept_errors, preregister=None, progress=progress
-    )
-    return Exploration(
-        eps_reached=run.certificate.gap,
-        stopped=run.stopped,
-        episodes=run.episodes,
-        certificate=run.certificate,
-        history=run.history,
-        seconds=run.seconds,
-        seed=run.seed,
-        forecast=run.forecast,
-    )
+    checked = replace(Settings.of(**arguments), accepted=accepted_names(source, given))
+    checked.declared.check_source("exploration")
+    run = run_to_end(opened, checked, checkpoint=checkpoint, accept_errors=accept_errors, progress=progress)
+    return Exploration(*(getattr(run, each.name) for each in fields(Exploration)))
 
 
 def solve_explored(certificate: Certificate, rewards: Any, beta: float, reward_range: Any = None) -> Certificate:
-    """Return the claim about a good policy for one reward from the counts of an exploration."""
-    problem, beta = certificate.problem, check_finite("beta", beta)
+    """Return the claim about a good policy for one reward from the counts of an exploration.
+
+    It is the one about the policy that is best by the estimates if the bound for all rewards is smaller.
+    """
+    problem, given = certificate.problem, dict[str, Any]()
     if problem.black_box_rewards:
         if rewards is None:
             raise InvalidProblemError("solve needs rewards=: what an environment pays is ignored while exploring")
-        reward_range = problem.declared_range if reward_range is None else reward_range
-        return _with_promise(certify(certificate, beta=beta, rewards=rewards, reward_range=reward_range))
-    return _with_promise(certify(certificate, beta=beta, rewards=rewards))
-
-
-def _with_promise(claim: Certificate) -> Certificate:
-    """Return the claim, or one about the policy that is best by the estimates if the bound for all rewards is smaller."""
+        given["reward_range"] = problem.declared_range if reward_range is None else reward_range
+    claim = certify(certificate, beta=check_finite("beta", beta), rewards=rewards, **given)
     if claim.problem.allowed is not None:  # the estimated model's best policy does not know masks
         return claim
     promised = promised_claim(claim)
@@ -208,8 +198,6 @@ def promised_claim(claim: Certificate) -> Certificate:
     """Return the claim that the bound for all rewards makes about the policy that is best by the estimates."""
     problem, size = claim.problem, abs(claim.beta)
     method = RewardFree(replace(problem, risk=AnyReward((size, size), problem.possible_rewards)))
-    planned = best_by_estimates(claim)
-    other = certify(claim, beta=claim.beta, policy=planned)
-    loss = estimated_loss(other, math.copysign(method.most, claim.beta))
-    gap = method.bound_at_most(claim.counts) + loss
+    other = certify(claim, beta=claim.beta, policy=best_by_estimates(claim))
+    gap = method.bound_at_most(claim.counts) + estimated_loss(other, math.copysign(method.most, claim.beta))
     return replace(other, provenance=claim.provenance, gap=gap, test="explored")

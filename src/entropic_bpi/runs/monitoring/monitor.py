@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.codec import parse
 from entropic_bpi.certificate.policy import Policy
 from entropic_bpi.errors import CertificateError, InvalidProblemError
-from entropic_bpi.runs.monitoring.returns import ReturnEvidence
-from entropic_bpi.runs.monitoring.rows import PERIODS, RowEvidence
+from entropic_bpi.runs.monitoring.evidence import PERIODS, ReturnEvidence, RowEvidence
 from entropic_bpi.sources.log import Log
 from entropic_bpi.sources.logs.labels import names_for
 from entropic_bpi.sources.spaces import label
@@ -29,18 +28,9 @@ if TYPE_CHECKING:
 FORMAT = "entropic-bpi monitor"
 LENGTHS = (64, 512, 4096)
 """Episodes after which the periods begin again, behind the one that never does."""
+_SAVED = ("level", "episodes", "excluded", "_stride", "_ended", "_found", "_named")
 _MOST_POINTS = 2048
 _MOST_ROWS = 3
-
-
-class _Episode(NamedTuple):
-    """An episode in numbers: None for a state that is excluded; the last of ``following`` may be unknown and missing."""
-
-    states: list[int | None]
-    following: list[int | None]
-    actions: list[int]
-    rewards: list[float]
-    ended: bool
 
 
 class Monitor:
@@ -142,7 +132,7 @@ class Monitor:
         ended = check_flag("terminated", terminated) and problem.black_box_rewards and bool(actions)
         path = [self._state(state) for state in (states[:-1] if ended else states)]
         after = [*path[1:], problem.n_states - 1] if ended else path[1:]
-        self._add(_Episode(path, after, done, paid, ended))
+        self._add(path, after, done, paid, ended)
 
     def observe_log(self, log: Log) -> None:
         """Add the episodes of a log, in the order of their first lines.
@@ -171,7 +161,7 @@ class Monitor:
                 if state not in numbers:  # by need, because states that are new are numbered as they come
                     numbers[state] = self._state(log.states[state])
             states, after = ([numbers[state] for state in part] for part in (visited, following))
-            self._add(_Episode(states, after, [actions[a] for a in done], rewards, ended))
+            self._add(states, after, [actions[a] for a in done], rewards, ended)
 
     def watch(self, env: Any) -> Any:
         """Wrap a Gymnasium environment: every episode that is played in it is observed.
@@ -199,58 +189,62 @@ class Monitor:
         >>> monitor.episodes, monitor.alarm
         (20, False)
         """
-        from entropic_bpi.runs.monitoring.wrapper import Watched
+        import gymnasium
 
-        return Watched(env, self)
+        monitor, states, done = self, list[Any](), list[tuple[Any, float]]()
 
-    def _add(self, episode: _Episode) -> None:
-        h = self.certificate.problem.horizon
-        self._begin_periods()
+        class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
+            """Plays as the environment does, and hands each episode to the monitor."""
+
+            def reset(self, **options: Any) -> Any:
+                self._hand_over(False)
+                answer = self.env.reset(**options)
+                states.append(answer[0])
+                return answer
+
+            def step(self, action: Any) -> Any:
+                answer = self.env.step(action)
+                observation, reward, terminated, truncated, _ = answer
+                if states:
+                    states.append(observation)
+                    done.append((action, float(reward)))
+                if terminated or truncated or len(done) == monitor.certificate.problem.horizon:
+                    self._hand_over(bool(terminated))
+                return answer
+
+            def close(self) -> None:
+                self._hand_over(False)
+                super().close()
+
+            def _hand_over(self, terminated: bool) -> None:
+                """Also of an episode that was given up: leaving it out would be a selection by what happened in it."""
+                path, played = states.copy(), done.copy()
+                states.clear()
+                done.clear()
+                if played:
+                    actions, rewards = zip(*played, strict=True)
+                    monitor.observe(path, actions, rewards, terminated)
+
+        return Watched(env)
+
+    def _add(
+        self, states: list[Any], following: list[Any], actions: list[int], rewards: list[float], ended: bool
+    ) -> None:
+        """Add an episode in numbers: None for a state that is excluded; the last of ``following`` may be missing."""
+        horizon = self.certificate.problem.horizon
+        for i, length in enumerate(LENGTHS):  # begin the periods again that are over
+            if self.episodes and self.episodes % length == 0:
+                self._ended[i] += math.exp(min(self._current(i)[0], 600.0))
+                self._rows.restart(i + 1)
+                self._returns.wealth[i + 1] = 0.0
         self.episodes += 1
-        contradiction = self._contradiction(episode)
+        contradiction = self._contradiction(states, following, actions, rewards, ended)
         if contradiction is not None and self.excluded is None:
             self.excluded = f"episode {self.episodes}: {contradiction}"
         if self.excluded is None:
-            states, _, actions, rewards, ended = episode
             known, free = [state for state in states if state is not None], set(self._found.values())
-            self._returns.add(known, actions[:h], rewards[:h], ended=ended and len(actions) <= h, free=free)
-        self._record()
-
-    def _contradiction(self, episode: _Episode) -> str | None:
-        """Add all transitions; the first one that the declarations exclude, in words."""
-        states, following, actions, rewards, ended = episode
-        problem, rows, h = self.certificate.problem, self._rows, self.certificate.problem.horizon
-        first, unknown = states[0], "a state that is none of the certificate's"
-        if first is None:
-            return f"it began in {unknown}"
-        begins = first == problem.start
-        if problem.artificial:
-            begins = rows.add(problem.n_rows - 1, first, problem.possible_rewards[0]) is None
-        if not begins:
-            return f"it began in state {problem.state_names[first]!r}, which is declared impossible"
-        # Of steps that are pooled, those after the horizon count as well.
-        steps = len(actions) if problem.stationary and problem.black_box_rewards else h
-        walk = zip(states[:steps], following, actions, rewards, strict=False)
-        for t, (state, successor, action, reward) in enumerate(walk):
-            assert state is not None
-            row = int(problem.rows_at(problem.artificial + (0 if problem.stationary else t), np.array([state]))[action])
-            if successor is None:
-                wrong: str | None = f"went to {unknown}"
-            elif rows.wrong_reward(t, row, state, action, successor, reward):
-                wrong = f"paid {reward:g}, which is declared impossible"
-            elif self.certificate._of_a_log and not problem.stationary and t == h - 1:
-                wrong = None  # what follows the last step of a log may have been unknown, and then counts as an end
-            else:
-                wrong = rows.add(row, successor, reward)
-            if wrong is not None:
-                return f"step {t}, {problem.describe(row).removeprefix(f'step {t}, ')} {wrong}"
-        earned = math.fsum(f * reward for f, reward in zip(problem.factors.tolist(), rewards, strict=False))
-        least, most = problem.return_limits
-        if (ended or len(actions) >= h) and not least <= earned <= most:
-            return f"it earned {earned:g}, outside the declared range of returns ({least:g}, {most:g})"
-        return None
-
-    def _record(self) -> None:
+            complete = ended and len(actions) <= horizon
+            self._returns.add(known, actions[:horizon], rewards[:horizon], ended=complete, free=free)
         e = math.inf if self.excluded is not None else self._log_e()
         if e > self._largest:
             self._largest = e
@@ -260,6 +254,40 @@ class Monitor:
             self.history.append((self.episodes, e))
         if len(self.history) > _MOST_POINTS:
             self.history, self._stride = self.history[::2], 2 * self._stride
+
+    def _contradiction(
+        self, states: list[Any], following: list[int | None], actions: list[int], rewards: list[float], ended: bool
+    ) -> str | None:
+        """Add all transitions; the first one that the declarations exclude, in words."""
+        problem, rows, horizon = self.certificate.problem, self._rows, self.certificate.problem.horizon
+        first, unknown = states[0], "a state that is none of the certificate's"
+        if first is None:
+            return f"it began in {unknown}"
+        begins = first == problem.start
+        if problem.artificial:
+            begins = rows.add(problem.n_rows - 1, first, problem.possible_rewards[0]) is None
+        if not begins:
+            return f"it began in state {problem.state_names[first]!r}, which is declared impossible"
+        # Of steps that are pooled, those after the horizon count as well.
+        steps = len(actions) if problem.stationary and problem.black_box_rewards else horizon
+        walk = zip(states[:steps], following, actions, rewards, strict=False)
+        for t, (state, successor, action, reward) in enumerate(walk):
+            row = int(problem.rows_at(problem.artificial + (0 if problem.stationary else t), np.array([state]))[action])
+            wrong = None
+            if successor is None:
+                wrong = f"went to {unknown}"
+            elif rows.wrong_reward(t, row, state, action, successor, reward):
+                wrong = f"paid {reward:g}, which is declared impossible"
+            # What follows the last step of a log may have been unknown, and then counts as an end.
+            elif not self.certificate._of_a_log or problem.stationary or t < horizon - 1:
+                wrong = rows.add(row, successor, reward)
+            if wrong is not None:
+                return f"step {t}, {problem.describe(row).removeprefix(f'step {t}, ')} {wrong}"
+        earned = math.fsum(f * reward for f, reward in zip(problem.factors.tolist(), rewards, strict=False))
+        least, most = problem.return_limits
+        if (ended or len(actions) >= horizon) and not least <= earned <= most:
+            return f"it earned {earned:g}, outside the declared range of returns ({least:g}, {most:g})"
+        return None
 
     def _log_e(self) -> float:
         """Logarithm of the e-value: half of it since the beginning, the rest in shorter periods.
@@ -272,14 +300,6 @@ class Monitor:
             total = np.logaddexp(current, math.log(self._ended[i] + 1 / (number + 1)))
             parts.append(float(total) - math.log(2.0 * len(LENGTHS)))
         return float(np.logaddexp.reduce(parts))
-
-    def _begin_periods(self) -> None:
-        """Begin the periods again that are over."""
-        for i, length in enumerate(LENGTHS):
-            if self.episodes and self.episodes % length == 0:
-                self._ended[i] += math.exp(min(self._current(i)[0], 600.0))
-                self._rows.restart(i + 1)
-                self._returns.restart(i + 1)
 
     def _current(self, i: int) -> tuple[float, int]:
         """Logarithm of the weighted e-value of the current period of a length, and the number of that period."""
@@ -404,18 +424,12 @@ class Monitor:
         ...     eb.Monitor.load(f"{folder}/monitor.json")
         Monitor(0 episodes; log e = 0, alarm at 4.61: no sign of a change)
         """
-        content = {
+        content: dict[str, Any] = {name.lstrip("_"): getattr(self, name) for name in _SAVED}
+        content |= {
             "format": FORMAT,
-            "level": self.level,
-            "episodes": self.episodes,
-            "excluded": self.excluded,
             "largest": _number(self._largest),
-            "stride": self._stride,
             "history": [[episodes, _number(e)] for episodes, e in self.history],
-            "ended": self._ended,
             "wealth": [[_number(w) for w in bets] for bets in self._returns.wealth.tolist()],
-            "found": self._found,
-            "named": self._named,
             "seen": [[row, o.successor, o.low, o.high, o.since] for row, o in self._rows.seen()],
             "certificate": json.loads(self.certificate._text()),
         }
