@@ -1,7 +1,5 @@
 """Certificates from data that was already collected: by a run of ours, or by somebody else's decisions."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +17,7 @@ from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, EVaR, Risk, check_risk
 from entropic_bpi.runs.exploration.other_rewards import with_rewards
-from entropic_bpi.runs.progress import telling_of_compiling
+from entropic_bpi.runs.progress import CompileNotice
 from entropic_bpi.runs.state import certificate_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
@@ -192,7 +190,7 @@ def certify(
     (True, True)
     """
     given = {"beta": beta, "risk": risk, "eps": eps, "delta": delta, "states": states, **declarations}
-    with telling_of_compiling():
+    with CompileNotice():
         evidence = evidence_of(source, given, rewards)
         counts = evidence.counts
         method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))

@@ -10,8 +10,6 @@ bounds again with more visits, no formula:
 All of this is a forecast from what was seen so far. It suggests where to look, and certifies nothing.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import dataclass

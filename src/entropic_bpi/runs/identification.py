@@ -14,8 +14,6 @@ takes longer than the episodes that it decides. What is *not* proved for such ba
 a stale policy may revisit an under-sampled pair for a whole batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace

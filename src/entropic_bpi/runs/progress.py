@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from entropic_bpi.compile.decorators import compile_clock
 from entropic_bpi.tools.text import duration
 
 _REFRESH_SECONDS = 0.2
+_COMPILING = "compiling, which is done once …"
 # When text is printed first, and how far two such lines are apart at most.
 _FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 10.0, 60.0
 
@@ -33,7 +34,7 @@ class Progress:
         self.part, self.told = 0.0, False
         self.line: Any = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self.shown:
             self.line = _NotebookBar() if _in_notebook() else _Bar() if sys.stderr.isatty() else _Lines()
         compile_clock.observers.append(self._tell_of_compiling)
@@ -56,24 +57,19 @@ class Progress:
         """Say once what is going on, until the next update; a file or a pipe need not know."""
         if not self.told and self.line is not None and not isinstance(self.line, _Lines):
             self.told = True
-            self.line.update("compiling, which is done once …", self.part)
+            self.line.update(_COMPILING, self.part)
 
 
-@contextmanager
-def telling_of_compiling() -> Iterator[None]:
-    """Say once, on a terminal or in a notebook, that code is compiled while the block runs."""
-    told: list[bool] = []
+class CompileNotice(Progress):
+    """Says once, on a terminal or in a notebook, that code is compiled while the block runs."""
 
-    def tell() -> None:
-        if not told and (sys.stderr.isatty() or _in_notebook()):
-            print("compiling, which is done once …", file=sys.stderr, flush=True)
-        told.append(True)
+    def __init__(self) -> None:
+        super().__init__(False)
 
-    compile_clock.observers.append(tell)
-    try:
-        yield
-    finally:
-        compile_clock.observers.remove(tell)
+    def _tell_of_compiling(self) -> None:
+        if not self.told and (sys.stderr.isatty() or _in_notebook()):
+            print(_COMPILING, file=sys.stderr, flush=True)
+        self.told = True
 
 
 class RunProgress(Progress):
@@ -83,25 +79,15 @@ class RunProgress(Progress):
         super().__init__(shown)
         self.eps = self.widest = eps
 
-    def __enter__(self) -> RunProgress:
-        super().__enter__()
-        return self
-
     def update_run(self, episodes: int, gap: float, forecast: Callable[[], object]) -> None:
+        """Show a gap, which has come so far on its way to the goal as is counted in factors."""
         if gap < math.inf:
             self.widest = max(self.widest, gap)
+        part = float(gap <= self.eps)
+        if self.eps < gap < self.widest:
+            part = math.log(self.widest / gap) / math.log(self.widest / self.eps)
         so_far = f"{episodes:,} episodes · gap {gap:.3g} (goal {self.eps:g})"
-
-        def words() -> str:
-            return so_far if gap <= self.eps else f"{so_far} · {forecast() or 'no forecast yet'}"
-
-        self.update(words, self._part(gap))
-
-    def _part(self, gap: float) -> float:
-        """How far the gap has come on its way to the goal, counted in factors."""
-        if not self.eps < gap < self.widest:
-            return float(gap <= self.eps)
-        return math.log(self.widest / gap) / math.log(self.widest / self.eps)
+        self.update(lambda: so_far if part == 1 else f"{so_far} · {forecast() or 'no forecast yet'}", part)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from entropic_bpi import methods
@@ -12,36 +13,20 @@ from entropic_bpi.problem.declarations import ENTRIES, Declarations
 from entropic_bpi.problem.risk import check_risk
 from entropic_bpi.sources.log import Log
 from entropic_bpi.sources.opening import accepted_names, open_problem
-from entropic_bpi.tools.checks import (
-    check_choice,
-    check_device,
-    check_finite,
-    check_integer,
-    check_positive,
-    check_probability,
-    check_seed,
-)
+from entropic_bpi.tools import checks
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Goal
 
-EVERY = 0.0
-"""The batch ratio of ``replan="every"``."""
+EVERY = 0.0  # the batch ratio of replan="every"
 
 
 def check_replan(name: str, replan: Any) -> float:
     """The batch ratio."""
-    if isinstance(replan, str):
-        if replan == "every":
-            return EVERY
-        raise InvalidProblemError(f"{name} must be 'every' or a positive ratio such as 0.01, got {shown(replan)}")
-    ratio = check_finite(name, replan)
-    if not 0 < ratio <= 1:
-        raise InvalidProblemError(f"{name} must be 'every' or a ratio in (0, 1], got {ratio}")
+    if isinstance(replan, str) and replan == "every":
+        return EVERY
+    if isinstance(replan, str) or not 0 < (ratio := checks.check_finite(name, replan)) <= 1:
+        raise InvalidProblemError(f"{name} must be 'every' or a ratio in (0, 1] such as 0.01, got {shown(replan)}")
     return ratio
-
-
-def check_ties(name: str, ties: Any) -> str:
-    return check_choice(name, ties, ("random", "lowest"))
 
 
 def check_log(name: str, data: Any) -> Log:
@@ -50,24 +35,20 @@ def check_log(name: str, data: Any) -> Log:
     return data
 
 
-def check_method(name: str, method: Any) -> str:
-    return check_choice(name, method, methods.names())
-
-
+# For each setting of a run: check(name, value) returns it in its final form or raises.
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
-    "eps": check_positive,
-    "delta": check_probability,
-    "method": check_method,
+    "eps": checks.check_positive,
+    "delta": checks.check_probability,
+    "method": lambda name, method: checks.check_choice(name, method, methods.names()),
     "replan": check_replan,
-    "max_episodes": check_integer,
-    "max_seconds": check_positive,
-    "seed": check_seed,
-    "ties": check_ties,
-    "num_envs": check_integer,
+    "max_episodes": checks.check_integer,
+    "max_seconds": checks.check_positive,
+    "seed": checks.check_seed,
+    "ties": partial(checks.check_choice, choices=("random", "lowest")),
+    "num_envs": checks.check_integer,
     "data": check_log,
-    "device": check_device,
+    "device": checks.check_device,
 }
-"""For each setting of a run: ``check(name, value)`` returns it in its final form or raises."""
 
 
 @dataclass(frozen=True)

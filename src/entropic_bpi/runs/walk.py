@@ -1,7 +1,5 @@
 """Where a policy goes: the one loop that follows it forward, in a known model or along observed transitions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

@@ -26,7 +26,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.runs.appraisal.measures import MEASURES, Measure, read_measures
 from entropic_bpi.runs.certification import CollectedData, check_learned, evidence_of, read_policy
-from entropic_bpi.runs.progress import telling_of_compiling
+from entropic_bpi.runs.progress import CompileNotice
 from entropic_bpi.tools.checks import check_integer, check_path
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
@@ -325,7 +325,7 @@ def appraise(
         if not isinstance(value, str):
             raise InvalidProblemError(f"{name} must be a text, got {shown(value)}")
     given = {"beta": None, "risk": risk, "eps": None, "delta": delta, "states": states, **declarations}
-    with telling_of_compiling():
+    with CompileNotice():
         data = evidence_of(evidence, given, rewards)
         planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
         found = _certified(data, planned, asked, bins)

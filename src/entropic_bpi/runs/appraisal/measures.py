@@ -1,7 +1,5 @@
 """Measures of a return: how they are written, and what is better."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ the next state keeps its event for all others. Where several rewards of one tran
 are counted together again if the new reward is the same, which is an event of its own as well.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +27,8 @@ from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Transitions
 
 _COLUMNS = ("state", "action", "next_state")
+# Rewards (steps, n) of n states, actions and next states, by number; NaN where nothing changes.
 _Rewards = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""Rewards ``(steps, n)`` of n states, actions and next states, by number; NaN where nothing changes."""
 
 
 def with_rewards(

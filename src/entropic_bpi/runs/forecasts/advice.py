@@ -7,7 +7,7 @@ One that agrees need not be true: that is for the user to know. What it would br
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.declarations import ENTRIES, Declarations
+from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
 
@@ -39,20 +39,21 @@ class Candidates(NamedTuple):
 
 def true_of(mdp: FiniteMDP, declared: Declarations) -> Candidates:
     """What is true of a model and was not declared."""
-    return Candidates(tuple(_true_of(mdp, declared)))
-
-
-def _true_of(mdp: FiniteMDP, declared: Declarations) -> Iterator[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     if mdp.stationary and mdp.horizon > 1 and not (declared.stationary or declared.noise) and declared.discount is None:
-        yield {"stationary": True}
+        found.append({"stationary": True})
     if declared.successors is None and declared.noise is None:
-        if mdp.mechanics is not None:
-            yield {"noise": "model"}
-        yield {"successors": "model"}
-        steps = range(1 if mdp.stationary else mdp.horizon)
-        most = max(int(np.diff(mdp.step_rows(h).indptr).max()) for h in steps)
+        found += [{"noise": "model"}] if mdp.mechanics is not None else []
+        found.append({"successors": "model"})
+        most = most_successors(mdp)
         if declared.max_successors is None and most < mdp.n_states:
-            yield {"max_successors": most}
+            found.append({"max_successors": most})
+    return Candidates(tuple(found))
+
+
+def most_successors(mdp: FiniteMDP) -> int:
+    """The largest number of possible next states of a state and action."""
+    return max(int(np.diff(mdp.step_rows(h).indptr).max()) for h in range(1 if mdp.stationary else mdp.horizon))
 
 
 @dataclass
@@ -84,21 +85,20 @@ class Seen:
         names, n_actions = problem.state_names, problem.n_actions
         played = seen.rows < problem.n_rows - int(problem.artificial)
         upper = seen.upper if len(seen.upper) else seen.rewards
-        pairs = np.column_stack([seen.rows, seen.successors])[played]
+        rows, successors, rewards = seen.rows[played], seen.successors[played], seen.rewards[played]
         outcomes: dict[tuple[str, int], set[tuple[str, float]]] = {}
-        for row, successor, reward in zip(
-            seen.rows[played], seen.successors[played], seen.rewards[played], strict=True
-        ):
-            state, action = divmod(int(row), n_actions)
-            outcome = names[successor], 0.0 if problem.random_rewards else float(reward)
+        for row, successor, reward in zip(rows.tolist(), successors.tolist(), rewards.tolist(), strict=True):
+            state, action = divmod(row, n_actions)
+            outcome = names[successor], 0.0 if problem.random_rewards else reward
             outcomes.setdefault((names[state % problem.n_states], action), set()).add(outcome)
-        first = seen.successors[~played] if problem.artificial else np.array([problem.first_state])
+        first = _first_states(problem, seen)
         return cls(
             starts={names[s] for s in first},
             states={names[s] for s in (*first, *seen.successors[seen.successors < problem.n_states - 1])},
             outcomes=outcomes,
-            one_reward=len(np.unique(pairs, axis=0)) == len(pairs) and bool((upper == seen.rewards).all()),
-            rewards=(float(seen.rewards[played].min()), float(upper[played].max())),
+            one_reward=len(set(zip(rows, successors, strict=True))) == len(rows)
+            and bool((upper == seen.rewards).all()),
+            rewards=(float(rewards.min()), float(upper[played].max())),
             returns=returns_along(problem, seen),
         )
 
@@ -107,17 +107,14 @@ class Seen:
         return max(map(len, self.outcomes.values()))
 
     def __or__(self, other: Seen) -> Seen:
-        pairs = self.outcomes.keys() | other.outcomes.keys()
-        hulls = [
-            (min(one[0], two[0]), max(one[1], two[1]))
-            for one, two in ((self.rewards, other.rewards), (self.returns, other.returns))
-        ]
+        pairs, none = self.outcomes.keys() | other.outcomes.keys(), set[tuple[str, float]]()
         return Seen(
             self.starts | other.starts,
             self.states | other.states,
-            {pair: self.outcomes.get(pair, set()) | other.outcomes.get(pair, set()) for pair in pairs},
+            {pair: self.outcomes.get(pair, none) | other.outcomes.get(pair, none) for pair in pairs},
             self.one_reward and other.one_reward,
-            *hulls,
+            _hull(self.rewards, other.rewards),
+            _hull(self.returns, other.returns),
         )
 
     def contradicts(self, declared: dict[str, Any]) -> bool:
@@ -128,50 +125,45 @@ class Seen:
             or declared.get("max_states", math.inf) < len(self.states)
             or declared.get("max_successors", math.inf) < self.max_successors
             or (declared.get("reward_law") == "fixed" and not self.one_reward)
-            or any(
-                not (declared[name][0] <= low and high <= declared[name][1])
-                for name, (low, high) in ranges
-                if name in declared
-            )
+            or any(name in declared and _hull(declared[name], seen) != tuple(declared[name]) for name, seen in ranges)
         )
+
+
+def _hull(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def fitting(counts: Counts, declared: Declarations) -> Candidates:
     """What agrees with all transitions that were seen of an environment and was not declared."""
     if not counts.episodes:
         return Candidates()
-    seen = Seen.of(counts)
-    return Candidates(tuple(_fitting(seen, counts.problem, declared)), seen)
-
-
-def _fitting(seen: Seen, problem: Problem, declared: Declarations) -> Iterator[dict[str, Any]]:
+    seen, problem, found = Seen.of(counts), counts.problem, list[dict[str, Any]]()
     fixed = declared.reward_law in (None, "fixed")
-    if "start" in ENTRIES and getattr(declared, "start", None) is None and len(seen.starts) == 1:
-        yield {"start": "fixed"}
+    if declared.start is None and len(seen.starts) == 1:
+        found.append({"start": "fixed"})
     if declared.stationary is False:
-        yield {"stationary": True}
+        found.append({"stationary": True})
     if not fixed and seen.one_reward:
-        yield {"reward_law": "fixed"}
-    if declared.successors is None and declared.noise is None and len(seen.states) < problem.n_states - 1:
-        yield {"max_states": len(seen.states)}
-    if declared.successors is None and declared.noise is None and declared.max_successors is None:
-        yield {"max_successors": seen.max_successors}
+        found.append({"reward_law": "fixed"})
+    if declared.successors is None and declared.noise is None:
+        if len(seen.states) < problem.n_states - 1:
+            found.append({"max_states": len(seen.states)})
+        if declared.max_successors is None:
+            found.append({"max_successors": seen.max_successors})
     # Not the range of the rewards seen: one that is still to be found may lie outside, and nothing would look for it.
     if declared.return_range is None and declared.discount is None and fixed:
         low, high = seen.returns
         if low < high and high - low < _NARROW * problem.return_spread:
-            yield {"return_range": (low, high)}
+            found.append({"return_range": (low, high)})
+    return Candidates(tuple(found), seen)
 
 
 def all_together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """All declarations at once, where there are several; to name the successors says more than to count them."""
     every = {name: value for one in found for name, value in one.items()}
-    if "noise" in every:
-        every = {
-            name: value for name, value in every.items() if name not in ("successors", "max_successors", "stationary")
-        }
-    if "successors" in every:
-        every.pop("max_successors", None)
+    implied = {"noise": ("successors", "max_successors", "stationary"), "successors": ("max_successors",)}
+    for name in (name for stronger, names in implied.items() if stronger in every for name in names):
+        every.pop(name, None)
     return [every] if len(every) > 1 else []
 
 
@@ -185,16 +177,29 @@ def as_options(declared: dict[str, Any]) -> Iterator[str]:
 
 def returns_along(problem: Problem, seen: Transitions) -> tuple[float, float]:
     """The smallest and the largest return along transitions that were seen, whichever way they are put together."""
-    ends = []
-    for extreme, none in ((np.minimum, math.inf), (np.maximum, -math.inf)):
-        values = np.zeros(problem.n_states)
-        for h in reversed(range(problem.artificial, problem.steps)):
-            at_step = np.isin(seen.rows, problem.rows_at(h, np.arange(problem.n_states)))
-            states = seen.rows[at_step] // problem.n_actions % problem.n_states
-            best = np.full(problem.n_states, none)
-            extreme.at(best, states, seen.rewards[at_step] + values[seen.successors[at_step]])
-            values = np.where(np.isfinite(best), best, 0.0)
-        begun = seen.rows == problem.n_rows - 1
-        first = seen.successors[begun] if problem.artificial else np.array([problem.first_state])
-        ends.append(float(extreme.reduce(values[first])))
-    return ends[0], ends[1]
+    moves = []
+    for h in reversed(range(problem.artificial, problem.steps)):
+        at = np.isin(seen.rows, problem.rows_at(h, np.arange(problem.n_states)))
+        states = seen.rows[at] // problem.n_actions % problem.n_states
+        moves.append((states, seen.successors[at], seen.rewards[at]))
+    *_, (low, high) = extremes(moves, problem.n_states)
+    first = _first_states(problem, seen)
+    return float(low[first].min()), float(high[first].max())
+
+
+def extremes(moves: Iterable[Sequence[np.ndarray]], n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the smallest and the largest return from each of n states, after each step from the last one backwards.
+
+    ``moves`` are the states, next states and rewards of each step; nothing is earned where there is no move.
+    """
+    low, high = np.zeros(n), np.zeros(n)
+    for states, following, rewards in moves:
+        lows, highs = np.full(n, math.inf), np.full(n, -math.inf)
+        np.minimum.at(lows, states, rewards + low[following])
+        np.maximum.at(highs, states, rewards + high[following])
+        low, high = np.where(np.isfinite(lows), lows, 0.0), np.where(np.isfinite(highs), highs, 0.0)
+        yield low, high
+
+
+def _first_states(problem: Problem, seen: Transitions) -> np.ndarray:
+    return seen.successors[seen.rows == problem.n_rows - 1] if problem.artificial else np.array([problem.first_state])

@@ -7,8 +7,6 @@ model is known to have is read from the model. Of an environment nobody knows: a
 tried, and the factor that is told is what it would bring *if* it is true. Nothing is certified by any of this.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import sys
@@ -32,14 +30,7 @@ from entropic_bpi.types import Summarised
 
 # Of the arguments of identify, those that do not change what a run takes.
 _NOT_ASKED = {
-    "source",
-    "max_episodes",
-    "max_seconds",
-    "checkpoint",
-    "accept_errors",
-    "preregister",
-    "progress",
-    "renamed",
+    *("source", "max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress", "renamed"),
 }
 # Larger models than this many rows (h, s, a) are too much for the proved lower bound, which is looked for so long.
 _LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
@@ -136,13 +127,12 @@ class Declaration(NamedTuple):
         low, high = self.factor
         if max(low, 1 / low, high, 1 / high) < _ALIKE:
             return "about as many episodes"
-        if low <= 1 <= high:
-            none = "no measurable difference; try a longer trial run"
-            return "a forecast, where there is none yet" if high == math.inf else none
         if high < 1:
             return "more episodes"
         if high == math.inf:
-            return f"more than {_times(low)} times fewer episodes"
+            return f"more than {_times(low)} times fewer episodes" if low > 1 else "a forecast, where there is none yet"
+        if low <= 1:
+            return "no measurable difference; try a longer trial run"
         return f"{between(low, high, _times)} times fewer episodes"
 
     def __str__(self) -> str:
@@ -352,11 +342,8 @@ def advised(declarations: Sequence[Declaration], without: TrialRun) -> Declarati
     for one in declarations:
         if one.helps or (without.until is None and one.trial.until is not None):
             return one
-    narrower = [
-        one
-        for one in declarations
-        if one.trial.gap < _NARROWER * without.gap and one.trial.episodes <= without.episodes
-    ]
+    most, gap = without.episodes, _NARROWER * without.gap
+    narrower = [one for one in declarations if one.trial.gap < gap and one.trial.episodes <= most]
     return min(narrower, key=lambda one: (one.trial.gap, len(one.declared)), default=None)
 
 
@@ -380,16 +367,11 @@ def _upper(mdp: FiniteMDP, settings: Settings) -> float | None:
     if form is None or not low < high or settings.replan != EVERY:
         return None
     unit, (risk, eps, delta) = high - low, settings.goal
+    sizes = mdp.n_states, mdp.n_actions, mdp.horizon + (not isinstance(mdp.start, int))
+    most = (max_return(mdp) - mdp.horizon * low) / unit
     try:
         return theory.upper_bound(
-            mdp.n_states,
-            mdp.n_actions,
-            mdp.horizon + (not isinstance(mdp.start, int)),
-            beta=risk.beta * unit,
-            eps=eps / unit,
-            delta=delta,
-            max_return=(max_return(mdp) - mdp.horizon * low) / unit,
-            form=form,
+            *sizes, beta=risk.beta * unit, eps=eps / unit, delta=delta, max_return=most, form=form
         )
     except InvalidProblemError:
         return None

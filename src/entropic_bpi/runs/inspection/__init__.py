@@ -4,8 +4,6 @@ A proposal agrees with everything that was seen. Whether it is true is for the u
 confirmed. Where too little was seen for a proposal, the remark says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -35,6 +33,7 @@ from entropic_bpi.tools.text import shown
 __all__ = ["Inspection", "inspect"]
 
 _CONFIRM = "An assumption: confirm it if it is true of your problem"
+# What a declaration is worth, in words.
 _WORTH = {
     "stationary": "the visits of all steps are counted together",
     "start": "the distribution of the first state need not be estimated",
@@ -45,7 +44,6 @@ _WORTH = {
     "return_range": "bounds on the return are as narrow as this range",
     "allowed": "forbidden actions need not be tried",
 }
-"""What a declaration is worth, in words."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,10 @@
 """What follows from what was seen of a source: the lines of an inspection, and the declarations that it proposes."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
+from entropic_bpi.runs.forecasts.advice import extremes, most_successors
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM, AssumptionTests
 from entropic_bpi.sources.environment import transitions_of
@@ -53,12 +53,10 @@ class Notes:
 
     def read_from(self, mdp: FiniteMDP) -> None:
         """Take what is true of a model instead of what was seen."""
-        steps = range(1 if mdp.stationary else mdp.horizon)
-        most = max(int(np.diff(mdp.step_rows(h).indptr).max()) for h in steps)
-        true = "true: read from the model"
-        self.known = {"horizon": (mdp.horizon, true), "successors": ("model", true), "max_successors": (most, true)}
+        true = {"horizon": mdp.horizon, "successors": "model", "max_successors": most_successors(mdp)}
         if mdp.stationary and mdp.horizon > 1:
-            self.known["stationary"] = True, true
+            true["stationary"] = True
+        self.known = {name: (value, "true: read from the model") for name, value in true.items()}
 
     # -- rewards --------------------------------------------------------------------------------------------------
 
@@ -160,16 +158,11 @@ class Notes:
 
     def _test(self, stationary: bool) -> tuple[str, str]:
         seen, law = self.seen, "random" if self.varying else "fixed"
-        given: dict[str, Any] = {
-            "eps": 1.0,
-            "delta": LEVEL,
-            "beta": 0.0,
-            "source": "inspection",
-            "stationary": stationary,
-        }
+        given: dict[str, Any] = {"eps": 1.0, "delta": LEVEL, "beta": 0.0, "source": "inspection"}
         given |= {"horizon": max(n for n, _ in seen.lengths), "reward_range": seen.reward_range, "reward_law": law}
+        given |= {"stationary": stationary, "state_names": (*seen.states, "end")}
         try:
-            problem = Problem.black_box(len(seen.states), seen.n_actions, state_names=(*seen.states, "end"), **given)
+            problem = Problem.black_box(len(seen.states), seen.n_actions, **given)
         except InvalidProblemError as error:
             return f"{_CANNOT_TELL}: {error}", ""
         tests = AssumptionTests(problem)
@@ -327,21 +320,14 @@ class Notes:
 
 def _ranges_of_returns(seen: Observed, steps: int) -> list[tuple[float, float]]:
     """For 1, 2, … steps, the range of the returns of all walks of at most so many steps along transitions that were seen."""
-    moves = [(s, y, r) for (s, _), outcomes in seen.outcomes.items() for y, r in outcomes]
-    states, following, rewards = (np.array(column) for column in zip(*moves, strict=True))
+    seen_moves = [(s, y, r) for (s, _), outcomes in seen.outcomes.items() for y, r in outcomes]
+    moves = [np.array(column) for column in zip(*seen_moves, strict=True)]
     n = len(seen.states) + 1
     # A random start may be any state: not all first states may have been seen.
     starts = np.array(list(seen.starts)) if len(seen.starts) == 1 else np.arange(n)
-    low, high = np.zeros(n), np.zeros(n)
-    least, most, ranges = math.inf, -math.inf, []
-    for _ in range(steps):
-        lows, highs = np.full(n, math.inf), np.full(n, -math.inf)
-        np.minimum.at(lows, states, rewards + low[following])
-        np.maximum.at(highs, states, rewards + high[following])
-        low, high = np.where(np.isfinite(lows), lows, 0.0), np.where(np.isfinite(highs), highs, 0.0)
-        least, most = min(least, float(low[starts].min())), max(most, float(high[starts].max()))
-        ranges.append((least, most))
-    return ranges
+    ends = [(float(low[starts].min()), float(high[starts].max())) for low, high in extremes([moves] * steps, n)]
+    lows, highs = zip(*ends, strict=True)
+    return list(zip(accumulate(lows, min), accumulate(highs, max), strict=True))
 
 
 def _tried(n: int) -> str:

@@ -29,8 +29,6 @@ what the policy would have earned, had it gone on, so :math:`\mathbf E\,g` of it
 would be wrong: somebody may leave the policy because an episode goes well, and the rest would be the bad ones.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT = "entropic-bpi monitor"
+# Episodes after which the periods begin again, behind the one that never does.
 LENGTHS = (64, 512, 4096)
-"""Episodes after which the periods begin again, behind the one that never does."""
 _SAVED = ("level", "episodes", "excluded", "_stride", "_ended", "_found", "_named")
 _MOST_POINTS = 2048
 _MOST_ROWS = 3
