@@ -86,10 +86,10 @@ class Missing(Summarised):
         words = []
         for row in sorted(self.rows, key=lambda row: row.visits - row.visits_needed):
             more = _rounded(row.visits_needed - row.visits)
-            when = "" if row.step is None else f" at step {row.step}"
             if more and row.action is None:
                 words.append(f"play about {more} more episodes, for their first states")
             elif more:
+                when = "" if row.step is None else f" at step {row.step}"
                 tries = f"about {more} {'more ' if row.visits else ''}times"
                 words.append(f"try action {row.action} in state {row.state}{when} {tries}")
         return words
@@ -123,9 +123,8 @@ def missing(certificate: Certificate | Identification, *, target: float | None =
     """
     certificate = getattr(certificate, "certificate", certificate)
     if not isinstance(certificate, Certificate):
-        raise InvalidProblemError(
-            f"missing needs a certificate, or the result of identify; got {type(certificate).__name__}"
-        )
+        kind = type(certificate).__name__
+        raise InvalidProblemError(f"missing needs a certificate, or the result of identify; got {kind}")
     if certificate.method != "kl":
         raise InvalidProblemError(f"missing needs a certificate of method 'kl', got one of {certificate.method!r}")
     if certificate.risk == "any reward":
@@ -134,8 +133,7 @@ def missing(certificate: Certificate | Identification, *, target: float | None =
         )
     if target is None:
         target = max(certificate.gap / 2, sys.float_info.min) if certificate.reached else certificate.eps
-    forecast = _Forecast(certificate, check_integer("rows", rows))
-    return forecast.plan(check_positive("target", target))
+    return _Experiments(certificate, check_integer("rows", rows)).plan(check_positive("target", target))
 
 
 def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
@@ -156,7 +154,9 @@ def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
     """
     rows = check_integer("rows", rows)
     if certificate.method == "kl":
-        return _Forecast(certificate, rows).limits()
+        experiments = _Experiments(certificate, rows)
+        found = [experiments.row(row, fall) for row, fall in experiments.reductions().items() if fall > 0]
+        return tuple(sorted(found, key=lambda row: -row.gap_reduction))
     problem, seen = certificate.problem, certificate.transitions
     played = np.sum(_occupancy(problem, seen, planned_policy(certificate)), axis=0)
     visits = np.bincount(seen.rows, seen.times, problem.n_rows)
@@ -164,39 +164,36 @@ def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
     return tuple(_row(problem, row, int(visits[row]), 0.0, int(visits[row])) for row in most)
 
 
-class _Forecast:
+class _Experiments:
     """Bounds of one policy under more visits than there were."""
 
     def __init__(self, certificate: Certificate, rows: int) -> None:
-        self.certificate, self.problem = certificate, certificate.problem
+        self.certificate, self.problem, self.rows = certificate, certificate.problem, rows
         method: Any = methods.make("kl", self.problem, {}, 0)
-        method.boxed = -1  # boxes tell only whether eps is reached
-        self.method = method
-        self.policy = planned_policy(certificate)
-        self.seen = certificate.transitions
+        self.method, method.boxed = method, -1  # boxes tell only whether eps is reached
+        self.policy, self.seen, self.counts = planned_policy(certificate), certificate.transitions, certificate.counts
         self.visits = np.bincount(self.seen.rows, self.seen.times, self.problem.n_rows).astype(np.int64)
-        self.counts = certificate.counts
-        self.collected = self.counts.state()
-        self.played, self.rows = self._played(), rows
+        self.collected, self.trials = self.counts.state(), 0
 
-    def _played(self) -> np.ndarray:
-        """How often each row is played by the policy, or by the one that looks best; another action counts a little."""
+    def _promising(self) -> list[int]:
+        """Rows worth a trial: often played by the policy, or by the one that looks best, and seldom visited so far."""
         problem, played = self.problem, np.zeros(self.problem.n_rows)
+        self.counts.restore(self.collected)
         greedy = self.method.plan_once(self.counts).behaviour.greedy
         for policy in (self.policy, greedy):
             for h, chosen in enumerate(_occupancy(problem, self.seen, policy)):
                 rows = np.flatnonzero(chosen)
                 played[rows] += chosen[rows]
-                if h >= int(problem.artificial):
+                if h >= int(problem.artificial):  # another action counts a little
                     others = rows - rows % problem.n_actions + np.arange(problem.n_actions)[:, None]
                     np.add.at(played, others, _OTHERS * chosen[rows])
-        played[~problem.at_risk] = 0.0
-        return played
-
-    def _promising(self) -> list[int]:
-        """Rows worth a trial: often played, and seldom visited so far."""
-        promise = self.played / np.sqrt(self.visits + 1)
+        promise = np.where(problem.at_risk, played, 0.0) / np.sqrt(self.visits + 1)
         return [int(row) for row in np.argsort(-promise, kind="stable")[: self.rows] if promise[row] > 0]
+
+    def reductions(self, *others: int) -> dict[int, float]:
+        """By how much the gap falls with twice the visits of one of the rows worth a trial, or of the ``others``."""
+        gap = self.gap({})
+        return {row: gap - self.gap({row: 2}) for row in {*self._promising(), *others}}
 
     def gap(self, extra: dict[int, int]) -> float:
         """The gap if the rows had been visited so many times as often; infinite where that contradicts a declaration."""
@@ -236,32 +233,23 @@ class _Forecast:
             factor = dict.fromkeys(everything, 2**doublings)
             gap = self.gap(factor)
         if gap <= target:
-            self.trials = 0
             # Twice as many give room to do without those that cost most, which are asked for first.
             factor = self._trimmed({row: 2 * times for row, times in factor.items()}, target)
             gap = self.gap(factor)
         else:
             factor = {}
         most_added = sorted(factor, key=lambda row: -factor[row] * self.visits[row])[: self.rows]
-        begin = self.gap({})
-        reductions = {row: begin - self.gap({row: 2}) for row in {*self._promising(), *most_added}}
-        rows = [
-            self._row(row, max(reductions.get(row, 0.0), 0.0), factor.get(row, 1))
-            for row in reductions.keys() | factor.keys()
-        ]
+        reductions = dict.fromkeys(factor, 0.0) | self.reductions(*most_added)
+        rows = [self.row(row, max(fall, 0.0), factor.get(row, 1)) for row, fall in reductions.items()]
         rows.sort(key=lambda row: (-row.gap_reduction, row.visits - row.visits_needed, str(row)))
         return Missing(self.certificate.gap, target, tuple(rows), gap)
 
     def _repeatable(self) -> list[int]:
         """Rows that matter and that more can be supposed of, those with the most visits first."""
-        at_risk = self.problem.at_risk
-        rows = [int(row) for row in np.argsort(-self.visits, kind="stable") if at_risk[row]]
-        tried = [row for row in rows if self.visits[row]]
-        return tried + [
-            row
-            for row in rows
-            if not self.visits[row] and self.visits[self._sibling(row)] and self.gap({row: 2}) < math.inf
-        ]
+        rows = [int(row) for row in np.argsort(-self.visits, kind="stable") if self.problem.at_risk[row]]
+        untried = [row for row in rows if not self.visits[row] and self.visits[self._sibling(row)]]
+        possible = [row for row in untried if self.gap({row: 2}) < math.inf]
+        return [row for row in rows if self.visits[row]] + possible
 
     def _trimmed(self, factor: dict[int, int], target: float) -> dict[int, int]:
         """A plan that reaches ``target`` without what it does not need: whole groups first, then row by row."""
@@ -284,17 +272,10 @@ class _Forecast:
         self.trials += 1
         return self.trials <= _MOST_TRIALS and self.gap(factor) <= target
 
-    def _row(self, row: int, reduction: float, factor: int) -> Row:
+    def row(self, row: int, reduction: float, factor: int = 1) -> Row:
         visits = int(self.visits[row])
         needed = visits + (int(self._repeated(row, factor).times.sum()) if factor > 1 else 0)
         return _row(self.problem, row, visits, reduction, needed)
-
-    def limits(self) -> tuple[Row, ...]:
-        """The rows worth a trial, by what twice their visits would change."""
-        gap = self.gap({})
-        reductions = {row: gap - self.gap({row: 2}) for row in self._promising()}
-        rows = [self._row(row, reduction, 1) for row, reduction in reductions.items() if reduction > 0]
-        return tuple(sorted(rows, key=lambda row: -row.gap_reduction))
 
 
 def _row(problem: Problem, row: int, visits: int, reduction: float, needed: int) -> Row:
@@ -308,16 +289,13 @@ def _row(problem: Problem, row: int, visits: int, reduction: float, needed: int)
 
 def planned_policy(certificate: Certificate) -> np.ndarray:
     """The policy with the artificial first step of a random start."""
-    first = np.zeros((int(certificate.problem.artificial), certificate.problem.n_states), dtype=np.int64)
-    return np.concatenate([first, certificate.policy])
+    return np.pad(certificate.policy, ((int(certificate.problem.artificial), 0), (0, 0)))
 
 
 def _occupancy(problem: Problem, seen: Transitions, policy: np.ndarray) -> list[np.ndarray]:
     """How likely each row is played at each planned step, going by what was seen; one never visited leads nowhere."""
-    return [
-        np.bincount(rows, masses, problem.n_rows).astype(float)
-        for _, masses, rows in walk_observed(problem, seen, policy)
-    ]
+    walk = walk_observed(problem, seen, policy)
+    return [np.bincount(rows, masses, problem.n_rows).astype(float) for _, masses, rows in walk]
 
 
 def _rounded(times: Any) -> int:
