@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,12 +62,8 @@ class Comparison:
     @property
     def order(self) -> tuple[tuple[str, str], ...]:
         """The pairs ``(better, worse)`` of names whose order is certain."""
-        return tuple(
-            (better, worse)
-            for better, (lower, _) in self.intervals.items()
-            for worse, (_, upper) in self.intervals.items()
-            if lower > upper
-        )
+        ends = self.intervals
+        return tuple((one, other) for one, other in permutations(ends, 2) if ends[one][0] > ends[other][1])
 
     def __repr__(self) -> str:
         intervals = ", ".join(f"{name}: [{low:.6g}, {high:.6g}]" for name, (low, high) in self.intervals.items())
@@ -303,10 +300,8 @@ def _logged(
     states = log.all_states(given, declared.max_states)
     problem = log.problem(states, eps=small, delta=delta, risk=risk, **declared.given())
     projection = log.project(problem, (states.numbers(log.states), range(len(log.actions))), playing=False)
-    counts = projection.counts()
-    transitions = counts.transitions()
-    counts.clear()
-    counts.add(transitions, log.episodes)
+    transitions = projection.counts().transitions()
+    counts = Counts.of(problem, transitions, log.episodes)
     provenance = Provenance(log=LogSummary(*projection.facts(), seen=states.seen))
     tests = AssumptionTests(problem)
     tests.add(projection.batch(), *projection.over_time())

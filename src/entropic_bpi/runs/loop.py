@@ -258,16 +258,11 @@ class Loop:
 
     def _left(self) -> float:
         """How many more episodes both budgets allow: that of time with room for the next plan and the claim."""
-        most, budget, clock, played = (
-            self.settings.max_episodes,
-            self.settings.max_seconds,
-            self.clock,
-            self.state.counts.episodes,
-        )
-        episodes = math.inf if most is None else most - played
-        if budget is None:
+        settings, clock, played = self.settings, self.clock, self.state.counts.episodes
+        episodes = math.inf if settings.max_episodes is None else settings.max_episodes - played
+        if settings.max_seconds is None:
             return episodes
-        left = budget - (run_clock() - self.started) - (0.0 if math.isnan(clock.plan) else 2 * clock.plan)
+        left = settings.max_seconds - (run_clock() - self.started) - (0.0 if math.isnan(clock.plan) else 2 * clock.plan)
         if left <= 0:
             return min(episodes, 0)
         # If nothing was played in this call yet: the time per episode of earlier calls, or a single episode to measure it.
@@ -369,9 +364,12 @@ class Loop:
         bounds, state, counts = plan.bounds, self.state, self.state.counts
         state.history.append(np.array([(counts.episodes, *bounds)], dtype=HISTORY))
         self.smallest_gap = min(self.smallest_gap, float(bounds.gap))
-        better = state.best is None or bounds.certified.gap < state.best.plan.bounds.certified.gap
-        if bounds.reached(state.problem.goal) or (self.settings.limited and better):
+        if bounds.reached(state.problem.goal) or (self.settings.limited and self._is_better(plan)):
             state.best = BestPlan(plan, counts.episodes, counts.transitions())
+
+    def _is_better(self, plan: Plan) -> bool:
+        best = self.state.best
+        return best is None or plan.bounds.certified.gap < best.plan.bounds.certified.gap
 
     def snapshot(self) -> RunState:
         """The state from which the run goes on as it would now."""
@@ -391,7 +389,7 @@ class Loop:
     def result_so_far(self, plan: Plan) -> Identification | None:
         """The result if the run ended with this plan of all episodes so far; None if what was seen contradicts it."""
         state = self.state
-        if state.best is None or plan.bounds.certified.gap < state.best.plan.bounds.certified.gap:
+        if self._is_better(plan):
             state.best = BestPlan(plan, state.counts.episodes, state.counts.transitions())
         try:
             return self.result()

@@ -29,9 +29,7 @@ from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attr
 from entropic_bpi.types import Summarised
 
 # Of the arguments of identify, those that do not change what a run takes.
-_NOT_ASKED = {
-    *("source", "max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress", "renamed"),
-}
+_NOT_ASKED = {"source", "max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress"}
 # Larger models than this many rows (h, s, a) are too much for the proved lower bound, which is looked for so long.
 _LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
 # A gap that is smaller by this factor, after no more episodes, speaks for a declaration.
@@ -252,16 +250,13 @@ def forecast(
     >>> result.stopped
     True
     """
-    unknown = set(arguments) - (set(inspect.signature(identify).parameters) - _NOT_ASKED)
+    unknown = set(arguments) - (set(inspect.signature(identify).parameters) - _NOT_ASKED - {"renamed"})
     if unknown:
         refuse_renamed("forecast", {name: arguments[name] for name in unknown if name in ("rewards", "announce")})
         raise TypeError(f"forecast() takes the arguments of identify() that describe a run, not {sorted(unknown)[0]!r}")
-    source, settings = Settings.read(
-        source,
-        **arguments,
-        max_seconds=check_positive("trial_seconds", trial_seconds),
-        max_episodes=None if trial_episodes is None else check_integer("trial_episodes", trial_episodes),
-    )
+    seconds = check_positive("trial_seconds", trial_seconds)
+    episodes = None if trial_episodes is None else check_integer("trial_episodes", trial_episodes)
+    source, settings = Settings.read(source, **arguments, max_seconds=seconds, max_episodes=episodes)
     first, trial = _run_trial(source, settings)
     known = isinstance(source, FiniteMDP)
     # The theorems are about entropic risks of returns that end.
@@ -318,12 +313,9 @@ def measured(source: Any, settings: Settings, candidates: Candidates, without: T
         if seen is not None and counts is not None and counts.episodes:
             seen |= Seen.of(counts)
     agreed = [one for one in tried if seen is None or not seen.contradicts(one.declared)]
-    return tuple(sorted(agreed, key=_rank, reverse=True))
-
-
-def _rank(one: Declaration) -> tuple[Any, ...]:
-    """By the factor; without a forecast by the gap, and where the effect is the same what declares less."""
-    return one.factor or (0.0, 0.0), -one.trial.gap, -len(one.declared)
+    # By the factor; without a forecast by the gap, and where the effect is the same what declares less.
+    agreed.sort(key=lambda one: (one.factor or (0.0, 0.0), -one.trial.gap, -len(one.declared)), reverse=True)
+    return tuple(agreed)
 
 
 def _factor(trial: TrialRun, without: TrialRun) -> tuple[float, float] | None:
