@@ -320,9 +320,9 @@ def appraise(
     if isinstance(evidence, FiniteMDP):
         return _exact(evidence, policies, asked, bins)
     risk, rewards = _risk_of(evidence, asked, declarations), declarations.pop("rewards", None)
-    words = {name: declarations.pop(name) for name in ("title", "unit") if declarations.get(name) is not None}
+    words = {name: declarations.pop(name, None) for name in ("title", "unit")}
     for name, value in words.items():
-        if not isinstance(value, str):
+        if not isinstance(value, str | None):
             raise InvalidProblemError(f"{name} must be a text, got {shown(value)}")
     given = {"beta": None, "risk": risk, "eps": None, "delta": delta, "states": states, **declarations}
     with CompileNotice():

@@ -1,11 +1,9 @@
 """Play before any reward is known, until every reward of a range can be optimised from the same data."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +15,11 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.risk import AnyReward
 from entropic_bpi.runs.certification import certify
+from entropic_bpi.runs.forecasts.timings import Forecast
 from entropic_bpi.runs.identification import run_to_end
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.sources.opening import accepted_names, open_problem
 from entropic_bpi.tools.checks import check_finite
-
-if TYPE_CHECKING:
-    from entropic_bpi.runs.forecasts.timings import Forecast
 
 
 @dataclass(frozen=True, eq=False)

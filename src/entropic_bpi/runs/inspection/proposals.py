@@ -202,10 +202,8 @@ class Notes:
         ended, cut, left = self.lengths.values()
         limit = cut[0] if cut else self.limit
         if limit is not None:
-            return (
-                limit,
-                f"episodes are truncated after {limit:,} steps; a smaller number is a different, easier problem",
-            )
+            text = f"episodes are truncated after {limit:,} steps; a smaller number is a different, easier problem"
+            return limit, text
         if (left and left[-1] == LONGEST_EPISODE) or not ended:
             return None, f"{_CANNOT_TELL}: {self._lengths_text()}; choose the number of steps that count"
         return ended[-1], f"{len(ended):,} episodes ended by themselves, the longest after {ended[-1]:,} steps"
