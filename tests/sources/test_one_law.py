@@ -104,7 +104,7 @@ def test_the_value_depends_neither_on_the_order_of_visits_nor_on_when_one_looks(
 
 def test_the_mean_counts_rows_that_were_never_visited():
     test = filled([visit for visit in some_visits() if visit[0] < 2])
-    rows = [test.visited[row].log_e(6) for row in (0, 1)]
+    rows = [test._log_e_of(row) for row in (0, 1)]
     assert test.log_e() == pytest.approx(math.log((8 + math.exp(rows[0]) + math.exp(rows[1])) / 10))
     assert HomogeneityTest(np.full(4, 6), 10).log_e() == 0.0
 

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -67,41 +67,6 @@ def log_kt(times: list[int], alphabet: int) -> float:
     """Logarithm of the mixture's probability of one sequence with these counts; outcomes not listed have none."""
     rising = math.fsum(math.lgamma(n + 0.5) - _LOG_GAMMA_HALF for n in times)
     return math.lgamma(alphabet / 2) - math.lgamma(sum(times) + alphabet / 2) + rising
-
-
-@dataclass
-class _Row:
-    """The outcomes of one row, in each group and in all of them, and the mixtures of groups that have not changed since."""
-
-    groups: dict[int, Counter[_Outcome]] = field(default_factory=lambda: defaultdict(Counter))
-    outcomes: Counter[_Outcome] = field(default_factory=Counter)
-    mixtures: dict[int, float] = field(default_factory=dict)
-
-    def add(self, group: int, outcome: _Outcome, times: int) -> None:
-        if outcome not in self.outcomes:
-            self.mixtures.clear()  # they are of a smaller alphabet
-        self.outcomes[outcome] += times
-        self.groups[group][outcome] += times
-        self.mixtures.pop(group, None)
-
-    def log_e(self, possible: int) -> float:
-        """log E; sums are exact, so that it does not depend on the order in which visits were added."""
-        alphabet = len(self.outcomes)
-        if alphabet == 1:
-            return -log_price(1, possible)
-        for group in self.groups.keys() - self.mixtures.keys():
-            self.mixtures[group] = log_kt(list(self.groups[group].values()), alphabet)
-        likelihood = _log_likelihood(self.outcomes, self.outcomes)
-        return math.fsum(self.mixtures.values()) - likelihood - log_price(alphabet, possible)
-
-    def strangest(self) -> int:
-        """The group that is most unlike the others: the largest n_g KL(group, row)."""
-
-        def unlike(group: int) -> float:
-            outcomes = self.groups[group]
-            return _log_likelihood(outcomes, outcomes) - _log_likelihood(outcomes, self.outcomes)
-
-        return max(self.groups, key=unlike)
 
 
 def _log_likelihood(outcomes: Counter[_Outcome], law: Counter[_Outcome]) -> float:
@@ -134,23 +99,40 @@ class HomogeneityTest:
     def __init__(self, possible: np.ndarray, rows: int, most_groups: int | None = None) -> None:
         self.possible, self.rows, self.most_groups = possible, rows, most_groups
         self.n_groups = 0
-        self.visited: dict[int, _Row] = defaultdict(_Row)
+        # By row: the outcomes in each group and in all of them, and the mixtures of groups that have not changed since.
+        self.groups: dict[int, dict[int, Counter[_Outcome]]] = defaultdict(partial(defaultdict, Counter))
+        self.outcomes: dict[int, Counter[_Outcome]] = defaultdict(Counter)
+        self.mixtures: dict[int, dict[int, float]] = defaultdict(dict)
         self.stale: set[int] = set()
         self.log_es: dict[int, float] = {}
 
     def add(self, row: int, group: int, outcome: _Outcome, times: int) -> None:
-        visited = self.visited[row]
-        if group not in visited.groups:
+        groups, outcomes, mixtures = self.groups[row], self.outcomes[row], self.mixtures[row]
+        if group not in groups:
             if self.n_groups == self.most_groups:
                 return
             self.n_groups += 1
-        visited.add(group, outcome, times)
+        if outcome not in outcomes:
+            mixtures.clear()  # they are of a smaller alphabet
+        outcomes[outcome] += times
+        groups[group][outcome] += times
+        mixtures.pop(group, None)
         self.stale.add(row)
+
+    def _log_e_of(self, row: int) -> float:
+        """log E of a row; sums are exact, so that it does not depend on the order in which visits were added."""
+        outcomes, mixtures, possible = self.outcomes[row], self.mixtures[row], int(self.possible[row])
+        alphabet = len(outcomes)
+        if alphabet == 1:
+            return -log_price(1, possible)
+        for group in self.groups[row].keys() - mixtures.keys():
+            mixtures[group] = log_kt(list(self.groups[row][group].values()), alphabet)
+        return math.fsum(mixtures.values()) - _log_likelihood(outcomes, outcomes) - log_price(alphabet, possible)
 
     def log_e(self) -> float:
         """Logarithm of the mean over the rows; those touched since the last time are computed anew."""
         for row in self.stale:
-            self.log_es[row] = self.visited[row].log_e(int(self.possible[row]))
+            self.log_es[row] = self._log_e_of(row)
         self.stale.clear()
         largest = max(self.log_es.values(), default=0.0)
         unvisited = float(self.rows - len(self.log_es))
@@ -161,16 +143,22 @@ class HomogeneityTest:
 
     def suspects(self, most: int) -> list[tuple[int, float, int]]:
         """The rows that carry the evidence, their shares of it, and of each the group that is most unlike the others."""
+
+        def unlike(row: int, group: int) -> float:
+            """n_g KL(group, row)."""
+            seen = self.groups[row][group]
+            return _log_likelihood(seen, seen) - _log_likelihood(seen, self.outcomes[row])
+
         largest = max(self.log_es.values())
-        e_values = {row: math.exp(log_e - largest) for row, log_e in self.log_es.items()}
-        return [(row, share, self.visited[row].strangest()) for row, share in carriers(e_values, most).items()]
+        shares = carriers({row: math.exp(log_e - largest) for row, log_e in self.log_es.items()}, most)
+        return [(row, share, max(self.groups[row], key=partial(unlike, row))) for row, share in shares.items()]
 
     def tally(self) -> Tally:
         """All visits, in the order in which groups were first seen: added to a new test, they make the same one."""
         entries = [
             (row, group, successor, times, reward)
-            for row, visited in self.visited.items()
-            for group, outcomes in visited.groups.items()
+            for row, groups in self.groups.items()
+            for group, outcomes in groups.items()
             for (successor, reward), times in outcomes.items()
         ]
         columns = zip(*entries, strict=True) if entries else [()] * 5

@@ -20,6 +20,7 @@ from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
 from entropic_bpi.sources.environment import Environment, EnvironmentRaised
 from entropic_bpi.sources.log import Log
+from entropic_bpi.sources.logs.lines import PARTS
 from entropic_bpi.tools.text import shown
 
 LONGEST_EPISODE = 1000
@@ -113,22 +114,16 @@ def observe(environment: Environment, *, seconds: float, episodes: int | None, s
 
 def observed_log(log: Log) -> Observed:
     """Return what a log has seen; its batches are those of the test for changes over time."""
-    part = "floor(16 * ln(1 + (row_number() OVER (ORDER BY min(line)) - 1) / 16))"
-    parts = f"WITH parts AS (SELECT episode, {part} AS part FROM log GROUP BY episode)"
-    key = f"part, step, state, action, successor, reward, coalesce(previous, {BEFORE_THE_FIRST})"
-    moves = (
-        f"{parts} SELECT {key}, count(*) FROM log JOIN parts USING (episode) WHERE successor IS NOT NULL GROUP BY ALL"
-    )
-    begun = f"{parts} SELECT part, state, count(*) FROM log JOIN parts USING (episode) WHERE step = 0 GROUP BY ALL"
+    key = f"step, state, action, successor, reward, coalesce(previous, {BEFORE_THE_FIRST})"
     ends = "SELECT count(*) AS steps, bool_or(terminated) AS ended FROM log GROUP BY episode"
     lengths = log._arrays(f"SELECT steps, ended, count(*) FROM ({ends}) GROUP BY ALL")
     seen = Observed([str(label) for label in log.states], len(log.actions), steps=log.lines)
     seen.lengths.update({(n, ENDED if ended else TRUNCATED): k for n, ended, k in _rows(lengths)})
     batches: dict[float, Batch] = {}
-    for which, state, times in _rows(log._arrays(f"{begun} ORDER BY part")):
+    for which, state, times in _rows(log._arrays(PARTS.format("state", "step = 0"))):
         batches.setdefault(which, Batch(Counter(), Counter(), Counter())).starts[state] += times
         seen.starts[state] += times
-    for which, *visit, times in _rows(log._arrays(f"{moves} ORDER BY ALL")):
+    for which, *visit, times in _rows(log._arrays(PARTS.format(key, "successor IS NOT NULL"))):
         batches[which].visits[tuple(visit)] += times
         _, state, action, following, reward, _ = visit
         seen.outcomes.setdefault((state, action), Counter())[following, reward] += times

@@ -22,6 +22,13 @@ from entropic_bpi.types import Summarised, Transitions
 # Of one episode: its return, and whether it is known.
 EARNED = "fsum(reward) FILTER (step < {horizon})"
 WHOLE = "count(*) >= {horizon} OR bool_or(terminated)"
+# How often something occurs in each part of the log. Which episodes a part has must not depend on how many there are, so
+# parts grow with the number of the episode.
+PARTS = (
+    "WITH parts AS (SELECT episode, floor(16 * ln(1 + (row_number() OVER (ORDER BY min(line)) - 1) / 16)) AS part "
+    "FROM log GROUP BY episode) SELECT part, {}, count(*) FROM log JOIN parts USING (episode) WHERE {} "
+    "GROUP BY ALL ORDER BY ALL"
+)
 
 
 class LogLines(Summarised):
@@ -294,17 +301,11 @@ class Projection:
     def over_time(self) -> list[Transitions]:
         """The transitions, first states included, in parts that follow each other; episodes are in the order of their lines.
 
-        Of a part the tests of the assumptions know no order. Which episodes it has must not depend on how many there are, so
-        parts grow with the number of the episode.
+        Of a part the tests of the assumptions know no order.
         """
-        query = (
-            "WITH parts AS (SELECT episode, floor(16 * ln(1 + (row_number() OVER (ORDER BY min(line)) - 1) / 16)) AS part "
-            "FROM log GROUP BY episode) SELECT part, {}, count(*) FROM log JOIN parts USING (episode) WHERE {} "
-            "GROUP BY ALL ORDER BY ALL"
-        )
         used = self.log._used(self.problem.stationary, self.horizon, self.last_ends)
-        begun, *first = self.log._arrays(query.format("state", "step = 0"))
-        part, *moves = self.log._arrays(query.format(*used))
+        begun, *first = self.log._arrays(PARTS.format("state", "step = 0"))
+        part, *moves = self.log._arrays(PARTS.format(*used))
         parts = np.append(begun, part)
         order = np.argsort(parts, kind="stable")
         ends = np.flatnonzero(np.diff(parts[order])) + 1
