@@ -19,8 +19,6 @@ inequality, with probability :math:`1-\delta_t`, for all :math:`n` at once,
 Returns are kept in cells, each of which counts as its lower end; that makes the bound smaller.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

@@ -36,8 +36,6 @@ least :math:`1/e` of the mean of all :math:`E_{\text{row}}`, and much larger if 
 ever reaches :math:`1/\delta_t` with probability at most :math:`\delta_t`, however often one looks.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import chain
 from typing import NamedTuple

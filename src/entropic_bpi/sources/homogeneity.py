@@ -34,8 +34,6 @@ any data, is a supermartingale as well, and by Ville's inequality
 however often and whenever one looks. A row that was never visited has :math:`E=1`.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from functools import partial

@@ -5,23 +5,19 @@ makes a model of them; whatever is wrong is an error with the file and the line.
 from :func:`entries_of_model`.
 """
 
-from __future__ import annotations
-
 import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from entropic_bpi.errors import InvalidModelError
+from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.arrays import SUM_TOLERANCE, starts_of
 from entropic_bpi.tools.text import printable, shown
-
-if TYPE_CHECKING:
-    from entropic_bpi.model.mdp import FiniteMDP
 
 INITIAL = "init"
 """The label of an initial state."""

@@ -1,7 +1,5 @@
 """The labels of a log: which states exist, and how labels are numbered and named."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 from datetime import UTC, datetime
