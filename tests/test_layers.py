@@ -86,7 +86,6 @@ LONG = {
     "theory/bounds.py": 520,
     "certificate/certificate.py": 520,
     "methods/kl/method.py": 530,
-    "verification/_claim.py": 520,
 }
 LARGE = {"methods/kl": 15}
 MANY_PARAMETERS = {("runs/identification.py", "identify"), ("sources/log.py", "read")}

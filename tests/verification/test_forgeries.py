@@ -425,7 +425,7 @@ FORGERIES = {
     ),
     "rewards not known": ("environment, reward", put("problem", "reward", None), "slots are inconsistent"),
     "known rewards, not told": ("environment", put("problem", "reward", True), "slots are inconsistent"),
-    "rewards known to a model": ("pooled", put("problem", "reward", True), "of environments and logs"),
+    "rewards known to a model": ("pooled", put("problem", "reward", True), "environments and logs"),
     "rewards that are known a little": ("environment, reward", put("problem", "reward", 0.5), "must be one of"),
     "another known reward": ("environment, reward", known(4, 0.75), "outside its range"),
     "a known reward that varies": ("environment, reward", put("problem", "slots", "high", 0, 3, 0.5), "are numbers"),

@@ -4,7 +4,8 @@ This package is meant to be read by a sceptic. It shares no code with the learne
 counts can be those of the stated number of episodes, computes the bounds anew, and compares them with the claim. It uses
 NumPy, on all states and actions of a step at once, and no compiled code of its own; best read in this order:
 
-- ``_file``, ``_problem``, ``_slots``, ``_claim``: what the file says, and that nothing in it contradicts the rest;
+- ``_file``, ``_problem``, ``_slots``, ``_noise``, ``_claim``: what the file says, and that nothing in it contradicts the
+  rest;
 - ``_assumptions``: what the claim rests on, in words;
 - ``_balance``: that the counts can be those of so many episodes;
 - ``_intervals``: outward rounding;
@@ -36,13 +37,12 @@ its limit for :math:`w\to0` is :math:`M-\exp(\sum\hat p\log d-x)`. From these bo
 **Bernstein method.** The recursion of the paper with its machine-checked constants, the printed ones or sharper ones.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,8 @@ from entropic_bpi.verification._assumptions import check_assumptions
 from entropic_bpi.verification._balance import unbalanced
 from entropic_bpi.verification._claim import Bounds, Claim
 from entropic_bpi.verification._explored import explored_bounds, explored_gap
-from entropic_bpi.verification._file import APPRAISAL, Rejected, an_object, content_of
-from entropic_bpi.verification._kl import kl_bounds
+from entropic_bpi.verification._file import APPRAISAL, Rejected, content_of, read
+from entropic_bpi.verification._kl import Report, bounds_at
 from entropic_bpi.verification.methods._bernstein import bernstein_bounds
 from entropic_bpi.verification.methods._evar import evar_bounds
 
@@ -103,30 +103,23 @@ class Verification:
         return f"<p><strong>{verdict}</strong></p><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
-def _bounds_of(claim: Claim, progress: Progress | None) -> Bounds:
-    report = _Report(claim, progress)
+def _bounds_of(claim: Claim, report: Report) -> Bounds:
     if claim.method != "kl":
         return bernstein_bounds(claim, report)
     if claim.explored is not None:
         return explored_bounds(claim, report)
-    if claim.test == "explored":
-        bounds = kl_bounds(claim, report)
-        return replace(bounds, gap=min(bounds.gap, explored_gap(claim)))
-    return kl_bounds(claim, report) if claim.alpha is None else evar_bounds(claim, report)
+    if claim.alpha is not None:
+        return evar_bounds(claim, claim.alpha, claim.cells or [], report)
+    bounds = Bounds(*bounds_at(claim, claim.beta, None if claim.test == "explored" else claim.test, report))
+    return replace(bounds, gap=min(bounds.gap, explored_gap(claim))) if claim.test == "explored" else bounds
 
 
-class _Report:
-    """Counts the steps that are done, of all that there are, and tells ``progress``."""
-
-    def __init__(self, claim: Claim, progress: Progress | None) -> None:
-        tests = [claim.test] if claim.cells is None else [cell.test for cell in claim.cells]
-        parts = sum(leaf.test != "empty" for leaf in claim.leaves or ())
-        self.total, self.done, self.progress = claim.steps * (len(tests) + tests.count("pairs") + parts), 0, progress
-
-    def __call__(self) -> None:
-        self.done += 1
-        if self.progress is not None:
-            self.progress(self.done, self.total)
+def _report_to(progress: Progress | None, claim: Claim) -> Report:
+    """Return a function that counts the steps that are done, of all that there are."""
+    tests = [claim.test] if claim.cells is None else [cell.test for cell in claim.cells]
+    parts = sum(leaf.test != "empty" for leaf in claim.leaves or ())
+    total, done = claim.steps * (len(tests) + tests.count("pairs") + parts), count(1)
+    return lambda: None if progress is None else progress(next(done), total)
 
 
 def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progress | None = None) -> Verification:
@@ -174,21 +167,20 @@ def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progre
     try:
         # What is not a number falls on the safe side by itself; warnings would tell nothing new.
         with np.errstate(all="ignore"):
-            content = content_of(certificate_or_path)
-            appraisal = None
+            content, appraisal = content_of(certificate_or_path), None
             if content.get("format") == APPRAISAL:
                 if rigorous:
                     raise Rejected(
                         "rigorous is for certificates: the intervals of an appraisal are not proved in this way"
                     )
-                appraisal = an_object("the appraisal", content)
-                content = an_object("the certificate", appraisal["certificate"])
+                appraisal = read("appraisal", "appraisal", content)
+                content = appraisal.certificate
             claim = Claim(content)
             check_assumptions(claim)
             problems = unbalanced(claim)
-            bounds = _bounds_of(claim, progress)
+            bounds = _bounds_of(claim, _report_to(progress, claim))
             if appraisal is not None:
-                problems += check_appraisal(appraisal, claim, _Report(claim, progress))
+                problems += check_appraisal(appraisal, claim, _report_to(progress, claim))
     except Rejected as reason:
         return Verification(False, *nothing, [str(reason)])
     except Exception as error:  # whatever a hostile file provokes, it is not verified

@@ -1,66 +1,25 @@
-"""Reading the file: nothing is taken for granted, neither its syntax nor the type of any value in it."""
-
-from __future__ import annotations
+"""Read the file: nothing in it is trusted, neither its syntax nor the type of any value."""
 
 import hashlib
 import json
+import math
 import zlib
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
 
-_FORMAT, _VERSION = "entropic-bpi certificate", 4
 APPRAISAL = "entropic-bpi appraisal"
-_KNOWN_VERSIONS = {_FORMAT: (3, _VERSION), APPRAISAL: (1,)}
+_KNOWN_VERSIONS = {"entropic-bpi certificate": (3, 4), APPRAISAL: (1,)}
 _LARGEST_INTEGER = 2**53  # beyond, integers are not exact as floats
 _LARGEST_NUMBER = 1e300
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
 _MOST_GROWTH = 200  # of a compressed file beyond that
-
-_KEYS = {
-    "the certificate": (
-        ("format", "version", "library", "problem", "method", "constants", "provenance", "assumptions", "policy")
-        + ("counts", "claim")
-    ),
-    "problem": (
-        ("n_states", "n_actions", "horizon", "start", "beta", "eps", "delta", "stationary", "successors", "rewards")
-        + (
-            "slots",
-            "state_names",
-            "action_names",
-            "source",
-            "reward_law",
-            "max_successors",
-            "return_range",
-            "max_states",
-            "discount",
-            "alpha",
-            "lams",
-            "noise",
-            "allowed",
-            "reward",
-            "explored",
-        )
-    ),
-    "noise": ("labels", "law", "classes"),
-    "allowed": ("table", "offered"),
-    "explored": ("betas", "rewards"),
-    "slots": ("begin", "used", "successor", "low", "high", "possible"),
-    "provenance": ("batches", "ignored", "errors", "preregistration", "tests", "log", "accepted", "rewards"),
-    "tests": ("stationary", "memoryless", "unchanging", "returns"),
-    "provenance.log": ("longest", "unused", "excluded", "seen"),
-    "counts": ("episodes", "rows", "successors", "times", "rewards", "upper"),
-    "claim": ("lower", "upper", "gap", "reached", "test", "cells", "cuts"),
-    "claim.cuts": ("law", "event", "at"),
-    "claim.cells": ("lam", "until", "test"),
-    "the appraisal": (("format", "version", "library", "step", "cells", "policies", "table", "certificate")),
-    "cells": ("policy", "measure", "cells"),
-    "table": ("policy", "measure", "lower", "upper"),
-}
-
 
 # What certificates said in other words.
 _OTHER_WORDS = (
@@ -84,8 +43,130 @@ class Rejected(Exception):
     """The file cannot be checked further; the message says why."""
 
 
+# The fields of each object of a file and their types: ``?`` for those that may be null, ``*`` for lists. A type is one of
+# _READERS, the name of another object, or the texts that are possible; "any" is checked later, when sizes are known.
+_FIELDS = {
+    "certificate": "format any, version any, library text, problem problem, method kl|bernstein, provenance provenance, "
+    "constants verified|sharp|printed?, assumptions any, policy any, counts counts, claim claim",
+    "problem": "n_states positive, n_actions positive, horizon positive, start any, beta number?, eps above_0, delta share, "
+    "stationary flag, successors unknown|model|mask|noise, rewards any, slots slots, state_names text*, action_names text*, "
+    "source text, reward_law fixed|random|random-pair, max_successors positive?, return_range range?, max_states positive?, "
+    "discount share?, alpha share?, lams number*?, noise noise?, allowed allowed?, reward true?, explored explored?",
+    "noise": "labels text**, law any, classes any",
+    "allowed": "table any, offered flag",
+    "explored": "betas range, rewards range",
+    "slots": "begin any, used any, successor any, low any, high any, possible any",
+    "provenance": "batches flag, ignored text*, errors count, preregistration text?, tests tests?, log log?, "
+    "accepted text*, rewards text?",
+    "tests": "stationary number?, memoryless number, unchanging number?, returns number?",
+    "log": "longest positive, unused count, excluded text?, seen flag",
+    "counts": "episodes count, rows any, successors any, times any, rewards any, upper any",
+    "claim": "lower number, upper number, gap number, reached flag, test ratio|pairs|explored|boxes?, "
+    "cells cell*?, cuts any",
+    "cut": "law count, event count*, at share",
+    "cell": "lam above_0, until number?, test ratio|pairs?",
+    "appraisal": "format any, version any, library text, step above_0?, cells cells*, policies any, "
+    "table row*, certificate any",
+    "cells": "policy text, measure text, cells cell*",
+    "row": "policy text, measure text, lower number, upper number",
+}
+
+
+def read(kind: str, name: str, value: Any) -> Any:
+    """Return a value of the file, if it is of a type: an object with the attributes of :data:`_FIELDS`, or a plain value."""
+    if kind.endswith("?"):
+        return None if value is None else read(kind[:-1], name, value)
+    if kind.endswith("*"):
+        return [read(kind[:-1], name, part) for part in a_list(name, value)]
+    if kind in _READERS:
+        return _READERS[kind](name, value)
+    if kind not in _FIELDS:
+        return one_of(name, value, tuple(kind.split("|")))
+    if not isinstance(value, dict):
+        raise Rejected(f"{name} must be an object, got {value!r:.80}")
+    fields = dict(field.split() for field in _FIELDS[kind].split(", "))
+    for key in fields:
+        if key not in value:
+            raise Rejected(f"{name} lacks {key!r}")
+    for key in value:
+        if key not in fields:
+            raise Rejected(f"{name} has an unknown key {key!r:.80}")
+    return SimpleNamespace(**{key: read(kind, f"{name}.{key}", value[key]) for key, kind in fields.items()})
+
+
+def an_integer(name: str, value: Any, least: int, most: int = _LARGEST_INTEGER) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise Rejected(f"{name} must be an integer from {least} to {most}, got {value!r:.80}")
+    return value
+
+
+def a_number(name: str, value: Any, above: float = -math.inf, below: float = math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST_NUMBER:
+        raise Rejected(f"{name} must be a finite number, got {value!r:.80}")
+    if not above < value < below:
+        raise Rejected(f"{name} must lie strictly between {above:g} and {below:g}, got {value!r:.80}")
+    return float(value)
+
+
+def a_list(name: str, value: Any, length: int | None = None) -> list[Any]:
+    if not isinstance(value, list) or (length is not None and len(value) != length):
+        size = "" if length is None else f" of length {length}"
+        raise Rejected(f"{name} must be a list{size}, got {value!r:.80}")
+    return value
+
+
+def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        raise Rejected(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r:.80}")
+    return value
+
+
+def an_array(
+    name: str, value: Any, shape: tuple[int | None, ...], least: int | None = None, most: int = _LARGEST_INTEGER
+) -> np.ndarray:
+    """Return an array from nested lists of numbers, or of integers from ``least`` on; None in ``shape`` is any length."""
+    parts = a_list(name, value, shape[0])
+    for length in shape[1:]:
+        for part in parts:
+            a_list(name, part, length)
+        parts = list(chain.from_iterable(parts))
+    kind, low, high = (float, -_LARGEST_NUMBER, _LARGEST_NUMBER) if least is None else (int, least, most)
+    if not set(map(type, parts)) <= {kind} or not all(low <= part <= high for part in parts):
+        parts = [a_number(name, part) if least is None else an_integer(name, part, least, most) for part in parts]
+    return np.array(parts, dtype=kind).reshape(len(value), *shape[1:])
+
+
+def _a_string(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise Rejected(f"{name} must be a string, got {value!r:.80}")
+    return value
+
+
+def _a_range(name: str, value: Any) -> tuple[float, float]:
+    low, high = (a_number(name, end) for end in a_list(name, value, 2))
+    if not low <= high:
+        raise Rejected(f"{name} must be a range, got {value!r:.80}")
+    return low, high
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "any": lambda name, value: value,
+    "text": _a_string,
+    "flag": partial(one_of, choices=(True, False)),
+    "true": partial(one_of, choices=(True,)),
+    "count": partial(an_integer, least=0),
+    "positive": partial(an_integer, least=1),
+    "number": a_number,
+    "above_0": partial(a_number, above=0.0),
+    "share": partial(a_number, above=0.0, below=1.0),
+    "range": _a_range,
+}
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
 def content_of(source: Any) -> dict[str, Any]:
-    """The JSON content of a certificate, or of the file that it is in."""
+    """Return the JSON content of a certificate, or of the file that it is in."""
     if hasattr(source, "_content"):
         try:
             return json.loads(json.dumps(source._content()))
@@ -100,56 +181,46 @@ def content_of(source: Any) -> dict[str, Any]:
         raise Rejected(f"{path} is not a whole JSON file: {error}") from None
     if not isinstance(content, dict) or content.get("format") not in _KNOWN_VERSIONS:
         raise Rejected(f"{path} is not a certificate or an appraisal of entropic-bpi")
-    known = _KNOWN_VERSIONS[content["format"]]
-    if content.get("version") not in known:
+    known, version = _KNOWN_VERSIONS[content["format"]], content.get("version")
+    if version not in known:
         known_words = " and ".join(map(str, known))
-        raise Rejected(f"unknown version {content.get('version')!r:.80}: this library checks versions {known_words}")
+        raise Rejected(f"unknown version {version!r:.80}: this library checks versions {known_words}")
     digest = content.pop("digest", None)
     if digest != hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest():
         raise Rejected("the digest does not match: the file was changed after it was written")
-    if content["format"] == APPRAISAL:
-        return content
     try:
-        return _reworded(_renamed(content) if content["version"] == 3 else content)
+        return content if content["format"] == APPRAISAL else _updated(content)
     except (KeyError, TypeError, AttributeError):
-        raise Rejected(f"this is not a certificate of version {content['version']}") from None
+        raise Rejected(f"this is not a certificate of version {version}") from None
 
 
-def _renamed(content: dict[str, Any]) -> dict[str, Any]:
-    """A certificate of version 3 with the keys of version 4; nothing tested then whether anything changes over time."""
-    origin = content.pop("circumstances")
-    origin["preregistration"], origin["accepted"] = origin.pop("announcement"), []
-    if origin["tests"] is not None:
-        origin["tests"]["unchanging"] = None
-    if origin["log"] is not None:
-        origin["log"]["seen"] = False
-    return {**content, "provenance": origin}
-
-
-def _reworded(content: dict[str, Any]) -> dict[str, Any]:
-    """The assumptions in today's words, which say the same."""
+def _updated(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a certificate as it is written today: with all keys of version 4, and the assumptions in today's words."""
+    if content["version"] == 3:
+        origin = content["provenance"] = content.pop("circumstances")
+        origin["preregistration"], origin["accepted"] = origin.pop("announcement"), []
+        if origin["tests"] is not None:
+            origin["tests"]["unchanging"] = None
+        if origin["log"] is not None:
+            origin["log"]["seen"] = False
     if "assumptions" not in content:
         return content
-    # which the first files of version 4 lack
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     content["claim"] = {"cuts": None, **content["claim"]}
     content["problem"] = {**dict.fromkeys(("noise", "allowed", "reward", "explored")), **content["problem"]}
-    words = content["assumptions"]
     for before, now in _OTHER_WORDS:
-        words = [text.replace(before, now) for text in words]
-    return {**content, "assumptions": words}
+        content["assumptions"] = [text.replace(before, now) for text in content["assumptions"]]
+    return content
 
 
 def _unpacked(data: bytes) -> bytes:
-    """The content of a file that may be compressed; a small one may not unpack to a huge one."""
+    """Return the content of a file that may be compressed; a small one may not unpack to a huge one."""
     if data[:2] != b"\x1f\x8b":
         return data
     unpack = zlib.decompressobj(wbits=31)
     content = unpack.decompress(data, _MOST_GROWTH * len(data) + _ALWAYS_AFFORDED)
     if not unpack.eof or unpack.unused_data:
-        raise ValueError(
-            f"it does not end where its compressed content does, or would take {len(content)} bytes and more"
-        )
+        raise ValueError(f"it is damaged, or its compressed content is longer than {len(content)} bytes")
     return content
 
 
@@ -166,82 +237,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys differ: of two equal ones, some readers take the first and some the last."""
+    """Return an object whose keys differ: of two equal ones, some readers take the first and some the last."""
     for key, times in Counter(key for key, _ in pairs).items():
         if times > 1:
             raise ValueError(f"the key {key!r:.80} is there {times} times")
     return dict(pairs)
-
-
-def an_object(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Rejected(f"{name} must be an object, got {value!r:.80}")
-    for key in _KEYS[name]:
-        if key not in value:
-            raise Rejected(f"{name} lacks {key!r}")
-    for key in value:
-        if key not in _KEYS[name]:
-            raise Rejected(f"{name} has an unknown key {key!r:.80}")
-    return value
-
-
-def an_integer(name: str, value: Any, least: int, most: int = _LARGEST_INTEGER) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise Rejected(f"{name} must be an integer from {least} to {most}, got {value!r:.80}")
-    return value
-
-
-def a_number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST_NUMBER:
-        raise Rejected(f"{name} must be a finite number, got {value!r:.80}")
-    return float(value)
-
-
-def a_list(name: str, value: Any, length: int | None = None) -> list[Any]:
-    if not isinstance(value, list) or (length is not None and len(value) != length):
-        size = "" if length is None else f" of length {length}"
-        raise Rejected(f"{name} must be a list{size}, got {value!r:.80}")
-    return value
-
-
-def integers(
-    name: str, value: Any, shape: tuple[int | None, ...], least: int, most: int = _LARGEST_INTEGER
-) -> np.ndarray:
-    """An array from nested lists of integers in a range; None in ``shape`` is any length."""
-    parts = _flat(name, value, shape)
-    if not set(map(type, parts)) <= {int} or (parts and not least <= min(parts) <= max(parts) <= most):
-        for part in parts:
-            an_integer(name, part, least, most)  # says which one is wrong
-    return np.array(parts, dtype=np.int64).reshape(len(value), *shape[1:])
-
-
-def numbers(name: str, value: Any, shape: tuple[int | None, ...]) -> np.ndarray:
-    """An array from nested lists of finite numbers; None in ``shape`` is any length."""
-    parts = _flat(name, value, shape)
-    if not set(map(type, parts)) <= {float}:
-        parts = [a_number(name, part) for part in parts]
-    array = np.array(parts, dtype=float).reshape(len(value), *shape[1:])
-    if not np.all(np.abs(array) <= _LARGEST_NUMBER):
-        raise Rejected(f"{name} must be a finite number, got {array[~(np.abs(array) <= _LARGEST_NUMBER)][0]!r:.80}")
-    return array
-
-
-def _flat(name: str, value: Any, shape: tuple[int | None, ...]) -> list[Any]:
-    parts = a_list(name, value, shape[0])
-    for length in shape[1:]:
-        for part in parts:
-            a_list(name, part, length)
-        parts = list(chain.from_iterable(parts))
-    return parts
-
-
-def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
-    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-        raise Rejected(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r:.80}")
-    return value
-
-
-def a_string(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise Rejected(f"{name} must be a string, got {value!r:.80}")
-    return value

@@ -19,7 +19,7 @@ from entropic_bpi.verification._ball import (
     intervals_of,
     mixture_radii,
 )
-from entropic_bpi.verification._claim import Bounds, Claim, Leaf, Outcomes
+from entropic_bpi.verification._claim import Claim, Leaf, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up
 from entropic_bpi.verification.methods._pairs import PairCertificate, Step
@@ -27,12 +27,8 @@ from entropic_bpi.verification.methods._ratio import Sheet, other_action, same_a
 
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
 
-Report = Callable[[], None]  # called after each step
+Report = Callable[[], object]  # called after each step
 Boxes = dict[int, tuple[np.ndarray, np.ndarray]]  # between what the probabilities of the outcomes of a row lie
-
-
-def kl_bounds(claim: Claim, report: Report) -> Bounds:
-    return Bounds(*bounds_at(claim, claim.beta, None if claim.test == "explored" else claim.test, report))
 
 
 def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:
@@ -295,7 +291,7 @@ class KLRecursion:
         """e^{βr(s,a)}, an array (states, actions); 1 where the next state decides, or at the artificial step."""
         claim, step = self.claim, h - self.claim.random_start
         if claim.rewards is None or step < 0:
-            return Interval.of(np.ones((len(states), claim.n_actions_at(h))))
+            return Interval.of(np.ones(claim.rows(h, states).shape))
         if len(claim.rewards) > 1 or claim.discount is not None:
             rewards = claim.rewards_at(h, states)
             return between(self._strength(step), rewards, rewards, self.origin)

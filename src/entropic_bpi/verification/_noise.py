@@ -7,16 +7,21 @@ the same law whose classes are unions of classes of the pair: the pair alone dec
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import product
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from entropic_bpi.verification._file import Rejected, a_list, a_string, an_object, integers
+from entropic_bpi.verification._file import Rejected, an_array
 
 if TYPE_CHECKING:
-    from entropic_bpi.verification._claim import Claim, Outcomes
+    from entropic_bpi.verification._claim import Claim
     from entropic_bpi.verification._problem import Problem
+
+_SAME_REWARD = 1e-9  # of the range of rewards: what differs by no more is rounded
 
 Partition = tuple[frozenset[int], ...]
 
@@ -40,32 +45,25 @@ class Noise:
     the ball of each pair.
     """
 
-    def __init__(self, problem: Problem, given: Any) -> None:
-        given = an_object("noise", given)
-        labels = [
-            [a_string("noise.labels", label) for label in a_list("noise.labels", law)]
-            for law in a_list("noise.labels", given["labels"])
-        ]
-        if not labels or not all(len(set(law)) == len(law) > 0 for law in labels):
+    def __init__(self, problem: Problem, given: SimpleNamespace) -> None:
+        self.sizes = [len(law) for law in given.labels]
+        if not self.sizes or not all(len(set(law)) == len(law) > 0 for law in given.labels):
             raise Rejected("noise.labels must be different labels of at least one law")
         if problem.successors != "noise" or not problem.stationary or problem.random_rewards or problem.max_states:
             raise Rejected(
                 "noise is for stationary transitions, listed states and fixed rewards, and says what may follow"
             )
-        self.sizes, pairs = [len(law) for law in labels], problem.n_states * problem.n_actions
-        self.law = integers("noise.law", given["law"], (pairs,), 0, len(labels) - 1)
-        many = [self.sizes[law] for law in self.law]
-        classes = integers("noise.classes", given["classes"], (sum(many),), 0).tolist()
-        ends = np.cumsum(many).tolist()
-        self.slot_of = [classes[end - size : end] for end, size in zip(ends, many, strict=True)]
+        self.law = an_array("noise.law", given.law, (problem.n_states * problem.n_actions,), 0, len(self.sizes) - 1)
+        ends = np.cumsum([self.sizes[law] for law in self.law])
+        classes = an_array("noise.classes", given.classes, (int(ends[-1]),), 0)
+        self.slot_of = [part.tolist() for part in np.split(classes, ends[:-1])]
         self.balls: list[Ball] = []
         for pair, slots in enumerate(self.slot_of):
             if set(slots) != set(range(problem.used[pair])):
                 raise Rejected(
-                    f"noise.classes: {problem.place(pair)} has outcomes that no label leads to, or lacks some"
+                    f"noise.classes: {problem.describe(pair)} has outcomes that no label leads to, or lacks some"
                 )
-            found = dict.fromkeys(slots)
-            together = [frozenset(w for w, slot in enumerate(slots) if slot == each) for each in found]
+            together = [frozenset(w for w, slot in enumerate(slots) if slot == each) for each in dict.fromkeys(slots)]
             self.balls.append(Ball(int(self.law[pair]), tuple(together)))
         self.different = list(dict.fromkeys(self.balls))
 
@@ -105,8 +103,9 @@ class Noise:
     def count_balls(self, pairs: np.ndarray) -> int:
         return len({self.balls[pair] for pair in pairs.tolist()})
 
-    def check_outcomes(self, problem: Problem, same: float) -> None:
+    def check_outcomes(self, problem: Problem) -> None:
         """Whether different slots of a pair can be told apart by what is seen."""
+        same = _SAME_REWARD * (problem.reward_range[1] - problem.reward_range[0])
         for pair in range(len(self.balls)):
             known: dict[int, list[float]] = {}
             for slot in range(problem.begin[pair], problem.begin[pair] + problem.used[pair]):
@@ -115,58 +114,50 @@ class Noise:
                 if paid and (
                     np.any(low < high) or len(low) != 1 or min(abs(low[0] - other) for other in paid) <= 2 * same
                 ):
-                    raise Rejected(f"noise: outcomes of {problem.place(pair)} cannot be told apart")
+                    raise Rejected(f"noise: outcomes of {problem.describe(pair)} cannot be told apart")
                 paid.append(float(low[0]) if len(low) and low[0] == high[0] else np.nan)
 
-    def tallies(self, claim: Claim, same: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """For each slot of each pair, one after another: the count in the pair's ball, and the rewards that were seen.
-
-        The last array tells whether any were.
-        """
-        begin = np.concatenate([[0], np.cumsum(claim.used[: len(self.balls)])])
-        own, low, high = np.zeros(begin[-1], dtype=np.int64), np.zeros(begin[-1]), np.zeros(begin[-1])
+    def outcomes(self, claim: Claim) -> tuple[np.ndarray, ...]:
+        """Return the columns of :class:`Outcomes` of all pairs, with the counts of their balls."""
+        pairs = np.arange(len(self.balls))
+        slots, begin = claim.slots_of(pairs)[1], np.concatenate([[0], np.cumsum(claim.used[pairs])])
+        own, (low, high) = np.zeros(begin[-1], dtype=np.int64), np.zeros((2, begin[-1]))
         for row, y, times, least, most in zip(*(part.tolist() for part in claim.seen), strict=True):
             if row >= len(self.balls):
                 continue
-            at = self._explaining(claim, row, y, least, most, same)
-            slot = claim.begin[row] + at
-            if own[begin[row] + at]:
-                raise Rejected(f"counts list an outcome of {claim.place(row)} twice")
-            if claim.black_box and claim.slot_low[0, slot] == claim.slot_high[0, slot]:
-                least, most = min(least, claim.slot_low[0, slot]), max(most, claim.slot_high[0, slot])
-            own[begin[row] + at], low[begin[row] + at], high[begin[row] + at] = times, least, most
-        counts = {ball: [0] * len(ball.classes) for ball in self.different}
-        played = {ball: np.zeros(len(ball.classes), dtype=np.int64) for ball in self.different}
-        for pair, ball in enumerate(self.balls):
-            for i, labels in enumerate(ball.classes):
-                played[ball][i] += own[begin[pair] + self.slot_of[pair][min(labels)]]
-        for coarse in self.different:
-            for fine in self.different:
-                if _is_finer(fine, coarse):
-                    for i, mine in enumerate(fine.classes):
-                        into = next(j for j, theirs in enumerate(coarse.classes) if mine <= theirs)
-                        counts[coarse][into] += int(played[fine][i])
-        times = np.zeros(begin[-1], dtype=np.int64)
-        for pair, ball in enumerate(self.balls):
-            for i, labels in enumerate(ball.classes):
-                times[begin[pair] + self.slot_of[pair][min(labels)]] = counts[ball][i]
-        return times, low, high, own > 0
+            at = begin[row] + self._explaining(claim, row, y, least, most)
+            if own[at]:
+                raise Rejected(f"counts list an outcome of {claim.describe(row)} twice")
+            if claim.black_box and claim.slot_low[0, slots[at]] == claim.slot_high[0, slots[at]]:
+                least, most = min(least, claim.slot_low[0, slots[at]]), max(most, claim.slot_high[0, slots[at]])
+            own[at], low[at], high[at] = times, least, most
+        # Where each class of each pair is among the outcomes, and how often each class of each ball was played.
+        found = [
+            (begin[pair] + self.slot_of[pair][min(labels)], ball, labels)
+            for pair, ball in enumerate(self.balls)
+            for labels in ball.classes
+        ]
+        played: Counter[tuple[Ball, frozenset[int]]] = Counter()
+        for at, ball, labels in found:
+            played[ball, labels] += int(own[at])
+        counts = dict.fromkeys(played, 0)
+        for fine, coarse in product(self.different, self.different):
+            if _is_finer(fine, coarse):
+                for mine, theirs in product(fine.classes, coarse.classes):
+                    counts[coarse, theirs] += played[fine, mine] if mine <= theirs else 0
+        times = np.zeros_like(own)
+        for at, ball, labels in found:
+            times[at] = counts[ball, labels]
+        known = np.where((own > 0) & claim.black_box, -1, slots)
+        return claim.used[pairs], claim.slot_successor[slots], known, times, low, high
 
-    def _explaining(self, claim: Claim, row: int, y: int, least: float, most: float, same: float) -> int:
-        """Which of its slots explains what was seen of a pair."""
+    def _explaining(self, claim: Claim, row: int, y: int, least: float, most: float) -> int:
+        """Return which of its slots explains what was seen of a pair."""
+        same = _SAME_REWARD * (claim.reward_range[1] - claim.reward_range[0])
         for at in range(claim.used[row]):
             slot = claim.begin[row] + at
             low, high = claim.slot_low[:, slot], claim.slot_high[:, slot]
             inside = not claim.black_box or (low[0] - same <= least and most <= high[0] + same)
             if claim.slot_successor[slot] == y and inside:
                 return at
-        raise Rejected(f"noise: {claim.place(row)} went to state {y} with reward {least}, which no label explains")
-
-    def outcomes(self, claim: Claim, make: type[Outcomes]) -> Outcomes:
-        """What the pairs may do, with the counts of their balls."""
-        low, high = claim.reward_range
-        times, least, most, seen = self.tallies(claim, 1e-9 * (high - low))
-        pairs = np.arange(len(self.balls))
-        slots = claim.slots_of(pairs)[1]
-        known = seen & claim.black_box
-        return make(claim.used[pairs], claim.slot_successor[slots], np.where(known, -1, slots), times, least, most)
+        raise Rejected(f"noise: {claim.describe(row)} went to state {y} with reward {least}, which no label explains")

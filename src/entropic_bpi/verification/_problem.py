@@ -5,21 +5,12 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from entropic_bpi.verification._file import (
-    Rejected,
-    a_list,
-    a_number,
-    a_string,
-    an_integer,
-    an_object,
-    integers,
-    numbers,
-    one_of,
-)
+from entropic_bpi.verification._file import Rejected, a_list, an_array
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval
 from entropic_bpi.verification._noise import Noise
 
@@ -37,10 +28,8 @@ _SHARED_SLOTS = 64
 class Discount:
     """Discounted returns that never end: γ, its powers between two fractions, and what comes after the last step."""
 
-    def __init__(self, gamma: Any, horizon: int) -> None:
-        self.gamma, self.horizon = a_number("discount", gamma), horizon
-        if not 0 < self.gamma < 1:
-            raise Rejected(f"discount must lie strictly between 0 and 1, got {self.gamma}")
+    def __init__(self, gamma: float, horizon: int) -> None:
+        self.gamma, self.horizon = gamma, horizon
 
     @cached_property
     def powers(self) -> list[tuple[Fraction, Fraction]]:
@@ -77,111 +66,89 @@ class Problem:
     next state decides, a range of rewards.
     """
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.n_states = an_integer("n_states", given["n_states"], 1)
-        self.n_actions = an_integer("n_actions", given["n_actions"], 1)
-        self.horizon = an_integer("horizon", given["horizon"], 1)
-        self.start = self._read_start(given["start"])
-        self._read_risk(given)
-        self.delta = a_number("delta", given["delta"])
-        if not 0 < self.delta < 1:
-            raise Rejected(f"delta must lie strictly between 0 and 1, got {self.delta}")
-        self.eps = a_number("eps", given["eps"])
-        if not self.eps > 0:
-            raise Rejected(f"eps must be greater than 0, got {self.eps}")
-        self.stationary = one_of("stationary", given["stationary"], (True, False))
-        self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask", "noise"))
-        self.state_names = _different_names("state_names", given["state_names"], self.n_states)
-        self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
-        self.max_states = given["max_states"]
-        if self.max_states is not None:
-            an_integer("max_states", self.max_states, 1)
-        a_string("source", given["source"])
-        self.reward_law = one_of("reward_law", given["reward_law"], ("fixed", "random", "random-pair"))
+    def __init__(self, given: SimpleNamespace) -> None:
+        self.n_states, self.n_actions, self.horizon = given.n_states, given.n_actions, given.horizon
+        self.eps, self.delta, self.alpha, self.lams = given.eps, given.delta, given.alpha, given.lams
+        self.beta: float = math.nan if given.beta is None else given.beta
+        self.start, self.stationary, self.successors = given.start, given.stationary, given.successors
+        self.state_names, self.action_names, self.max_states = given.state_names, given.action_names, given.max_states
+        self.max_successors, self.return_range, self.known_reward = (
+            given.max_successors,
+            given.return_range,
+            given.reward,
+        )
+        self.explored = None if given.explored is None else (given.explored.betas, given.explored.rewards)
+        self._check_start_and_risk(given.beta)
+        # An artificial step leads to the first state: one of several, one that is always the same, or any.
+        self.random_start = not isinstance(self.start, int)
+        self.first_state = 0 if self.random_start else self.start
+        self.steps = self.horizon + self.random_start
+        self.reward_law, self.random_rewards = given.reward_law, given.reward_law != "fixed"
+        for name, size in (("state_names", self.n_states), ("action_names", self.n_actions)):
+            if len(set(a_list(name, getattr(self, name), size))) < size:
+                raise Rejected(f"{name} must all be different")
         self.rewards: np.ndarray | None = None
-        if given["rewards"] is not None:
-            self._one_or_all("rewards", a_list("rewards", given["rewards"]))
-            self.rewards = numbers("rewards", given["rewards"], (None, self.n_states, self.n_actions))
-        self._read_slots(an_object("slots", given["slots"]))
-        self.noise = None if given["noise"] is None else Noise(self, given["noise"])
-        if (self.noise is None) == (self.successors == "noise"):
-            raise Rejected("successors are those of the noise where that is declared, and nowhere else")
-        self._read_masks(given["allowed"])
-        self.known_reward = one_of("reward", given["reward"], (None, True)) is True
-        if self.known_reward and (not self.black_box or self.random_rewards or self.noise or self.max_states):
-            raise Rejected(
-                "reward is of environments and logs whose states are listed, without noise or random rewards"
-            )
+        if given.rewards is not None:
+            self.rewards = self._per_step("rewards", given.rewards, self.n_states, self.n_actions)
+        self._read_slots(given.slots)
+        self.noise = None if given.noise is None else Noise(self, given.noise)
+        self.allowed = None if given.allowed is None else self._read_masks(given.allowed)
+        self.offered = given.allowed is not None and given.allowed.offered
         low, high = self.reward_range
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")
-        self.discount = None if given["discount"] is None else Discount(given["discount"], self.horizon)
-        if self.discount is not None and len(self.slot_low if self.rewards is None else self.rewards) > 1:
+        self.discount = None if given.discount is None else Discount(given.discount, self.horizon)
+        self.return_room = 1e-9 * (
+            (high - low) * self.horizon
+        )  # for the rounding of sums, at either end of return_range
+        least, most = self.return_range or (0.0, 0.0)
+        if self.return_range and not (self.black_box and -_LARGEST_RETURN <= least <= most <= _LARGEST_RETURN):
+            raise Rejected(f"return_range must be of an environment, and not beyond {_LARGEST_RETURN:g}")
+        if (self.noise is None) == (self.successors == "noise"):
+            raise Rejected("successors are those of the noise where that is declared, and nowhere else")
+        if self.known_reward and (not self.black_box or self.random_rewards or self.noise or self.max_states):
+            raise Rejected("reward is for environments and logs with listed states, without noise or random rewards")
+        if self.discount and len(self.slot_low if self.rewards is None else self.rewards) > 1:
             raise Rejected("discounted rewards must be the same at every step")
-        most, returns = given["max_successors"], given["return_range"]
-        self.max_successors = None if most is None else an_integer("max_successors", most, 1)
-        self.return_range: tuple[float, float] | None = None
-        if returns is not None:
-            least, largest = (a_number("return_range", end) for end in a_list("return_range", returns, 2))
-            if not (self.black_box and -_LARGEST_RETURN <= least <= largest <= _LARGEST_RETURN):
-                raise Rejected(f"return_range must be a range, and of an environment, got {returns}")
-            self.return_range = least, largest
-        if self.noise is not None and self.max_successors is not None:
+        if self.noise and self.max_successors:
             raise Rejected("noise says how many outcomes there are, not max_successors")
-        if self.discount is not None and (self.alpha or self.return_range or self.random_rewards):
-            raise Rejected("discount does not go together with EVaR, a range of returns or random rewards")
-        if self.lams != (self._declared_lams() if self.alpha is not None and self.random_rewards else None):
+        if self.discount and (self.alpha or self.return_range or self.random_rewards):
+            raise Rejected("discount is not supported with EVaR, a range of returns or random rewards")
+        if self.lams != (self._declared_lams() if self.alpha and self.random_rewards else None):
             raise Rejected("lams must be those that horizon and rewards fix for EVaR of random rewards, otherwise null")
 
-    def _read_start(self, given: Any) -> int | list[int] | str | None:
-        """The first state; or several, different and in order; "fixed", if it is always the same; or nothing."""
-        if isinstance(given, list):
-            states = [an_integer("start", s, 0, self.n_states - 1) for s in given]
-            if not states or sorted(set(states)) != states:
-                raise Rejected(f"start must list different states in order, got {given!r:.80}")
-            return states
-        return given if given is None or given == "fixed" else an_integer("start", given, 0, self.n_states - 1)
+    def _check_start_and_risk(self, beta: float | None) -> None:
+        """The start is a state, a list of different ones in order, "fixed" if it is always the same, or null.
 
-    def _read_masks(self, given: Any) -> None:
-        """Which actions may be played, one mask for all steps or one for each; ``offered`` ones came with observations."""
-        self.allowed: np.ndarray | None = None
-        self.offered = False
-        if given is None:
-            return
-        masks = an_object("allowed", given)
-        self.offered = one_of("allowed.offered", masks["offered"], (True, False))
-        self._one_or_all("allowed.table", a_list("allowed.table", masks["table"]))
-        table = integers("allowed.table", masks["table"], (None, self.n_states, self.n_actions), 0, 1) == 1
+        The risk is β, or the level α of the entropic value at risk; an exploration has ranges instead.
+        """
+        if self.start not in (None, "fixed"):
+            states = self.start if isinstance(self.start, list) else [self.start]
+            an_array("start", states, (None,), 0, self.n_states - 1)
+            if sorted(set(states)) != states or not states:
+                raise Rejected(f"start must list different states in order, got {states!r:.80}")
+        if self.explored is not None:
+            if not beta is self.alpha is self.lams is None:
+                raise Rejected("an exploration has ranges of beta and of rewards, and neither beta nor alpha")
+        elif (beta is None) == (self.alpha is None):
+            raise Rejected(f"either beta or alpha must be a number, and the other null; got {beta} and {self.alpha}")
+
+    def _per_step(self, name: str, value: Any, *shape: int, least: int | None = None, most: int = 0) -> np.ndarray:
+        """Return a table of all steps together, or of each."""
+        if len(a_list(name, value)) not in (1, self.horizon):
+            raise Rejected(f"{name} must have 1 or horizon = {self.horizon} steps, got {len(value)}")
+        return an_array(name, value, (None, *shape), least, most)
+
+    def _read_masks(self, given: SimpleNamespace) -> np.ndarray:
+        """Return which actions may be played; ``offered`` masks came with observations."""
+        table = self._per_step("allowed.table", given.table, self.n_states, self.n_actions, least=0, most=1) == 1
         if not table.any(axis=2).all():
             raise Rejected("allowed leaves a state without an action")
         if self.black_box and not table[:, -1].all():
             raise Rejected("allowed forbids an action after the end, where nothing is played")
-        if self.offered and (not self.black_box or len(table) > 1):
+        if given.offered and (not self.black_box or len(table) > 1):
             raise Rejected("only an environment offers masks, and the same at every step")
-        self.allowed = table
-
-    explored: tuple[list[float], list[float]] | None
-
-    def _read_risk(self, given: dict[str, Any]) -> None:
-        """The risk parameter β, or the level α of the entropic value at risk, and the λ that were declared for it."""
-        alpha, lams, self.explored = given["alpha"], given["lams"], None
-        if given["explored"] is not None:
-            ranges = an_object("explored", given["explored"])
-            betas, rewards = (
-                [a_number(f"explored.{name}", x) for x in a_list(name, ranges[name], 2)] for name in ranges
-            )
-            if not (betas[0] <= betas[1] and rewards[0] <= rewards[1] and given["beta"] is alpha is lams is None):
-                raise Rejected("an exploration has ranges of beta and of rewards, and neither beta nor alpha")
-            self.explored, self.alpha, self.beta, self.lams = (betas, rewards), None, math.nan, None
-            return
-        self.alpha = None if alpha is None else a_number("alpha", alpha)
-        if self.alpha is None:
-            self.beta = a_number("beta", given["beta"])
-        elif given["beta"] is not None or not 0 < self.alpha < 1:
-            raise Rejected(f"alpha must lie strictly between 0 and 1, with beta null; got {alpha!r:.80}")
-        else:
-            self.beta = math.nan
-        self.lams = None if lams is None else [a_number("lams", lam) for lam in a_list("lams", lams)]
+        return table
 
     def _declared_lams(self) -> list[float]:
         """The λ that anybody must use who learns random rewards for EVaR, so that none was chosen for what was seen.
@@ -199,57 +166,29 @@ class Problem:
             lams.append(lams[-1] / root)
         return lams[::-1]
 
-    def _one_or_all(self, name: str, steps: list[Any]) -> None:
-        if len(steps) not in (1, self.horizon):
-            raise Rejected(f"{name} must have 1 or horizon = {self.horizon} steps, got {len(steps)}")
-
-    def _read_slots(self, given: dict[str, Any]) -> None:
+    def _read_slots(self, given: SimpleNamespace) -> None:
         self.n_rows = self.n_states * self.n_actions * (1 if self.stationary else self.horizon) + self.random_start
-        self.slot_successor = integers("slots.successor", given["successor"], (None,), 0, self.n_states)
-        ends, n_slots = [], len(self.slot_successor)
-        for name in ("low", "high"):
-            steps = a_list(f"slots.{name}", given[name])
-            if self.rewards is None:
-                self._one_or_all(f"slots.{name}", steps)
-            elif steps:
-                raise Rejected(f"slots.{name} must be empty: rewards do not depend on the next state")
-            ends.append(numbers(f"slots.{name}", steps, (None, n_slots)))
-        self.slot_low, self.slot_high = ends
-        self.begin = integers("slots.begin", given["begin"], (self.n_rows,), 0, n_slots)
-        self.used = integers("slots.used", given["used"], (self.n_rows,), 1)
-        self.possible = integers("slots.possible", given["possible"], (self.n_rows,), 1)
+        self.slot_successor = an_array("slots.successor", given.successor, (None,), 0, self.n_states)
+        n_slots = len(self.slot_successor)
+        if self.rewards is None:
+            self.slot_low, self.slot_high = (
+                self._per_step(f"slots.{name}", getattr(given, name), n_slots) for name in ("low", "high")
+            )
+        elif given.low != [] or given.high != []:
+            raise Rejected("slots.low and slots.high must be empty: rewards do not depend on the next state")
+        else:
+            self.slot_low = self.slot_high = np.empty((0, n_slots))
+        self.begin = an_array("slots.begin", given.begin, (self.n_rows,), 0, n_slots)
+        self.used = an_array("slots.used", given.used, (self.n_rows,), 1)
+        self.possible = an_array("slots.possible", given.possible, (self.n_rows,), 1)
         if np.any(self.begin + self.used > n_slots):
             raise Rejected(f"slots.used must not lead beyond the {n_slots} slots")
+        # Whether rewards are learned; the last state is then the absorbing end.
+        self.black_box = self.rewards is None and bool((self.slot_successor == self.n_states).any())
         for layer in self.layers:
             # What is listed once may serve several rows, but no small file may ask for work without end.
             if self.used[layer.start : layer.stop].sum() > _SHARED_SLOTS * len(layer) + n_slots:
-                raise Rejected(
-                    f"slots are inconsistent: {len(layer)} rows list the same of {n_slots} slots again and again"
-                )
-
-    @property
-    def random_start(self) -> bool:
-        """Whether an artificial step leads to the first state: one of several, one that is always the same, or any."""
-        return not isinstance(self.start, int)
-
-    @property
-    def first_state(self) -> int:
-        """The state at the first planned step."""
-        return self.start if isinstance(self.start, int) else 0
-
-    @property
-    def steps(self) -> int:
-        """Planned steps."""
-        return self.horizon + self.random_start
-
-    @cached_property
-    def black_box(self) -> bool:
-        """Whether rewards are learned; the last state is then the absorbing end."""
-        return self.rewards is None and bool((self.slot_successor == self.n_states).any())
-
-    @property
-    def random_rewards(self) -> bool:
-        return self.reward_law != "fixed"
+                raise Rejected(f"slots are inconsistent: rows list the same of {n_slots} slots again and again")
 
     @property
     def declared_range(self) -> tuple[float, float]:
@@ -263,18 +202,6 @@ class Problem:
         of_start = np.minimum(self.possible, 1) if self.start == "fixed" else self.possible
         return np.where(self.is_start(np.arange(self.n_rows)), of_start, most)
 
-    def reward_kinds(self, row: int, y: int) -> int:
-        """How many different rewards an environment may pay on the way from a row to state ``y``.
-
-        Where successors are declared, as many as the state is listed times.
-        """
-        if not self.black_box or self.random_rewards or self.is_start(row):
-            return 1
-        if self.successors != "unknown":
-            listed = self.slot_successor[self.begin[row] : self.begin[row] + self.used[row]]
-            return int((listed == y).sum())
-        return END_REWARDS if y == self.n_states - 1 else STAY_REWARDS if y == self.state_of(row) else 1
-
     def rows(self, h: int, states: np.ndarray) -> np.ndarray:
         """The rows of the actions in some states at planned step ``h``, an array (states, actions)."""
         if self.random_start and h == 0:
@@ -286,7 +213,7 @@ class Problem:
         """Which actions may be played in some states at planned step ``h``, an array (states, actions)."""
         step = h - self.random_start
         if self.allowed is None or step < 0:
-            return np.ones((len(states), self.n_actions_at(h)), dtype=bool)
+            return np.ones(self.rows(h, states).shape, dtype=bool)
         return self.allowed[step if len(self.allowed) > 1 else 0][states]
 
     def playable(self, h: int, states: np.ndarray) -> np.ndarray:
@@ -321,18 +248,18 @@ class Problem:
     def state_of(self, row: Any) -> Any:
         return row // self.n_actions % self.n_states
 
-    def step_of(self, row: int) -> int:
-        return row // (self.n_states * self.n_actions)
-
-    def place(self, row: int) -> str:
+    def describe(self, row: int) -> str:
+        """Return the step, the state and the action of a row."""
         if self.is_start(row):
             return "the random start"
-        step = self.step_of(row)
-        where = f"state {self.state_of(row)}, action {row % self.n_actions}"
-        return where if self.stationary else f"step {step}, {where}"
+        step = "" if self.stationary else f"step {row // (self.n_states * self.n_actions)}, "
+        return f"{step}state {self.state_of(row)}, action {row % self.n_actions}"
 
-    def n_actions_at(self, h: int) -> int:
-        return 1 if self.random_start and h == 0 else self.n_actions
+    def refuse(self, wrong: np.ndarray, rows: np.ndarray, reason: str, *values: np.ndarray) -> None:
+        """Reject the first of ``rows`` that is ``wrong``, with its description and its ``values`` in the ``reason``."""
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise Rejected(reason.format(self.describe(int(rows[i])), *(value[i] for value in values)))
 
     def rewards_at(self, h: int, states: np.ndarray) -> np.ndarray | None:
         """Known rewards at planned step ``h``; none at the artificial step, or where the next state decides."""
@@ -366,16 +293,3 @@ class Problem:
     def duration(self) -> tuple[Fraction, Fraction]:
         """Between what a reward of 1 at every step adds up to."""
         return (Fraction(self.horizon),) * 2 if self.discount is None else self.discount.duration
-
-    @cached_property
-    def return_room(self) -> float:
-        """What a return may miss its declared range by, for the rounding of sums."""
-        low, high = self.reward_range
-        return 1e-9 * ((high - low) * self.horizon)
-
-
-def _different_names(name: str, value: Any, length: int) -> list[str]:
-    names = [a_string(name, item) for item in a_list(name, value, length)]
-    if len(set(names)) < length:
-        raise Rejected(f"{name} must all be different")
-    return names

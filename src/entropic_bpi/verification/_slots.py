@@ -14,15 +14,12 @@ from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS, Proble
 
 def check_slots(problem: Problem) -> None:
     if problem.noise is not None:
-        low, high = problem.reward_range
-        problem.noise.check_outcomes(problem, 1e-9 * (high - low))
+        problem.noise.check_outcomes(problem)
     if problem.black_box:
         _check_black_box(problem)
         return
-    if problem.max_states is not None:
-        raise Rejected("max_states must be null: all states of a model are known")
-    if problem.random_rewards:
-        raise Rejected("only an environment has random rewards")
+    if problem.max_states is not None or problem.random_rewards:
+        raise Rejected("only an environment has random rewards or states that are not listed (max_states)")
     if not np.array_equal(problem.slot_low, problem.slot_high):
         raise Rejected("slots are inconsistent: low differs from high, but rewards are known")
     for layer in problem.layers:
@@ -46,9 +43,7 @@ def _check_rows(problem: Problem, rows: np.ndarray) -> None:
     if problem.is_start(rows[-1]):
         # It pays nothing, which is written as the smallest reward.
         sound &= bool(np.all(problem.slot_low[:, slots] == problem.reward_range[0]))
-    if not sound.all():
-        wrong = problem.place(int(rows[np.argmin(sound)]))
-        raise Rejected(f"slots are inconsistent: {wrong} does not list the declared successors")
+    problem.refuse(~sound, rows, "slots are inconsistent: {} does not list the declared successors")
 
 
 def _check_black_box(problem: Problem) -> None:
@@ -59,61 +54,55 @@ def _check_black_box(problem: Problem) -> None:
     them are the declared successors, row by row in order, each with the whole range of rewards, and as often as several are
     possible; where counts are not pooled, all steps share them.
     """
-    end, (low, high) = problem.n_states - 1, problem.declared_range
+    end, (low, high), given = problem.n_states - 1, problem.declared_range, isinstance(problem.start, list)
     if not low <= high:
         raise Rejected(f"rewards must lie in a range, got {low} to {high}")
     if problem.max_states not in (None, end):
         raise Rejected(f"max_states is {problem.max_states}, but the claim is about {end} states")
-    first = problem.start if isinstance(problem.start, list) else [end + 1]
-    nothing, pairs = [min(low, 0.0)] * len(first), end * problem.n_actions
-    head = 2 + len(first)
-    used = problem.used[:pairs] if problem.successors != "unknown" else np.ones(pairs, dtype=np.int64)
+    first, listed = problem.start if given else [end + 1], problem.successors != "unknown"
+    pairs, head = end * problem.n_actions, 2 + len(first)
+    used = problem.used[:pairs] if listed else np.ones(pairs, dtype=np.int64)
     begin, behind = np.zeros(pairs, dtype=np.int64), head
-    if problem.successors != "unknown" or problem.known_reward:
+    if listed or problem.known_reward:
         begin, behind = head + np.cumsum(used) - used, head + int(used.sum())
     ends, times = np.ones(problem.n_actions, dtype=np.int64), 1 if problem.stationary else problem.horizon
-    possible = len(first) if isinstance(problem.start, list) else end
     columns = [
         np.append(np.tile(np.append(part, ends), times), last)
-        for part, last in ((begin, 2), (used, len(first)), (_possible(problem), possible))
+        for part, last in ((begin, 2), (used, len(first)), (_possible(problem), len(first) if given else end))
     ]
-    lows, highs = [low] * (behind - head), [high] * (behind - head)
-    if problem.noise is not None and len(problem.slot_low[0]) == behind:  # which may know the reward of an outcome
-        known = (problem.slot_low[0, head:] == problem.slot_high[0, head:]).tolist()
-        paid = problem.slot_low[0, head:].tolist()
-        lows, highs = ([r if k else end for r, k in zip(paid, known, strict=True)] for end in (low, high))
-        if not all(low <= reward <= high for reward in paid):
-            raise Rejected(f"noise: an outcome pays less than {low} or more than {high}")
-    if problem.known_reward:
-        lows, highs = (table[0, head:].tolist() for table in (problem.slot_low, problem.slot_high))
-        _check_known_rewards(problem, head, behind)
     sound = (
         problem.random_start
         and problem.slot_successor[:head].tolist() == [end + 1, end, *first]
-        and problem.slot_low.tolist() == [[low, 0.0, *nothing, *lows]]
-        and problem.slot_high.tolist() == [[high, 0.0, *nothing, *highs]]
+        and problem.slot_low.shape == (1, behind)
         and all(map(np.array_equal, columns, (problem.begin, problem.used, problem.possible)))
     )
-    if not sound:
+    if sound:
+        stated, expected = np.concatenate([problem.slot_low, problem.slot_high]), np.tile([[low], [high]], behind)
+        expected[:, 1], expected[:, 2:head] = 0.0, min(low, 0.0)
+        if problem.known_reward or problem.noise is not None:  # which may know the reward of an outcome
+            _check_known_rewards(problem, stated[:, head:], problem.slot_successor[head:])
+            known = bool(problem.known_reward) | (stated[0, head:] == stated[1, head:])
+            expected[:, head:] = np.where(known, stated[:, head:], expected[:, head:])
+    if not sound or not np.array_equal(stated, expected):
         raise Rejected(
             "slots are inconsistent: an environment has one range of rewards, and goes where it is declared to"
         )
 
 
-def _check_known_rewards(problem: Problem, head: int, behind: int) -> None:
+def _check_known_rewards(problem: Problem, paid: np.ndarray, to: np.ndarray) -> None:
     """Whether each declared successor but the end, or each state and action, has its reward, and no other is possible.
 
     Where successors are unknown, each state and action has a slot of its own for anything that may follow.
     """
-    low, high, to = problem.slot_low[0, head:], problem.slot_high[0, head:], problem.slot_successor[head:]
-    listed = problem.successors != "unknown"
-    exact = (to < problem.n_states - 1) if listed else np.zeros(len(to), dtype=bool)
-    if (
-        len(to) != behind - head
-        or not np.all(low <= high)
-        or np.any(low[exact] < high[exact])
-        or (not listed and np.any(to != problem.n_states))
-        or problem.declared_range != (float(low.min()), float(high.max()))
+    (low, high), (least, most), n = paid, problem.declared_range, problem.n_states
+    if problem.noise is not None:
+        if not np.all((least <= low) & (low <= most)):
+            raise Rejected(f"noise: an outcome pays less than {least} or more than {most}")
+    elif (
+        not np.all(low <= high)
+        or (problem.successors != "unknown" and np.any(low[to < n - 1] < high[to < n - 1]))
+        or (problem.successors == "unknown" and np.any(to != n))
+        or (least, most) != (low.min(), high.max())
     ):
         raise Rejected("slots are inconsistent: known rewards are numbers, and the range of rewards is theirs")
 
@@ -127,7 +116,7 @@ def check_names(problem: Problem) -> None:
 
 
 def _possible(problem: Problem) -> np.ndarray:
-    """How many different outcomes each state and action of an environment may have; 0 if successors are not in order."""
+    """Return how many different outcomes each state and action may have; 0 if successors are not in order."""
     end = problem.n_states - 1
     rows = np.arange(end * problem.n_actions)
     if problem.successors == "unknown":
@@ -136,9 +125,8 @@ def _possible(problem: Problem) -> np.ndarray:
     owner, slots = problem.slots_of(rows)
     following = problem.slot_successor[slots]
     wrong = following > end
-    # A state that follows with random rewards has one place, whatever these are.
-    least = following[:-1] + problem.random_rewards
-    wrong[1:] |= (owner[1:] == owner[:-1]) & (following[1:] < least)
+    # A next state with random rewards is listed once, whatever these are.
+    wrong[1:] |= (owner[1:] == owner[:-1]) & (following[1:] < following[:-1] + problem.random_rewards)
     return np.where(np.bincount(owner, wrong, len(rows)) > 0, 0, problem.used[rows])
 
 

@@ -9,7 +9,7 @@ all thresholds that matter are multiples as well. What is a multiple up to a bil
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from entropic_bpi.verification._ball import Balls, extreme_mean
 from entropic_bpi.verification._claim import Claim, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import Interval, down, toward, up
-from entropic_bpi.verification._kl import KLRecursion
+from entropic_bpi.verification._kl import KLRecursion, Report
 
 _SLACK = 1e-9
 _AT_ONCE = 2**18  # outcomes and thresholds that are worked on together
@@ -50,7 +50,7 @@ class _Table(NamedTuple):
 class Law:
     """The bounds of the law of the return of the policy of a claim."""
 
-    def __init__(self, claim: Claim, step: float, report: Callable[[], None]) -> None:
+    def __init__(self, claim: Claim, step: float, report: Report) -> None:
         if claim.random_rewards:
             raise Rejected("of random rewards no tails are known")
         self.step, self.slack = step, _SLACK * (claim.steps + 1)
@@ -141,7 +141,7 @@ class _Recursion(KLRecursion):
             low, high = (np.broadcast_to(end, ball.successors.shape) for end in (paid.low, paid.high))
             yield at, Balls(ball.successors, ball.tallies, ball.sizes, ball.radius, low, high)
 
-    def table(self, report: Callable[[], None]) -> _Table:
+    def table(self, report: Report) -> _Table:
         claim = self.claim
         least, most = (0, 0) if claim.discount is None else claim.discount.tail(*claim.reward_range)
         first = math.floor(float(least) / self.step + _SLACK)

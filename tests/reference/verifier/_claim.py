@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
+from entropic_bpi.verification._file import Rejected, a_list, a_number, an_integer, one_of, read
 from reference.verifier._payments import check_fixed, check_random
 from reference.verifier._problem import Problem
 from reference.verifier._slots import check_names, check_slots
@@ -41,25 +41,12 @@ class Outcome(NamedTuple):
     times: int
 
 
-class Log:
-    """What is known of the log that the counts come from, or began with."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.longest = an_integer("provenance.log.longest", given["longest"], 1)
-        self.unused = an_integer("provenance.log.unused", given["unused"], 0)
-        excluded = given["excluded"]
-        self.excluded = None if excluded is None else a_string("provenance.log.excluded", excluded)
-        self.seen = one_of("provenance.log.seen", given["seen"], (True, False))
-
-
 class Claim(Problem):
     """A problem and what is claimed about it, checked for shape and kept as plain lists."""
 
     def __init__(self, content: dict[str, Any]) -> None:
-        content = an_object("the certificate", content)
-        problem = an_object("problem", content["problem"])
-        a_string("library", content["library"])
-        super().__init__(problem)
+        self.provenance = read("certificate", "certificate", content).provenance  # and the types of all other parts
+        super().__init__(content["problem"])
         check_slots(self)
         self.method = one_of("method", content["method"], ("kl", "bernstein"))
         wanted = (None,) if self.method == "kl" else ("verified", "sharp", "printed")
@@ -68,16 +55,16 @@ class Claim(Problem):
             [an_integer("policy", a, 0, self.n_actions - 1) for a in a_list("policy", step, self.n_states)]
             for step in a_list("policy", content["policy"], self.horizon)
         ]
-        self._read_counts(an_object("counts", content["counts"]))
+        self._read_counts(content["counts"])
         self._check_masks()
-        self._read_provenance(an_object("provenance", content["provenance"]))
+        self._check_provenance()
         if self.return_range is not None and self.episodes:
             self._check_returns(*self.return_range)
         elif self.return_range is not None and self.return_range[1] - self.return_range[0] <= self.return_room:
             raise Rejected("return_range has no width, and no episode was played that could contradict it")
         if self.black_box and self.log is None:
             check_names(self)
-        claim = an_object("claim", content["claim"])
+        claim = content["claim"]
         self.claimed = {name: a_number(f"claim.{name}", claim[name]) for name in ("lower", "upper", "gap")}
         self.reached = one_of("claim.reached", claim["reached"], (True, False))
         tests = ("ratio", "pairs", "boxes") if self.method == "kl" and self.alpha is None else (None,)
@@ -101,7 +88,7 @@ class Claim(Problem):
             part = given.pop(0)
             if isinstance(part, str):
                 return [(one_of("claim.cuts", part, ("ratio", "empty")), path)]
-            cut = an_object("claim.cuts", part)
+            cut = vars(read("cut", "claim.cuts", part))
             row, at = an_integer("claim.cuts.law", cut["law"], 0, self.n_rows - 1), a_number("at", cut["at"])
             listed = [self.slot_successor[slot] for slot in self.row_slots[row]]
             event = a_list("claim.cuts.event", cut["event"], 1)
@@ -129,7 +116,7 @@ class Claim(Problem):
             visited.add(s)
             steps = range(self.horizon) if self.stationary else [self.step_of(row)]
             if not any(self.is_allowed(h + first, s, a) for h in steps):
-                raise Rejected(f"counts of a forbidden action: {self.place(row)}")
+                raise Rejected(f"counts of a forbidden action: {self.describe(row)}")
         if self.offered and any(not self.allowed[0, s].all() for s in range(self.n_states) if s not in visited):
             raise Rejected("a mask of a state that was never seen")
 
@@ -139,7 +126,7 @@ class Claim(Problem):
             raise Rejected(f"claim.cells must be at most {_MOST_CELLS}, got {len(given)}")
         cells: list[Cell] = []
         for part in given:
-            cell = an_object("claim.cells", part)
+            cell = part
             lam, until = a_number("claim.cells.lam", cell["lam"]), cell["until"]
             until = math.inf if until is None else a_number("claim.cells.until", until)
             if not (0 < lam <= until and (cells[-1].until if cells else 0.0) <= lam):
@@ -167,7 +154,7 @@ class Claim(Problem):
             an_integer("counts.times", count, 1)
             outcome = y, self._paid(row, y, *ends)
             if outcome in self.seen.setdefault(row, {}):
-                raise Rejected(f"counts list {self.place(row)} to state {y} twice")
+                raise Rejected(f"counts list {self.describe(row)} to state {y} twice")
             self.seen[row][outcome] = count
         for row in self.seen:
             self._check_seen(row)
@@ -213,25 +200,25 @@ class Claim(Problem):
             least, most = next(((a, b) for a, b in ends if a <= low <= high <= b), (math.inf, -math.inf))
         if not least <= low <= high <= most:
             seen = f"reward {low}" if low == high else f"a reward from {low} to {high}"
-            raise Rejected(f"{seen} was seen in {self.place(row)}, outside its range from {least} to {most}")
+            raise Rejected(f"{seen} was seen in {self.describe(row)}, outside its range from {least} to {most}")
         return low, high
 
     def _check_seen(self, row: int) -> None:
         if self.black_box and self.state_of(row) == self.n_states - 1 and not self.is_start(row):
-            raise Rejected(f"counts after the end: nothing is played in {self.place(row)}")
+            raise Rejected(f"counts after the end: nothing is played in {self.describe(row)}")
         declared = {self.slot_successor[j] for j in self.row_slots[row]}
         for y, paid in self._paid_by(row).items():
             starts_at_end = self.black_box and self.is_start(row) and y == self.n_states - 1
             if starts_at_end or (y not in declared and self.n_states not in declared):
-                raise Rejected(f"counts outside the declared successors: {self.place(row)} went to state {y}")
-            place = f"{self.place(row)} to state {y}"
+                raise Rejected(f"counts outside the declared successors: {self.describe(row)} went to state {y}")
+            place = f"{self.describe(row)} to state {y}"
             if self.random_rewards:
                 check_random(place, list(paid), *self.declared_range)
             elif self.black_box:
                 check_fixed(place, list(paid), *self.declared_range, self.reward_kinds(row, y))
         happened = sum(outcome.times > 0 for outcome in self._listed(row))
         if happened > self.most(row):
-            raise Rejected(f"{self.place(row)} has {happened} outcomes, more than the declared {self.most(row)}")
+            raise Rejected(f"{self.describe(row)} has {happened} outcomes, more than the declared {self.most(row)}")
 
     def _paid_by(self, row: int) -> dict[int, dict[Paid, int]]:
         """For each successor that was seen, what it paid, and how often."""
@@ -240,15 +227,12 @@ class Claim(Problem):
             reward_counts.setdefault(y, {})[paid] = count
         return reward_counts
 
-    def _read_provenance(self, given: dict[str, Any]) -> None:
-        self.batches = one_of("provenance.batches", given["batches"], (True, False))
-        self.other_rewards = given["rewards"]
-        if self.other_rewards is not None and (self.method != "kl" or self.random_rewards):
+    def _check_provenance(self) -> None:
+        origin, self.log = self.provenance, self.provenance.log
+        if origin.rewards is not None and (self.method != "kl" or self.random_rewards):
             raise Rejected("other rewards that nobody certifies for")
-        ignored = a_list("provenance.ignored", given["ignored"])
-        self.ignored = [name for name in ("stationary", "successors") if name in ignored]
-        if ignored != self.ignored:
-            raise Rejected(f"provenance.ignored must name 'stationary' and 'successors' in order, got {ignored!r:.80}")
+        if origin.ignored != [name for name in ("stationary", "successors") if name in origin.ignored]:
+            raise Rejected(f"provenance.ignored must name 'stationary' and 'successors' in order, got {origin.ignored}")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
         if self.method != "kl" and self.random_start and self.start is not None:
@@ -256,30 +240,25 @@ class Claim(Problem):
         ignoring = self.constants in ("verified", "printed")
         if ignoring and (self.stationary or self.successors != "unknown"):
             raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")
-        if ignored and not ignoring:
+        if origin.ignored and not ignoring:
             raise Rejected(
                 "provenance.ignored must be empty: only constants 'verified' and 'printed' ignore a declaration"
             )
-        self.errors = an_integer("provenance.errors", given["errors"], 0)
-        self.accepted = [a_string("provenance.accepted", name) for name in given["accepted"]]
-        self.other_rewards = None if given["rewards"] is None else a_string("provenance.rewards", given["rewards"])
-        digest = given["preregistration"]
-        if digest is not None and not re.fullmatch("[0-9a-f]{64}", a_string("provenance.preregistration", digest)):
+        digest = origin.preregistration
+        if digest is not None and not re.fullmatch("[0-9a-f]{64}", digest):
             raise Rejected(f"provenance.preregistration must be a digest of 64 hexadecimal digits, got {digest!r:.80}")
-        self.tests = None if given["tests"] is None else self._read_tests(an_object("tests", given["tests"]))
-        self.log = None if given["log"] is None else Log(an_object("provenance.log", given["log"]))
+        if origin.tests is not None:
+            self._check_tests(vars(origin.tests))
         if self.log is not None and not (self.black_box and self.method == "kl"):
             raise Rejected("only the KL method certifies from a log, with rewards that are learned")
 
-    def _read_tests(self, given: dict[str, Any]) -> dict[str, float]:
+    def _check_tests(self, given: dict[str, float | None]) -> None:
         """Logarithms of three e-values, and a value; null where there is none. The counts do not tell if they are true."""
         if not self.black_box or (given["stationary"] is None) == self.stationary:
             raise Rejected("provenance.tests must be those of an environment, of what is assumed of it and no more")
-        tests = {name: a_number(f"tests.{name}", value) for name, value in given.items() if value is not None}
-        a_number("tests.memoryless", given["memoryless"])
+        tests = {name: value for name, value in given.items() if value is not None}
         if not max(tests.get(name, 0.0) for name in ("stationary", "memoryless", "unchanging")) < REJECTED_FROM:
             raise Rejected(f"the tests have rejected what is assumed: {given!r:.80}")
-        return tests
 
     @property
     def has_rounded_rewards(self) -> bool:

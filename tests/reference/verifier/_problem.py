@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi.verification._file import Rejected, a_list, a_number, a_string, an_integer, an_object, one_of
+from entropic_bpi.verification._file import Rejected, a_list, a_number, an_integer, one_of
 from reference.verifier._intervals import LARGEST_EXPONENT, Interval
 
 # A step of a black box may end with up to 8 different rewards and lead back to the same state with up to 2.
@@ -90,7 +90,6 @@ class Problem:
         self.max_states = given["max_states"]
         if self.max_states is not None:
             an_integer("max_states", self.max_states, 1)
-        a_string("source", given["source"])
         self.reward_law = one_of("reward_law", given["reward_law"], ("fixed", "random", "random-pair"))
         self.rewards: list[list[list[float]]] | None = None
         if given["rewards"] is not None:
@@ -103,7 +102,7 @@ class Problem:
                 ]
                 for step in steps
             ]
-        self._read_slots(an_object("slots", given["slots"]))
+        self._read_slots(given["slots"])
         self._read_masks(given["allowed"])
         self.noise = self.explored = None
         if given["noise"] is not None or given["explored"] is not None:
@@ -172,7 +171,7 @@ class Problem:
         self.allowed, self.offered = None, False
         if given is None:
             return
-        masks = an_object("allowed", given)
+        masks = given
         self.offered, steps = one_of("allowed.offered", masks["offered"], (True, False)), masks["table"]
         self._one_or_all("allowed", a_list("allowed", steps))
         for step in steps:
@@ -289,7 +288,7 @@ class Problem:
     def step_of(self, row: int) -> int:
         return row // (self.n_states * self.n_actions)
 
-    def place(self, row: int) -> str:
+    def describe(self, row: int) -> str:
         if self.is_start(row):
             return "the first state"
         step = self.step_of(row)
@@ -340,7 +339,7 @@ class Problem:
 
 
 def _different_names(name: str, value: Any, length: int) -> list[str]:
-    names = [a_string(name, item) for item in a_list(name, value, length)]
+    names = a_list(name, value, length)
     if len(set(names)) < length:
         raise Rejected(f"{name} must all be different")
     return names

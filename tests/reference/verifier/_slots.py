@@ -39,7 +39,7 @@ def _check_row(problem: Problem, row: int) -> None:
         # It pays nothing, which is written as the smallest reward.
         sound = sound and all(table[j] == problem.reward_range[0] for table in problem.slot_low for j in slots)
     if not sound or problem.possible[row] != needed:
-        raise Rejected(f"slots are inconsistent: {problem.place(row)} does not list the declared successors")
+        raise Rejected(f"slots are inconsistent: {problem.describe(row)} does not list the declared successors")
 
 
 def _check_black_box(problem: Problem) -> None:

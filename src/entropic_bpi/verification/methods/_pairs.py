@@ -286,7 +286,7 @@ class PairCertificate:
             h, (x[pairs], own[x[pairs]]), (y[pairs], own[y[pairs]]), self.later.d, known[pairs]
         )
         worst = apart.copy()
-        for a in range(claim.n_actions_at(h)):
+        for a in range(claim.rows(h, states).shape[1]):
             known = np.minimum(self._ratio(self._optimistic(h, states)[z, a], policy[w]), up(times[z, a] * apart))
             at = np.flatnonzero((x != y) & (times[z, a] > 1.0) & (known > worst))
             if at.size:
