@@ -117,7 +117,7 @@ def _bounds_of(claim: Claim, report: Report) -> Bounds:
 def _report_to(progress: Progress | None, claim: Claim) -> Report:
     """Return a function that counts the steps that are done, of all that there are."""
     tests = [claim.test] if claim.cells is None else [cell.test for cell in claim.cells]
-    parts = sum(leaf.test != "empty" for leaf in claim.leaves or ())
+    parts = sum(any(leaf.test != "empty" for leaf in leaves) for leaves in claim.leaf_batches)
     total, done = claim.steps * (len(tests) + tests.count("pairs") + parts), count(1)
     return lambda: None if progress is None else progress(next(done), total)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -226,15 +227,16 @@ class Rows:
         """A single row."""
         return self.balls[self.kind[row]].take(self.column[row : row + 1])
 
-    def restrict(self, row: int, least: np.ndarray, most: np.ndarray) -> None:
-        """State between what the probabilities of the outcomes of a row lie."""
-        kind, column = self.kind[row], self.column[row]
+    def restrict(self, rows: np.ndarray, box: np.ndarray) -> None:
+        """State between what the probabilities of the outcomes of alike rows lie, (2, outcomes, rows)."""
+        cut = (box != _ANYTHING).any(axis=(0, 1))
+        kind, columns = self.kind[rows[0]], self.column[rows[cut]]
         ball = self.balls[kind]
         if ball.box is None:
             ball = self.balls[kind] = replace(ball, box=np.tile(_ANYTHING, (1, *ball.tallies.shape)))
         assert ball.box is not None
-        ball.box[:, :, column] = 0.0  # what a row is filled up with does not happen
-        ball.box[:, : len(least), column] = least, most
+        ball.box[:, :, columns] = 0.0  # what a row is filled up with does not happen
+        ball.box[:, : box.shape[1], columns] = box[:, :, cut]
 
     def batches(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
         """Some rows, a few at a time: where they are in ``rows``, and what they are."""
@@ -460,19 +462,20 @@ def intervals_of(ball: Balls) -> tuple[np.ndarray, np.ndarray]:
 
 
 def closed(table: np.ndarray) -> np.ndarray:
-    """Between what the probabilities of all events of a law lie, sets of its labels as bits, ``(2^labels, 2)``.
+    """Return between what the probabilities of all events of a law lie, sets of its labels as bits, ``(…, 2^labels, 2)``.
 
-    The same, using that those of disjoint events add up.
+    What is given is improved by the fact that those of disjoint events add up.
     """
-    table = table.copy()
-    table[0], table[-1] = 0.0, 1.0
-    pairs = [(a, b) for a in range(1, len(table)) for b in range(1, len(table)) if a & b == 0]
+    table, events = table.copy(), table.shape[-2]
+    table[..., 0, :], table[..., -1, :] = 0.0, 1.0
+    low, high = np.moveaxis(table, (-1, -2), (0, 1))
     for _ in range(3):
-        for a, b in pairs:
-            low, high = table[a] + table[b]
-            table[a | b] = max(table[a | b, 0], low - _ROOM), min(table[a | b, 1], high + _ROOM)
-            low, high = table[a | b] - table[b, ::-1]
-            table[a] = max(table[a, 0], low - _ROOM), min(table[a, 1], high + _ROOM)
+        for a, b in product(range(1, events), repeat=2):
+            if a & b == 0:
+                low[a | b] = np.maximum(low[a | b], low[a] + low[b] - _ROOM)
+                high[a | b] = np.minimum(high[a | b], high[a] + high[b] + _ROOM)
+                low[a] = np.maximum(low[a], low[a | b] - high[b] - _ROOM)
+                high[a] = np.minimum(high[a], high[a | b] - low[b] + _ROOM)
     return table
 
 

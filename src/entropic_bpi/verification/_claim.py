@@ -26,6 +26,7 @@ REJECTED_FROM = math.log(1 / TEST_LEVEL)
 
 _MOST_CELLS = 256
 _MOST_LEAVES, _MOST_LABELS = 1024, 6  # of a tree of cuts, and of the laws that are cut
+_LEAF_OUTCOMES = 2**20  # of all rows of leaves that are worked on together
 
 
 class Leaf(NamedTuple):
@@ -161,6 +162,13 @@ class Claim(Problem):
             raise Rejected(f"claim.cuts lack {len(paths)} leaves")
         return leaves
 
+    @property
+    def leaf_batches(self) -> list[list[Leaf]]:
+        """The leaves, a few at a time, so that the rows of all of them fit into memory."""
+        size = max(1, _LEAF_OUTCOMES // int(self.used.sum()))
+        leaves = self.leaves or []
+        return [leaves[first : first + size] for first in range(0, len(leaves), size)]
+
     def labels_of(self, law: int) -> list[int]:
         """The labels of a law of declared noise, otherwise the next states of a row, if these are known."""
         if self.noise is not None:
@@ -254,7 +262,7 @@ class Claim(Problem):
                 listed = np.where(seen.successors == self.state_of(seen.rows), STAY_REWARDS, 1)
                 listed = np.where(seen.successors == n - 1, END_REWARDS, listed)
             self._check_fixed(seen, np.ones_like(listed) if is_start else listed)
-        different = seen if self._rewards_tell_outcomes else _together(seen)
+        different = seen if self.rewards_tell_outcomes else _together(seen)
         happened = np.bincount(different.rows - layer.start, minlength=len(layer))
         reason = "{} has {} outcomes, more than the declared {}"
         self.refuse(happened > self.most[rows], rows, reason, happened, self.most[rows])
@@ -283,11 +291,6 @@ class Claim(Problem):
         is_cell = np.logical_and(*(end == part for end, part in zip(ends, (seen.low, seen.high), strict=True)))
         reason = f"{{}} to state {{}} paid from {{}} to {{}}, which is not one of the {_CELLS} cells of the range"
         self.refuse(doubtful[group] & ~is_cell, seen.rows, reason, seen.successors, seen.low, seen.high)
-
-    @property
-    def _rewards_tell_outcomes(self) -> bool:
-        """Whether another reward is another outcome: where rewards are learned and fixed."""
-        return self.black_box and not self.random_rewards
 
     @property
     def has_rounded_rewards(self) -> bool:
@@ -342,7 +345,7 @@ class Claim(Problem):
         seen, n, count = self.seen.between(layer.start, layer.stop), self.n_states, len(layer)
         owner, slots = self.slots_of(np.array(layer))
         key = owner * (n + 1) + self.slot_successor[slots]
-        if self._rewards_tell_outcomes:
+        if self.rewards_tell_outcomes:
             mine = (seen.rows - layer.start) * (n + 1) + seen.successors
             kept = _rank(key) >= _times_in(mine, key)
             owner, slots, key = owner[kept], slots[kept], key[kept]

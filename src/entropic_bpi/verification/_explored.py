@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from entropic_bpi.verification._claim import Bounds, Claim
+from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, above, down, up
-from entropic_bpi.verification._kl import Report, balls_of
+from entropic_bpi.verification._kl import KLRecursion, Report
 
 _MOST_LISTED = 12  # seen successors of which all sets are listed
 _ROOM = 1.0 + 2.0**-44  # more than a dozen correctly rounded operations lose, all of one sign
@@ -135,7 +135,8 @@ class Estimated:
             or claim.return_range is not None
         ):
             raise Rejected("explorations are not for noise, random rewards, discounted returns or a range of returns")
-        self.claim, self.layers = claim, {layer: _groups(claim, layer) for layer in claim.layers}
+        method = KLRecursion(claim, 1.0, None)
+        self.claim, self.layers = claim, {layer: _groups(*method.balls(layer)) for layer in claim.layers}
 
     def deviation(self, b: float, width: float) -> float:
         """D⁺ + D⁻ in the first state, for |β| = ``b`` and rewards in a range of this width."""
@@ -168,11 +169,10 @@ class Estimated:
         return np.where(np.isnan(values), reach, values)
 
 
-def _groups(claim: Claim, layer: range) -> list[_Group]:
-    outcomes, radius = balls_of(claim, layer)
-    owner = np.repeat(np.arange(len(layer)), outcomes.sizes)
+def _groups(outcomes: Outcomes, radius: np.ndarray) -> list[_Group]:
+    owner = np.repeat(np.arange(len(radius)), outcomes.sizes)
     happened = outcomes.times > 0
-    seen = np.bincount(owner[happened], minlength=len(layer))
+    seen = np.bincount(owner[happened], minlength=len(radius))
     order = np.argsort(owner[happened], kind="stable")
     to, times = outcomes.successors[happened][order], outcomes.times[happened][order]
     begin, groups = np.cumsum(seen) - seen, []

@@ -22,13 +22,12 @@ from entropic_bpi.verification._ball import (
 from entropic_bpi.verification._claim import Claim, Leaf, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up
-from entropic_bpi.verification.methods._pairs import PairCertificate, Step
+from entropic_bpi.verification.methods._pairs import PairCertificate
 from entropic_bpi.verification.methods._ratio import Sheet, other_action, same_action
 
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
 
 Report = Callable[[], object]  # called after each step
-Boxes = dict[int, tuple[np.ndarray, np.ndarray]]  # between what the probabilities of the outcomes of a row lie
 
 
 def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:
@@ -41,11 +40,11 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
     if exponent < _SMALLEST_EXPONENT:
         beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
-    leaves = (claim.leaves or []) if test == "boxes" else []
-    method = KLRecursion(claim, beta, None if leaves else test)
-    lower, upper, gap = map(float, method.bounds(report))
-    if leaves:
-        gap = max(method.gap_in(leaf, report) for leaf in leaves)
+    method = KLRecursion(claim, beta, None if test == "boxes" else test)
+    (lower,), (upper,), (gap,) = method.bounds(report)
+    if test == "boxes":
+        gap = max(method.gap_on(leaves, report) for leaves in claim.leaf_batches)
+    lower, upper, gap = float(lower), float(upper), float(gap)
     if not all(map(math.isfinite, (lower, upper, gap))):
         raise Rejected("the bounds cannot be computed: they are not finite")
     # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
@@ -55,26 +54,21 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
     lower = float(Interval.of(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least).low)
     upper = float(Interval.of(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most).high)
     width = float(up(upper - lower))
-    return (
-        lower,
-        upper,
-        width if test is None else min(float(Interval.of(Fraction(gap) + bias + most - least).high), width),
-    )
-
-
-def balls_of(claim: Claim, layer: range) -> tuple[Outcomes, np.ndarray]:
-    """What the rows of a layer may do, and the radii of their balls; infinite if nothing was seen or it is certain."""
-    outcomes = claim.outcomes(layer)
-    KLRecursion(claim, 1.0, None)._with_radii(outcomes, layer)
-    return outcomes, claim.radii[layer]
+    gap = float(Interval.of(Fraction(gap) + bias + most - least).high)
+    return lower, upper, width if test is None else min(gap, width)
 
 
 class KLRecursion:
-    """The bounds of one claim, at a β that is not too small."""
+    """The bounds of one claim, at a β that is not too small.
 
-    def __init__(self, claim: Claim, beta: float, test: str | None, boxes: Boxes | None = None) -> None:
-        self.boxes: Boxes = boxes or {}  # where only a part of the balls is looked at
-        self.tables: dict[int, np.ndarray] = {}
+    With ``boxes`` they are those on several ``parts`` of the balls, all at once: rows and states exist once for each part,
+    and the ``boxes`` of a row, (2, outcomes, parts), say between what its probabilities lie.
+    """
+
+    def __init__(
+        self, claim: Claim, beta: float, test: str | None, boxes: dict[int, np.ndarray] | None = None, parts: int = 1
+    ) -> None:
+        self.boxes, self.parts = boxes or {}, parts
         self.claim, self.beta, self.sign, self.test = claim, beta, 1 if beta > 0 else -1, test
         self.origin = claim.reward_range[0]
         self.outcomes: dict[range, tuple[Outcomes, Rows]] = {}
@@ -141,67 +135,93 @@ class KLRecursion:
 
     # -- what is known of the rows of a step ---------------------------------------------------------------------------
 
-    def rows(self, h: int) -> Rows:
-        """The rows of planned step ``h``, with what their outcomes pay there."""
-        claim, layer = self.claim, self.claim.layer(h)
-        if layer not in self.outcomes:
-            if not claim.stationary:
-                self.outcomes.clear()  # no other step has these rows
-            outcomes = claim.outcomes(layer)
-            self.outcomes[layer], self.weighed = (outcomes, self._with_radii(outcomes, layer)), -1
-        outcomes, rows = self.outcomes[layer]
-        step = h - claim.random_start if claim.discount is not None or len(claim.slot_low) > 1 else 0
-        if claim.rewards is None and not claim.is_start(layer[-1]) and step != self.weighed:
-            rows.weigh(self._weights(outcomes, layer, step))
-            self.weighed = step
-        return rows
-
-    def _with_radii(self, outcomes: Outcomes, layer: range) -> Rows:
-        claim, sizes = self.claim, outcomes.sizes
+    def balls(self, layer: range) -> tuple[Outcomes, np.ndarray]:
+        """Return what the rows of a layer may do, and their radii; infinite if nothing was seen or it is certain."""
+        claim, outcomes = self.claim, self.claim.outcomes(layer)
         if layer not in claim.radii:  # the same for every β
+            sizes, happened = outcomes.sizes, outcomes.times > 0
             owner = np.repeat(np.arange(len(sizes)), sizes)
-            kinds = np.bincount(owner, outcomes.times > 0, len(sizes)).astype(np.int64)
+            kinds = np.bincount(owner, happened, len(sizes)).astype(np.int64)
             concerned = (sizes > 1) & (kinds > 0)
             radii = claim.radii[layer] = np.full(len(sizes), np.inf)
             if concerned.any():
-                tallies = Tallies(outcomes.times[(outcomes.times > 0) & concerned[owner]], kinds[concerned])
+                tallies = Tallies(outcomes.times[happened & concerned[owner]], kinds[concerned])
                 numbers = np.array(layer)[concerned]
                 mixture = mixture_radii(tallies, claim.possible[numbers], claim.most[numbers])
                 radii[concerned] = up(up(self.log_union + mixture) / down(tallies.visits.astype(float)))
-        rows = Rows(sizes, outcomes.successors, outcomes.times, claim.radii[layer])
-        for row in set(self.boxes).intersection(layer):
-            rows.restrict(row - layer.start, *self.boxes[row])
+        return outcomes, claim.radii[layer]
+
+    def _rows_of(self, layer: range) -> tuple[Outcomes, Rows]:
+        if layer not in self.outcomes:
+            if not self.claim.stationary:
+                self.outcomes.clear()  # no other step has these rows
+            (sizes, successors, _, times, *_), radii = outcomes, _ = self.balls(layer)
+            sizes, successors, times, radii = (np.tile(part, self.parts) for part in (sizes, successors, times, radii))
+            states = np.repeat(np.arange(self.parts) * (self.claim.n_states + 1), len(outcomes.successors))
+            rows = Rows(sizes, successors + states, times, radii)
+            for row, box in self.boxes.items():
+                if row in layer:
+                    rows.restrict(row - layer.start + np.arange(self.parts) * len(layer), box)
+            self.outcomes[layer], self.weighed = (outcomes, rows), -1
+        return self.outcomes[layer]
+
+    def rows(self, h: int) -> Rows:
+        """Return the rows of planned step ``h``, with what their outcomes pay there."""
+        claim, layer = self.claim, self.claim.layer(h)
+        outcomes, rows = self._rows_of(layer)
+        step = h - claim.random_start if claim.discount is not None or len(claim.slot_low) > 1 else 0
+        if claim.rewards is None and not claim.is_start(layer[-1]) and step != self.weighed:
+            weights = self._weights(outcomes, layer, step)
+            rows.weigh(Interval(*(np.tile(end, self.parts) for end in (weights.low, weights.high))))
+            self.weighed = step
         return rows
 
-    def gap_in(self, leaf: Leaf, report: Report) -> float:
-        """The gap on a part of the balls; of one that is said to be empty, only if it is."""
-        boxes, empty = Boxes(), False
-        for law in dict.fromkeys(cut[0] for cut in leaf.cuts):
-            events, table = self._events(law), self._table(law).copy()
-            for _, event, at, above in (cut for cut in leaf.cuts if cut[0] == law):
-                least, most = table[event]
-                table[event] = (max(least, at), most) if above else (least, min(most, at))
-            table = closed(table)
+    def numbers(self, h: int, states: np.ndarray) -> np.ndarray:
+        """Return where the rows of the actions in some states are among all of the step, (parts, states, actions)."""
+        layer = self.claim.layer(h)
+        return self.claim.rows(h, states) - layer.start + np.arange(self.parts)[:, None, None] * len(layer)
+
+    def following(self, h: int, rows: np.ndarray) -> np.ndarray:
+        """Return the states to which some rows of planned step ``h`` can lead."""
+        found = np.zeros(self.claim.n_states + 1, dtype=bool)
+        for _, ball in self.rows(h).batches(rows):
+            found[ball.successors] = True
+        return self.claim.reachable[h + 1] if found[-1] and h + 1 < self.claim.steps else np.flatnonzero(found)
+
+    # -- parts of the balls --------------------------------------------------------------------------------------------
+
+    def gap_on(self, leaves: list[Leaf], report: Report) -> float:
+        """Return the largest gap on some parts of the balls; those that are said to be empty must be."""
+        boxes, empty = {}, np.zeros(len(leaves), dtype=bool)
+        said = np.array([leaf.test == "empty" for leaf in leaves])
+        for law in {cut[0] for leaf in leaves for cut in leaf.cuts}:
+            events = self._events(law)
+            table = np.repeat(self._table(law, events)[None], len(leaves), axis=0)
+            is_cut = np.zeros(len(leaves), dtype=bool)
+            for i, leaf in enumerate(leaves):
+                for _, event, at, above in (cut for cut in leaf.cuts if cut[0] == law):
+                    least, most = table[i, event]
+                    table[i, event], is_cut[i] = (max(least, at), most) if above else (least, min(most, at)), True
+            table = np.where(is_cut[:, None, None], closed(table), [0.0, 1.0])
             for row, outcomes in events.items():
-                boxes[row] = table[outcomes, 0], table[outcomes, 1]
-                empty = empty or (leaf.test == "empty" and holds_none(self._one(row), *boxes[row]))
-        if empty:
-            return 0.0
-        if leaf.test == "empty":
+                boxes[row] = table[:, outcomes].transpose(2, 1, 0)
+                for i in np.flatnonzero(said & is_cut & ~empty).tolist():
+                    empty[i] = holds_none(self._one(row), *boxes[row][:, :, i])
+        if np.any(said & ~empty):
             raise Rejected("claim.cuts: a leaf is said to hold no kernel, and may hold one")
-        lower, upper, gap = KLRecursion(self.claim, self.beta, leaf.test, boxes).bounds(report)
-        return float(min(gap, up(upper - lower)))
+        if empty.all():
+            return 0.0
+        boxes = {row: box[:, :, ~empty] for row, box in boxes.items()}
+        lower, upper, gap = KLRecursion(self.claim, self.beta, "ratio", boxes, int((~empty).sum())).bounds(report)
+        return float(np.minimum(gap, up(upper - lower)).max())
 
     def _one(self, row: int) -> Balls:
-        """The ball of a single row, all of it."""
+        """Return the ball of a single row, all of it."""
         layer = next(layer for layer in self.claim.layers if row in layer)
-        if layer not in self.outcomes:
-            outcomes = self.claim.outcomes(layer)
-            self.outcomes[layer], self.weighed = (outcomes, self._with_radii(outcomes, layer)), -1
-        return self.outcomes[layer][1].one(row - layer.start)
+        return self._rows_of(layer)[1].one(row - layer.start)
 
     def _events(self, law: int) -> dict[int, list[int]]:
-        """The rows of a law with several outcomes, and which of its events, as bits, each outcome is."""
+        """Return the rows of a law with several outcomes, and which of its events, as bits, each outcome is."""
         claim, noise = self.claim, self.claim.noise
         if noise is None:
             labels = claim.labels_of(law)
@@ -212,16 +232,15 @@ class KLRecursion:
             if noise.law[pair] == law and claim.used[pair] > 1
         }
 
-    def _table(self, law: int) -> np.ndarray:
-        """Between what the probabilities of the events of a law lie, by all balls of its rows."""
-        if law not in self.tables:
-            table = np.tile([0.0, 1.0], (1 << len(self.claim.labels_of(law)), 1))
-            different = {tuple(sorted(events)): row for row, events in self._events(law).items()}
-            for row in different.values():
-                for event, low, high in zip(self._events(law)[row], *intervals_of(self._one(row)), strict=True):
-                    table[event] = max(table[event, 0], low), min(table[event, 1], high)
-            self.tables[law] = table
-        return self.tables[law]
+    def _table(self, law: int, events: dict[int, list[int]]) -> np.ndarray:
+        """Return between what the probabilities of the events of a law lie, by all balls of its rows."""
+        table = np.tile([0.0, 1.0], (1 << len(self.claim.labels_of(law)), 1))
+        for row in {tuple(sorted(bits)): row for row, bits in events.items()}.values():
+            for event, low, high in zip(events[row], *intervals_of(self._one(row)), strict=True):
+                table[event] = max(table[event, 0], low), min(table[event, 1], high)
+        return table
+
+    # -- what is paid --------------------------------------------------------------------------------------------------
 
     def _strength(self, step: int) -> Interval:
         """β, or βγ^h."""
@@ -302,103 +321,105 @@ class KLRecursion:
     # -- the recursion -------------------------------------------------------------------------------------------------
 
     def backup(self, h: int, rows: np.ndarray, gain: np.ndarray, values: np.ndarray, side: int) -> np.ndarray:
-        """Bounds from above (``side`` 1) or below (``side`` -1) on the mean of e^{βr} ``values`` after each row."""
-        table, first = self.rows(h), self.claim.layer(h).start
-        limit, means = self.limit(h), np.empty(len(rows))
-        for at, ball in table.batches(rows - first):
+        """Return bounds from above (``side`` 1) or below (-1) on the mean of e^{βr} ``values`` after each row."""
+        limit, means, values = self.limit(h), np.empty(rows.size), values.ravel()
+        for at, ball in self.rows(h).batches(rows.ravel()):
             f = values[ball.successors]
             if self.claim.rewards is None:
                 f = toward((ball.high if side > 0 else ball.low) * f, side)
             f = np.minimum(f, limit.high) if side > 0 else np.maximum(f, limit.low)
             means[at] = extreme_mean(ball, f, side)
-        return toward(gain * means, side)
+        return toward(gain * means.reshape(rows.shape), side)
 
-    def bounds(self, report: Report) -> tuple[float, float, float]:
-        """Bounds on the policy's value and the optimum less H times the smallest reward, and on the gap."""
-        claim, later = self.claim, Sheet(self.claim.n_states, self.sign)
-        steps = [Step(later, np.empty(0))]
+    def bounds(self, report: Report) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return bounds on the policy's value and the optimum less H times the smallest reward, and on the gap."""
+        claim, later = self.claim, Sheet(self.claim.n_states, self.sign, self.parts)
+        steps = [later]
         for h in reversed(range(claim.steps)):
-            now = Sheet(claim.n_states, self.sign)
-            optimistic = self._fill(now, later, h)
+            now = Sheet(claim.n_states, self.sign, self.parts)
+            self._fill(now, later, h)
             now.close(claim.reachable[h])
             later = now
             if self.test == "pairs":
-                steps.insert(0, Step(now, optimistic))
+                steps.insert(0, now)
             report()
         s, beta = claim.first_state, Interval.of(self.beta)
-        optimum = Interval.of(later.optimum[s]).log() / beta
-        policy = Interval.of(later.policy[s]).log() / beta
-        ratio = self._pairs(steps, report) if self.test == "pairs" else later.ratio[s]
+        optimum = Interval.of(later.optimum[:, s]).log() / beta
+        policy = Interval.of(later.policy[:, s]).log() / beta
+        ratio = later.ratio[:, s]
+        if self.test == "pairs":
+            if claim.return_range is not None:
+                raise Rejected("the pair certificate does not hold together with a range of returns")
+            pairs = PairCertificate(self, steps)
+            for h in reversed(range(claim.steps)):
+                pairs.go_back(h)
+                report()
+            ratio = pairs.rho[[s]]
         return policy.low, optimum.high, (Interval.of(ratio).log() / abs(self.beta)).high
 
-    def _pairs(self, steps: list[Step], report: Report) -> float:
-        """The ratio in the first state, by the pair certificate."""
-        if self.claim.return_range is not None:
-            raise Rejected("the pair certificate does not hold together with a range of returns")
-        pairs = PairCertificate(self.claim, self.sign, steps, self.rows, self.gains)
-        for h in reversed(range(self.claim.steps)):
-            pairs.go_back(h)
-            report()
-        return pairs.ratio
-
-    def _fill(self, now: Sheet, later: Sheet, h: int) -> np.ndarray:
-        """The bounds of the states at planned step ``h``; returns the optimistic ones of their actions."""
+    def _fill(self, now: Sheet, later: Sheet, h: int) -> None:
+        """Compute the bounds of the states at planned step ``h``."""
         claim, sign, states = self.claim, self.sign, self.claim.reachable[h]
-        rows, gains, chosen = claim.rows(h, states), self.gains(h, states), claim.actions(h, states)
+        rows, gains, chosen = self.numbers(h, states), self.gains(h, states), claim.actions(h, states)
         own = np.arange(len(states)), chosen
+        mine = rows[:, own[0], own[1]]
         if claim.alone:
-            rows, gains, chosen = rows[own][:, None], gains[own][:, None], np.zeros_like(chosen)
-            own = np.arange(len(states)), chosen
+            rows, gains, chosen = mine[:, :, None], gains[own][:, None], np.zeros_like(chosen)
+            own = own[0], chosen
         high, low = (gains.high, gains.low) if sign > 0 else (gains.low, gains.high)
-        optimistic = self.backup(h, rows.ravel(), high.ravel(), later.optimum, sign).reshape(rows.shape)
+        optimistic = now.optimistic = self.backup(h, rows, high, later.optimum, sign)
         if not claim.alone:
-            optimistic[~claim.permitted(h, states)] = 0.0 if sign > 0 else math.inf  # worse than anything
-        optimum = optimistic.max(axis=1) if sign > 0 else optimistic.min(axis=1)
-        policy = self.backup(h, rows[own], low[own], later.policy, -sign)
-        now.optimum[states], now.policy[states] = optimum, policy
+            optimistic[:, ~claim.permitted(h, states)] = 0.0 if sign > 0 else math.inf  # worse than anything
+        optimum = optimistic.max(axis=2) if sign > 0 else optimistic.min(axis=2)
+        policy = self.backup(h, mine, low[own], later.policy, -sign)
+        now.optimum[:, states], now.policy[:, states] = optimum, policy
         if self.test is None:  # the values alone
-            return optimistic
-        top = self.backup(h, rows[own], gains.high[own], later.top, 1)
+            return
+        top = self.backup(h, mine, gains.high[own], later.top, 1)
         if sign > 0:
-            now.top[states] = np.minimum(top, optimum)
+            now.top[:, states] = np.minimum(top, optimum)
         else:
             top = np.minimum(top, policy)
             # An action whose value is above that even from below cannot lower it.
-            s, a = np.nonzero((optimistic < top[:, None]) & (np.arange(rows.shape[1]) != chosen[:, None]))
-            np.minimum.at(top, s, self.backup(h, rows[s, a], gains.high[s, a], later.top, 1))
-            now.top[states] = np.maximum(top, optimum)
-        plain, worst = self._ratio(optimum, policy), self._same(h, rows[own], later)
-        first = self._ratio(optimistic, policy[:, None])
-        first[own] = 0.0
+            at = np.nonzero((optimistic < top[:, :, None]) & (np.arange(rows.shape[2]) != chosen[:, None]))
+            np.minimum.at(top, at[:2], self.backup(h, rows[at], gains.high[at[1:]], later.top, 1))
+            now.top[:, states] = np.maximum(top, optimum)
+        plain, worst = self.over(optimum, policy), self.same(h, mine, later)
+        first = self.over(optimistic, policy[:, :, None])
+        first[:, own[0], own[1]] = 0.0
         # The best of the other actions comes first: it often rules out the rest.
-        best = np.zeros(first.shape, dtype=bool)
-        best[np.arange(len(states)), first.argmax(axis=1)] = True
+        best = np.arange(first.shape[2]) == first.argmax(axis=2)[:, :, None]
         for some in (best, ~best):
-            s, a = np.nonzero(some & (first > worst[:, None]) & (worst < plain)[:, None])
-            if len(s):
-                np.maximum.at(worst, s, self._deviations(later, h, rows, gains, (s, a, chosen[s]), first[s, a]))
-        now.ratio[states] = np.maximum(1.0, np.minimum(plain, worst))
-        return optimistic
+            at = np.nonzero(some & (first > worst[:, :, None]) & (worst < plain)[:, :, None])
+            if at[0].size:
+                np.maximum.at(worst, at[:2], self.deviations(h, rows, gains, at, chosen, later, first[at]))
+        now.ratio[:, states] = np.maximum(1.0, np.minimum(plain, worst))
 
-    def _same(self, h: int, rows: np.ndarray, later: Sheet) -> np.ndarray:
-        """The ratios where the policy's action is optimal."""
-        (bottom, top, _), ratios, limit = later.box(), np.empty(len(rows)), self.limit(h)
-        for at, ball in self.rows(h).batches(rows - self.claim.layer(h).start):
+    def same(self, h: int, rows: np.ndarray, later: Sheet) -> np.ndarray:
+        """Return the ratios where the policy's action is optimal."""
+        (bottom, top, _, rho), ratios, limit = later.flat(), np.empty(rows.size), self.limit(h)
+        for at, ball in self.rows(h).batches(rows.ravel()):
             to = ball.successors
-            ratios[at] = same_action(ball, later.ratio[to], bottom[to], top[to], limit)
-        return np.maximum(1.0, ratios)
+            ratios[at] = same_action(ball, rho[to], bottom[to], top[to], limit)
+        return np.maximum(1.0, ratios).reshape(rows.shape)
 
-    def _deviations(
-        self, later: Sheet, h: int, rows: np.ndarray, gains: Interval, places: tuple[np.ndarray, ...], known: np.ndarray
+    def deviations(
+        self,
+        h: int,
+        rows: np.ndarray,
+        gains: Interval,
+        at: tuple[np.ndarray, ...],
+        chosen: np.ndarray,
+        later: Sheet,
+        known: np.ndarray,
     ) -> np.ndarray:
-        """The ratios where another action is optimal, or ``known`` where that is smaller; ``places`` are (s, a, chosen)."""
-        s, a, chosen = places
-        over, under = ((s, a), (s, chosen)) if self.sign > 0 else ((s, chosen), (s, a))
-        apart, ratios = up(gains.high[over] / gains.low[under]), np.empty(len(s))
-        first, limit = self.claim.layer(h).start, self.limit(h)
-        for at, (above, below) in self.rows(h).joint(rows[over] - first, rows[under] - first):
-            ratios[at] = other_action(above, below, apart[at], later, limit, known[at])
+        """Return the ratios where another action is optimal, at (part, state, action), not above ``known``."""
+        policy = (*at[:2], chosen[at[1]])
+        over, under = (at, policy) if self.sign > 0 else (policy, at)
+        apart, ratios = up(gains.high[over[1:]] / gains.low[under[1:]]), np.empty(len(known))
+        for some, (above, below) in self.rows(h).joint(rows[over], rows[under]):
+            ratios[some] = other_action(above, below, apart[some], later, self.limit(h), known[some])
         return ratios
 
-    def _ratio(self, optimistic: np.ndarray, pessimistic: np.ndarray) -> np.ndarray:
+    def over(self, optimistic: np.ndarray, pessimistic: np.ndarray) -> np.ndarray:
         return up(optimistic / pessimistic) if self.sign > 0 else up(pessimistic / optimistic)

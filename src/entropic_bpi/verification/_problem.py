@@ -185,6 +185,7 @@ class Problem:
             raise Rejected(f"slots.used must not lead beyond the {n_slots} slots")
         # Whether rewards are learned; the last state is then the absorbing end.
         self.black_box = self.rewards is None and bool((self.slot_successor == self.n_states).any())
+        self.rewards_tell_outcomes = self.black_box and not self.random_rewards  # of one next state
         for layer in self.layers:
             # What is listed once may serve several rows, but no small file may ask for work without end.
             if self.used[layer.start : layer.stop].sum() > _SHARED_SLOTS * len(layer) + n_slots:

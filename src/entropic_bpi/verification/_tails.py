@@ -117,18 +117,17 @@ class _Recursion(KLRecursion):
         """Where the policy can be at each step."""
         claim, steps = self.claim, [np.array([self.claim.first_state])]
         for h in range(claim.steps - 1):
-            found = np.zeros(claim.n_states + 1, dtype=bool)
-            for _, ball in self._own(h, steps[-1]):
-                found[ball.successors] = True
-            steps.append(claim.reachable[h + 1] if found[-1] else np.flatnonzero(found))
+            steps.append(self.following(h, self._own_rows(h, steps[-1])))
         return steps
+
+    def _own_rows(self, h: int, states: np.ndarray) -> np.ndarray:
+        return self.numbers(h, states)[0, np.arange(len(states)), self.claim.actions(h, states)]
 
     def _own(self, h: int, states: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
         """The rows of the policy; ``low`` and ``high`` of a ball are what its outcomes pay, in steps."""
         claim, step = self.claim, h - self.claim.random_start
         actions = claim.actions(h, states)
-        rows = claim.rows(h, states)[np.arange(len(states)), actions]
-        for at, ball in self.rows(h).batches(rows - claim.layer(h).start):
+        for at, ball in self.rows(h).batches(self._own_rows(h, states)):
             if claim.rewards is None and step >= 0:
                 yield at, ball
                 continue

@@ -245,6 +245,11 @@ class Problem:
         return self.rewards is None and self.n_states in self.slot_successor
 
     @property
+    def rewards_tell_outcomes(self) -> bool:
+        """Whether another reward is another outcome: where rewards are learned and fixed."""
+        return self.black_box and not self.random_rewards
+
+    @property
     def random_rewards(self) -> bool:
         return self.reward_law != "fixed"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -76,7 +74,7 @@ class Scale:
 
 def bernstein_bounds(claim: Claim, report: Report) -> Bounds:
     method = _Bernstein(claim)
-    scale, (table, first) = method.scale, method.run(report)
+    scale, (choices, first) = method.scale, method.run(report)
     lower, upper, gap = method.claim_of(first)
     offset = Interval.of(scale.shift) * float(claim.horizon)
     upper = upper * scale.range + offset
@@ -88,24 +86,15 @@ def bernstein_bounds(claim: Claim, report: Report) -> Bounds:
     forgiven = _FORGIVEN * (abs(scale.shift) + scale.range.high) * claim.horizon
     slack = (min(forgiven, float(x.high - x.low)) for x in (lower, upper, width))
     ends = (float(lower.low), float(upper.high), float(width.high))
-    return Bounds(*ends, (*slack,), method.changed_choices(table))
-
-
-@dataclass
-class _Width:
-    """Z_up, Z_low and the certificate G of several states or actions, as (Z - origin) / unit."""
-
-    up: Interval
-    low: Interval
-    width: Interval
-
-    def best(self, sign: int) -> Interval:
-        """The side by which actions are chosen."""
-        return self.up if sign > 0 else self.low
+    return Bounds(*ends, (*slack,), method.changed_choices(choices))
 
 
 class _Bernstein:
-    """The recursion of the paper on intervals; see the theory page of the method for its formulas."""
+    """The recursion of the paper on intervals; see the theory page of the method for its formulas.
+
+    Tables have five entries for each state or action: Z_up, Z_low and the certificate G, as (Z - origin) / unit, and the
+    smallest and the largest return, for rescaled rewards.
+    """
 
     def __init__(self, claim: Claim) -> None:
         if claim.rewards is None:
@@ -123,44 +112,32 @@ class _Bernstein:
         self.log_bernstein = (Interval.of(3.0 * pairs * steps) / claim.delta).log()
         self.rows: dict[range, Rows] = {}
 
-    def run(self, report: Report) -> tuple[list[Interval], _Width]:
-        """What actions are chosen by at every planned step and reachable state, and the bounds of the start."""
-        claim, n = self.claim, self.claim.n_states
-        last = Interval.of(np.zeros(n + 1)) + self.scale.transform(_ZERO)
-        later = _Width(last, last, Interval.of(np.zeros(n + 1)))
-        least = most = Interval.of(np.zeros(n + 1))
-        table: list[Interval] = []
-        states = np.arange(n)
+    def run(self, report: Report) -> tuple[list[Interval], Interval]:
+        """Return what actions are chosen by at every planned step and reachable state, and the table of the first state."""
+        claim, sign, choices = self.claim, self.scale.sign, list[Interval]()
+        later = Interval(*np.zeros((2, 5, claim.n_states + 1)))
+        last = self.scale.transform(_ZERO)
+        later.low[:2], later.high[:2] = last.low, last.high
+        states = np.arange(claim.n_states)
         for h in reversed(range(claim.steps)):
             after, states = states, claim.reachable[h]
             if claim.successors == "unknown":
-                least, most = (_everywhere(least, after, np.min), _everywhere(most, after, np.max))
+                for end in (later.low, later.high):  # any of them may follow
+                    end[3], end[4] = end[3, after].min(), end[4, after].max()
             rows, rewards = claim.rows(h, states), claim.rewards_at(h, states)
             # The artificial step pays 0.
-            rescaled = self.scale.reward(rewards) if rewards is not None else Interval.of(np.zeros(rows.shape))
-            bounds, low, high = self._actions(h, rows, later, rescaled, (least, most))
-            own, best = (np.arange(len(states)), claim.actions(h, states)), np.max if self.scale.sign > 0 else np.min
-            forbidden = ~claim.permitted(h, states)
-            for side in (bounds.up, bounds.low):  # what is forbidden is worse than anything
-                side.low[forbidden] = side.high[forbidden] = -math.inf if self.scale.sign > 0 else math.inf
-            table.append(bounds.best(self.scale.sign))
-            later = _Width(
-                self._spread(_along(bounds.up, best), states),
-                self._spread(_along(bounds.low, best), states),
-                self._spread(bounds.width[own], states),
-            )
-            least = self._spread(_along(rescaled + low, np.min), states)
-            most = self._spread(_along(rescaled + high, np.max), states)
+            reward = self.scale.reward(rewards) if rewards is not None else Interval.of(np.zeros(rows.shape))
+            table = self._actions(h, rows, later, reward)
+            for end in (table.low, table.high):  # what is forbidden is worse than anything
+                end[:2, ~claim.permitted(h, states)] = -sign * math.inf
+            choices.insert(0, table[0 if sign > 0 else 1])
+            later = Interval(*np.zeros((2, 5, claim.n_states + 1)))
+            own = np.arange(len(states)), claim.actions(h, states)
+            for now, end in ((later.low, table.low), (later.high, table.high)):
+                now[:2, states] = end[:2].max(axis=2) if sign > 0 else end[:2].min(axis=2)
+                now[2:, states] = end[2][own], end[3].min(axis=1), end[4].max(axis=1)
             report()
-        table.reverse()
-        s = claim.first_state
-        return table, _Width(later.up[s], later.low[s], later.width[s])
-
-    def _spread(self, values: Interval, states: np.ndarray) -> Interval:
-        """An array over all states, 0 elsewhere."""
-        low, high = np.zeros((2, self.claim.n_states + 1))
-        low[states], high[states] = values.low, values.high
-        return Interval(low, high)
+        return choices, later[:, claim.first_state]
 
     def _rows(self, h: int) -> Rows:
         layer = self.claim.layer(h)
@@ -171,32 +148,25 @@ class _Bernstein:
             self.rows[layer] = Rows(seen.sizes, seen.successors, seen.times, np.zeros(len(layer)))
         return self.rows[layer]
 
-    def _actions(
-        self, h: int, rows: np.ndarray, later: _Width, reward: Interval, returns: tuple[Interval, Interval]
-    ) -> tuple[_Width, Interval, Interval]:
-        """U_up, U_low and G of all actions, and the smallest and largest return after each."""
-        parts = np.empty((5, 2, rows.size))
-        numbers = rows.ravel() - self.claim.layer(h).start
-        flat = Interval(reward.low.ravel(), reward.high.ravel())
-        for at, ball in self._rows(h).batches(numbers):
-            low, high = (
-                _along(part[ball.successors], end, 0) for part, end in zip(returns, (np.min, np.max), strict=True)
-            )
-            bounds = self._bounds(h, ball, later, flat[at], low, high)
-            for part, value in zip(parts, (bounds.up, bounds.low, bounds.width, low, high), strict=True):
-                part[0, at], part[1, at] = value.low, value.high
-        up, low, width, least, most = (Interval(*part.reshape(2, *rows.shape)) for part in parts)
-        return _Width(up, low, width), least, most
+    def _actions(self, h: int, rows: np.ndarray, later: Interval, reward: Interval) -> Interval:
+        """Return the table of all actions, (5, states, actions)."""
+        low, high = np.empty((2, 5, rows.size))
+        reward = Interval(reward.low.ravel(), reward.high.ravel())
+        for at, ball in self._rows(h).batches(rows.ravel() - self.claim.layer(h).start):
+            for i, value in enumerate(self._bounds(h, ball, later[:, ball.successors], reward[at])):
+                low[i, at], high[i, at] = value.low, value.high
+        return Interval(low.reshape(5, *rows.shape), high.reshape(5, *rows.shape))
 
-    def _bounds(self, h: int, ball: Balls, later: _Width, reward: Interval, least: Interval, most: Interval) -> _Width:
-        """The same of a few rows, after which returns lie from ``least`` to ``most``."""
+    def _bounds(self, h: int, ball: Balls, later: Interval, reward: Interval) -> tuple[Interval, ...]:
+        """Return the same of a few rows, from the table of their successors."""
         scale, steps = self.scale, float(self.claim.steps)
+        least = Interval(later.low[3].min(axis=0), later.high[3].min(axis=0))
+        most = Interval(later.low[4].max(axis=0), later.high[4].max(axis=0))
         cap, floor, span, widest = self._limits(h, reward, least, most)
         n = np.maximum(ball.visits, 1.0)
-        p, next_up, next_low = Interval.of(ball.tallies) / n, later.up[ball.successors], later.low[ball.successors]
-        up, low = (p * next_up).sum(), (p * next_low).sum()
-        width = (p * later.width[ball.successors]).sum()
-        distance = next_up - up if scale.sign > 0 else next_low - low
+        p = Interval.of(ball.tallies) / n
+        up, low, width = ((p * later[i]).sum() for i in range(3))
+        distance = later[0] - up if scale.sign > 0 else later[1] - low
         bonus, width = self._bonus(n, _root_mean_square(p, distance, ball.tallies > 0.0), span, width)
         slack = bonus + (up - low) / steps
         u_up = largest(floor, smallest(cap, scale.lift(reward, up + slack)))
@@ -205,12 +175,11 @@ class _Bernstein:
         if self.sharp:
             width = smallest(width, u_up - floor if scale.sign > 0 else cap - u_low)
         seen = ball.visits > 0.0
-        return _Width(where(seen, u_up, cap), where(seen, u_low, floor), where(seen, width, widest))
+        ends = where(seen, u_up, cap), where(seen, u_low, floor), where(seen, width, widest)
+        return *ends, reward + least, reward + most
 
-    def _limits(
-        self, h: int, reward: Interval, least: Interval, most: Interval
-    ) -> tuple[Interval, Interval, Interval, Interval]:
-        """The largest and smallest possible U; how far apart the next Z can be, and U."""
+    def _limits(self, h: int, reward: Interval, least: Interval, most: Interval) -> tuple[Interval, ...]:
+        """Return the largest and smallest possible U; how far apart the next Z can be, and U."""
         scale, left = self.scale, float(self.claim.steps - h)
         if self.sharp:
             ends = (scale.transform(least), scale.transform(most))
@@ -237,13 +206,13 @@ class _Bernstein:
         bonus = bonus + span * x * 5.0 + span * second * (4.0 * steps)
         return bonus, bonus * 3.0 + width * ((Interval.of(3.0) / steps) + 1.0)
 
-    def claim_of(self, first: _Width) -> tuple[Interval, Interval, Interval | None]:
-        """Bounds on the policy's value and on the optimum, and the gap (None: no bound), for rescaled rewards."""
-        scale, z = self.scale, first.up if self.scale.sign > 0 else first.low
+    def claim_of(self, first: Interval) -> tuple[Interval, Interval, Interval | None]:
+        """Return bounds on the policy's value and on the optimum, and the gap (None: no bound), for rescaled rewards."""
+        scale, z, width = self.scale, first[0 if self.scale.sign > 0 else 1], first[2]
         value = scale.value(z)
         if scale.flat:
-            return value - first.width, value, first.width
-        g = largest(scale.relative(first.width, z), _ZERO)
+            return value - width, value, width
+        g = largest(scale.relative(width, z), _ZERO)
         added = g.log1p() / scale.strength
         if scale.sign < 0 and self.sharp:
             return value - added, value, added
@@ -252,39 +221,28 @@ class _Bernstein:
             return value - added, value, gap
         return (value - gap if gap is not None else Interval.of(-math.inf)), value, gap
 
-    def changed_choices(self, table: list[Interval]) -> list[str]:
-        """Where the policy is certainly not greedy, among the states that it was seen to reach."""
-        claim, sign, reached = self.claim, self.scale.sign, np.array([self.claim.first_state])
-        problems = []
-        for h, sides in enumerate(table):
-            chosen, all_sides = claim.actions(h, reached), sides[np.searchsorted(claim.reachable[h], reached)]
-            own = all_sides[np.arange(len(reached)), chosen]
-            better = own.high < all_sides.low.max(axis=1) if sign > 0 else own.low > all_sides.high.min(axis=1)
+    def changed_choices(self, choices: list[Interval]) -> list[str]:
+        """Return where the policy is certainly not greedy, among the states that it was seen to reach."""
+        claim, sign, reached, problems = self.claim, self.scale.sign, np.array([self.claim.first_state]), list[str]()
+        for h, sides in enumerate(choices):
+            own, some = (
+                (np.arange(len(reached)), claim.actions(h, reached)),
+                np.searchsorted(claim.reachable[h], reached),
+            )
+            side = sides[some]
+            better = side.high[own] < side.low.max(axis=1) if sign > 0 else side.low[own] > side.high.min(axis=1)
             problems += [
-                f"a changed policy: action {chosen[i]} in state {reached[i]} at step {h - claim.random_start} is not the "
-                "one that the counts ask for"
+                f"a changed policy: action {own[1][i]} in state {reached[i]} at step {h - claim.random_start} is not the "
+                "best one by the counts"
                 for i in np.flatnonzero(better)
             ]
-            layer = claim.layer(h)
-            seen = claim.seen.between(layer.start, layer.stop)
-            rows = claim.rows(h, reached)[np.arange(len(reached)), chosen]
-            reached = np.unique(seen.successors[np.isin(seen.rows, rows)])
+            seen = claim.seen.between(claim.layer(h).start, claim.layer(h).stop)
+            reached = np.unique(seen.successors[np.isin(seen.rows, claim.rows(h, reached)[own])])
         return problems
 
 
-def _along(values: Interval, extreme: Callable[..., np.ndarray], axis: int = 1) -> Interval:
-    """The smallest or largest along an axis."""
-    return Interval(extreme(values.low, axis=axis), extreme(values.high, axis=axis))
-
-
-def _everywhere(values: Interval, states: np.ndarray, extreme: Callable[..., np.ndarray]) -> Interval:
-    """The smallest or largest of some states, for all states."""
-    best = _along(values[states], extreme, 0)
-    return Interval(np.full(len(values.low), best.low), np.full(len(values.high), best.high))
-
-
 def _root_mean_square(p: Interval, distances: Interval, seen: np.ndarray) -> Interval:
-    """Of distances with these shares; in units of the largest one that was seen, so that squares stay floats."""
+    """Return that of distances with these shares, in units of the largest one that was seen: squares stay floats."""
     sizes = np.maximum(np.abs(distances.low), np.abs(distances.high))
     unit = np.where(seen, sizes, 0.0).max(axis=0)
     scaled = where(seen, distances, _ZERO) / np.where(unit > 0.0, unit, 1.0)

@@ -7,25 +7,20 @@ for β > 0, ≥ Z^π(x)/Z*(y) for β < 0. All of them come from one lemma, :func
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from copy import copy
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from entropic_bpi.verification._ball import Balls, Rows, extreme_mean
-from entropic_bpi.verification._claim import Claim
+from entropic_bpi.verification._ball import Balls, extreme_mean
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import Interval, down, up
-from entropic_bpi.verification.methods._ratio import (
-    Sheet,
-    largest_average,
-    other_action,
-    same_action,
-    smallest_of_largest,
-    tally_in,
-)
+from entropic_bpi.verification.methods._ratio import Sheet, largest_average, same_action, smallest_of_largest, tally_in
+
+if TYPE_CHECKING:
+    from entropic_bpi.verification._kl import KLRecursion
 
 _CORNERS = 3  # of the base's successors, those that are tried at both ends
 _KNOWN = 1e-9  # a relative value known to this precision is not tried at both ends
@@ -33,13 +28,6 @@ _TINY = 1e-300  # more than what sums lose when they are not normal numbers
 _SMALLEST_SPARE = 1e-12  # shares that differ by less are the same
 _ANYWHERE = Interval(0.0, math.inf)
 _MOST_PAIRS = 4_000_000  # of outcomes of the policy's rows, at all steps together; the library stops at half of that
-
-
-class Step(NamedTuple):
-    """What is known of one step: absolute bounds by state, and the optimistic ones of the actions of reachable states."""
-
-    sheet: Sheet
-    optimistic: np.ndarray
 
 
 class Relations(NamedTuple):
@@ -223,61 +211,46 @@ def _quotient(most: np.ndarray, least: np.ndarray) -> np.ndarray:
 class PairCertificate:
     """The relations between the occupied states of one step, from those of the next; at last the first state's ``ratio``."""
 
-    def __init__(
-        self,
-        claim: Claim,
-        sign: int,
-        steps: list[Step],
-        rows: Callable[[int], Rows],
-        gains: Callable[[int, np.ndarray], Interval],
-    ) -> None:
-        self.claim, self.sign, self.steps, self.rows, self.gains = claim, sign, steps, rows, gains
+    def __init__(self, method: KLRecursion, steps: list[Sheet]) -> None:
+        self.method, self.claim, self.sign, self.steps = method, method.claim, method.sign, steps
         self.occupied = self._occupied()
         # After the last step all values are 1.
-        self.later = Relations(np.zeros(claim.n_states + 1, dtype=np.intp), *np.ones((2, 1, 1)))
-        self.rho = np.ones(claim.n_states + 1)
-
-    @property
-    def ratio(self) -> float:
-        return self.rho[self.claim.first_state]
+        self.later = Relations(np.zeros(self.claim.n_states + 1, dtype=np.intp), *np.ones((2, 1, 1)))
+        self.rho = np.ones(self.claim.n_states + 1)
 
     def _ratio(self, optimistic: np.ndarray, pessimistic: np.ndarray) -> np.ndarray:
         return _quotient(optimistic, pessimistic) if self.sign > 0 else _quotient(pessimistic, optimistic)
 
     def _occupied(self) -> list[np.ndarray]:
-        """Where the policy, or a deviation that is not ruled out at once, can be at each step."""
+        """Return where the policy, or a deviation that is not ruled out at once, can be at each step."""
         claim, steps, work = self.claim, [np.array([self.claim.first_state])], 0
         for h in range(claim.steps):
             states = steps[-1]
             played, own = self._first(h, states) > 1.0, (np.arange(len(states)), claim.actions(h, states))
             played[own] = True
-            rows, table = claim.rows(h, states) - claim.layer(h).start, self.rows(h)
-            found = np.zeros(claim.n_states + 1, dtype=bool)
-            for _, ball in table.batches(rows[played]):
-                found[ball.successors] = True
-            work += sum(int(ball.sizes.sum()) for _, ball in table.batches(rows[own])) ** 2
+            rows = self.method.numbers(h, states)[0]
+            work += sum(int(ball.sizes.sum()) for _, ball in self.method.rows(h).batches(rows[own])) ** 2
             if work > _MOST_PAIRS:
                 raise Rejected(f"the pair certificate is about more than {_MOST_PAIRS} pairs of outcomes")
-            if h < claim.steps - 1:
-                steps.append(claim.reachable[h + 1] if found[-1] else np.flatnonzero(found))
-        return steps
+            steps.append(self.method.following(h, rows[played]))
+        return steps[:-1]
 
     def _optimistic(self, h: int, states: np.ndarray) -> np.ndarray:
-        """What the absolute bounds say of the actions."""
-        return self.steps[h].optimistic[np.searchsorted(self.claim.reachable[h], states)]
+        """Return what the absolute bounds say of the actions."""
+        return self.steps[h].optimistic[0, np.searchsorted(self.claim.reachable[h], states)]
 
     def _first(self, h: int, states: np.ndarray) -> np.ndarray:
-        """What the absolute bounds say of actions over the policy."""
-        return self._ratio(self._optimistic(h, states), self.steps[h].sheet.policy[states][:, None])
+        """Return what the absolute bounds say of actions over the policy."""
+        return self._ratio(self._optimistic(h, states), self.steps[h].policy[0, states][:, None])
 
     def go_back(self, h: int) -> None:
         """Replace the relations of step h + 1 by those of step ``h``."""
-        claim, states, sheet = self.claim, self.occupied[h], self.steps[h].sheet
+        claim, states, sheet = self.claim, self.occupied[h], self.steps[h]
         own, times, many = claim.actions(h, states), self._gains(h), len(states)
         # Bounds for all pairs (x, y); z is the one on the side of the optimum, w that on the side of the policy.
         x, y = np.repeat(np.arange(many), many), np.tile(np.arange(many), many)
         z, w = (x, y) if self.sign > 0 else (y, x)
-        optimum, policy, top = sheet.optimum[states], sheet.policy[states], sheet.top[states]
+        optimum, policy, top = sheet.optimum[0, states], sheet.policy[0, states], sheet.top[0, states]
         plain = self._ratio(optimum[z], policy[w])
         known = _quotient(top[x], policy[y]) if self.sign > 0 else plain
         apart = np.ones(many * many)
@@ -286,14 +259,14 @@ class PairCertificate:
             h, (x[pairs], own[x[pairs]]), (y[pairs], own[y[pairs]]), self.later.d, known[pairs]
         )
         worst = apart.copy()
-        for a in range(claim.rows(h, states).shape[1]):
+        for a in range(times.shape[1]):
             known = np.minimum(self._ratio(self._optimistic(h, states)[z, a], policy[w]), up(times[z, a] * apart))
             at = np.flatnonzero((x != y) & (times[z, a] > 1.0) & (known > worst))
             if at.size:
                 other = z[at], np.full(at.size, a)
                 over, under = (other, (y[at], own[y[at]])) if self.sign > 0 else ((x[at], own[x[at]]), other)
                 worst[at] = np.maximum(worst[at], self._compare(h, over, under, self.later.r, known[at]))
-        same = np.maximum(1.0, np.minimum(sheet.ratio[states], np.maximum(1.0, times.max(axis=1))))
+        same = np.maximum(1.0, np.minimum(sheet.ratio[0, states], np.maximum(1.0, times.max(axis=1))))
         r = np.where(x == y, same[x], np.minimum(np.minimum(worst, plain), up(same[z] * apart)))
         d = np.where(x == y, 1.0, np.minimum(apart, r))
         self.rho = np.full(claim.n_states + 1, math.inf)
@@ -311,11 +284,11 @@ class PairCertificate:
         known: np.ndarray,
     ) -> np.ndarray:
         """The lemma for pairs of (number of an occupied state, action)."""
-        ratios, noise, first = np.empty(len(known)), self.claim.noise, self.claim.layer(h).start
+        ratios, noise = np.empty(len(known)), self.claim.noise
         pairs = [self.claim.rows(h, self.occupied[h])[place] for place in (over, under)]
         for at, (above, below) in self._sides(h, over, under):
             ratios[at] = one_over_another(above, below, self.sign, self.later, table, known[at])
-            if noise is not None and not self.claim.is_start(first):
+            if noise is not None and not self.claim.is_start(self.claim.layer(h).start):
                 tops, bottoms = pairs[0][at], pairs[1][at]
                 is_fine = noise.is_coupled(tops, bottoms)
                 for fine in (True, False):
@@ -327,55 +300,46 @@ class PairCertificate:
                         ratios[at[some]] = np.minimum(ratios[at[some]], bound)
         return ratios
 
-    def _sides(self, h: int, *places: tuple[np.ndarray, np.ndarray]):  # type: ignore[no-untyped-def]
-        states, first = self.occupied[h], self.claim.layer(h).start
-        numbers, gains = self.claim.rows(h, states) - first, self.gains(h, states)
-        for at, balls in self.rows(h).joint(*(numbers[place] for place in places)):
+    def _sides(self, h: int, *places: tuple[np.ndarray, np.ndarray]) -> Iterator[tuple[np.ndarray, list[Side]]]:
+        states = self.occupied[h]
+        numbers, gains = self.method.numbers(h, states)[0], self.method.gains(h, states)
+        for at, balls in self.method.rows(h).joint(*(numbers[place] for place in places)):
             yield at, [Side(ball, gains[place[0][at], place[1][at]]) for ball, place in zip(balls, places, strict=True)]
 
     def _gains(self, h: int) -> np.ndarray:
-        """How many times better than the policy each action may be, the policy's own included; at most 1 if it is not."""
-        claim, states, sheet = self.claim, self.occupied[h], self.steps[h].sheet
+        """Return how many times better than the policy each action may be, its own included; at most 1 if it is not."""
+        claim, states, sheet = self.claim, self.occupied[h], self.steps[h]
         chosen, first = claim.actions(h, states), self._first(h, states)
-        doubtful = self._ratio(sheet.optimum[states], sheet.policy[states]) > 1.0
+        doubtful = self._ratio(sheet.optimum[0, states], sheet.policy[0, states]) > 1.0
         times = np.ones(first.shape)
         mine = np.flatnonzero(doubtful)
-        times[mine, chosen[mine]] = self._same(h, mine, chosen[mine])
+        later = copy(self.steps[h + 1])
+        later.ratio = self.rho[None]
+        times[mine, chosen[mine]] = self._same(h, mine, chosen[mine], later)
         first[np.arange(len(states)), chosen] = 1.0
         s, a = np.nonzero(doubtful[:, None] & (first > 1.0))
         if len(s):
+            # The ratios of the gap certificate, with those of this one.
+            rows, gains, at = self.method.numbers(h, states), self.method.gains(h, states), (np.zeros_like(s), s, a)
+            times[s, a] = self.method.deviations(h, rows, gains, at, chosen, later, first[s, a])
+            left = times[s, a] > 1.0
+            s, a = s[left], a[left]
             over, under = ((s, a), (s, chosen[s])) if self.sign > 0 else ((s, chosen[s]), (s, a))
-            times[s, a] = self._deviations(h, over, under, first[s, a])
-            left = np.flatnonzero(times[s, a] > 1.0)
-            over, under = ((place[0][left], place[1][left]) for place in (over, under))
-            times[s[left], a[left]] = self._compare(h, over, under, self.later.r, times[s[left], a[left]])
+            times[s, a] = self._compare(h, over, under, self.later.r, times[s, a])
         return times
 
-    def _deviations(
-        self, h: int, over: tuple[np.ndarray, np.ndarray], under: tuple[np.ndarray, np.ndarray], known: np.ndarray
-    ) -> np.ndarray:
-        """The ratios of the gap certificate, with the ratios of this one."""
-        later, sheet = Sheet(self.claim.n_states, self.sign), self.steps[h + 1].sheet
-        later.optimum, later.policy, later.top, later.ratio = sheet.optimum, sheet.policy, sheet.top, self.rho
-        gains, ratios = self.gains(h, self.occupied[h]), np.empty(len(known))
-        apart = up(gains.high[over] / gains.low[under])
-        for at, (above, below) in self._sides(h, over, under):
-            ratios[at] = other_action(above.ball, below.ball, apart[at], later, _ANYWHERE, known[at])
-        return ratios
-
-    def _same(self, h: int, places: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    def _same(self, h: int, places: np.ndarray, chosen: np.ndarray, later: Sheet) -> np.ndarray:
         """The ratios where the policy's action is optimal: by absolute bounds, and by values relative to one successor."""
-        (bottom, top, _), ratios = self.steps[h + 1].sheet.box(), np.empty(len(places))
+        ratios = self.method.same(h, self.method.numbers(h, self.occupied[h])[0, places, chosen], later)
         for at, (mine,) in self._sides(h, (places, chosen)):
-            to, ball = mine.to, mine.ball
-            ratio = same_action(ball, self.rho[to], bottom[to], top[to], _ANYWHERE)
-            ref = mine.frequent()
+            to, ref = mine.to, mine.frequent()
             at_ref, place = self.later.place[ref], self.later.place[to]
             rho = 1.0 if self.sign > 0 else self.rho[to]  # for β < 0 the values are Z^π/ρ
             low = down(np.where(to == ref, 1.0, down(1.0 / self.later.d[at_ref, place])) / rho)
             high = up(np.where(to == ref, 1.0, self.later.d[place, at_ref]) / rho)
-            relative = same_action(ball, self.rho[to], low, high, _ANYWHERE)
-            ratios[at] = np.where((ratio > 1.0) & (ball.visits > 0.0), np.minimum(ratio, relative), ratio)
+            relative = same_action(mine.ball, self.rho[to], low, high, _ANYWHERE)
+            better = (ratios[at] > 1.0) & (mine.ball.visits > 0.0)
+            ratios[at] = np.where(better, np.minimum(ratios[at], relative), ratios[at])
         return ratios
 
 

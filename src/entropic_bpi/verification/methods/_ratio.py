@@ -16,30 +16,31 @@ _MOST_STEPS = 60
 
 
 class Sheet:
-    """One step of the recursion. Arrays have an entry for each state, and one for "some state not seen yet".
+    """One step of the recursion. Arrays (parts, states and one more); the last entry is "some state not seen yet".
 
     For β > 0 (``sign`` 1): Z* ≤ ``optimum``, Z^π ≥ ``policy``; for β < 0 the other way round. z ≤ ``top`` where z is
-    Z^π for β > 0 and Z* for β < 0. ρ = ``ratio`` ≥ Z*/Z^π, or its inverse.
+    Z^π for β > 0 and Z* for β < 0. ρ = ``ratio`` ≥ Z*/Z^π, or its inverse. ``optimistic`` has the bounds of all actions of
+    reachable states.
     """
 
-    def __init__(self, n_states: int, sign: int) -> None:
+    optimistic: np.ndarray
+
+    def __init__(self, n_states: int, sign: int, parts: int = 1) -> None:
         self.sign = sign
-        self.optimum, self.policy, self.top, self.ratio = np.ones((4, n_states + 1))
+        self.optimum, self.policy, self.top, self.ratio = np.ones((4, parts, n_states + 1))
 
     def close(self, states: np.ndarray) -> None:
         """Fill the last entry with the worst that any of ``states`` can do; refuse what is not a positive number."""
-        for values in (self.optimum, self.policy, self.top, self.ratio):
-            if not np.all((values[states] > 0.0) & (values[states] < np.inf)):
-                raise Rejected("the bounds cannot be computed: they leave the range of floats")
         best, worst = (np.max, np.min) if self.sign > 0 else (np.min, np.max)
-        self.optimum[-1], self.policy[-1] = best(self.optimum[states]), worst(self.policy[states])
-        self.top[-1], self.ratio[-1] = np.max(self.top[states]), np.max(self.ratio[states])
+        for values, end in ((self.optimum, best), (self.policy, worst), (self.top, np.max), (self.ratio, np.max)):
+            if not np.all((values[:, states] > 0.0) & (values[:, states] < np.inf)):
+                raise Rejected("the bounds cannot be computed: they leave the range of floats")
+            values[:, -1] = end(values[:, states], axis=1)
 
-    def box(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """z lies between the first two (bottom and top); the third caps ρz."""
-        if self.sign > 0:
-            return self.policy, self.top, self.optimum
-        return self.optimum, self.top, self.policy
+    def flat(self) -> tuple[np.ndarray, ...]:
+        """Return bottom, top, cap and ρ of the states of all parts: z lies between the first two, ρz below the third."""
+        bottom, cap = (self.policy, self.optimum) if self.sign > 0 else (self.optimum, self.policy)
+        return bottom.ravel(), self.top.ravel(), cap.ravel(), self.ratio.ravel()
 
 
 def same_action(ball: Balls, rho: np.ndarray, bottom: np.ndarray, top: np.ndarray, limit: Interval) -> np.ndarray:
@@ -112,13 +113,12 @@ def other_action(
 
 def _worst_corner(above: Balls, below: Balls, shared: np.ndarray, later: Sheet, limit: Interval) -> np.ndarray:
     """The largest ratio of two means over all corners of the ``shared`` successors, one in each row of them."""
-    bottom, top, caps = later.box()
-    to, ratio = above.successors, later.ratio[above.successors]
-    free = np.minimum(up(above.high * np.minimum(caps[to], up(ratio * top[to]))), limit.high)
+    (bottom, top, caps, ratio), to = later.flat(), above.successors
+    free = np.minimum(up(above.high * np.minimum(caps[to], up(ratio[to] * top[to]))), limit.high)
     free_below = np.maximum(down(below.low * bottom[below.successors]), limit.low)
     ends = []
     for y in shared:
-        mine, rho = to == y, later.ratio[y]
+        mine, rho = to == y, ratio[y]
         weakest = np.where(mine, above.high, np.inf).min(axis=0)
         cap = np.minimum(caps[y], up(limit.high / weakest))
         # Where the cap starts to bind, between a float below and one above; at the bottom both are equal.
