@@ -371,6 +371,14 @@ class Claim(Problem):
         left = left[np.argsort(owner[left], kind="stable")]
         return Outcomes(np.bincount(owner[left], minlength=count), *(column[left] for column in columns))
 
+    def paid(self, outcomes: Outcomes, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return between what each outcome pays, where rewards are fixed and the next state decides."""
+        lows, highs = (
+            table[step if len(table) > 1 else 0][outcomes.slots] for table in (self.slot_low, self.slot_high)
+        )
+        known = outcomes.slots < 0
+        return np.where(known, outcomes.low, lows), np.where(known, outcomes.high, highs)
+
 
 def _together(seen: Seen) -> Seen:
     """The same with one entry for each row and successor, whatever was paid."""

@@ -40,22 +40,17 @@ class _Group(NamedTuple):
 
 
 def explored_bounds(claim: Claim, report: Report) -> Bounds:
-    """The trivial bounds on all values, and the promise for every reward and β."""
-    assert claim.explored is not None
-    assert claim.cells is not None
+    """Return the trivial bounds on all values, and the promise for every reward and β."""
     (first, last), (low, high) = claim.explored
     if claim.black_box:
         low, high = min(low, 0.0), max(high, 0.0)
-    least = 0.0 if first <= 0.0 <= last else min(abs(first), abs(last))
-    spread, gap, begin = float(up(claim.horizon * up(high - low))), 0.0, least
-    model = Estimated(claim)
-    for cell in claim.cells:
-        b = cell.lam
-        if b != cell.until or not b > 0.0:
+    begin = 0.0 if first <= 0.0 <= last else min(abs(first), abs(last))
+    spread, gap, model = float(up(claim.horizon * up(high - low))), 0.0, Estimated(claim)
+    for cell in claim.cells or []:
+        if cell.lam != cell.until:
             raise Rejected("claim.cells of an exploration must end at their own risk parameter")
-        d = model.deviation(b, high - low)
-        gap = max(gap, _bound(begin, b, d, spread))
-        begin = max(begin, b)
+        gap = max(gap, _bound(begin, cell.lam, model.deviation(cell.lam, high - low), spread))
+        begin = max(begin, cell.lam)
         report()
     if not begin >= max(abs(first), abs(last)):
         raise Rejected("claim.cells do not reach the largest risk parameter")
@@ -63,7 +58,7 @@ def explored_bounds(claim: Claim, report: Report) -> Bounds:
 
 
 def explored_gap(claim: Claim) -> float:
-    """The bound for all rewards in the range of the problem's own, and what the policy loses in the estimated model."""
+    """Return the bound for all rewards in the range of the problem's, and what the policy loses in the estimated model."""
     if claim.allowed is not None:
         raise Rejected("the bound for all rewards is not used with action masks")
     low, high = claim.reward_range
@@ -76,42 +71,35 @@ def explored_gap(claim: Claim) -> float:
 
 
 def _loss(claim: Claim, beta: float) -> float:
-    """By how much the policy is worse than the best one in the estimated model.
+    """Return by how much the policy is worse than the best one in the estimated model.
 
     An action that was never tried may do anything there: it pays the least and leads to a state with the smallest value.
     Logarithms of means of n numbers e^x, |x| <= 600, are known to (n + 2000) half units, at every step anew.
     """
-    values, every, most = np.zeros((2, claim.n_states)), np.arange(claim.n_states), 0
+    every, most = np.arange(claim.n_states), 0
+    values = np.zeros((claim.n_states, 2))  # of the best policy, and of that of the claim
     for h in reversed(range(claim.steps)):
-        layer, step = claim.layer(h), h - claim.random_start
-        outcomes = claim.outcomes(layer)
-        happened = outcomes.times > 0
+        layer, step, outcomes = claim.layer(h), h - claim.random_start, claim.outcomes(claim.layer(h))
+        happened = np.flatnonzero(outcomes.times)
         owner = np.repeat(np.arange(len(layer)), outcomes.sizes)[happened]
         to, times = outcomes.successors[happened], outcomes.times[happened]
-        paid = np.zeros(len(to))
+        paid, least, most = np.zeros(len(to)), 0.0, max(most, len(to))
         if claim.rewards is None and step >= 0:
-            slots, seen = outcomes.slots[happened], (outcomes.low + outcomes.high)[happened] / 2
-            low = claim.slot_low[step if len(claim.slot_low) > 1 else 0]
-            paid = np.where(slots < 0, seen, low[slots])  # a declared outcome that was seen has a known reward
-        visits, most = np.bincount(owner, times, len(layer)), max(most, len(to))
-        after = np.empty((2, len(layer)))
-        for side in range(2):
-            exponents = beta * (paid + values[side, to])
-            top = np.full(len(layer), -np.inf)
-            np.maximum.at(top, owner, exponents)
-            sums = np.bincount(owner, times * np.exp(exponents - top[owner]), len(layer))
-            after[side] = np.where(visits > 0, (top + np.log(sums / visits)) / beta, values[side, values[0].argmin()])
-            if claim.rewards is None and step >= 0:
-                after[side, visits == 0] += claim.reward_range[0]
+            low, high = claim.paid(outcomes, step)
+            paid, least = ((low + high) / 2)[happened], claim.reward_range[0]
+        exponents, visits = beta * (paid[:, None] + values[to]), np.bincount(owner, times, len(layer))[:, None]
+        top, sums = np.full((len(layer), 2), -np.inf), np.zeros((len(layer), 2))
+        np.maximum.at(top, owner, exponents)
+        np.add.at(sums, owner, times[:, None] * np.exp(exponents - top[owner]))
+        worst = values[values[:, 0].argmin()] + least
+        after = np.where(visits > 0, (top + np.log(sums / visits)) / beta, worst)
         if step < 0:
-            values = np.repeat(after[:, :1], claim.n_states, axis=1)
+            values = np.broadcast_to(after, values.shape)  # the artificial step has one row
             break
-        q = after.reshape(2, claim.n_states, claim.n_actions)
-        rewards = claim.rewards_at(h, every)
-        if rewards is not None:
-            q = q + rewards
-        values = np.stack([q[0].max(axis=1), q[1, every, claim.policy[step]]])
-    lost = float(values[0, claim.first_state] - values[1, claim.first_state])
+        q = after.reshape(claim.n_states, claim.n_actions, 2)
+        q = q if claim.rewards is None else q + claim.rewards_at(h, every)[:, :, None]
+        values = np.stack([q[:, :, 0].max(axis=1), q[every, claim.policy[step], 1]], axis=1)
+    lost = float(values[claim.first_state, 0] - values[claim.first_state, 1])
     return max(lost, 0.0) + claim.steps * (2 * most + 4000) * 2.0**-52 / abs(beta)
 
 
@@ -128,43 +116,33 @@ class Estimated:
     """The rows of every layer, with the sets of their seen successors."""
 
     def __init__(self, claim: Claim) -> None:
-        if (
-            claim.noise is not None
-            or claim.random_rewards
-            or claim.discount is not None
-            or claim.return_range is not None
-        ):
+        if claim.noise or claim.random_rewards or claim.discount or claim.return_range:
             raise Rejected("explorations are not for noise, random rewards, discounted returns or a range of returns")
         method = KLRecursion(claim, 1.0, None)
         self.claim, self.layers = claim, {layer: _groups(*method.balls(layer)) for layer in claim.layers}
 
     def deviation(self, b: float, width: float) -> float:
         """D⁺ + D⁻ in the first state, for |β| = ``b`` and rewards in a range of this width."""
-        claim = self.claim
-        later = np.zeros((2, claim.n_states + 1))
+        claim, later = self.claim, np.zeros((2, self.claim.n_states + 1))
         for h in reversed(range(claim.steps)):
-            step = h - claim.random_start
+            step, states, now = h - claim.random_start, claim.reachable[h], np.zeros_like(later)
             remaining = claim.horizon if step < 0 else claim.horizon - 1 - step + (claim.rewards is None)
             reach = float(up(up(b * up(width)) * remaining))
             if not reach <= LARGEST_EXPONENT * (1.0 + 1e-9):
                 raise Rejected(f"|beta| times the range of the return is {reach:.6g}, beyond {LARGEST_EXPONENT:g}")
-            states, now = claim.reachable[h], np.zeros_like(later)
-            rows = claim.rows(h, states) - claim.layer(h).start
-            values = self._values(claim.layer(h), later, reach)[:, rows]
-            values = np.where(claim.permitted(h, states), values, 0.0)
-            now[:, states] = np.minimum(values.max(axis=2), reach)
+            values = self._values(claim.layer(h), later, reach)[:, claim.rows(h, states) - claim.layer(h).start]
+            now[:, states] = np.minimum(np.where(claim.permitted(h, states), values, 0.0).max(axis=2), reach)
             later = now
         return float(up(later[0, claim.first_state] + later[1, claim.first_state]))
 
     def _values(self, layer: range, later: np.ndarray, reach: float) -> np.ndarray:
-        """For every row of a layer, by how much either ratio may change from there on."""
-        claim, numbers = self.claim, np.array(layer)
+        """Return by how much either ratio may change from there on, for every row of a layer."""
+        claim, numbers, c = self.claim, np.array(layer), float(above(np.expm1(reach)))
         values = np.full((2, len(layer)), reach)
-        certain = (claim.possible[numbers] == 1) & (not claim.black_box or claim.begin[numbers] == 1)
-        c = float(above(np.expm1(reach)))
         for group in self.layers[layer]:
             for side, rise in enumerate(_rises(group, c)):
                 values[side, group.rows] = up(above(np.log1p(rise * _ROOM)) + _tilted(group, later[side], c))
+        certain = (claim.possible[numbers] == 1) & (not claim.black_box or claim.begin[numbers] == 1)
         values[:, certain] = later[:, claim.slot_successor[claim.begin[numbers[certain]]]]
         return np.where(np.isnan(values), reach, values)
 
@@ -181,17 +159,14 @@ def _groups(outcomes: Outcomes, radius: np.ndarray) -> list[_Group]:
         at = begin[rows][:, None] + np.arange(size)
         counts = times[at]
         visits = counts.sum(axis=1, keepdims=True)
-        nothing = np.empty((len(rows), 0))
-        low = high = end = nothing
+        low = high = end = np.empty((len(rows), 0))
         if size <= _MOST_LISTED:
-            members = np.arange(1 << size)[:, None] >> np.arange(size) & 1
-            chosen = counts @ members.T
-            low, high = down(chosen / visits), up(chosen / visits)
+            chosen = counts @ (np.arange(1 << size) >> np.arange(size)[:, None] & 1)
+            low, high = np.maximum(down(chosen / visits), 0.0), np.minimum(up(chosen / visits), 1.0)
             end = upper_ends(chosen, visits, radius[rows][:, None])
             complete = (outcomes.sizes[rows] == size)[:, None]
             end = np.where(complete & (chosen == 0), 0.0, np.where(complete & (chosen == visits), 1.0, end))
-        shares = up(counts / visits)
-        groups.append(_Group(rows, to[at], shares, radius[rows], np.maximum(low, 0.0), np.minimum(high, 1.0), end))
+        groups.append(_Group(rows, to[at], up(counts / visits), radius[rows], low, high, end))
     return groups
 
 

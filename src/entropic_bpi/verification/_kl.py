@@ -252,15 +252,7 @@ class KLRecursion:
         claim = self.claim
         if claim.random_rewards:
             return self._random_weights(outcomes, layer)
-        return between(self._strength(step), *self.paid(outcomes, step), self.origin)
-
-    def paid(self, outcomes: Outcomes, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Between what each outcome pays, where rewards are fixed and the next state decides."""
-        lows, highs = (table[step if len(table) > 1 else 0] for table in (self.claim.slot_low, self.claim.slot_high))
-        known = outcomes.slots < 0
-        return np.where(known, outcomes.low, lows[outcomes.slots]), np.where(
-            known, outcomes.high, highs[outcomes.slots]
-        )
+        return between(self._strength(step), *claim.paid(outcomes, step), self.origin)
 
     def _random_weights(self, outcomes: Outcomes, layer: range) -> Interval:
         """E e^{βR} of each outcome: from what it paid, or from what the whole row paid."""

@@ -77,7 +77,7 @@ class Problem:
             given.return_range,
             given.reward,
         )
-        self.explored = None if given.explored is None else (given.explored.betas, given.explored.rewards)
+        self.explored: Any = None if given.explored is None else (given.explored.betas, given.explored.rewards)
         self._check_start_and_risk(given.beta)
         # An artificial step leads to the first state: one of several, one that is always the same, or any.
         self.random_start = not isinstance(self.start, int)
@@ -262,8 +262,8 @@ class Problem:
             i = int(np.argmax(wrong))
             raise Rejected(reason.format(self.describe(int(rows[i])), *(value[i] for value in values)))
 
-    def rewards_at(self, h: int, states: np.ndarray) -> np.ndarray | None:
-        """Known rewards at planned step ``h``; none at the artificial step, or where the next state decides."""
+    def rewards_at(self, h: int, states: np.ndarray) -> Any:
+        """Return known rewards at planned step ``h``; None at the artificial step, or where the next state decides."""
         step = h - self.random_start
         if self.rewards is None or step < 0:
             return None

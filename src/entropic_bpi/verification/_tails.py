@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,15 +37,12 @@ class _Table(NamedTuple):
     bounds: np.ndarray
 
     def at(self, kind: int, successors: np.ndarray, index: np.ndarray, step: float) -> np.ndarray:
-        """Bounds at any thresholds, also beyond the ends."""
+        """Return bounds at any thresholds, also beyond the ends."""
         inside = self.bounds[kind][successors[..., None], np.clip(index, self.first, self.last) - self.first]
-        if kind < 2:
-            values = np.where(index > self.last, 1.0, inside)
-        else:
-            side = 2 * (kind % 2) - 1
-            further = toward(np.maximum(index - self.last, 0) * step, side)
-            values = np.where(index > self.last, toward(inside + further, side), inside)
-        return np.where(index < self.first, 0.0, values)
+        side, beyond = 2 * (kind % 2) - 1, np.ones(1)
+        if kind >= 2:
+            beyond = toward(inside + toward(np.maximum(index - self.last, 0) * step, side), side)
+        return np.where(index < self.first, 0.0, np.where(index > self.last, beyond, inside))
 
 
 class Law:
@@ -71,10 +69,8 @@ class Law:
 
     def _probability(self, index: int) -> tuple[float, float]:
         at = index - self.first
-        if at < 0:
-            return 0.0, 0.0
-        if at >= len(self.below) - 1:
-            return 1.0, 1.0
+        if at < 0 or at >= len(self.below) - 1:
+            return float(at >= 0), float(at >= 0)
         return max(0.0, float(self.below[at])), min(1.0, float(self.above[at]))
 
     def bounds_of(self, kind: str, number: float) -> tuple[float, float]:
@@ -111,68 +107,57 @@ class _Recursion(KLRecursion):
         return Interval(np.floor(ends.low / self.step + _SLACK), np.ceil(ends.high / self.step - _SLACK))
 
     def _weights(self, outcomes: Outcomes, layer: range, step: int) -> Interval:
-        return self._in_steps(*self.paid(outcomes, step), step)
-
-    def _occupied(self) -> list[np.ndarray]:
-        """Where the policy can be at each step."""
-        claim, steps = self.claim, [np.array([self.claim.first_state])]
-        for h in range(claim.steps - 1):
-            steps.append(self.following(h, self._own_rows(h, steps[-1])))
-        return steps
+        return self._in_steps(*self.claim.paid(outcomes, step), step)
 
     def _own_rows(self, h: int, states: np.ndarray) -> np.ndarray:
         return self.numbers(h, states)[0, np.arange(len(states)), self.claim.actions(h, states)]
 
     def _own(self, h: int, states: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
-        """The rows of the policy; ``low`` and ``high`` of a ball are what its outcomes pay, in steps."""
+        """Yield the rows of the policy; ``low`` and ``high`` of a ball are what its outcomes pay, in steps."""
         claim, step = self.claim, h - self.claim.random_start
-        actions = claim.actions(h, states)
         for at, ball in self.rows(h).batches(self._own_rows(h, states)):
             if claim.rewards is None and step >= 0:
                 yield at, ball
                 continue
-            paid = Interval.of(np.zeros(len(at)))
+            known, own = np.zeros(len(at)), (np.arange(len(at)), claim.actions(h, states[at]))
             if step >= 0:
-                known = claim.rewards_at(h, states)
-                assert known is not None
-                known = known[at, actions[at]]
-                paid = self._in_steps(known, known, step)
+                known = claim.rewards_at(h, states[at])[own]
+            paid = self._in_steps(known, known, max(step, 0))
             low, high = (np.broadcast_to(end, ball.successors.shape) for end in (paid.low, paid.high))
-            yield at, Balls(ball.successors, ball.tallies, ball.sizes, ball.radius, low, high)
+            yield at, replace(ball, low=low, high=high)
 
     def table(self, report: Report) -> _Table:
-        claim = self.claim
+        claim, steps = self.claim, [np.array([self.claim.first_state])]
+        for h in range(claim.steps - 1):
+            steps.append(self.following(h, self._own_rows(h, steps[-1])))
         least, most = (0, 0) if claim.discount is None else claim.discount.tail(*claim.reward_range)
-        first = math.floor(float(least) / self.step + _SLACK)
-        last = math.ceil(float(most) / self.step - _SLACK)
+        first, last = math.floor(float(least) / self.step + _SLACK), math.ceil(float(most) / self.step - _SLACK)
         index = np.arange(first, last + 1)
         rows = [index >= last, np.ones(len(index)), np.zeros(len(index)), up((index - first) * self.step)]
         later = _Table(first, last, np.stack([np.tile(row, (claim.n_states + 1, 1)) for row in rows]).astype(float))
-        for h, states in reversed(list(enumerate(self._occupied()))):
+        for h, states in reversed(list(enumerate(steps))):
             balls = list(self._own(h, states))
             first = later.first + int(min(ball.low.min() for _, ball in balls))
             last = later.last + int(max(ball.high.max() for _, ball in balls))
             if (last - first + 1) * len(states) > _MOST_ENTRIES:
                 raise Rejected(f"a step of {self.step} is too small for this problem")
-            later = self._before(later, states, balls, np.arange(first, last + 1))
+            bounds = np.zeros((4, claim.n_states + 1, last - first + 1))
+            for kind in range(4):
+                for at, ball in balls:
+                    bounds[kind, states[at]] = self._means(later, kind, ball, np.arange(first, last + 1))
+                bounds[kind, -1] = (np.max if kind % 2 else np.min)(bounds[kind, states], axis=0)
+            later = _Table(first, last, bounds)
             report()
         return later
 
-    def _before(
-        self, later: _Table, states: np.ndarray, balls: list[tuple[np.ndarray, Balls]], index: np.ndarray
-    ) -> _Table:
-        bounds = np.zeros((4, self.claim.n_states + 1, len(index)))
-        for kind in range(4):
-            side = 2 * (kind % 2) - 1
-            for at, ball in balls:
-                paid = (ball.low if side > 0 else ball.high).astype(np.int64)
-                size = max(1, _AT_ONCE // ball.successors.size)
-                for begin in range(0, len(index), size):
-                    some = index[begin : begin + size]
-                    values = later.at(kind, ball.successors, some - paid[..., None], self.step)
-                    repeated = ball.take(np.repeat(np.arange(len(at)), len(some)))
-                    means = extreme_mean(repeated, values.reshape(len(values), -1), side)
-                    bounds[kind, states[at], begin : begin + size] = means.reshape(len(at), -1)
-            extreme = np.max if side > 0 else np.min
-            bounds[kind, -1] = extreme(bounds[kind, states], axis=0)
-        return _Table(int(index[0]), int(index[-1]), bounds)
+    def _means(self, later: _Table, kind: int, ball: Balls, index: np.ndarray) -> np.ndarray:
+        """Return the bounds of some rows for the thresholds ``index``, (rows, thresholds)."""
+        side, rows = 2 * (kind % 2) - 1, np.arange(len(ball.sizes))
+        paid, means = (ball.low if side > 0 else ball.high).astype(np.int64), np.empty((len(rows), len(index)))
+        size = max(1, _AT_ONCE // ball.successors.size)
+        for begin in range(0, len(index), size):
+            some = index[begin : begin + size]
+            values = later.at(kind, ball.successors, some - paid[..., None], self.step)
+            found = extreme_mean(ball.take(np.repeat(rows, len(some))), values.reshape(len(values), -1), side)
+            means[:, begin : begin + size] = found.reshape(len(rows), -1)
+        return means
