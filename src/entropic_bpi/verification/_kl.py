@@ -21,9 +21,8 @@ from entropic_bpi.verification._ball import (
 )
 from entropic_bpi.verification._claim import Claim, Leaf, Outcomes
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up
-from entropic_bpi.verification.methods._pairs import PairCertificate
-from entropic_bpi.verification.methods._ratio import Sheet, other_action, same_action
+from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up, where
+from entropic_bpi.verification.methods._pairs import PairCertificate, Sheet, other_action, same_action
 
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
 
@@ -255,48 +254,27 @@ class KLRecursion:
         return between(self._strength(step), *claim.paid(outcomes, step), self.origin)
 
     def _random_weights(self, outcomes: Outcomes, layer: range) -> Interval:
-        """E e^{βR} of each outcome: from what it paid, or from what the whole row paid."""
-        claim, pair = self.claim, self.claim.reward_law == "random-pair"
-        seen = claim.seen.between(layer.start, layer.stop)
-        owner = np.repeat(np.arange(len(layer)), outcomes.sizes)
-        keys = (seen.rows - layer.start) * (1 if pair else claim.n_states + 1) + (0 if pair else seen.successors)
-        laws, sizes = np.unique(keys, return_counts=True)
-        first = claim.begin[laws // (1 if pair else claim.n_states + 1) + layer.start]
-        learned = self._worth(seen.times, seen.low, seen.high, sizes, first)
-        slots = claim.begin[np.array(layer)][owner]
-        anything = between(self.beta, claim.slot_low[0, slots], claim.slot_high[0, slots], self.origin)
-        mine = owner if pair else owner * (claim.n_states + 1) + outcomes.successors
-        at = np.searchsorted(laws, mine)
-        found = np.append(laws, -1)[at] == mine
-        at = np.where(found, at, 0)
-        if not len(laws):
-            return anything
-        return Interval(
-            np.where(found, learned.low[at], anything.low), np.where(found, learned.high[at], anything.high)
-        )
+        """Return bounds on E e^{β(R - origin)} of each outcome, from what it paid, or from what the whole row paid.
 
-    def _worth(
-        self, times: np.ndarray, low: np.ndarray, high: np.ndarray, sizes: np.ndarray, slots: np.ndarray
-    ) -> Interval:
-        """E e^{β(R - origin)} of random rewards R: bounds on their means, by bets that no law lets win much.
-
-        They are the extreme means over the laws on what was seen, ``sizes`` values of each law one after another, and both
-        ends of the range of its slot that lie in a ball.
+        They are the extreme means over the laws on what was seen and both ends of the range that lie in a ball, by bets that
+        no law lets win much.
         """
-        claim = self.claim
-        if not len(sizes):
-            return Interval.of(np.empty(0))
+        claim, n = self.claim, 1 if self.claim.reward_law == "random-pair" else self.claim.n_states + 1
+        seen, owner = claim.seen.between(layer.start, layer.stop), np.repeat(np.arange(len(layer)), outcomes.sizes)
+        least, most = claim.slot_low[0, claim.begin[np.array(layer)]], claim.slot_high[0, claim.begin[np.array(layer)]]
+        anything = between(self.beta, least, most, self.origin)[owner]
+        if not len(seen.rows):
+            return anything
+        laws, sizes = np.unique((seen.rows - layer.start) * n + seen.successors * (n > 1), return_counts=True)
         behind = np.cumsum(sizes)
-        at = np.repeat(behind, 2)
-        ends = np.stack([claim.slot_low[0, slots], claim.slot_high[0, slots]], axis=1).ravel()
-        values = between(self.beta, np.insert(low, at, ends), np.insert(high, at, ends), self.origin)
-        visits = np.add.reduceat(times, behind - sizes)
-        radius = betting_radii(visits, self.log_rewards)
-        laws = Rows(sizes + 2, np.zeros(len(values.low), dtype=np.intp), np.insert(times, at, 0), radius)
-        learned = Interval(laws.extreme_means(values.low, -1), laws.extreme_means(values.high, 1))
-        fixed = claim.slot_low[0, slots] == claim.slot_high[0, slots]
-        first = between(self.beta, claim.slot_low[0, slots], claim.slot_high[0, slots], self.origin)
-        return Interval(np.where(fixed, first.low, learned.low), np.where(fixed, first.high, learned.high))
+        at, ends = np.repeat(behind, 2), np.stack([least[laws // n], most[laws // n]], axis=1).ravel()
+        values = between(self.beta, np.insert(seen.low, at, ends), np.insert(seen.high, at, ends), self.origin)
+        radius = betting_radii(np.add.reduceat(seen.times, behind - sizes), self.log_rewards)
+        rows = Rows(sizes + 2, np.zeros(len(values.low), dtype=np.intp), np.insert(seen.times, at, 0), radius)
+        learned = Interval(rows.extreme_means(values.low, -1), rows.extreme_means(values.high, 1))
+        mine = owner * n + outcomes.successors * (n > 1)
+        at = np.minimum(np.searchsorted(laws, mine), len(laws) - 1)
+        return where((laws[at] == mine) & (least < most)[owner], learned[at], anything)
 
     def gains(self, h: int, states: np.ndarray) -> Interval:
         """e^{βr(s,a)}, an array (states, actions); 1 where the next state decides, or at the artificial step."""
