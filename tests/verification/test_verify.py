@@ -29,7 +29,7 @@ from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.verification import Verification, verify
-from entropic_bpi.verification._ball import Balls, Rows, Tallies, betting_radii, mixture_radii, stirling_error
+from entropic_bpi.verification._ball import Balls, Rows, betting_radii, mixture_radii, stirling_error
 from entropic_bpi.verification._intervals import Interval, power
 from entropic_bpi.verification.methods._pairs import same_action
 
@@ -599,7 +599,7 @@ def test_stirling_s_error_is_enclosed(x):
 
 
 def radius_of(tallies, k, most):
-    (radius,) = mixture_radii(Tallies(np.array(tallies), np.array([len(tallies)])), np.array([k]), np.array([most]))
+    (radius,) = mixture_radii(np.array(tallies), np.array([len(tallies)]), np.array([k]), np.array([most]))
     return radius
 
 

@@ -9,9 +9,8 @@ NumPy, on all states and actions of a step at once, and no compiled code of its 
 - ``_assumptions``: what the claim rests on, in words;
 - ``_balance``: that the counts can be those of so many episodes;
 - ``_intervals``: outward rounding;
-- ``_ball``, ``_ratio``, ``_pairs``, ``_kl``: the bounds of the KL method;
-- ``_evar``: those of the entropic value at risk, from several of these;
-- ``_tails``, ``_appraisal``: the law of the return of policies, and an appraisal of several of them;
+- ``_ball``, ``_pairs``, ``_kl``: the bounds of the KL method;
+- ``_measures``: the entropic value at risk, the law of the return of policies, and an appraisal of several of them;
 - ``_explored``: those of explorations, for all rewards at once;
 - ``_bernstein``: those of the Bernstein method;
 - ``rigorous``: the bounds of the KL method once more, in ball arithmetic.
@@ -48,15 +47,14 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.verification._appraisal import check_appraisal
 from entropic_bpi.verification._assumptions import check_assumptions
 from entropic_bpi.verification._balance import unbalanced
 from entropic_bpi.verification._claim import Bounds, Claim
 from entropic_bpi.verification._explored import explored_bounds, explored_gap
 from entropic_bpi.verification._file import APPRAISAL, Rejected, content_of, read
 from entropic_bpi.verification._kl import Report, bounds_at
+from entropic_bpi.verification._measures import check_appraisal, evar_bounds
 from entropic_bpi.verification.methods._bernstein import bernstein_bounds
-from entropic_bpi.verification.methods._evar import evar_bounds
 
 __all__ = ["Verification", "verify"]
 

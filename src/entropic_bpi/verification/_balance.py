@@ -30,7 +30,10 @@ def unbalanced(claim: Claim) -> list[str]:
     The episodes of a log may stop anywhere, and pooled ones may be longer than the horizon: then a state may be entered
     more often than it is left, and time is that of the longest episode.
     """
-    n, starts = claim.n_states, _starts(claim)
+    n, first = claim.n_states, claim.seen.between(claim.n_rows - 1, claim.n_rows)
+    starts = np.where(np.arange(n) == claim.first_state, claim.episodes, 0)
+    if claim.random_start:
+        starts = _sums(n, first.successors, first.times)
     problems, into, begun = [], starts, int(starts.sum())
     may_stop = claim.stationary or claim.log is not None
     for h, layer in enumerate(claim.layers[:-1] if claim.random_start else claim.layers):
@@ -51,20 +54,10 @@ def unbalanced(claim: Claim) -> list[str]:
     return _Pooled(claim, starts, moves).problems() if claim.stationary and not problems else problems
 
 
-def _starts(claim: Claim) -> np.ndarray:
-    """How often episodes began in each state."""
-    if claim.random_start:
-        seen = claim.seen.between(claim.n_rows - 1, claim.n_rows)
-        return _sums(claim.n_states, seen.successors, seen.times)
-    starts = np.zeros(claim.n_states, dtype=np.int64)
-    starts[claim.first_state] = claim.episodes
-    return starts
-
-
-def _sums(size: int, place: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """The exact sum of the integers ``terms`` of each place."""
+def _sums(size: int, index: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Return the exact sum of the integers ``terms`` with each index."""
     sums = np.zeros(size, dtype=terms.dtype)
-    np.add.at(sums, place, terms)
+    np.add.at(sums, index, terms)
     return sums
 
 
@@ -93,8 +86,7 @@ class _Pooled:
         self.departures = _sums(self.n, moves.s, times)
 
     def problems(self) -> list[str]:
-        everywhere = np.arange(self.n)
-        crowded = self._crowded(everywhere) + self._crowded(self.groups) + self._crowded_far()
+        crowded = self._crowded(np.arange(self.n)) + self._crowded(self.groups) + self._crowded_far()
         return crowded if self.may_stop else crowded + self._cut_short()
 
     @cached_property
@@ -131,35 +123,26 @@ class _Pooled:
         """The sets (states with the same number in ``family``) that were left too often for those who came."""
         s, y, times = self.moves
         across = family[s] != family[y]
-        time_left = np.maximum(0, self.horizon - self.distances[s[across]] - 1)
-        entries = _sums(self.n, family, self.starts)
-        most = entries * self.horizon + _sums(self.n, family[y[across]], times[across] * time_left)
-        entries = entries + _sums(self.n, family[y[across]], times[across])
-        departures = _sums(self.n, family, self.departures)
-        crowded = np.flatnonzero(departures > most).tolist()
+        time_left, into = np.maximum(0, self.horizon - self.distances[s[across]] - 1), family[y[across]]
+        starts, departures = _sums(self.n, family, self.starts), _sums(self.n, family, self.departures)
+        most = starts * self.horizon + _sums(self.n, into, times[across] * time_left)
+        entries = starts + _sums(self.n, into, times[across])
         return [
             self._too_many(np.flatnonzero(family == name), departures[name], entries[name], most[name])
-            for name in crowded
+            for name in np.flatnonzero(departures > most).tolist()
         ]
 
     def _crowded_far(self) -> list[str]:
         """The same of all states at least d away, and of those nearer, for each d."""
         s, y, times = self.moves
-        ds, dy = self.distances[s], self.distances[y]
-        time_left = times * np.maximum(0, self.horizon - ds - 1)
-        levels = np.unique(self.distances)
-        problems = []
+        time_left, problems = times * np.maximum(0, self.horizon - self.distances[s] - 1), []
         # One number for each level: what concerns all d up to it (the states far away) or beyond it (those nearer).
-        at_s, at_y, level = (
-            np.searchsorted(levels, ds),
-            np.searchsorted(levels, dy),
-            np.searchsorted(levels, self.distances),
-        )
+        levels, level = np.unique(self.distances, return_inverse=True)
         starts, departures = (_sums(len(levels), level, part) for part in (self.starts, self.departures))
         for far in (True, False):
             # A move enters the far set of levels from s + 1 to y, or the near one of levels from y + 1 to s.
-            into = at_s < at_y if far else at_y < at_s
-            first, last = (at_s, at_y) if far else (at_y, at_s)
+            first, last = (level[s], level[y]) if far else (level[y], level[s])
+            into = first < last
             ends = np.concatenate([first[into] + 1, last[into] + 1])
             entries, most = (
                 np.cumsum(_sums(len(levels) + 1, ends, np.concatenate([part[into], -part[into]])))[:-1]
@@ -170,14 +153,12 @@ class _Pooled:
             )
             entries, most = entries + began, most + began * self.horizon
             for i in np.flatnonzero(left > most).tolist():
-                states = np.flatnonzero((level >= i) == far)
-                problems.append(self._too_many(states, left[i], entries[i], most[i]))
+                problems.append(self._too_many(np.flatnonzero((level >= i) == far), left[i], entries[i], most[i]))
         return problems
 
     def _too_many(self, states: np.ndarray, departures: int, entries: int, most: int) -> str:
-        some = f"state {states[0]}"
-        if len(states) > 1:
-            some = f"the {len(states)} states from {states[0]} to {states[-1]}"
+        several = f"the {len(states)} states from {states[0]} to {states[-1]}"
+        some = several if len(states) > 1 else f"state {states[0]}"
         return (
             f"counts do not balance: {departures} moves in {some}, but {entries} visits from the start or from elsewhere "
             f"leave time for {most} within {self.horizon} steps"

@@ -58,74 +58,46 @@ def _ascent(n: Interval, a: Interval) -> Interval:
     return shifted + scaled + stirling_error(n + a) - stirling_error(a)
 
 
-@dataclass(frozen=True)
-class Tallies:
-    """How often each outcome of each row was seen; none of the numbers is 0, and no row is without any."""
-
-    counts: np.ndarray
-    sizes: np.ndarray
-
-    @cached_property
-    def begin(self) -> np.ndarray:
-        return np.cumsum(self.sizes) - self.sizes
-
-    @cached_property
-    def visits(self) -> np.ndarray:
-        return np.add.reduceat(self.counts, self.begin)
-
-    def sum(self, terms: Interval) -> Interval:
-        """Over the outcomes of each row."""
-        room = self.sizes * 2.0**-51
-        low, high, lows, highs = (
-            np.add.reduceat(part, self.begin, axis=-1)
-            for part in (terms.low, terms.high, abs(terms.low), abs(terms.high))
-        )
-        return Interval(down(low - lows * room), up(high + highs * room))
+def row_sums(terms: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return sums over the outcomes of each row, ``sizes`` of them one after another."""
+    return np.add.reduceat(terms, np.cumsum(sizes) - sizes, axis=-1)
 
 
-def mixture_radii(tallies: Tallies, k: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """R_mix of each row: minus the log of the average of e^{-R_a} over four Dirichlet priors a on k outcomes, rounded up.
+def mixture_radii(counts: np.ndarray, sizes: np.ndarray, k: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Return R_mix of each row, rounded up: minus the log of the average of e^{-R_a} over four Dirichlet priors a.
 
-    R_a = Σ N log(N/n) - log of the Dirichlet-multinomial likelihood; the n log n of both cancel exactly. If only ``most`` of
-    the k outcomes are declared to exist, half of the weight goes to the prior ½ on each set of so many outcomes, all sets
-    alike: a share Π (most - i)/(k - i) of them, i from 0 to the number of outcomes seen less 1, contains those.
+    Of the k outcomes of a row ``sizes`` were seen, ``counts`` times each, which are not 0. R_a = Σ N log(N/n) - log of the
+    Dirichlet-multinomial likelihood; the n log n of both cancel exactly. If only ``most`` of the k outcomes are declared to
+    exist, half of the weight goes to the prior ½ on each set of so many outcomes, all sets alike: a share
+    Π (most - i)/(k - i) of them, i from 0 to the number of outcomes seen less 1, contains those.
     """
+
+    def total(terms: Interval) -> Interval:
+        rooms = [row_sums(abs(end), sizes) * (sizes * 2.0**-51) for end in (terms.low, terms.high)]
+        return Interval(down(row_sums(terms.low, sizes) - rooms[0]), up(row_sums(terms.high, sizes) + rooms[1]))
+
+    all_k, all_most = np.repeat(k, sizes), np.repeat(np.minimum(most, k), sizes)
     # Most files have few different counts, so each is worked on once.
-    (counts, *sizes), back = _distinct(tallies.counts, *(np.repeat(size, tallies.sizes) for size in (k, most)))
-    parts = _ascent(_float_of(counts), _priors(*sizes)[1])[:, back]
-    (visits, *sizes), back = _distinct(tallies.visits, k, most)
-    cells, a = _priors(*sizes)
-    radii = _ascent(_float_of(visits), cells * a)[:, back] - tallies.sum(parts)
+    (different, *parts), back = np.unique([counts, all_k, all_most], axis=1, return_inverse=True)
+    seen = _ascent(_float_of(different), _priors(*parts)[1])[:, back.ravel()]
+    (visits, *parts), back = np.unique([row_sums(counts, sizes), k, np.minimum(most, k)], axis=1, return_inverse=True)
+    cells, a = _priors(*parts)
+    radii = _ascent(_float_of(visits), cells * a)[:, back.ravel()] - total(seen)
+    rank = np.arange(len(counts)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    share = total((_float_of(all_most - rank) / _float_of(all_k - rank)).log()) + Interval.of(0.5).log()
     fewer, sets = most < k, np.arange(5)[:, None] == 4
-    weight = where(sets, _share_of_sets(tallies, k, most), Interval.of(np.where(fewer, 0.125, 0.25)).log())
-    radii = where(sets & ~fewer, Interval.of(np.inf), radii - weight)
+    radii = radii - where(sets, share, Interval.of(np.where(fewer, 0.125, 0.25)).log())
+    radii = where(sets & ~fewer, Interval.of(np.inf), radii)
     least = Interval.of(radii.low.min(axis=0))
     return (least - (least - radii).exp().sum().log()).high
 
 
 def _priors(k: np.ndarray, most: np.ndarray) -> tuple[Interval, Interval]:
-    """The number of outcomes and the a of each prior, arrays (5, N); that on sets of outcomes is the last one."""
+    """Return the number of outcomes and the a of each prior, (5, N); that on sets of outcomes is the last one."""
     cells, half, one = _float_of(k), Interval.of(np.full(len(k), 0.5)), Interval.of(np.ones(len(k)))
     usual = [one / (cells * cells), one / cells, half, one, half]
     a = Interval(np.stack([part.low for part in usual]), np.stack([part.high for part in usual]))
     return where(np.arange(5)[:, None] == 4, _float_of(most), cells), a
-
-
-def _share_of_sets(tallies: Tallies, k: np.ndarray, most: np.ndarray) -> Interval:
-    """log of half of the share of the sets of ``most`` outcomes that contain those that were seen."""
-    rank = np.arange(len(tallies.counts)) - np.repeat(tallies.begin, tallies.sizes)
-    inside, outside = (_float_of(np.repeat(size, tallies.sizes) - rank) for size in (np.minimum(most, k), k))
-    return tallies.sum((inside / outside).log()) + Interval.of(0.5).log()
-
-
-def _distinct(*columns: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """The different rows of a table of integers, and which of them each row is."""
-    code = np.zeros(len(columns[0]), dtype=np.intp)
-    for column in columns:
-        values, index = np.unique(column, return_inverse=True)
-        code = np.unique(code * len(values) + index, return_inverse=True)[1]
-    _, first = np.unique(code, return_index=True)
-    return [column[first] for column in columns], code
 
 
 def betting_radii(n: np.ndarray, log_union: float) -> np.ndarray:

@@ -218,26 +218,17 @@ class Claim(Problem):
         In a log, an episode that did not end may lack up to all of its steps, and what was paid after the horizon does not
         belong to the return.
         """
-        (low, high), others = self.reward_range, self.horizon - 1
+        (low, high), others, room = self.reward_range, self.horizon - 1, self.return_room
         after = 0 if self.log is None else max(0, self.log.longest - self.horizon)
-        least_earned = most_earned = Fraction(0)
         seen = self.seen.between(0, self.n_rows - self.random_start)
+        wrong = (seen.low + others * low > most + room) | (seen.high + others * high < least - room)
+        reason = f"reward {{1}} was seen in {{0}}: no episode with it has a return from {least} to {most}"
+        self.refuse(wrong & (after == 0), seen.rows, reason, seen.low)
         ended = int(seen.times[seen.successors == self.n_states - 1].sum())
-        not_ended = 0 if self.log is None else self.episodes - ended
-        rewards, back = np.unique(np.stack([seen.low, seen.high]), axis=1, return_inverse=True)
-        times = np.zeros(rewards.shape[1], dtype=np.int64)
-        np.add.at(times, back.ravel(), seen.times)
-        for worst, best, often in zip(*rewards.tolist(), times.tolist(), strict=True):
-            least_earned += Fraction(worst) * often
-            most_earned += Fraction(best) * often
-            if after:
-                continue
-            if worst + others * low > most + self.return_room or best + others * high < least - self.return_room:
-                raise Rejected(f"reward {worst} was seen: no episode with it has a return from {least} to {most}")
-        lacking = max(0, not_ended) * self.horizon
-        if least_earned > self.episodes * (most + self.return_room + after * high) - lacking * low:
+        lacking = 0 if self.log is None else max(0, self.episodes - ended) * self.horizon
+        if _exact_sum(seen.low, seen.times) > self.episodes * (most + room + after * high) - lacking * low:
             raise Rejected(f"the mean return of the episodes is above the declared range from {least} to {most}")
-        if most_earned < self.episodes * (least - self.return_room + after * low) - lacking * high:
+        if _exact_sum(seen.high, seen.times) < self.episodes * (least - room + after * low) - lacking * high:
             raise Rejected(f"the mean return of the episodes is below the declared range from {least} to {most}")
 
     def _check_seen(self, layer: range) -> None:
@@ -249,7 +240,7 @@ class Claim(Problem):
             self.refuse(at_end, seen.rows, "counts after the end: nothing is played in {}")
         owner, slots = self.slots_of(rows)
         declared, keys = np.sort(owner * (n + 1) + self.slot_successor[slots]), (seen.rows - layer.start) * (n + 1)
-        outside = ~_is_among(declared, keys + seen.successors) & ~_is_among(declared, keys + n)
+        outside = (_times_in(declared, keys + seen.successors) + _times_in(declared, keys + n)) == 0
         if self.black_box and is_start:
             outside |= seen.successors == n - 1
         reason = "counts outside the declared successors: {} went to state {}"
@@ -301,7 +292,7 @@ class Claim(Problem):
         origin, kl = self.provenance, self.method == "kl"
         if origin.ignored != [name for name in ("stationary", "successors") if name in origin.ignored]:
             raise Rejected(
-                f"provenance.ignored must name 'stationary' and 'successors' in order, got {origin.ignored!r:.80}"
+                f"provenance.ignored must name 'stationary', 'successors' in order, got {origin.ignored!r:.80}"
             )
         if not kl and (self.noise or self.max_successors or (self.random_start and self.start is not None)):
             raise Rejected(f"method {self.method!r} makes no use of noise, max_successors or a declared start")
@@ -310,7 +301,7 @@ class Claim(Problem):
             raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")
         if origin.ignored and not ignoring:
             raise Rejected(
-                "provenance.ignored must be empty: only constants 'verified' and 'printed' ignore a declaration"
+                "provenance.ignored must be empty: constants 'verified' and 'printed' alone ignore declarations"
             )
         if origin.rewards is not None and (not kl or self.random_rewards):
             raise Rejected("only the KL method certifies for other rewards, and not for random ones")
@@ -320,12 +311,8 @@ class Claim(Problem):
             raise Rejected("only the KL method certifies from a log, with rewards that are learned")
         if origin.tests and (not self.black_box or (origin.tests.stationary is None) == self.stationary):
             raise Rejected("provenance.tests must be those of an environment, of what is assumed of it and no more")
-        # The counts do not tell whether these numbers are true.
-        if (
-            origin.tests
-            and not max(getattr(origin.tests, name) or 0.0 for name in ("stationary", "memoryless", "unchanging"))
-            < REJECTED_FROM
-        ):
+        tests = ("stationary", "memoryless", "unchanging") if origin.tests else ()
+        if any(not (getattr(origin.tests, name) or 0.0) < REJECTED_FROM for name in tests):  # if they are true
             raise Rejected(f"the tests have rejected what is assumed: {origin.tests!r:.80}")
 
     def actions(self, h: int, states: np.ndarray) -> np.ndarray:
@@ -353,7 +340,7 @@ class Claim(Problem):
         else:
             seen = _together(seen)
             mine = (seen.rows - layer.start) * (n + 1) + seen.successors
-            at, found = np.searchsorted(mine, key), _is_among(mine, key)
+            at, found = np.searchsorted(mine, key), _times_in(mine, key) > 0
             times, extra = np.where(found, np.append(seen.times, 0)[at], 0), np.ones(len(mine), dtype=bool)
             extra[at[found]] = False
         owner = np.concatenate([owner, seen.rows[extra] - layer.start])
@@ -388,12 +375,15 @@ def _together(seen: Seen) -> Seen:
     return Seen(seen.rows[first], seen.successors[first], times, seen.low[first], seen.high[first])
 
 
+def _exact_sum(values: np.ndarray, times: np.ndarray) -> Fraction:
+    different, index = np.unique(values, return_inverse=True)
+    often = np.zeros(len(different), dtype=np.int64)
+    np.add.at(often, index, times)
+    return sum((Fraction(value) * n for value, n in zip(different.tolist(), often.tolist(), strict=True)), Fraction(0))
+
+
 def _times_in(ordered: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return np.searchsorted(ordered, keys, "right") - np.searchsorted(ordered, keys)
-
-
-def _is_among(ordered: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    return _times_in(ordered, keys) > 0
 
 
 def _rank(keys: np.ndarray) -> np.ndarray:
@@ -422,6 +412,5 @@ class Bounds:
             if not sign * said >= sign * implied - slack:
                 problems.append(f"{name}: {said!r} is claimed, but the counts imply only {implied!r}")
         if stated.reached != (stated.gap <= claim.eps):
-            is_said = f"{stated.reached} is claimed, but the gap is {stated.gap!r} and eps is {claim.eps!r}"
-            problems.append(f"reached: {is_said}")
+            problems.append(f"reached: {stated.reached} is claimed, but the gap is {stated.gap} and eps is {claim.eps}")
         return problems

@@ -8,17 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from entropic_bpi.verification._ball import (
-    Balls,
-    Rows,
-    Tallies,
-    betting_radii,
-    closed,
-    extreme_mean,
-    holds_none,
-    intervals_of,
-    mixture_radii,
-)
+from entropic_bpi.verification import _ball
+from entropic_bpi.verification._ball import Balls, Rows, extreme_mean, mixture_radii, row_sums
 from entropic_bpi.verification._claim import Claim, Leaf, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up, where
@@ -144,10 +135,10 @@ class KLRecursion:
             concerned = (sizes > 1) & (kinds > 0)
             radii = claim.radii[layer] = np.full(len(sizes), np.inf)
             if concerned.any():
-                tallies = Tallies(outcomes.times[happened & concerned[owner]], kinds[concerned])
+                counts, sizes = outcomes.times[happened & concerned[owner]], kinds[concerned]
                 numbers = np.array(layer)[concerned]
-                mixture = mixture_radii(tallies, claim.possible[numbers], claim.most[numbers])
-                radii[concerned] = up(up(self.log_union + mixture) / down(tallies.visits.astype(float)))
+                mixture = mixture_radii(counts, sizes, claim.possible[numbers], claim.most[numbers])
+                radii[concerned] = up(up(self.log_union + mixture) / down(row_sums(counts, sizes).astype(float)))
         return outcomes, claim.radii[layer]
 
     def _rows_of(self, layer: range) -> tuple[Outcomes, Rows]:
@@ -201,11 +192,11 @@ class KLRecursion:
                 for _, event, at, above in (cut for cut in leaf.cuts if cut[0] == law):
                     least, most = table[i, event]
                     table[i, event], is_cut[i] = (max(least, at), most) if above else (least, min(most, at)), True
-            table = np.where(is_cut[:, None, None], closed(table), [0.0, 1.0])
+            table = np.where(is_cut[:, None, None], _ball.closed(table), [0.0, 1.0])
             for row, outcomes in events.items():
                 boxes[row] = table[:, outcomes].transpose(2, 1, 0)
                 for i in np.flatnonzero(said & is_cut & ~empty).tolist():
-                    empty[i] = holds_none(self._one(row), *boxes[row][:, :, i])
+                    empty[i] = _ball.holds_none(self._one(row), *boxes[row][:, :, i])
         if np.any(said & ~empty):
             raise Rejected("claim.cuts: a leaf is said to hold no kernel, and may hold one")
         if empty.all():
@@ -235,7 +226,7 @@ class KLRecursion:
         """Return between what the probabilities of the events of a law lie, by all balls of its rows."""
         table = np.tile([0.0, 1.0], (1 << len(self.claim.labels_of(law)), 1))
         for row in {tuple(sorted(bits)): row for row, bits in events.items()}.values():
-            for event, low, high in zip(events[row], *intervals_of(self._one(row)), strict=True):
+            for event, low, high in zip(events[row], *_ball.intervals_of(self._one(row)), strict=True):
                 table[event] = max(table[event, 0], low), min(table[event, 1], high)
         return table
 
@@ -269,7 +260,7 @@ class KLRecursion:
         behind = np.cumsum(sizes)
         at, ends = np.repeat(behind, 2), np.stack([least[laws // n], most[laws // n]], axis=1).ravel()
         values = between(self.beta, np.insert(seen.low, at, ends), np.insert(seen.high, at, ends), self.origin)
-        radius = betting_radii(np.add.reduceat(seen.times, behind - sizes), self.log_rewards)
+        radius = _ball.betting_radii(np.add.reduceat(seen.times, behind - sizes), self.log_rewards)
         rows = Rows(sizes + 2, np.zeros(len(values.low), dtype=np.intp), np.insert(seen.times, at, 0), radius)
         learned = Interval(rows.extreme_means(values.low, -1), rows.extreme_means(values.high, 1))
         mine = owner * n + outcomes.successors * (n > 1)

@@ -71,12 +71,8 @@ class Problem:
         self.eps, self.delta, self.alpha, self.lams = given.eps, given.delta, given.alpha, given.lams
         self.beta: float = math.nan if given.beta is None else given.beta
         self.start, self.stationary, self.successors = given.start, given.stationary, given.successors
-        self.state_names, self.action_names, self.max_states = given.state_names, given.action_names, given.max_states
-        self.max_successors, self.return_range, self.known_reward = (
-            given.max_successors,
-            given.return_range,
-            given.reward,
-        )
+        self.state_names, self.action_names, self.known_reward = given.state_names, given.action_names, given.reward
+        self.max_states, self.max_successors = given.max_states, given.max_successors
         self.explored: Any = None if given.explored is None else (given.explored.betas, given.explored.rewards)
         self._check_start_and_risk(given.beta)
         # An artificial step leads to the first state: one of several, one that is always the same, or any.
@@ -87,9 +83,8 @@ class Problem:
         for name, size in (("state_names", self.n_states), ("action_names", self.n_actions)):
             if len(set(a_list(name, getattr(self, name), size))) < size:
                 raise Rejected(f"{name} must all be different")
-        self.rewards: np.ndarray | None = None
-        if given.rewards is not None:
-            self.rewards = self._per_step("rewards", given.rewards, self.n_states, self.n_actions)
+        sizes = self.n_states, self.n_actions
+        self.rewards = None if given.rewards is None else self._per_step("rewards", given.rewards, *sizes)
         self._read_slots(given.slots)
         self.noise = None if given.noise is None else Noise(self, given.noise)
         self.allowed = None if given.allowed is None else self._read_masks(given.allowed)
@@ -98,9 +93,8 @@ class Problem:
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")
         self.discount = None if given.discount is None else Discount(given.discount, self.horizon)
-        self.return_room = 1e-9 * (
-            (high - low) * self.horizon
-        )  # for the rounding of sums, at either end of return_range
+        # Returns may miss their declared range by the rounding of sums.
+        self.return_range, self.return_room = given.return_range, 1e-9 * ((high - low) * self.horizon)
         least, most = self.return_range or (0.0, 0.0)
         if self.return_range and not (self.black_box and -_LARGEST_RETURN <= least <= most <= _LARGEST_RETURN):
             raise Rejected(f"return_range must be of an environment, and not beyond {_LARGEST_RETURN:g}")

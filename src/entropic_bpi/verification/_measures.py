@@ -1,29 +1,85 @@
-"""The law of the return of a policy: bounds of its probabilities, its quantiles and its CVaR, from the counts.
+r"""Other measures than the entropic value: EVaR, the law of the return, and appraisals of several policies.
 
+**Entropic value at risk,** from the bounds of the KL method at several λ.
+Returns are counted from the smallest one that is possible, so that they lie between 0 and R; c = log(1/α). For every policy,
+λV_{-λ} grows and V_{-λ} falls with λ, and so do those of the best policy. EVaR is the supremum of V_{-λ} - c/λ, which is at
+most 0 up to λ = c/R. The cells of the claim cover the rest. In a cell from b to b', with the bounds u of V*, l of the
+policy's value and g of the gap at its λ, 0 ≤ l and u ≤ R, what any policy attains is at most
+
+- (λ/b)·max(u - c/λ, 0) up to λ, which is at most g + (λ/b - 1)·max(u - c/λ, 0) above what this policy attains;
+- u - c/b' from λ on, which is at most g + c/λ - c/b' above it.
+
+And this policy attains at least L, the largest of 0 and all l - c/λ.
+
+**The law of the return** of a policy: bounds of its probabilities, its quantiles and its CVaR, from the counts.
 Backwards over the steps, for every threshold that can be left to reach: the largest and the smallest probability that the
 rest of the return is at most that, and the largest and the smallest mean of what it falls short of it. Rewards are rounded
 to multiples of a step, down where that makes a bound from above larger, up where it makes one from below smaller, so that
 all thresholds that matter are multiples as well. What is a multiple up to a billionth of the step is one.
+
+**An appraisal** states several measures of several policies; they are checked against the counts of its certificate.
 """
 
-from __future__ import annotations
-
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi.verification._ball import Balls, extreme_mean
-from entropic_bpi.verification._claim import Claim, Outcomes
-from entropic_bpi.verification._file import Rejected
+from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
+from entropic_bpi.verification._file import Rejected, an_array, one_of
 from entropic_bpi.verification._intervals import Interval, down, toward, up
-from entropic_bpi.verification._kl import KLRecursion, Report
+from entropic_bpi.verification._kl import KLRecursion, Report, bounds_at
 
 _SLACK = 1e-9
 _AT_ONCE = 2**18  # outcomes and thresholds that are worked on together
 _MOST_ENTRIES = 50_000_000
+_UNBOUNDED = ("entropic", "below", "above")  # measures of any number; others have a level between 0 and 1
+
+
+# -- the entropic value at risk ----------------------------------------------------------------------------------------
+
+
+def evar_bounds(claim: Claim, alpha: float, cells: list[SimpleNamespace], report: Report) -> Bounds:
+    c, (least, most) = -Interval.of(alpha).log(), _return_range(claim)
+    spread = Interval.of(max(most - least, Fraction(0)))
+    begin = min(cells[0].lam, (c / spread).low) if spread.low > 0.0 else cells[0].lam
+    # What any policy attains in a part of a cell, and how much less the policy of the claim attains at the λ of the cell.
+    lower, found = 0.0, []
+    for cell in cells:
+        low, high, gap = bounds_at(claim, -cell.lam, cell.test, report)
+        low, high = Interval.of(Fraction(low) - least).low, Interval.of(Fraction(high) - least).high
+        low, high = max(0.0, low), min(high, spread.high)
+        share, last = c / cell.lam, 0.0 if cell.until == math.inf else (c / cell.until).low
+        lower = max(lower, down(low - share.high))
+        height, ratio = max(0.0, up(high - share.low)), up(cell.lam / begin)
+        found.append((up(ratio * height), up(gap + up(up(ratio - 1.0) * height))))
+        found.append((up(high - last), up(gap + up(share.high - last))))
+        begin = cell.until
+    attained = [0.0, *(best for best, _ in found)]
+    gaps = [0.0, *(min(loss, up(best - lower)) for best, loss in found)]
+    if not all(map(math.isfinite, [lower, *attained, *gaps])):
+        raise Rejected("the bounds of the entropic value at risk are not finite")
+    lowest, highest = (Interval.of(least + Fraction(float(end))) for end in (lower, max(attained)))
+    return Bounds(float(lowest.low), float(highest.high), float(max(gaps)))
+
+
+def _return_range(claim: Claim) -> tuple[Fraction, Fraction]:
+    """Return the smallest and the largest return: by the rewards, and by what is declared."""
+    low, high = (Fraction(reward) * claim.horizon for reward in claim.reward_range)
+    if claim.return_range is None:
+        return low, high
+    least, most = (Fraction(end) for end in claim.return_range)
+    room = Fraction(claim.return_room)
+    return max(low, least - room), min(high, most + room)
+
+
+# -- the law of the return ---------------------------------------------------------------------------------------------
 
 
 class _Table(NamedTuple):
@@ -161,3 +217,80 @@ class _Recursion(KLRecursion):
             found = extreme_mean(ball.take(np.repeat(rows, len(some))), values.reshape(len(values), -1), side)
             means[:, begin : begin + size] = found.reshape(len(rows), -1)
         return means
+
+
+# -- appraisals --------------------------------------------------------------------------------------------------------
+
+
+def check_appraisal(content: SimpleNamespace, claim: Claim, report: Report) -> list[str]:
+    """Return what is stated and does not follow from the counts; ``claim`` is that of the certificate."""
+    if claim.method != "kl":
+        raise Rejected("an appraisal rests on a certificate of the KL method")
+    policies = _read_policies(content.policies, claim)
+    cells = {(part.policy, part.measure): part.cells for part in content.cells}
+    laws: dict[str, Law] = {}
+    if len({(row.policy, row.measure) for row in content.table}) < len(content.table):
+        raise Rejected("table states a measure of a policy twice")
+    problems = []
+    for row in content.table:
+        name, measure, lower, upper = row.policy, row.measure, row.lower, row.upper
+        own = policies[one_of("table.policy", name, tuple(policies))]
+        kind, number = _read_measure(measure)
+        implied, by_risk = (-math.inf, math.inf), kind in ("mean", "entropic", "evar")
+        if by_risk:
+            implied = _risk_bounds(own, kind, number, cells.get((name, measure), []), report)
+        elif content.step is None:
+            raise Rejected(f"step is needed for the measure {measure!r}")
+        is_implied = lower <= implied[0] and implied[1] <= upper
+        if content.step is not None and (not by_risk or (kind == "mean" and not is_implied)):
+            if name not in laws:
+                laws[name] = Law(own, content.step, report)
+            least, most = laws[name].bounds_of(kind, number)
+            implied = max(implied[0], least), min(implied[1], most)
+        for word, said, bound, holds in (
+            ("least", lower, implied[0], lower <= implied[0]),
+            ("most", upper, implied[1], upper >= implied[1]),
+        ):
+            if not holds:
+                stated = f"at {word} {said!r} is stated, but the counts imply only {bound!r}"
+                problems.append(f"{measure} of {name}: {stated}")
+    return problems
+
+
+def _read_policies(given: Any, claim: Claim) -> dict[str, Claim]:
+    """Return the claim, by name, with each of the policies instead of its own, and no other to choose from."""
+    if not isinstance(given, dict) or not given:
+        raise Rejected(f"policies must be an object with a policy for each name, got {given!r:.80}")
+    shape, found = (claim.horizon, claim.n_states), {}
+    for name, actions in given.items():
+        own = found[name] = copy.copy(claim)
+        own.policy = an_array(f"policies.{name:.80}", actions, shape, 0, claim.n_actions - 1)
+        own.check_masks()
+        own.alone = True
+    return found
+
+
+def _read_measure(text: str) -> tuple[str, float]:
+    kind, *words = text.split() or [""]
+    if kind == "mean" and not words:
+        return kind, 0.0
+    try:
+        (number,) = map(float, words)
+    except ValueError:
+        number = math.nan
+    level = 0 < number < 1 or (kind == "cvar" and number == 1)
+    if not (level if kind in ("evar", "cvar", "quantile") else kind in _UNBOUNDED and abs(number) <= 1e300):
+        raise Rejected(f"{text!r:.80} is not a measure")
+    return kind, number
+
+
+def _risk_bounds(
+    own: Claim, kind: str, number: float, cells: list[SimpleNamespace], report: Report
+) -> tuple[float, float]:
+    """Return bounds of the entropic value, or of the entropic value at risk, of a policy."""
+    if own.random_rewards and not (own.lams is not None if kind == "evar" else own.lams is None and number == own.beta):
+        raise Rejected(f"random rewards were not learned for the measure {kind} {number:g}")
+    if kind != "evar":
+        return bounds_at(own, number, None, report)[:2]
+    bounds = evar_bounds(own, number, own.checked_cells(cells), report)
+    return bounds.lower, bounds.upper
