@@ -11,7 +11,7 @@ import pytest
 from reference import verifier as reference
 
 import entropic_bpi as eb
-from entropic_bpi.verification._ball import Balls, closed, extreme_mean, holds_none
+from entropic_bpi.verification._ball import Balls, Rows, closed, extreme_mean, holds_none, intervals_of
 
 BRIDGE = eb.instances.risky_bridge()
 RISKY_AT_S4, GOAL, PIT = 4 * 2 + 1, 6, 7
@@ -144,6 +144,17 @@ def a_ball(rng, k, box=None):
     tallies = rng.multinomial(int(rng.choice([5, 50, 500])), rng.dirichlet(np.ones(k))).astype(float)[:, None]
     one = np.ones((k, 1))
     return Balls(np.arange(k)[:, None], tallies, np.array([k]), np.array([rng.uniform(0.001, 0.5)]), one, one, box)
+
+
+def test_a_single_row_has_no_outcome_that_another_row_filled_it_up_with(silent):
+    """A copy without visits would bound the probability of the first outcome by that of something never seen."""
+    counts = np.array([50, 10, 10, 10, 20, 1, 1, 1, 1, 1, 1])
+    rows = Rows(np.array([5, 6]), np.array([*range(5), *range(6)]), counts, np.array([0.05, 0.05]))
+    ball = rows.one(0)
+    assert ball.successors[:, 0].tolist() == list(range(5))
+    low, high = intervals_of(ball)
+    assert np.all(low <= counts[:5] / 100)
+    assert np.all(high >= counts[:5] / 100)
 
 
 def laws_on_a_grid(k, parts):

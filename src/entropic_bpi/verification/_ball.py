@@ -196,8 +196,10 @@ class Rows:
         ]
 
     def one(self, row: int) -> Balls:
-        """A single row."""
-        return self.balls[self.kind[row]].take(self.column[row : row + 1])
+        """Return a single row with its own outcomes alone, not those that it was filled up with."""
+        ball = self.balls[self.kind[row]].take(self.column[row : row + 1])
+        names = ("successors", "tallies", "low", "high")
+        return replace(ball, **{name: getattr(ball, name)[: ball.sizes[0]] for name in names})
 
     def restrict(self, rows: np.ndarray, box: np.ndarray) -> None:
         """State between what the probabilities of the outcomes of alike rows lie, (2, outcomes, rows)."""
