@@ -325,24 +325,20 @@ class Claim(Problem):
         """What the rows of one step may do, all that they were seen to do included.
 
         One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
-        and takes one of the places where its state is listed. Where as much was seen as can happen, only that.
+        and takes one of the slots with its state. Where as much was seen as can happen, only that.
         """
         if self.noise is not None and not self.is_start(layer[-1]):
             return Outcomes(*self.noise.outcomes(self))
         seen, n, count = self.seen.between(layer.start, layer.stop), self.n_states, len(layer)
+        seen = seen if self.rewards_tell_outcomes else _together(seen)
         owner, slots = self.slots_of(np.array(layer))
-        key = owner * (n + 1) + self.slot_successor[slots]
+        key, mine = owner * (n + 1) + self.slot_successor[slots], (seen.rows - layer.start) * (n + 1) + seen.successors
+        taken, at = _rank(key) < _times_in(mine, key), np.searchsorted(mine, key)
+        times, extra = np.where(taken, np.append(seen.times, 0)[at], 0), np.ones(len(mine), dtype=bool)
         if self.rewards_tell_outcomes:
-            mine = (seen.rows - layer.start) * (n + 1) + seen.successors
-            kept = _rank(key) >= _times_in(mine, key)
-            owner, slots, key = owner[kept], slots[kept], key[kept]
-            times, extra = np.zeros(len(key), dtype=np.int64), np.ones(len(mine), dtype=bool)
+            owner, slots, key, times = (part[~taken] for part in (owner, slots, key, times))
         else:
-            seen = _together(seen)
-            mine = (seen.rows - layer.start) * (n + 1) + seen.successors
-            at, found = np.searchsorted(mine, key), _times_in(mine, key) > 0
-            times, extra = np.where(found, np.append(seen.times, 0)[at], 0), np.ones(len(mine), dtype=bool)
-            extra[at[found]] = False
+            extra[at[taken]] = False
         owner = np.concatenate([owner, seen.rows[extra] - layer.start])
         nothing = np.zeros(len(key))
         columns = (

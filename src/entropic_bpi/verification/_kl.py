@@ -63,8 +63,6 @@ class KLRecursion:
         self.origin = claim.reward_range[0]
         self.outcomes: dict[range, tuple[Outcomes, Rows]] = {}
         self.weighed = -1  # the step of which the rows know what they pay
-        self.known_gains: Interval | None = None
-        self.limits = [self._limit(step) for step in range(claim.horizon)] if claim.return_range else []
         # Where rewards are random, half of δ is for the transitions and half for the rewards, two sides of each.
         shares = 2.0 if claim.random_rewards else 1.0
         self.log_union = (Interval.of(shares * max(self._rows_at_risk(), 1)) / claim.delta).log().high
@@ -100,14 +98,15 @@ class KLRecursion:
         rows = rows[claim.slot_low[0, slots] < claim.slot_high[0, slots]]
         return len(rows) if claim.reward_law == "random-pair" else int(claim.most[rows].sum())
 
-    def _limit(self, step: int) -> Interval:
-        """Between what e^{β·return} from a (real) step on lies, rewards counted from the smallest, wherever anybody can be.
+    def limit(self, h: int) -> Interval:
+        """Return between what e^{β·return} from planned step ``h`` on lies, rewards counted from the smallest.
 
-        By then at least ``step`` times the smallest and at most as often the largest reward was paid, and what follows does
-        not depend on it.
+        By then at least so often the smallest and at most so often the largest reward was paid, wherever anybody is, and
+        what follows does not depend on it. The artificial step is like the first.
         """
-        claim = self.claim
-        assert claim.return_range is not None
+        claim, step = self.claim, max(0, h - self.claim.random_start)
+        if claim.return_range is None:
+            return Interval(0.0, math.inf)
         (low, high), (least, most) = claim.reward_range, claim.return_range
         paid, room = Fraction(low) * claim.horizon, Fraction(claim.return_room)
         lowest = Fraction(least) - room - paid - step * (Fraction(high) - Fraction(low))
@@ -118,10 +117,6 @@ class KLRecursion:
             Interval.of(bottom).exp().low if bottom > -beyond else 0.0,
             Interval.of(top).exp().high if top < beyond else math.inf,
         )
-
-    def limit(self, h: int) -> Interval:
-        """The same at planned step ``h``: the artificial one is like the first."""
-        return self.limits[max(0, h - self.claim.random_start)] if self.limits else Interval(0.0, math.inf)
 
     # -- what is known of the rows of a step ---------------------------------------------------------------------------
 
@@ -268,16 +263,11 @@ class KLRecursion:
         return where((laws[at] == mine) & (least < most)[owner], learned[at], anything)
 
     def gains(self, h: int, states: np.ndarray) -> Interval:
-        """e^{βr(s,a)}, an array (states, actions); 1 where the next state decides, or at the artificial step."""
-        claim, step = self.claim, h - self.claim.random_start
-        if claim.rewards is None or step < 0:
-            return Interval.of(np.ones(claim.rows(h, states).shape))
-        if len(claim.rewards) > 1 or claim.discount is not None:
-            rewards = claim.rewards_at(h, states)
-            return between(self._strength(step), rewards, rewards, self.origin)
-        if self.known_gains is None:
-            self.known_gains = between(self.beta, claim.rewards[0], claim.rewards[0], self.origin)
-        return self.known_gains[states]
+        """Return e^{βr(s,a)}, (states, actions); 1 where the next state decides, or at the artificial step."""
+        rewards = self.claim.rewards_at(h, states)
+        if rewards is None:
+            return Interval.of(np.ones(self.claim.rows(h, states).shape))
+        return between(self._strength(h - self.claim.random_start), rewards, rewards, self.origin)
 
     # -- the recursion -------------------------------------------------------------------------------------------------
 

@@ -154,7 +154,7 @@ class _Recursion(KLRecursion):
 
     def __init__(self, claim: Claim, step: float) -> None:
         super().__init__(claim, 1.0, None)
-        self.step, self.limits = step, []
+        self.step = step
 
     def _in_steps(self, low: np.ndarray, high: np.ndarray, step: int) -> Interval:
         ends = Interval(low, high)
