@@ -151,6 +151,16 @@ def test_a_saved_certificate_has_the_digest_that_the_report_of_the_result_names(
     assert digest in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_packed_certificate_has_a_report(tmp_path):
+    certificate_of("gap certificate").save(tmp_path / "certificate.json.gz")
+    digest = hashlib.sha256((tmp_path / "certificate.json.gz").read_bytes()).hexdigest()
+    for source in (tmp_path / "certificate.json.gz", tmp_path):
+        assert eb.report.write(source, tmp_path / "report.html").ok
+        text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+        assert f"SHA-256 of the file {digest}" in text
+        assert "entropic-bpi verify certificate.json.gz" in text
+
+
 def test_without_a_history_the_report_says_why_there_is_none(tmp_path):
     assert certificate_of("gap certificate").report(tmp_path / "report.html").ok
     text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text

@@ -4,8 +4,6 @@ Modules that take time to import are imported inside the commands, so that ``--h
 the library are loaded when they are first used.
 """
 
-from __future__ import annotations
-
 import typer
 
 from entropic_bpi.cli import certify, check, compare, experiments, explore, identify, solve

@@ -4,8 +4,6 @@ Exit codes: 0 done; 1 a claim failed; 2 bad input, with one line on stderr. Comm
 `_Commands` turns them into that line, so a new command needs no error handling of its own.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -14,11 +14,12 @@ import typer
 
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, claim_facts, data, line, policy_facts, several
-from entropic_bpi.cli.folders import CERTIFICATE, certificate_in, new_folder, written
-from entropic_bpi.cli.options import again, declarations, risk_of, with_options
+from entropic_bpi.cli.folders import new_folder, written
+from entropic_bpi.cli.options import again, declarations, relayed, risk_of, with_options
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import certified_choices
+from entropic_bpi.show.files import CERTIFICATE, certificate_in
 from entropic_bpi.show.words import Rounding, ascii_minus, number, probability
 from entropic_bpi.tools.files import text_of_cell, write_csv
 
@@ -37,7 +38,7 @@ _Policy = dict[tuple[int, str], str]
 
 @with_options(
     *declarations(without=("discount", "reward")),  # which is a column here
-    texts=(*_READ, "truncated", "states", "actions"),
+    *relayed(**dict.fromkeys((*_READ, "truncated", "states", "actions"), str)),
 )
 def certify(
     context: typer.Context,

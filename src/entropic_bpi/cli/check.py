@@ -19,10 +19,11 @@ import entropic_bpi as eb
 from entropic_bpi._version import __version__
 from entropic_bpi.cli.certify import OF_A_LOG, certify, is_run, read_log, read_policy_file
 from entropic_bpi.cli.facts import Answer, Fact, data, line, several
-from entropic_bpi.cli.folders import certificate_in, written
+from entropic_bpi.cli.folders import written
 from entropic_bpi.cli.options import again, options_of, with_options
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.formats.registry import FORMATS, OBJECTS
+from entropic_bpi.show.files import certificate_in
 from entropic_bpi.show.words import Rounding, ascii_minus
 from entropic_bpi.tools.files import read_unpacked
 from entropic_bpi.tools.workers import processors

@@ -1,7 +1,5 @@
 """Commands for research: ``reproduce``, ``sweep``, ``validate`` and ``export``, over runs that are kept in a file."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ import typer
 
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, data, line, table_of
-from entropic_bpi.cli.options import again, open_model, options_of, parse_params, with_options
+from entropic_bpi.cli.options import again, open_model, options_of, parse_params, relayed, with_options
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import printable
 
@@ -27,10 +25,8 @@ def computing(*, out: Path, workers: int | None = None, scheduler: str | None = 
     """
 
 
-@with_options(*options_of(computing))
-def reproduce(
-    figures: list[str] | None = None, *, quick: bool = False, seeds: int | None = None, **where: Any
-) -> Answer:
+@with_options(*options_of(computing), *relayed(quick=False, seeds=int))
+def reproduce(figures: list[str] | None = None, **how: Any) -> Answer:
     """Run the experiments of the paper and draw its figures and some others.
 
     Figures: fig3 fig4 (stopping time against beta and the horizon), fig5 fig6 fig7 fig8 (regret at beta = 1, 2, 3, 4), and
@@ -58,8 +54,8 @@ def reproduce(
     """
     from entropic_bpi.lab.experiments.figures import reproduce
 
-    out = where.pop("out")
-    texts = reproduce(figures or [], out, quick=quick, seeds=seeds, **where)
+    out = how.pop("out")
+    texts = reproduce(figures or [], out, **how)
     drawn = [{"figure": name, "folder": str(out / name), "text": text} for name, text in texts.items()]
     facts = data(results=str(out / RESULTS), figures=drawn)
     return Answer([*facts, *(line(f"{out / name}: {text}") for name, text in texts.items())], _export_of(out))
@@ -130,21 +126,17 @@ def export(results: Path, *, out: Path, format: list[str] | None = None, latex: 
     return Answer([Fact("written", written), *map(line, written)], ["export", results, *other, "--out", out])
 
 
-@with_options(*options_of(computing))
+@with_options(*options_of(computing), *relayed(delta=0.1, rules=list[str], quick=False, runs=int))
 def validate(
     sources: list[str] | None = None,
     *,
     beta: list[float] | None = None,
     evar: list[float] | None = None,
     eps: float | None = None,
-    delta: float = 0.1,
     horizon: int | None = None,
     param: list[str] | None = None,
-    rules: list[str] | None = None,
-    quick: bool = False,
-    runs: int | None = None,
     device: str = "cpu",
-    **where: Any,
+    **how: Any,
 ) -> Answer:
     """Measure how often the guarantee fails: run many times on known models, and compare each claim with the true values.
 
@@ -190,15 +182,14 @@ def validate(
     """
     from entropic_bpi.lab.experiments.spec import label_of
 
-    cases, out = None, where.pop("out")
+    cases, out = None, how.pop("out")
     if sources:
         betas, alphas = dict.fromkeys(beta or (() if evar else (1.0, -1.0))), dict.fromkeys(evar or ())
         asked = (tuple(betas), eps, parse_params(param), tuple(alphas))
         cases = [eb.experiments.Case(label_of(one), open_model(one, horizon, param), *asked) for one in sources]
     elif horizon is not None or param or beta or evar or eps is not None:
         raise InvalidProblemError("--horizon, --param, --beta, --evar and --eps are for the SOURCEs that you name")
-    how: dict[str, Any] = {"rules": rules, "quick": quick, "runs": runs, "delta": delta, "device": device}
-    found = eb.experiments.validate(out, cases, **how, **where)
+    found = eb.experiments.validate(out, cases, device=device, **how)
     facts = [
         *data(ok=found.ok, text=found.text, folder=str(out)),
         Fact("totals", found.totals, shown=table_of(found.totals)),

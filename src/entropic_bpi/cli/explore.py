@@ -1,7 +1,5 @@
 """``inspect``: propose what could be declared; ``explore``: play before any reward is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +7,11 @@ import typer
 
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, claim_facts, data, line, several
-from entropic_bpi.cli.folders import CERTIFICATE, CHECKPOINT, HISTORY, new_folder, run_folder, written
+from entropic_bpi.cli.folders import new_folder, run_folder, written
 from entropic_bpi.cli.identify import identify
 from entropic_bpi.cli.options import again, declarations, open_source, options_of, parse_params, with_options
 from entropic_bpi.problem.declarations import ENTRIES
+from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, HISTORY
 from entropic_bpi.tools.files import write_csv
 
 # The accuracy that is suggested, as a share of the range of the returns.

@@ -1,16 +1,15 @@
 """The folders that commands write to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from entropic_bpi.cli.facts import Fact, line
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, HISTORY
 from entropic_bpi.tools.files import locked
 
-CERTIFICATE, CHECKPOINT, HISTORY, PLOT = "certificate.json", "checkpoint.bin", "history.csv", "interval.png"
+PLOT = "interval.png"
 
 
 def written(*paths: Path | None, files: Iterable[str] = ()) -> list[Fact]:
@@ -45,14 +44,3 @@ def run_folder(out: Path | None, resume: bool) -> Iterator[None]:
         elif not (out / CHECKPOINT).exists():
             new_folder(out, (CERTIFICATE, HISTORY, PLOT), f"without {CHECKPOINT} the run cannot be continued")
         yield
-
-
-def certificate_in(run: Path) -> Path:
-    """Return the certificate of a run: the file itself, or the one in its folder."""
-    if not run.is_dir():
-        return run
-    file = run / CERTIFICATE
-    if not file.exists() and (run / CHECKPOINT).exists():
-        raise InvalidProblemError(f"the run in {run} has not finished: continue it with identify --out {run} --resume")
-    packed = file.with_suffix(".json.gz")
-    return packed if packed.exists() and not file.exists() else file

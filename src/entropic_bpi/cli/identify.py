@@ -13,10 +13,12 @@ from typing import Any
 import typer
 
 import entropic_bpi as eb
+from entropic_bpi.cli import options
 from entropic_bpi.cli.facts import PROGRAM, Answer, Fact, claim_facts, data, line, policy_facts, several
-from entropic_bpi.cli.folders import CERTIFICATE, CHECKPOINT, HISTORY, PLOT, run_folder, written
-from entropic_bpi.cli.options import again, declarations, open_source, options_of, parse_params, risk_of, with_options
+from entropic_bpi.cli.folders import PLOT, run_folder, written
+from entropic_bpi.cli.options import again, declarations, options_of, relayed, with_options
 from entropic_bpi.show.choices import certified_choices
+from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, HISTORY
 from entropic_bpi.show.words import Rounding, number
 from entropic_bpi.tools.files import write_csv
 from entropic_bpi.tools.text import parse_literal, printable
@@ -36,33 +38,26 @@ _ASSUMED = "Declarations that agree with all observations; estimated gain if the
 _NOT_MEASURED = "Not measured: --successors, the possible next states. It usually helps most."
 
 
-@with_options(*declarations())
+@with_options(
+    *declarations(),
+    *relayed(beta=float, evar=float, method="kl", constants=str, replan=str, sampling=str, num_envs=1),
+    *relayed(seed=int, ties="random", device="cpu", accept=str),
+)
 def identify(
     context: typer.Context,
     source: str,
     *,
     eps: float,
     delta: float,
-    beta: float | None = None,
-    evar: float | None = None,
-    method: str = "kl",
-    constants: str | None = None,
-    replan: str | None = None,
-    sampling: str | None = None,
-    num_envs: int = 1,
     max_episodes: int | None = None,
     max_seconds: float | None = None,
-    seed: int | None = None,
-    ties: str = "random",
-    device: str = "cpu",
     param: list[str] | None = None,
-    accept: str | None = None,
     out: Path | None = None,
     resume: bool = False,
     accept_errors: bool = False,
     preregister: Path | None = None,
     quiet: bool = False,
-    **declared: Any,
+    **asked: Any,
 ) -> Answer:
     """Learn a policy by playing episodes, and stop with a certificate that it is near-optimal.
 
@@ -156,12 +151,12 @@ def identify(
     return Answer([*facts, *written(out, files=files)], _next(context, result, out), result.stopped, quiet)
 
 
-def _question(options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _question(given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return what the options ask for: the model or environment, and the arguments of ``identify``."""
-    asked = {name: value for name, value in options.items() if name not in (*_OF_A_RUN, *_OF_A_TRIAL)}
+    asked = {name: value for name, value in given.items() if name not in (*_OF_A_RUN, *_OF_A_TRIAL)}
     source, param, accept = (asked.pop(name) for name in ("source", "param", "accept"))
     asked |= {"replan": asked["replan"] and parse_literal(asked["replan"])}
-    return open_source(source, risk_of(asked.pop("beta"), asked.pop("evar")) | asked, param, accept)
+    return options.open_source(source, options.risk_of(asked.pop("beta"), asked.pop("evar")) | asked, param, accept)
 
 
 def _next(context: typer.Context, result: eb.Identification, out: Path | None) -> list[object]:
@@ -205,7 +200,7 @@ def _draw_grid(out: Path, source: str, param: list[str] | None, result: eb.Ident
     import gymnasium
     import numpy as np
 
-    with closing(gymnasium.make(name, **parse_params(param))) as env:
+    with closing(gymnasium.make(name, **options.parse_params(param))) as env:
         world: Any = env.unwrapped
         if hasattr(world, "desc"):
             cells = world.desc.astype(str)
@@ -289,14 +284,11 @@ def _advised_words(declared: dict[str, Any], words: Sequence[str]) -> list[str]:
     """Return the words of a command with these declarations; one that is made again replaces the earlier one."""
     from entropic_bpi.runs.forecasts.advice import as_options
 
-    options = [*as_options(declared)]
-    kept, skipping = [], False
+    made, kept, skipping = [*as_options(declared)], [], False
     for word in words:
-        if word.startswith("--"):
-            skipping = word in options
-        if not skipping:
-            kept.append(word)
-    return [*kept, *options]
+        skipping = word in made if word.startswith("--") else skipping
+        kept += [] if skipping else [word]
+    return [*kept, *made]
 
 
 def _advice_facts(found: Sequence[eb.Declaration], without: eb.TrialRun, words: Sequence[str]) -> list[Fact]:

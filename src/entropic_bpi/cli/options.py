@@ -1,10 +1,9 @@
 """The words of a command line: options from docstrings and from the table of declarations, and the model that they name."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Container, Sequence
+from types import GenericAlias
 from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
@@ -17,6 +16,7 @@ from entropic_bpi.tools.text import parse_literal
 # A heading of a docstring; all but "Parameters" are panels of the help.
 _HEADING = re.compile(r"^(\S.*)\n-{3,}\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(\w+)(?: : (.+))?\n((?:    .+\n?)+)", re.MULTILINE)
+_NOTHING: tuple[None, list[str], str] = None, [], ""
 # Commands whose options may come from a problem file.
 _TAKE_A_FILE = ("identify", "plan", "forecast", "solve", "compare", "front")
 
@@ -56,21 +56,26 @@ def shared_options() -> None:
     """
 
 
-def with_options(*more: inspect.Parameter, texts: Sequence[str] = ()) -> Callable[..., Any]:
-    """Give a command that takes ``**`` further options these ones, which come before its own.
-
-    Options that take a text, of which the docstring of the command has a description, need only a name.
-    """
+def with_options(*more: inspect.Parameter) -> Callable[..., Any]:
+    """Give a command that takes ``**`` further options these ones, which come before its own."""
 
     def widened(command: Callable[..., Any]) -> Callable[..., Any]:
-        found = _documented(command)
-        named = [_option(name, _described(_option(name), str | None, *found[name])) for name in texts]
-        ordered = sorted([*more, *named, *options_of(command)], key=lambda p: p.default is not p.empty)
+        found = _documented(shared_options) | _documented(command)
+        described = [p.replace(annotation=_described(p, p.annotation, *found.get(p.name, _NOTHING))) for p in more]
+        ordered = sorted([*described, *options_of(command)], key=lambda p: p.default is not p.empty)
         command.__signature__ = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in ordered])  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in ordered}
         return command
 
     return widened
+
+
+def relayed(**options: Any) -> list[inspect.Parameter]:
+    """Return options that a command only passes on, each by its default or, if it has none, by its type."""
+    return [
+        _option(name, given | None) if isinstance(given, (type, GenericAlias)) else _option(name, type(given), given)
+        for name, given in options.items()
+    ]
 
 
 def options_of(
@@ -81,9 +86,9 @@ def options_of(
     After the colon there is what the help shows for the value, and other names of the option, separated by commas. What a
     docstring leaves out is described in that of :func:`shared_options`.
     """
-    kinds, described = get_type_hints(command, include_extras=True), _documented(shared_options) | _documented(command)
+    kinds, found = get_type_hints(command, include_extras=True), _documented(shared_options) | _documented(command)
     return [
-        p.replace(annotation=_described(p, kinds[p.name], *described[p.name]) if p.name in described else kinds[p.name])
+        p.replace(annotation=_described(p, kinds[p.name], *found.get(p.name, _NOTHING)))
         for p in inspect.signature(command).parameters.values()
         if p.kind is not p.VAR_KEYWORD and p.name not in without and (only is None or p.name in only)
     ]
@@ -101,8 +106,8 @@ def declarations(*, without: Container[str] = ()) -> list[inspect.Parameter]:
     return found
 
 
-def _option(name: str, kind: Any = inspect.Parameter.empty) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+def _option(name: str, kind: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def help_of(command: Callable[..., Any]) -> str:
@@ -121,7 +126,7 @@ def _documented(command: Callable[..., Any]) -> dict[str, tuple[str | None, list
 
 
 def _described(parameter: inspect.Parameter, kind: Any, panel: str | None, words: list[str], text: str) -> Any:
-    if get_origin(kind) is Annotated:
+    if get_origin(kind) is Annotated or not text:
         return kind
     names = [word for word in words if word.startswith("-")]
     metavar = next((word for word in words if word not in names), None)

@@ -11,11 +11,12 @@ import typer
 
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, data, policy_facts
-from entropic_bpi.cli.folders import certificate_in, written
+from entropic_bpi.cli.folders import written
 from entropic_bpi.cli.options import again, open_model, risk_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.formats.registry import format_of
 from entropic_bpi.show.choices import choices_of, reached_by
+from entropic_bpi.show.files import certificate_in
 from entropic_bpi.tools.files import read_unpacked
 
 # The law of the return is shown when it needs at most this many atoms on the way.

@@ -5,8 +5,6 @@ variables of the page's style, which knows light and dark; they are given as att
 policy forbids ``style``. Each mark may have a title, which a pointer shows and a screen reader reads.
 """
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Callable, Iterable

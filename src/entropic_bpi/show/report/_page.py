@@ -1,7 +1,5 @@
 """From the result of a run, a certificate, its file or its folder to the page: all that the template shows, in words."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib
@@ -13,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,41 +28,29 @@ from entropic_bpi.runs.exploration.explore import Exploration
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.runs.state import HISTORY
 from entropic_bpi.show.decisions import decision_of
+from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, certificate_in
+from entropic_bpi.show.files import HISTORY as HISTORY_FILE
 from entropic_bpi.show.report._charts import fall_of_the_gap, law_of_the_return, laws_of_policies
 from entropic_bpi.show.report._policy import Line, policy_of, side_by_side
 from entropic_bpi.show.report._returns import EPISODES, expected_returns
-from entropic_bpi.show.words import (
-    Rounding,
-    claim_of,
-    few,
-    name,
-    number,
-    probability,
-    risk_of,
-    signed,
-    unit_of,
-    with_unit,
-)
+from entropic_bpi.show.words import Rounding, claim_of, few, name, probability, risk_of, signed, unit_of, with_unit
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.extras import module_of_extra
+from entropic_bpi.tools.files import read_unpacked
 from entropic_bpi.tools.text import printable
 from entropic_bpi.verification import Verification, verify
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-_CERTIFICATE, _CHECKPOINT, _HISTORY, _APPRAISAL = "certificate.json", "checkpoint.bin", "history.csv", "appraisal.json"
 _LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
 # With more than this share of episodes of which nothing is known, the rest says little.
 _MOST_CUT = 0.5
 # For the other measures of a certificate: entries of a table that take a second, and thresholds that are too few.
 _MOST_ENTRIES, _FEWEST_BINS = 400_000, 50
-_HELPFUL = (
-    "The state-action pairs whose visits matter most, and how much smaller the gap would be with twice as many visits (an "
-    "estimate)."
-)
-_FREQUENT = "The state-action pairs that the policy plays most often, and their visits."
+_TESTS = {
+    "stationary": "transitions are the same at every step",
+    "memoryless": "transitions do not depend on the previous state",
+    "unchanging": "nothing changes over the episodes",
+}
 
 
 # -- what a report is made from ----------------------------------------------------------------------------------------
@@ -92,7 +78,7 @@ class ReportInputs(NamedTuple):
 
     certificate: Certificate | None
     verification: Verification
-    file: str = _CERTIFICATE
+    file: str = CERTIFICATE
     sha256: str = ""
     library: str = __version__
     history: np.ndarray | None = None
@@ -119,30 +105,26 @@ def inputs_of(source: Any) -> ReportInputs:
         )
     checked = claim if appraisal is None else appraisal
     digest = hashlib.sha256(checked._text().encode()).hexdigest()
-    file = _CERTIFICATE if appraisal is None else _APPRAISAL
+    file = CERTIFICATE if appraisal is None else "appraisal.json"
     return ReportInputs(claim, verify(checked), file, digest, __version__, history, run, appraisal)
 
 
 def _from_path(path: Path) -> ReportInputs:
-    file = path / _CERTIFICATE if path.is_dir() else path
+    file = certificate_in(path)
     if not file.is_file():
-        if (path / _CHECKPOINT).exists():
-            raise InvalidProblemError(
-                f"the run in {path} has not finished: continue it with identify --out {path} --resume"
-            )
         raise CertificateError(f"no such file: {file}")
-    content, verification, library = file.read_bytes(), verify(file), "unknown"
-    digest, history, run = hashlib.sha256(content).hexdigest(), None, {}
+    verification, digest, history, run = verify(file), hashlib.sha256(file.read_bytes()).hexdigest(), None, {}
     try:
         certificate = Certificate.load(file)
     except CertificateError as error:
         if verification.ok:
             verification = replace(verification, ok=False, problems=[str(error)])
-        return ReportInputs(None, verification, file.name, digest, library)
+        return ReportInputs(None, verification, file.name, digest, "unknown")
     if path.is_dir():
-        history = _read_history(path / _HISTORY, certificate.risk == "any reward")
-        run = read_summary(path / _CHECKPOINT) or {}
-    return ReportInputs(certificate, verification, file.name, digest, json.loads(content)["library"], history, run)
+        history = _read_history(path / HISTORY_FILE, certificate.risk == "any reward")
+        run = read_summary(path / CHECKPOINT) or {}
+    library = json.loads(read_unpacked(file))["library"]
+    return ReportInputs(certificate, verification, file.name, digest, library, history, run)
 
 
 def _read_history(path: Path, explored: bool) -> np.ndarray | None:
@@ -165,54 +147,53 @@ def _read_history(path: Path, explored: bool) -> np.ndarray | None:
 
 def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> str:
     """Return the page, complete."""
-    environment = _templates()
+    jinja2 = module_of_extra("jinja2", "report", "a report")
     from markupsafe import Markup  # which Jinja needs
 
-    style, script = (environment.loader.get_source(environment, f"page.{kind}")[0] for kind in ("css", "js"))  # type: ignore[union-attr]
+    folder, parts = Path(__file__).parent, dict[str, str]()
+    for kind in ("css", "js"):
+        text = (folder / f"page.{kind}").read_text(encoding="utf-8")
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        parts |= {kind: Markup(text), f"{kind}_hash": f"sha256-{digest}"}  # as a content security policy names it
+    # Whatever the template is filled with is text, never markup.
+    options = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True, "finalize": _unbroken}
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), **options)
+    environment.filters |= {
+        "name": name,
+        "short": _short,
+        "few": few,
+        "signed": signed,
+        "steps": _steps,
+        "unit": with_unit,
+    }
+    return str(environment.get_template("page.html").render(**parts, **_told(inputs, grid, actions)))
+
+
+def _told(inputs: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> dict[str, Any]:
+    """Return what the template shows; of what is not verified nothing but its problems."""
     certificate, verification, appraisal = inputs.certificate, inputs.verification, inputs.appraisal
-    told: dict[str, Any] = {} if certificate is None else {"claim": claim_of(certificate)}
-    declared = getattr(certificate and certificate.problem if appraisal is None else appraisal, "title", None)
-    state, explored = "failed", certificate is not None and certificate.risk == "any reward"
-    heading = "Promise of an exploration" if explored else "Certificate of a policy"
-    heading = heading if appraisal is None else "Appraisal of policies"
-    if verification.ok:
-        state = "exact" if certificate is None else "certified"
-        if appraisal is not None:
-            told |= {**_decided(appraisal), "side_by_side": side_by_side(appraisal)}
-        elif certificate is not None:
-            state = "certified" if certificate.reached else "open"
-            told |= {"surely": probability(certificate.delta)}
-            told |= {} if explored else _of_the_policy(certificate, grid, actions)
-        if certificate is not None:
-            unit = unit_of(certificate) if appraisal is None else appraisal.unit
-            told |= _rests_on(certificate, inputs.history, unit)
-    return environment.get_template("page.html").render(
-        **told,
-        state=state,
-        title="NOT VERIFIED" if state == "failed" else heading if declared is None else name(declared),
-        declared_title=None if declared is None else name(declared),
-        of_policies=appraisal is not None,
-        explored=explored,
-        problems=[_short(problem) for problem in verification.problems[:_MOST_PROBLEMS]],
-        file=_short(inputs.file),
-        sha256=inputs.sha256,
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        provenance=_provenance(inputs),
-        settings={_short(fact): _short(value) for fact, value in inputs.run.get("facts", {}).items()},
-        style=Markup(style),
-        script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-    )
-
-
-def _templates() -> Environment:
-    """Return the templates of this package; whatever they are filled with is text, never markup."""
-    jinja2 = module_of_extra("jinja2", "report", "a report")
-    loader, options = jinja2.PackageLoader("entropic_bpi.show", "report"), {"trim_blocks": True, "lstrip_blocks": True}
-    environment: Environment = jinja2.Environment(loader=loader, autoescape=True, finalize=_unbroken, **options)
-    environment.filters["steps"] = _steps
-    return environment
+    explored = certificate is not None and certificate.risk == "any reward"
+    title = getattr(certificate and certificate.problem if appraisal is None else appraisal, "title", None)
+    told: dict[str, Any] = {
+        "inputs": inputs,
+        "title": title,
+        "of_policies": appraisal is not None,
+        "explored": explored,
+    }
+    told |= {"made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "provenance": _provenance(inputs)}
+    told |= {"state": "failed", "problems": verification.problems[:_MOST_PROBLEMS]}
+    if certificate is not None:
+        told |= {"claim": claim_of(certificate), "certificate": certificate}
+    if not verification.ok:
+        return told
+    told["state"] = "exact" if certificate is None else "certified" if appraisal or certificate.reached else "open"
+    if appraisal is not None:
+        told |= {**_decided(appraisal), "side_by_side": side_by_side(appraisal)}
+    elif certificate is not None and not explored:
+        told |= _of_the_policy(certificate, grid, actions)
+    if certificate is not None:
+        told |= _of_the_data(certificate, inputs.history, unit_of(certificate) if appraisal is None else appraisal.unit)
+    return told
 
 
 def _unbroken(value: Any) -> Any:
@@ -225,12 +206,7 @@ def _steps(lines: dict[int, Line]) -> str:
     return json.dumps({h: [line.action.colour, line.action.name, line.bounds] for h, line in lines.items()})
 
 
-def _hash(text: str) -> str:
-    """Return how a content security policy names an inline script or style."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _short(text: str) -> str:
+def _short(text: Any) -> str:
     text = printable(str(text))
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 
@@ -241,30 +217,18 @@ def _decided(appraisal: Appraisal) -> dict[str, Any]:
     return {"decision": decision_of(appraisal), "laws": laws_of_policies(appraisal), "exact": exact}
 
 
-def _rests_on(certificate: Certificate, history: np.ndarray | None, unit: str | None) -> dict[str, Any]:
-    """Return what a claim rests on, and how it came about."""
-    to, evidence, tests = Rounding.of(certificate), certificate.provenance.tests, []
-    against = (
-        {}
-        if evidence is None
-        else {
-            "transitions are the same at every step": evidence.stationary,
-            "transitions do not depend on the previous state": evidence.memoryless,
-            "nothing changes over the episodes": evidence.unchanging,
-        }
-    )
-    for words, value in against.items():
-        if value is not None:
-            tests.append((words, signed(f"{value:.3g}"), f"{max(value, 0):.3g}"))
+def _of_the_data(certificate: Certificate, history: np.ndarray | None, unit: str | None) -> dict[str, Any]:
+    """Return the evidence against the assumptions, and how the gap fell."""
+    to, evidence = Rounding.of(certificate), certificate.provenance.tests
+    tests = [(words, getattr(evidence, test, None)) for test, words in _TESTS.items()]
     return {
-        "episodes": f"{certificate.episodes:,}",
-        "assumptions": [_short(words) for words in certificate.assumptions],
-        "tests": tests,
-        "alarm": f"{REJECTED_FROM:.3g}",
+        "tests": [(words, value) for words, value in tests if value is not None],
+        "alarm": REJECTED_FROM,
+        "surely": probability(certificate.delta),
         "gap": None if history is None else fall_of_the_gap(history, certificate.eps, unit),
-        "run_known": history is not None,
         "eps": with_unit(to.at_most(certificate.eps), unit),
         "last_gap": with_unit(to.at_most(certificate.gap), unit),
+        "unit": unit,
     }
 
 
@@ -272,33 +236,14 @@ def _of_the_policy(
     certificate: Certificate, grid: tuple[int, int] | None, actions: Sequence[str] | None
 ) -> dict[str, Any]:
     """Return what the certificate tells about its policy, beside its claim."""
-    problem, bounded, unit = certificate.problem, certificate.method == "kl", unit_of(certificate)
-    expected, policy, rows, limiting = (
-        expected_returns(certificate),
-        policy_of(certificate, grid, actions),
-        [],
-        limits(certificate),
-    )
-    for row in limiting:
-        step, state = (
-            "all" if row.step is None else f"{row.step}",
-            "(first states)" if row.state is None else name(row.state),
-        )
-        most, action = limiting[0].gap_reduction, "" if row.action is None else policy.names[row.action]
-        percent = f"{100 * row.gap_reduction / most:.0f}" if most > 0 else "0"
-        fall = with_unit(number(row.gap_reduction), unit)
-        rows.append((step, state, action, f"{row.visits:,}", fall, percent))
+    expected = expected_returns(certificate)
     return {
         **_own_measures(certificate),
-        "policy": policy,
+        "policy": policy_of(certificate, grid, actions),
+        "limits": limits(certificate),
         "returns": law_of_the_return(certificate, expected) if expected.cut <= _MOST_CUT else None,
         "simulated": EPISODES,
-        "discounted": problem.discount is not None,
-        "horizon": problem.horizon,
         "cut": f"{100 * expected.cut:.3g} %" if expected.cut else None,
-        "limits": rows,
-        "limits_bounded": bounded,
-        "limits_words": _HELPFUL if bounded else _FREQUENT,
     }
 
 

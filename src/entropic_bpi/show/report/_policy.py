@@ -1,7 +1,5 @@
 """The policy as a table and, where the states are cells, as a map; with the certified bounds of each place."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

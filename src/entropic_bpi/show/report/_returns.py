@@ -1,7 +1,5 @@
 """The return to expect: episodes of the policy in the model that the counts suggest. An estimate, nothing certified."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

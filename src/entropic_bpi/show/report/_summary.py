@@ -1,7 +1,5 @@
 """What a notebook shows of an object: a sentence, its facts and a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from html import escape
