@@ -13,21 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entropic_bpi._version import __version__
-from entropic_bpi.certificate.codec import (
-    Reader,
-    array,
-    choice,
-    encode,
-    integer,
-    items,
-    names,
-    object_with,
-    read_fields,
-    read_object,
-    real,
-    require,
-    text,
-)
+from entropic_bpi.certificate import codec
+from entropic_bpi.certificate.codec import Reader, encode, require
 from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import CertificateError
 from entropic_bpi.problem.declarations import FIXED, REWARD_LAWS
@@ -151,66 +138,68 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
 
 def parts_of(kind: type[Certificate], content: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of the certificate with this content, each of them checked."""
-    given = object_with(
+    given = codec.object_with(
         "the certificate", content, "format", "version", "library", "problem", *_PLAIN, "counts", "claim"
     )
-    text("library", given["library"])
+    codec.text("library", given["library"])
     problem = _read_problem(given["problem"])
-    counts = object_with("counts", given["counts"], "episodes", *Transitions._fields)
-    claim = object_with("claim", given["claim"], *_CLAIM)
+    counts = codec.object_with("counts", given["counts"], "episodes", *Transitions._fields)
+    claim = codec.object_with("claim", given["claim"], *_CLAIM)
     places = {name: name for name in _PLAIN} | {name: f"claim.{name}" for name in _CLAIM}
     places = {"episodes": "counts.episodes"} | {name: at for name, at in places.items() if name not in _IMPLIED}
     readers: dict[str, Reader] = {
-        "policy": partial(array, shape=(problem.horizon, problem.n_states), kind=int),
-        "cells": _optional(partial(items, container=tuple, read=_read_cell)),
+        "policy": partial(codec.array, shape=(problem.horizon, problem.n_states), kind=int),
+        "cells": _optional(partial(codec.items, container=tuple, read=_read_cell)),
     }
-    parts = read_fields(kind, {**given, **claim, "episodes": counts["episodes"]}, places, readers)
+    parts = codec.read_fields(kind, {**given, **claim, "episodes": counts["episodes"]}, places, readers)
     seen = {name: value for name, value in counts.items() if name != "episodes"}
     _check_method(problem, **{name: parts[name] for name in ("method", "constants", "test")})
     _check_provenance(parts["provenance"])
-    return {**parts, "problem": problem, "transitions": Transitions(**read_object(Transitions, "counts", seen))}
+    return {**parts, "problem": problem, "transitions": Transitions(**codec.read_object(Transitions, "counts", seen))}
 
 
 def _check_method(problem: Problem, method: str, constants: str | None, test: str | None) -> None:
     """Refuse constants or a test that a method does not have; one that somebody registered may have any constants."""
     evar = not isinstance(problem.risk, Entropic)
     known, tests = _METHODS.get(method, ((constants,), (None, RATIO, PAIRS, BOXES)))
-    choice(f"constants of method {method!r}", constants, known)
-    choice(f"claim.test of method {method!r}", test, (None,) if evar and method == "kl" else tests)
+    codec.choice(f"constants of method {method!r}", constants, known)
+    codec.choice(f"claim.test of method {method!r}", test, (None,) if evar and method == "kl" else tests)
     require(method != "bernstein" or problem.discount is None, f"method {method!r} does not discount")
     require(method == "kl" or not evar, f"{problem.risk} is certified by method 'kl'", method)
 
 
 def _read_cell(name: str, value: Any) -> Cell:
     readers: dict[str, Reader] = {
-        "until": lambda name, value: math.inf if value is None else real(name, value),
-        "test": partial(choice, choices=(RATIO, PAIRS, None)),
+        "until": lambda name, value: math.inf if value is None else codec.real(name, value),
+        "test": partial(codec.choice, choices=(RATIO, PAIRS, None)),
     }
-    return Cell(**read_object(Cell, name, value, **readers))
+    return Cell(**codec.read_object(Cell, name, value, **readers))
 
 
 def _read_problem(content: Any) -> Problem:
-    given = object_with("problem", content, *_OF_THE_PROBLEM.values(), "beta", "alpha", "explored")
-    n_states, n_actions, _ = (integer(name, given[name], 1) for name in ("n_states", "n_actions", "horizon"))
+    given = codec.object_with("problem", content, *_OF_THE_PROBLEM.values(), "beta", "alpha", "explored")
+    n_states, n_actions, _ = (codec.integer(name, given[name], 1) for name in ("n_states", "n_actions", "horizon"))
     listed = given["slots"].get("successor") if isinstance(given["slots"], dict) else None
-    ends = partial(array, shape=(None, len(listed) if isinstance(listed, list) else 0), kind=float)
-    table = partial(array, shape=(None, n_states, n_actions))
+    ends = partial(codec.array, shape=(None, len(listed) if isinstance(listed, list) else 0), kind=float)
+    table = partial(codec.array, shape=(None, n_states, n_actions))
     readers: dict[str, Reader] = {
         "start": partial(_read_start, n_states=n_states),
-        "eps": lambda name, value: check_positive(name, real(name, value)),
-        "delta": lambda name, value: check_probability(name, real(name, value)),
-        "successors": partial(choice, choices=("unknown", "model", "mask", "noise")),
-        "reward_law": partial(choice, choices=REWARD_LAWS),
-        "slots": lambda name, value: Slots(**read_object(Slots, name, value, low=ends, high=ends)),
-        "reward": partial(choice, choices=(None, True)),
+        "eps": lambda name, value: check_positive(name, codec.real(name, value)),
+        "delta": lambda name, value: check_probability(name, codec.real(name, value)),
+        "successors": partial(codec.choice, choices=("unknown", "model", "mask", "noise")),
+        "reward_law": partial(codec.choice, choices=REWARD_LAWS),
+        "slots": lambda name, value: Slots(**codec.read_object(Slots, name, value, low=ends, high=ends)),
+        "reward": partial(codec.choice, choices=(None, True)),
         "allowed": _optional(
-            lambda name, value: Masks(**read_object(Masks, name, value, table=partial(table, kind=int)))
+            lambda name, value: Masks(**codec.read_object(Masks, name, value, table=partial(table, kind=int)))
         ),
         "rewards": _optional(partial(table, kind=float)),
-        "state_names": partial(names, length=n_states),
-        "action_names": partial(names, length=n_actions),
+        "state_names": partial(codec.names, length=n_states),
+        "action_names": partial(codec.names, length=n_actions),
     }
-    values = read_fields(Problem, {name: given[key] for name, key in _OF_THE_PROBLEM.items()}, _OF_THE_PROBLEM, readers)
+    values = codec.read_fields(
+        Problem, {name: given[key] for name, key in _OF_THE_PROBLEM.items()}, _OF_THE_PROBLEM, readers
+    )
     low, high, used = values["slots"].low, values["slots"].high, values["slots"].used
     if values["reward"] and low.size and high.size:
         head = 2 + (int(used[-1]) if used.size else 0)
@@ -227,18 +216,18 @@ def _optional(read: Reader) -> Reader:
 
 def _read_start(name: str, value: Any, n_states: int) -> Any:
     if isinstance(value, list):
-        return [integer(name, state, 0, n_states - 1) for state in value]
-    return value if value is None or value == FIXED else integer(name, value, 0, n_states - 1)
+        return [codec.integer(name, state, 0, n_states - 1) for state in value]
+    return value if value is None or value == FIXED else codec.integer(name, value, 0, n_states - 1)
 
 
 def _read_risk(beta: Any, alpha: Any, explored: Any) -> Risk:
     if explored is not None and (beta, alpha) == (None, None):
-        ranges = object_with("explored", explored, *_EXPLORED)
-        return AnyReward(*(items(name, ranges[name], tuple, real) for name in _EXPLORED))
+        ranges = codec.object_with("explored", explored, *_EXPLORED)
+        return AnyReward(*(codec.items(name, ranges[name], tuple, codec.real) for name in _EXPLORED))
     if alpha is None:
-        return Entropic(real("beta", beta))
+        return Entropic(codec.real("beta", beta))
     require(beta is None, f"beta must be null beside alpha = {alpha!r:.80}", beta)
-    return EVaR(real("alpha", alpha))
+    return EVaR(codec.real("alpha", alpha))
 
 
 def _check_provenance(provenance: Provenance) -> None:
@@ -248,7 +237,7 @@ def _check_provenance(provenance: Provenance) -> None:
     is_digest = digits is None or re.fullmatch("[0-9a-f]{64}", digits)
     require(is_digest, "preregistration must be a digest of 64 hexadecimal digits", digits)
     if provenance.log is not None:
-        integer("provenance.log.longest", provenance.log.longest, 1)
+        codec.integer("provenance.log.longest", provenance.log.longest, 1)
     if tests is not None:
         largest = max(tests.stationary or 0.0, tests.memoryless, tests.unchanging or 0.0)
         require(largest < REJECTED_FROM, "tests must not have rejected what is assumed", tests)

@@ -36,53 +36,50 @@ def estimated_loss(certificate: Certificate, beta: float) -> float:
 
     There, an action that was never tried pays the least that it can and leads to a state with the smallest value.
     """
-    problem, seen = certificate.problem, certificate.transitions
-    first, every = int(problem.artificial), np.arange(problem.n_states)
-    values = np.zeros((2, problem.n_states))  # the best and the policy's own
+    problem, every = certificate.problem, np.arange(certificate.problem.n_states)
+    if problem.artificial and not certificate.episodes:
+        return np.inf
+    least = 0.0 if problem.rewards is not None else problem.possible_rewards[0]
+    best = own = np.zeros(problem.n_states)
     for h in reversed(range(problem.horizon)):
-        rows = problem.rows_at(h + first, every)
-        begin, end = np.searchsorted(seen.rows, (rows[0], rows[-1] + 1))
-        some, to = slice(begin, end), seen.successors[begin:end]
-        paid, least = learned_rewards(problem, seen, some, h), problem.possible_rewards[0]
-        q = np.empty((2, problem.n_states, problem.n_actions))
-        for side in range(2):
-            q[side] = values[side, values[0].argmin()] + (0.0 if problem.rewards is not None else least)
-            tried, estimates = _risk(seen.rows[some], seen.times[some], paid + values[side, to], beta)
-            q[side].flat[tried - rows[0]] = estimates
-        if problem.rewards is not None:
-            q += problem.rewards[min(h, len(problem.rewards) - 1)]
-        values = np.stack([q[0].max(axis=1), q[1, every, certificate.policy[h]]])
-    if not problem.artificial:
-        return float(np.subtract(*values[:, problem.first_state]))
-    begun = seen.rows == problem.n_rows - 1
-    ends = [_risk(seen.rows[begun], seen.times[begun], side[seen.successors[begun]], beta)[1] for side in values]
-    return float(ends[0][0] - ends[1][0]) if begun.any() else np.inf
+        worst = best.argmin()
+        best, own = (_backup(certificate, h, values, beta, values[worst] + least) for values in (best, own))
+        best, own = best.max(axis=1), own[every, certificate.policy[h]]
+    return _at_start(certificate, best, beta) - _at_start(certificate, own, beta)
 
 
 def _plan(certificate: Certificate, beta: float) -> tuple[np.ndarray, float]:
     """The best policy of the estimated model and its value."""
-    problem, seen = certificate.problem, certificate.transitions
-    first, every = int(problem.artificial), np.arange(problem.n_states)
+    problem = certificate.problem
     policy, values = certificate.policy.copy(), np.zeros(problem.n_states)
     for h in reversed(range(problem.horizon)):
-        rows = problem.rows_at(h + first, every)
-        begin, end = np.searchsorted(seen.rows, (rows[0], rows[-1] + 1))
-        weight, some = problem.factors[h], slice(begin, end)
-        returns = weight * learned_rewards(problem, seen, some, h) + values[seen.successors[some]]
-        tried, estimates = _risk(seen.rows[some], seen.times[some], returns, beta)
-        q = np.full((problem.n_states, problem.n_actions), -np.inf)
-        q.flat[tried - rows[0]] = estimates
-        if problem.rewards is not None:
-            q += weight * problem.rewards[min(h, len(problem.rewards) - 1)]
+        q = _backup(certificate, h, values, beta, -np.inf)
         known = np.isfinite(q).any(axis=1)
         policy[h, known] = q[known].argmax(axis=1)
         # Where nothing was tried, the least that can be paid.
-        values = np.where(known, q.max(axis=1), values + weight * problem.possible_rewards[0])
+        values = np.where(known, q.max(axis=1), values + problem.factors[h] * problem.possible_rewards[0])
+    return policy, _at_start(certificate, values, beta)
+
+
+def _backup(certificate: Certificate, h: int, values: np.ndarray, beta: float, untried: float) -> np.ndarray:
+    """Return the estimated risk of each action at step ``h``, ``(S, A)``; of one that was never tried, ``untried``."""
+    problem, seen, weight = certificate.problem, certificate.transitions, certificate.problem.factors[h]
+    rows = problem.rows_at(h + int(problem.artificial), np.arange(problem.n_states))
+    some = slice(*np.searchsorted(seen.rows, (rows[0], rows[-1] + 1)))
+    returns = weight * learned_rewards(problem, seen, some, h) + values[seen.successors[some]]
+    tried, estimates = _risk(seen.rows[some], seen.times[some], returns, beta)
+    q = np.full((problem.n_states, problem.n_actions), untried)
+    q.flat[tried - rows[0]] = estimates
+    return q if problem.rewards is None else q + weight * problem.rewards[min(h, len(problem.rewards) - 1)]
+
+
+def _at_start(certificate: Certificate, values: np.ndarray, beta: float) -> float:
+    """Return the estimated risk of ``values`` in the first state."""
+    problem, seen = certificate.problem, certificate.transitions
     if not problem.artificial:
-        return policy, float(values[problem.first_state])
+        return float(values[problem.first_state])
     begun = seen.rows == problem.n_rows - 1
-    _, value = _risk(seen.rows[begun], seen.times[begun], values[seen.successors[begun]], beta)
-    return policy, float(value[0])
+    return float(_risk(seen.rows[begun], seen.times[begun], values[seen.successors[begun]], beta)[1][0])
 
 
 def _risk(rows: np.ndarray, times: np.ndarray, returns: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:

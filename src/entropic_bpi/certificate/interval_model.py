@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +38,7 @@ def intervals_of(certificate: Certificate) -> tuple[sparse.csr_array, sparse.csr
     n, open_rows = problem.n_states, arrays.successor[arrays.begin] == problem.n_states
     check_memory("the interval model", 40 * (int(arrays.used.sum()) + n * int(open_rows.sum())))
     log_union = math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions)
-    rows, columns, low, high = [], [], [], []
+    entries = []
     for row in range(problem.n_rows):
         own = slice(arrays.begin[row], arrays.begin[row] + arrays.used[row])
         to, tally, visits = arrays.successor[own], arrays.tally[own], int(arrays.visits[row])
@@ -47,18 +49,15 @@ def intervals_of(certificate: Certificate) -> tuple[sparse.csr_array, sparse.csr
         if visits and problem.uncertain[row]:
             spread = mixture_radius(tally, int(problem.slots.possible[row]), int(arrays.max_outcomes[row]))
             radius = (log_union + spread) / visits
+        certain = len(successors) == 1 or (visits and not problem.uncertain[row])
         for successor, seen in zip(successors.tolist(), times.tolist(), strict=True):
-            certain = len(successors) == 1 or (visits and not problem.uncertain[row])
             share = seen / visits if visits else float(len(successors) == 1)
             ends = (share, share) if certain else (0.0, 1.0)
             if not certain and visits:
                 ends = max(0.0, 1.0 - upper_end((visits - seen) / visits, radius)), upper_end(share, radius)
-            rows.append(row)
-            columns.append(successor)
-            low.append(ends[0])
-            high.append(ends[1])
-    shape = (problem.n_rows, n)
-    lower, upper = (sparse.csr_array((ends, (rows, columns)), shape=shape) for ends in (low, high))
+            entries.append((row, successor, *ends))
+    rows, columns, *sides = map(list, zip(*entries, strict=True))
+    lower, upper = (sparse.csr_array((ends, (rows, columns)), shape=(problem.n_rows, n)) for ends in sides)
     return lower, upper
 
 
@@ -100,49 +99,37 @@ def _transitions(certificate: Certificate, smallest: float) -> Iterator[_Choice]
             for a, row in enumerate(problem.rows_at(h, np.array([s])).tolist()):
                 if not (starting or problem.allowed is None or problem.allowed.at(h - problem.artificial)[s, a]):
                     continue
-                ends = [slice(part.indptr[row], part.indptr[row + 1]) for part in (lower, upper)]
-                entries = zip(upper.indices[ends[1]], lower.data[ends[0]], upper.data[ends[1]], strict=True)
-                following = [
-                    (int(y) + (h + 1) * n, min(max(float(p), smallest), float(q)), float(q)) for y, p, q in entries
-                ]
+                own = slice(upper.indptr[row], upper.indptr[row + 1])  # both have the same structure
+                entries = zip(*(part[own].tolist() for part in (upper.indices, lower.data, upper.data)), strict=True)
+                following = [(y + (h + 1) * n, min(max(p, smallest), q), q) for y, p, q in entries]
                 if h == problem.steps - 1:
                     following = [(end, 1.0, 1.0)]
                 yield h * n + s, a, 0.0 if starting else float(rewards[s, a]), following
     yield end, 0, 0.0, [(end, 1.0, 1.0)]
 
 
-def _label(certificate: Certificate, state: int) -> list[str]:
-    problem = certificate.problem
-    if state == problem.steps * problem.n_states:
-        return ["end"]
-    return ["init"] if state == problem.first_state else []
-
-
 def _drn(certificate: Certificate, choices: list[_Choice]) -> Iterator[str]:
     names, size = certificate.problem.action_names, choices[-1][0] + 1
     yield from ("@type: MDP", "@value_type: double-interval", "@parameters", "", "@reward_models", "reward")
     yield from ("@nr_states", str(size), "@nr_choices", str(len(choices)), "@model")
-    before = -1
-    for state, action, reward, following in choices:
-        if state != before:
-            yield " ".join(["state", str(state), "[0]", *_label(certificate, state)])
-        before = state
-        yield f"\taction {word(names[action])} [{reward!r}]"
-        for successor, low, high in following:
-            yield f"\t\t{successor} : [{low!r}, {high!r}]"
+    labels = {certificate.problem.first_state: " init", size - 1: " end"}
+    for state, of_state in groupby(choices, key=itemgetter(0)):
+        yield f"state {state} [0]{labels.get(state, '')}"
+        for _, action, reward, following in of_state:
+            yield f"\taction {word(names[action])} [{reward!r}]"
+            yield from (f"\t\t{successor} : [{low!r}, {high!r}]" for successor, low, high in following)
 
 
 def _prism(certificate: Certificate, choices: list[_Choice]) -> dict[str, str]:
     names, size = certificate.problem.action_names, choices[-1][0] + 1
     entries = sum(len(following) for *_, following in choices)
     transitions = [f"{size} {len(choices)} {entries}"]
-    rewards, before, number = list(transitions), -1, 0
-    for state, action, reward, following in choices:
-        number = number + 1 if state == before else 0
-        before = state
-        for successor, low, high in following:
-            transitions.append(f"{state} {number} {successor} [{low!r},{high!r}] {word(names[action])}")
-            rewards.append(f"{state} {number} {successor} {reward!r}")
+    rewards = list(transitions)
+    for state, of_state in groupby(choices, key=itemgetter(0)):
+        for number, (_, action, reward, following) in enumerate(of_state):
+            for successor, low, high in following:
+                transitions.append(f"{state} {number} {successor} [{low!r},{high!r}] {word(names[action])}")
+                rewards.append(f"{state} {number} {successor} {reward!r}")
     labels = ['0="init" 1="deadlock" 2="end"', f"{certificate.problem.first_state}: 0", f"{size - 1}: 2"]
     texts = {".tra": transitions, ".trew": rewards, ".lab": labels, ".srew": [f"{size} 0"]}
     return {suffix: "\n".join(lines) for suffix, lines in texts.items()}

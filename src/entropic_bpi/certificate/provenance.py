@@ -75,24 +75,42 @@ def assumptions_of(
     notes = [*_origin_of(problem, provenance), *filter(None, said)]
     if provenance.ignored:
         notes.append(f"constants={constants!r} ignores {' and '.join(provenance.ignored)}")
-    if constants == "verified":
-        notes += _not_machine_checked(problem, provenance)
-    elif constants == "printed":
+    # How a run with the machine-checked constants differs from the statement that is machine-checked.
+    low, high = problem.possible_rewards
+    differs = {
+        "plans and tests in batches": provenance.batches,
+        "rewards are rescaled to [0, 1]": low < 0 or high > 1,
+        "the start is random": problem.artificial,
+    }
+    if constants == "verified" and any(differs.values()):
+        parts = ", ".join(words for words, holds in differs.items() if holds)
+        notes.append(
+            f"the machine-checked theorem is about the run without: {parts}; here the guarantee rests on the proof on paper"
+        )
+    if constants == "printed":
         notes.append(_PRINTED)
     if provenance.accepted:
         names = ", ".join(provenance.accepted)
         notes.append(f"declarations accepted all at once, not confirmed one by one: {names}")
     if provenance.rewards is not None:
         notes.append(f"the rewards are {provenance.rewards}; the episodes were collected for other rewards")
-    return (*notes, *_lost_episodes(provenance), *_tested(provenance.tests, problem.noise is not None))
+    if provenance.errors:
+        often = "once" if provenance.errors == 1 else f"{provenance.errors} times"
+        notes.append(
+            f"the environment raised an error {often} and the run went on: episodes may have been lost, but not because of "
+            "what happened in them"
+        )
+    if provenance.tests is not None:
+        notes.append(_tested(provenance.tests, problem.noise is not None))
+    return tuple(notes)
 
 
-def _origin_of(problem: Problem, provenance: Provenance) -> tuple[str, ...]:
+def _origin_of(problem: Problem, provenance: Provenance) -> list[str]:
     """Where the episodes come from."""
     log = provenance.log
     if log is None:
         lost = "no other was discarded" if provenance.errors else "none was discarded"
-        return (f"episodes are independent runs of one finite Markov decision process, and {lost}",)
+        return [f"episodes are independent runs of one finite Markov decision process, and {lost}"]
     origin = [
         "episodes are a log of one finite Markov decision process: every decision depended on the past alone, and nothing "
         "is missing because of what it led to",
@@ -107,41 +125,11 @@ def _origin_of(problem: Problem, provenance: Provenance) -> tuple[str, ...]:
         )
     if log.excluded is not None:
         origin.append(f"left out on request, and not because of what happened in them: {log.excluded}")
-    return tuple(origin)
+    return origin
 
 
-def _not_machine_checked(problem: Problem, provenance: Provenance) -> tuple[str, ...]:
-    """How a run with the machine-checked constants differs from the statement that is machine-checked."""
-    low, high = problem.possible_rewards
-    differs = [
-        ("plans and tests in batches", provenance.batches),
-        ("rewards are rescaled to [0, 1]", low < 0 or high > 1),
-        ("the start is random", problem.artificial),
-    ]
-    parts = [words for words, holds in differs if holds]
-    if not parts:
-        return ()
-    return (
-        f"the machine-checked theorem is about the run without: {', '.join(parts)}; here the guarantee rests on the proof "
-        "on paper",
-    )
-
-
-def _lost_episodes(provenance: Provenance) -> tuple[str, ...]:
-    times = provenance.errors
-    if not times:
-        return ()
-    often = "once" if times == 1 else f"{times} times"
-    return (
-        f"the environment raised an error {often} and the run went on: episodes may have been lost, but not because of "
-        "what happened in them",
-    )
-
-
-def _tested(evidence: Evidence | None, noise: bool) -> tuple[str, ...]:
+def _tested(evidence: Evidence, noise: bool) -> str:
     """How the tests of the assumptions came out."""
-    if evidence is None:
-        return ()
     e_values = {
         f"that transitions are the same at every step{' and have the declared laws' * noise}": evidence.stationary,
         "that transitions do not depend on the previous state": evidence.memoryless,
@@ -151,5 +139,5 @@ def _tested(evidence: Evidence | None, noise: bool) -> tuple[str, ...]:
     shown = "" if evidence.returns is None else f". Their returns alone show a value of at least {evidence.returns:.3g}"
     return (
         f"the episodes were used to test {', '.join(tested)}: no sign of a violation; each test has a false-alarm rate of "
-        f"at most {100 * LEVEL:g} % (alarm at {REJECTED_FROM:.3g}){shown}",
+        f"at most {100 * LEVEL:g} % (alarm at {REJECTED_FROM:.3g}){shown}"
     )
