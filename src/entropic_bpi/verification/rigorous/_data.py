@@ -62,14 +62,14 @@ class Data:
         self.start = 0 if self.random_start else problem["start"]
         self.random_rewards = problem["reward_law"] != "fixed"
         self.black_box = problem["rewards"] is None and self.n_states in self.slots["successor"]
+        every = [[[True] * self.n_actions] * self.n_states]
+        self.masks = problem["allowed"] or {"table": every, "offered": False}
         self.start_row = len(self.slots["begin"]) - 1 if self.random_start else None
         self.seen: dict[int, dict[tuple[int, Paid], int]] = defaultdict(dict)
-        rows, successors, times, *ends = (
-            content["counts"][k] for k in ("rows", "successors", "times", "rewards", "upper")
-        )
-        paid = zip(*ends, strict=True) if self.black_box else [(0.0, 0.0)] * len(rows)
-        for row, y, often, what in zip(rows, successors, times, paid, strict=True):
-            self.seen[row][y, what] = often
+        counts = content["counts"]
+        ends = [counts["rewards"], counts["upper"]] if self.black_box else [[0.0] * len(counts["rows"])] * 2
+        for row, y, times, *paid in zip(counts["rows"], counts["successors"], counts["times"], *ends, strict=True):
+            self.seen[row][y, (paid[0], paid[1])] = times
         self.row = cache(self._row)
 
     def row_of(self, h: int, s: int, a: int) -> int:
@@ -89,15 +89,13 @@ class Data:
         """Return the actions that may be played in a state."""
         if self.random_start and h == 0:
             return [0]
-        masks = self.problem["allowed"]
-        table = [[[True] * self.n_actions] * self.n_states] if masks is None else masks["table"]
+        table = self.masks["table"]
         mask = table[h - self.random_start if len(table) > 1 else 0][s]
         return [a for a in range(self.n_actions) if mask[a]]
 
     def _risked(self, h: int, s: int) -> set[int]:
         """Return the rows of a state that need a ball; masks that came with observations were not known beforehand."""
-        masks = self.problem["allowed"]
-        every = masks is not None and masks["offered"] and not (self.random_start and h == 0)
+        every = self.masks["offered"] and not (self.random_start and h == 0)
         return {self.row_of(h, s, a) for a in (range(self.n_actions) if every else self.actions(h, s))}
 
     def action(self, h: int, s: int) -> int:
