@@ -546,7 +546,7 @@ def test_a_bad_start_is_an_error(start, message):
 @pytest.mark.parametrize(("label", "count"), [("state_names", S), ("action_names", A)])
 def test_bad_names_are_an_error(label, count):
     for names, message in [
-        (["x"] * (count - 1), f"{label} has {count - 1} names, expected {count}"),
+        (["x"] * (count - 1), f"{label} must be a sequence of {count} names, got"),
         (["x"] * count, f"{label} repeats 'x'"),
         (7, f"{label} must be a sequence"),
     ]:

@@ -114,7 +114,7 @@ def test_a_run_with_offered_masks_goes_on_from_its_checkpoint(tmp_path):
         (Store(np.zeros((4, 3), dtype=bool)), "info", "at least one of them 1"),
         (Store(), "mask", "allowed must be one of info"),
         (Store(), MASKS[:3], r"allowed must be a boolean array of shape \(S, A\) = \(4, 3\)"),
-        (Store(), np.full((4, 3), 0.5), "boolean array"),
+        (Store(), np.full((4, 3), 0.5), "an array of booleans"),
         (Store(), MASKS & [True, True, False], r"allowed\[s=3\] allows no action"),
         (Store(), lambda s: [], r"allowed\(0\) returned no action"),
         (Store(), lambda s: [7], r"allowed\(0\) returned 7, which is no action"),

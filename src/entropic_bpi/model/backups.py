@@ -156,15 +156,22 @@ def risk_of_rows(rows: Arrays, paid: Reals, values: Reals, scale: Terms, which: 
 
 
 @inlined
+def _value(
+    rows: Lotteries, paid: Reals, rewards: Reals, values: Reals, scale: Scale, outcomes: Reals, state: int, action: int
+) -> float:
+    """Value of an action; rewards are those of entries if ``paid`` is not empty."""
+    risk = _risk(rows, paid, values, scale, outcomes, state * rewards.shape[1] + action)
+    return risk if paid.size else risk + rewards[state, action]
+
+
+@inlined
 def best_action(
     rows: Lotteries, paid: Reals, rewards: Reals, values: Reals, scale: Scale, outcomes: Reals, state: int
 ) -> tuple[float, int]:
-    """Value and index of a state's best action; rewards are those of entries if ``paid`` is not empty."""
-    n_actions, best, action, threshold = rewards.shape[1], -np.inf, 0, -np.inf
-    for a in range(n_actions):
-        value = _risk(rows, paid, values, scale, outcomes, state * n_actions + a)
-        if paid.size == 0:
-            value += rewards[state, a]
+    """Value and index of a state's best action."""
+    best, action, threshold = -np.inf, 0, -np.inf
+    for a in range(rewards.shape[1]):
+        value = _value(rows, paid, rewards, values, scale, outcomes, state, a)
         better = value > threshold
         best = value if better else best
         action = a if better else action
@@ -224,49 +231,27 @@ def backup_best(
         best[state], policy[state] = best_action(lotteries, unpaid, rewards, values, shared, outcomes, state)
 
 
-@compiled
+@allocating
 def backward_induction(
-    rows: Arrays, rewards: Reals, beta: float, improve: bool, values: Reals, policy: Integers, terms: Reals
-) -> bool:
+    rows: Arrays, entry_rewards: Reals, rewards: Reals, beta: float, improve: bool, values: Reals, policy: Integers
+) -> None:
     """All steps in one call, for models so small that a call a step is what takes the time.
 
     Fills in ``values`` ``(H + 1, S)`` up from its last row, and ``policy`` ``(H, S)`` if it is to ``improve``. The rows
-    are those of all steps, ``rewards`` ``(1 or H, S, A)``, and ``terms`` ``(2, S)`` is scratch. False, with the work half
-    done, if a row needs its own scale. One function without slices, since a first call waits for its compilation.
+    are those of all steps; ``rewards`` are ``(1 or H, S, A)`` unless ``entry_rewards`` ``(1 or H, entries)`` are not empty.
     """
     indptr, indices, probabilities = rows
-    horizon, n_states = policy.shape
-    n_actions = rewards.shape[2]
+    (horizon, n_states), n_actions = policy.shape, rewards.shape[2]
+    near, far, outcomes = np.empty(n_states), np.empty(n_states), np.empty(n_states)
     for h in range(horizon - 1, -1, -1):
-        low = high = values[h + 1, 0]
+        after, table, paid = values[h + 1], rewards[h % len(rewards)], entry_rewards[h % len(entry_rewards)]
+        centre, top, reach, climb = reference(after, beta)
         for s in range(n_states):
-            low = min(low, values[h + 1, s])
-            high = max(high, values[h + 1, s])
-        centre, top, reach, climb = anchors(low, high, beta)
+            near[s], far[s] = terms_of(after[s], centre, top, reach, climb, beta)
+        scale = Scale(near, far, centre, top, 0.0 if reach < LINEAR_EXPONENT and paid.size == 0 else beta)
+        lotteries = Lotteries(indptr[h * n_states * n_actions % (indptr.size - 1) :], indices, probabilities)
         for s in range(n_states):
-            terms[0, s], terms[1, s] = terms_of(values[h + 1, s], centre, top, reach, climb, beta)
-        row = h * n_states * n_actions % (indptr.size - 1)
-        for s in range(n_states):
-            threshold = -np.inf
-            for a in range(n_actions):
-                if improve or a == policy[h, s]:
-                    total = 0.0
-                    for j in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
-                        total += probabilities[j] * terms[0, np.uint64(indices[j])]
-                    if reach < LINEAR_EXPONENT:
-                        value = centre + total
-                    elif total > SMALLEST_ARGUMENT - 1.0:
-                        value = centre + math.log1p(total) / beta
-                    else:
-                        total = 0.0
-                        for j in range(np.uint64(indptr[row]), np.uint64(indptr[row + 1])):
-                            total += probabilities[j] * terms[1, np.uint64(indices[j])]
-                        if total <= SMALLEST_SUM:
-                            return False
-                        value = top + math.log(total) / beta
-                    value += rewards[h % len(rewards), s, a]
-                    if value > threshold:
-                        values[h, s], policy[h, s] = value, a
-                        threshold = value + TIE * abs(value)
-                row += 1
-    return True
+            if improve:
+                values[h, s], policy[h, s] = best_action(lotteries, paid, table, after, scale, outcomes, s)
+            else:
+                values[h, s] = _value(lotteries, paid, table, after, scale, outcomes, s, policy[h, s])

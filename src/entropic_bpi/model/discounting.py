@@ -11,8 +11,6 @@ about every policy that continues the one of the first :math:`H` steps, in any w
 comes later is a smaller risk, so that the optimal policy depends on the step even where nothing else does.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

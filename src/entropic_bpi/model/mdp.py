@@ -185,19 +185,15 @@ class FiniteMDP(ModelRows, Summarised):
     @property
     def start_distribution(self) -> np.ndarray:
         """The start as a distribution ``(S,)``, whatever way it was given."""
-        if isinstance(self.start, int):
-            distribution = np.zeros(self.n_states)
-            distribution[self.start] = 1.0
-            return distribution
-        return self.start
+        return np.eye(1, self.n_states, self.start)[0] if isinstance(self.start, int) else self.start
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        return self._state_names or tuple(str(s) for s in range(self.n_states))
+        return self._state_names or tuple(map(str, range(self.n_states)))
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        return self._action_names or tuple(str(a) for a in range(self.n_actions))
+        return self._action_names or tuple(map(str, range(self.n_actions)))
 
     @property
     def allowed(self) -> np.ndarray | None:
@@ -252,13 +248,13 @@ class FiniteMDP(ModelRows, Summarised):
     @cached_property
     def _per_step_without_masks(self) -> FiniteMDP:
         assert self._allowed is not None
-        shape, pairs = (self.horizon, self.n_states, self.n_actions), self.n_states * self.n_actions
-        sources = row_sources(self._allowed, self.horizon).reshape(self.horizon, pairs) % pairs
+        sources = row_sources(self._allowed, self.horizon).reshape(self.horizon, -1)
+        sources %= sources.shape[1]
         rows = joined([self._chosen_rows(h, source) for h, source in enumerate(sources)])
         fields = self._fields() | {"transitions": None, "allowed": None, **_row_fields(rows), "rewards": None}
         if not self.next_state_rewards:
             tables = [self.step_rewards(h).reshape(-1)[source] for h, source in enumerate(sources)]
-            fields |= {"rewards": np.reshape(tables, shape), "entry_rewards": None}
+            fields |= {"rewards": np.reshape(tables, (self.horizon, self.n_states, -1)), "entry_rewards": None}
         return FiniteMDP._from_fields(fields)
 
     @cached_property
@@ -323,28 +319,19 @@ class FiniteMDP(ModelRows, Summarised):
     @cached_property
     def content_hash(self) -> str:
         """SHA-256 of everything that defines the model, its numbers exactly, the same for its dense and sparse forms."""
-        digest = hashlib.sha256()
-        header = {
-            "sizes": [self.n_states, self.n_actions, self.horizon],
-            "stationary": self.stationary,
-            "start": self.start if isinstance(self.start, int) else None,
-            "states": self._state_names,
-            "actions": self._action_names,
-        }
-        apart = {
-            "unit": self.unit,
-            "title": self.title,
-            "allowed": None if self._allowed is None else True,
-            "noise": None if self._noise is None else self._noise.labels,
-        }
-        header |= {name: value for name, value in apart.items() if value is not None}
-        digest.update(json.dumps(header).encode())
-        rewards = self.rows.rewards if self.next_state_rewards else self._rewards
-        start = self.start if isinstance(self.start, np.ndarray) else np.empty(0)
+        rows, allowed, noise = self.rows, self._allowed, self._noise
+        state, start = (self.start, np.empty(0)) if isinstance(self.start, int) else (None, self.start)
+        rewards = rows.rewards if self.next_state_rewards else self._rewards
         assert rewards is not None
-        more = [] if self._allowed is None else [self._allowed]
-        more += [] if self._noise is None else [self._noise.law, self._noise.following]
-        for array in (self.rows.indptr, self.rows.indices, self.rows.probabilities, rewards + 0.0, start, *more):
+        header: dict[str, Any] = {"sizes": [self.n_states, self.n_actions, self.horizon], "stationary": self.stationary}
+        header |= {"start": state, "states": self._state_names, "actions": self._action_names}
+        apart: dict[str, Any] = {"unit": self.unit, "title": self.title, "allowed": allowed is not None or None}
+        apart["noise"] = None if noise is None else noise.labels
+        header |= {name: value for name, value in apart.items() if value is not None}
+        more = [] if allowed is None else [allowed]
+        more += [] if noise is None else [noise.law, noise.following]
+        digest = hashlib.sha256(json.dumps(header).encode())
+        for array in (rows.indptr, rows.indices, rows.probabilities, rewards + 0.0, start, *more):
             digest.update(str(array.shape).encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -356,20 +343,14 @@ class FiniteMDP(ModelRows, Summarised):
         return int(self.content_hash[:15], 16)
 
     def __repr__(self) -> str:
-        kind = "stationary" if self.stationary else "per step"
-        return (
-            f"FiniteMDP({self.n_states} states, {self.n_actions} actions, horizon {self.horizon}, {kind}, "
-            f"{'sparse' if self.is_sparse else 'dense'})"
-        )
+        kind = f"{'stationary' if self.stationary else 'per step'}, {'sparse' if self.is_sparse else 'dense'}"
+        return f"FiniteMDP({self.n_states} states, {self.n_actions} actions, horizon {self.horizon}, {kind})"
 
     # -- files ---------------------------------------------------------------------------------------------
 
     def _fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {
-            "horizon": self.horizon,
-            "start": self.start,
-            "sizes": [self.n_states, self.n_actions],
-        }
+        sizes = [self.n_states, self.n_actions]
+        fields: dict[str, Any] = {"horizon": self.horizon, "start": self.start, "sizes": sizes}
         names = {"state_names": self._state_names, "action_names": self._action_names}
         fields |= {name: value and list(value) for name, value in names.items()}
         fields |= {"unit": self.unit, "title": self.title, "allowed": self.allowed}
@@ -476,8 +457,8 @@ class FiniteMDP(ModelRows, Summarised):
 
 def _row_fields(rows: SparseTransitions) -> dict[str, Any]:
     """The fields of a model file that hold the rows."""
-    fields = {"indptr": rows.indptr, "indices": rows.indices, "probabilities": rows.probabilities}
-    return fields | {"entry_rewards": rows.rewards}
+    names = ("indptr", "indices", "probabilities", "entry_rewards")
+    return dict(zip(names, (rows.indptr, rows.indices, rows.probabilities, rows.rewards), strict=True))
 
 
 def check_model(value: Any, name: str = "mdp") -> FiniteMDP:

@@ -17,8 +17,6 @@ Ties between actions, to within rounding, go to the lowest index.
 Values, not exponentials, are carried from step to step, so nothing overflows however large :math:`|\beta| H` is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -257,9 +255,9 @@ def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies:
         steps.solve_by_steps(mdp, betas, values, policies)
     else:
         for i, beta in enumerate(betas):
-            if is_tiny and steps.plan_in_one_call(mdp, beta, values[i], policies[i], improve=True):
-                continue
-            if mdp.is_sparse and not mdp.next_state_rewards:
+            if is_tiny:
+                steps.plan_in_one_call(mdp, beta, values[i], policies[i], improve=True)
+            elif mdp.is_sparse and not mdp.next_state_rewards:
                 steps.solve_sparse(mdp, beta, values[i], policies[i])
             else:
                 steps.solve_by_steps(mdp, [beta], values[i : i + 1], policies[i : i + 1])
@@ -312,8 +310,9 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
     if shape == (mdp.n_states,):
         policy = np.broadcast_to(policy, (mdp.horizon, mdp.n_states))
     policy = mdp.check_policy(policy)
-    is_tiny = mdp.n_states * mdp.n_actions <= _FEW_PAIRS  # whatever its form, so that both give the same bits
-    if not (is_tiny and steps.plan_in_one_call(mdp, beta, values, policy, improve=False)):
+    if mdp.n_states * mdp.n_actions <= _FEW_PAIRS:  # whatever its form, so that both give the same bits
+        steps.plan_in_one_call(mdp, beta, values, policy, improve=False)
+    else:
         steps.evaluate_by_steps(mdp, beta, values, policy)
     return Evaluation(values, _start_risk(mdp, values[0], beta))
 

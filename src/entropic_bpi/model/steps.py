@@ -12,7 +12,7 @@ from numba import get_num_threads
 
 from entropic_bpi.model import backups
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.parts.arrays import SparseTransitions
+from entropic_bpi.model.parts.arrays import SparseTransitions, frozen
 
 # From this many rows on, a step takes more than 2 ms, and to hand threads their share 0.12 ms: they pay even on two
 # processors. They wait for each other asleep, since the spinning barrier of a parallel kernel of Numba's takes 10 to 15 ms
@@ -20,20 +20,20 @@ from entropic_bpi.model.parts.arrays import SparseTransitions
 _PARALLEL_ROWS = 200_000
 # More blocks than threads, so that nobody waits for one thread that was held up.
 _BLOCKS_PER_THREAD = 4
-_NO_GROWTH, _UNPAID = np.empty((0, 0)), np.empty(0)
+_NO_GROWTH, _UNPAID = np.empty((0, 0)), frozen(np.empty(0))
 # Rows of a dense model whose bounds differ by less than this share of the values, more than rounding makes, are all read.
 _ROUNDING = 1e-9
 # Rows of a matrix are copied before they are multiplied by another, so many numbers at a time, which the fast memory holds.
 _COPIED_AT_ONCE = 1 << 17
 
 
-def plan_in_one_call(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray, *, improve: bool) -> bool:
-    """Fill in ``values``, and ``policy`` if it is to ``improve``; False if the model is not of the kind that this can do."""
-    if mdp.next_state_rewards or mdp.rewards is None:
-        return False
-    rewards = mdp.rewards.reshape(-1, mdp.n_states, mdp.n_actions)
-    scratch = np.empty((2, mdp.n_states))
-    return backups.backward_induction(_arrays(mdp.rows), rewards, beta, improve, values, policy, scratch)
+def plan_in_one_call(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray, *, improve: bool) -> None:
+    """Fill in ``values``, and ``policy`` if it is to ``improve``."""
+    rows, rewards, paid = mdp.rows, mdp._rewards, _UNPAID[None]
+    if rows.rewards is not None:
+        rewards, paid = frozen(np.zeros((1, 1, mdp.n_actions))), rows.rewards
+    assert rewards is not None
+    backups.backward_induction(_arrays(rows), paid, rewards, beta, improve, values, policy)
 
 
 def _arrays(rows: SparseTransitions) -> backups.Arrays:

@@ -98,13 +98,7 @@ def largest_eps(paid_steps: int, beta: float) -> float:
 
 
 def hard_instance(
-    n_states: int,
-    n_actions: int,
-    horizon: int,
-    *,
-    beta: float,
-    eps: float,
-    special: tuple[int, int, int] | None = None,
+    n_states: int, n_actions: int, horizon: int, *, beta: float, eps: float, special: tuple[int, int, int] | None = None
 ) -> FiniteMDP:
     r"""The lower bound's instance: one choice among very many is better, by more than eps.
 

@@ -1,7 +1,5 @@
 """The model that a word means: an instance, a saved model, or a Gymnasium environment with a transition table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,12 +25,15 @@ def model_of(
     given = dict(params or {})
     if format_of(Path(source)) is not None and not is_environment(source):
         return _saved(Path(folder) / source, horizon, given)
-    if horizon is not None:
-        if "horizon" in given:
-            raise InvalidProblemError("the horizon is given twice, once among the parameters")
-        given["horizon"] = horizon
+    if horizon is not None and "horizon" in given:
+        raise InvalidProblemError("the horizon is given twice, once among the parameters")
+    given |= {} if horizon is None else {"horizon": horizon}
     if is_environment(source):
-        return _tabular(source, given)
+        if "horizon" not in given:
+            raise InvalidProblemError(f"{source} needs a horizon: the number of steps of an episode")
+        if "env_or_id" in given:
+            raise InvalidProblemError("env_or_id is the part after gym:, not a parameter")
+        return instances.from_gymnasium(source.removeprefix("gym:"), **given)
     if source.replace("_", "-") not in instances.names():
         raise InvalidProblemError(
             f"unknown source {source!r}: expected an instance ({', '.join(instances.names())}), "
@@ -71,11 +72,3 @@ def _saved(path: Path, horizon: int | None, params: Mapping[str, Any]) -> Finite
     if horizon not in (None, mdp.horizon):
         raise InvalidProblemError(f"{path} was saved with horizon {mdp.horizon}, which cannot be changed to {horizon}")
     return mdp
-
-
-def _tabular(source: str, params: dict[str, Any]) -> FiniteMDP:
-    if "horizon" not in params:
-        raise InvalidProblemError(f"{source} needs a horizon: the number of steps of an episode")
-    if "env_or_id" in params:
-        raise InvalidProblemError("env_or_id is the part after gym:, not a parameter")
-    return instances.from_gymnasium(source.removeprefix("gym:"), **params)

@@ -166,10 +166,8 @@ def interleave(steps: list[list[Any]], n_states: int, n_actions: int, label: str
         for a, matrix in enumerate(matrices):
             shape = getattr(matrix, "shape", None)
             if not (sparse.issparse(matrix) and shape == (n_states, n_states)):
-                raise InvalidModelError(
-                    f"{label}: the matrix of step {h}, action {a} must be sparse ({n_states}, {n_states}), "
-                    f"got {type(matrix).__name__} of shape {shape}"
-                )
+                place, size = f"{label}: the matrix of step {h}, action {a}", f"({n_states}, {n_states})"
+                raise InvalidModelError(f"{place} must be sparse {size}, got {type(matrix).__name__} of shape {shape}")
     order = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
     stacks = (sparse.vstack([sparse.csr_array(each, dtype=float) for each in step], format="csr") for step in steps)
     rows = sparse.vstack([stack[order] for stack in stacks], format="csr")
@@ -189,13 +187,9 @@ def check_allowed(allowed: Any, horizon: int, n_states: int, n_actions: int) -> 
     """Return masks as a boolean array ``(1 or H, S, A)``, or None if every action is allowed."""
     if allowed is None:
         return None
-    try:
-        array = np.asarray(allowed)
-    except ValueError:
-        array = np.empty(0)
+    array = checked("allowed", allowed, "biu", "booleans")
     shapes = (n_states, n_actions), (horizon, n_states, n_actions)
-    is_flag = array.dtype == np.bool_ or (array.dtype.kind in "iu" and np.isin(array, (0, 1)).all())
-    if array.shape not in shapes or not is_flag:
+    if array.shape not in shapes or not np.isin(array, (0, 1)).all():
         raise InvalidModelError(
             f"allowed must be a boolean array of shape (S, A) = {shapes[0]} or (H, S, A) = {shapes[1]}, "
             f"got dtype {array.dtype}, shape {array.shape}"

@@ -1,9 +1,7 @@
 """Known mechanics with unknown noise: where each label of a random law leads, in every state and for every action."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
@@ -14,6 +12,7 @@ from entropic_bpi.model.parts.arrays import starts_of
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Integers
 
+_Number = Callable[[Any], int]  # the number of a state, negative for anything else
 ONE_LAW = ""
 """The name of the law where there is only one."""
 
@@ -87,12 +86,7 @@ def read_labels(labels: Any) -> dict[Any, list[Any]]:
 
 
 def read_outcomes(
-    states: Iterable[Any],
-    actions: Iterable[Any],
-    laws: Mapping[Any, Sequence[Any]],
-    outcome: Any,
-    law: Any,
-    number: Callable[[Any], int],
+    states: Iterable[Any], actions: Iterable[Any], laws: dict[Any, list[Any]], outcome: Any, law: Any, number: _Number
 ) -> OutcomeTable:
     """Ask for the outcome of every state, action and label; ``number`` is that of a state, or negative.
 
@@ -124,7 +118,7 @@ def _ask(name: str, source: Any, key: tuple[Any, ...]) -> Any:
         raise InvalidProblemError(f"the {name} of {shown(key)} {reason}") from error
 
 
-def _read_outcome(value: Any, number: Callable[[Any], int], key: tuple[Any, ...]) -> tuple[int, float]:
+def _read_outcome(value: Any, number: _Number, key: tuple[Any, ...]) -> tuple[int, float]:
     """The next state and the reward; what is itself a state is the next state, otherwise it must be a pair."""
     readings = [(value, math.nan)]
     if isinstance(value, (tuple, list)) and len(value) == 2:

@@ -1,10 +1,8 @@
 """Reading a model: transitions and rewards in every form that a user may have, checked and made uniform."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from entropic_bpi.tools.text import shown
 # Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
 _SUM_ROUNDING = 1e-14
 _LARGEST_RETURN = 1e307
+_Locate = Callable[[int], tuple[int, int | None]]  # row and next state of a position
 
 
 class ModelArrays:
@@ -146,9 +145,9 @@ class ModelArrays:
         rows = self._checked_rows(rows, copy)
         self._normalise(rows.probabilities, rows.indptr, tolerance)
         if rows.rewards is not None:
-            indptr = rows.indptr
+            where, per_step = rows.indptr, not self.stationary
             self._check_rewards(
-                rows.rewards, lambda i: self._place(row_of_entry(i % indptr[-1], indptr), "row rewards")
+                rows.rewards, lambda i: (row_of_entry(i % where[-1], where), None), per_step, "row rewards"
             )
         if not rows.probabilities.all():
             possible = rows.probabilities > 0
@@ -194,10 +193,8 @@ class ModelArrays:
             if abs(total - 1) > _SUM_ROUNDING:
                 entries /= total
 
-    def _place(
-        self, row: int, label: str = "transitions", *, per_step: bool | None = None, successor: int | None = None
-    ) -> str:
-        """A row, or an entry of it, in words; with its step if transitions, or what is told to, differ by step."""
+    def _place(self, row: int, label: str = "transitions", per_step: Any = None, successor: int | None = None) -> str:
+        """A row, or an entry of it, in words; with its step if the transitions, or what is ``per_step``, differ by it."""
         pair, action = divmod(row, self.n_actions)
         step, state = divmod(pair, self.n_states)
         has_step = not self.stationary if per_step is None else per_step
@@ -213,7 +210,7 @@ class ModelArrays:
             return
         array = self._dense_rewards(rewards, may_be_next_state=may_be_next_state)
         if rows is not None and array.ndim == 4:
-            self._sparse_rows = replace(rows, rewards=frozen(rewards_of_entries(rows, array, self.stationary)))
+            self._sparse_rows = replace(rows, rewards=frozen(self._at_entries(array, rows)))
         else:
             self._rewards = frozen(array)
 
@@ -233,21 +230,19 @@ class ModelArrays:
             )
         per_step = array.shape not in stationary_shapes
         array = self._unmasked(array if per_step else array[None])
-
-        def place(flat: int) -> str:
-            row, successor = divmod(flat, self.n_states) if array.ndim == 4 else (flat, None)
-            return self._place(row, "rewards", per_step=per_step, successor=successor)
-
-        self._check_rewards(array, place)
+        self._check_rewards(array, lambda i: divmod(i, self.n_states) if array.ndim == 4 else (i, None), per_step)
         return array
 
-    def _check_rewards(self, rewards: np.ndarray, place: Callable[[int], str]) -> None:
-        """Refuse rewards that are not finite or too large; ``place`` is that of a position in the flat array."""
+    def _check_rewards(self, rewards: np.ndarray, locate: _Locate, per_step: bool, label: str = "rewards") -> None:
+        """Refuse rewards that are not finite or too large; ``locate`` says where a position in the flat array is."""
         flat, largest = rewards.reshape(-1), _LARGEST_RETURN / self.horizon
         if flat.size and not (flat.min() >= -largest and flat.max() <= largest):
             bad = int(np.argmin(np.abs(flat) <= largest))
             expected = "a sum over the horizon within doubles" if np.isfinite(flat[bad]) else "a finite number"
-            raise InvalidModelError(f"{place(bad)} is {flat[bad]}, expected {expected}")
+            row, successor = locate(bad)
+            raise InvalidModelError(
+                f"{self._place(row, label, per_step, successor)} is {flat[bad]}, expected {expected}"
+            )
 
     def _align_sparse_rewards(self, rows: SparseTransitions, rewards: Any) -> np.ndarray:
         """The rewards ``(1 or H, entries)`` of the entries of ``rows``, 0 where the sparse matrices have none."""
@@ -256,35 +251,23 @@ class ModelArrays:
         if per_step and len(steps) != self.horizon:
             raise InvalidModelError(f"rewards have {len(steps)} steps but the horizon is {self.horizon}")
         given = arrays.interleave(steps, self.n_states, self.n_actions, "rewards")
-
-        def place(i: int) -> str:
-            row = row_of_entry(i, given.indptr)
-            return self._place(row, "rewards", per_step=per_step, successor=int(given.indices[i]))
-
-        self._check_rewards(given.data, place)
-        # Positions (h, s, a, s') in one number: those with a reward, in increasing order, and those of the entries.
+        self._check_rewards(given.data, lambda i: (row_of_entry(i, given.indptr), int(given.indices[i])), per_step)
         paid = np.repeat(np.arange(given.shape[0]), np.diff(given.indptr)) * self.n_states + given.indices
-        source = np.repeat(self._sources(1 if self.stationary else self.horizon), np.diff(rows.indptr))
-        wanted = (source * self.n_states + rows.indices)[None]
+        wanted = self._positions(rows, self._sources(1 if self.stationary else self.horizon), len(steps))
+        place = np.searchsorted(paid, wanted)
+        return np.where(np.append(paid, -1)[place] == wanted, np.append(given.data, 0.0)[place], 0.0)
+
+    def _at_entries(self, rewards: np.ndarray, rows: SparseTransitions) -> np.ndarray:
+        """Next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""
+        return rewards.reshape(-1)[self._positions(rows, np.arange(len(rows.indptr) - 1), len(rewards))]
+
+    def _positions(self, rows: SparseTransitions, sources: np.ndarray, steps: int) -> np.ndarray:
+        """Positions ``(1 or H, entries)`` of entries in an array ``(steps, S, A, S)``; row ``i`` copies ``sources[i]``."""
+        wanted = (np.repeat(sources, np.diff(rows.indptr)) * self.n_states + rows.indices)[None]
         size = self.n_states**2 * self.n_actions
         if self.stationary:
-            wanted = wanted + size * np.arange(len(steps))[:, None]
-        elif len(steps) == 1:
-            wanted = wanted % size
-        position = np.searchsorted(paid, wanted)
-        found = np.append(paid, -1)[position] == wanted
-        return np.where(found, np.append(given.data, 0.0)[position], 0.0)
-
-
-def rewards_of_entries(rows: SparseTransitions, rewards: np.ndarray, stationary: bool) -> np.ndarray:
-    """Next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""
-    n_states, n_actions = rewards.shape[1:3]
-    flat = rewards.reshape(len(rewards), -1, n_states)
-    row = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
-    if stationary:
-        return np.asarray(flat[:, row, rows.indices])
-    step, pair = np.divmod(row, n_states * n_actions)
-    return np.asarray(flat[step if len(flat) > 1 else 0, pair, rows.indices][None])
+            return np.asarray(wanted + size * np.arange(steps)[:, None])
+        return wanted % size if steps == 1 else wanted
 
 
 def read_start(start: Any, n_states: int) -> int | np.ndarray:
@@ -310,15 +293,12 @@ def read_start(start: Any, n_states: int) -> int | np.ndarray:
 def read_names(label: str, names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    try:
-        result = tuple(str(name) for name in names)
-    except TypeError:
-        raise InvalidModelError(f"{label} must be a sequence of {count} names, got {shown(names)}") from None
+    result = tuple(map(str, names)) if isinstance(names, Iterable) else ()
     if len(result) != count:
-        raise InvalidModelError(f"{label} has {len(result)} names, expected {count}")
-    if len(set(result)) != count:
-        repeated = next(name for name, times in Counter(result).items() if times > 1)
-        raise InvalidModelError(f"{label} repeats {repeated!r}: names must be different")
+        raise InvalidModelError(f"{label} must be a sequence of {count} names, got {shown(names)}")
+    for name, times in Counter(result).most_common(1):
+        if times > 1:
+            raise InvalidModelError(f"{label} repeats {name!r}: names must be different")
     return result
 
 

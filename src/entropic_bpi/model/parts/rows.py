@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from entropic_bpi.model.parts.arrays import SparseTransitions, frozen, stand_ins, starts_of
-from entropic_bpi.model.parts.reading import ModelArrays, rewards_of_entries
+from entropic_bpi.model.parts.reading import ModelArrays
 
 
 class ModelRows(ModelArrays):
@@ -32,7 +32,7 @@ class ModelRows(ModelArrays):
         indices = (possible % self.n_states).astype(np.int32)
         rows = SparseTransitions(indptr, indices, self._kernel.reshape(-1)[possible])
         if self._rewards is not None and self._rewards.ndim == 4:
-            rows = replace(rows, rewards=rewards_of_entries(rows, self._rewards, self.stationary))
+            rows = replace(rows, rewards=self._at_entries(self._rewards, rows))
         return rows._frozen()
 
     def step_rows(self, h: int) -> SparseTransitions:
