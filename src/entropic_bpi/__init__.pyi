@@ -17,11 +17,7 @@ from .lab import learners as learners
 from .lab.learners import Run as Run
 from .lab.learners import run as run
 from .model import instances as instances
-from .model.cvar import CVaRSolution as CVaRSolution
-from .model.cvar import solve_cvar as solve_cvar
 from .model.discounting import discounted as discounted
-from .model.evar import EVaRSolution as EVaRSolution
-from .model.evar import solve_evar as solve_evar
 from .model.formats.prism import from_prism as from_prism
 from .model.formats.quantecon import from_quantecon as from_quantecon
 from .model.frontier import BestOnFront as BestOnFront
@@ -41,6 +37,10 @@ from .model.return_law import ReturnLaw as ReturnLaw
 from .model.return_law import ReturnLawBracket as ReturnLawBracket
 from .model.return_law import max_return as max_return
 from .model.return_law import return_law as return_law
+from .model.tails import CVaRSolution as CVaRSolution
+from .model.tails import EVaRSolution as EVaRSolution
+from .model.tails import solve_cvar as solve_cvar
+from .model.tails import solve_evar as solve_evar
 from .model.tilting import chi_square as chi_square
 from .model.tilting import entropic_variance as entropic_variance
 from .model.tilting import tilted as tilted

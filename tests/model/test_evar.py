@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi.model.evar import solve_evar
+from entropic_bpi.model.tails import solve_evar
 
 
 def small_model(rng):

@@ -26,10 +26,10 @@ import numpy as np
 from scipy import optimize
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.evar import solve_evar
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.planning import Solution, evaluate, solve
 from entropic_bpi.model.return_law import ReturnLaw, max_return, min_return, return_law
+from entropic_bpi.model.tails import solve_evar
 from entropic_bpi.tools.checks import check_choice, check_positive, check_probability, check_range
 from entropic_bpi.types import Summarised
 
@@ -186,9 +186,8 @@ class Front(Summarised):
 
 def measured(law: ReturnLaw, name: str, alpha: float) -> float:
     """A measure of a return by its name."""
-    if name in ("mean", "std"):
-        return law.mean if name == "mean" else math.sqrt(law.variance)
-    return {"var": law.quantile, "cvar": law.cvar, "evar": law.evar}[name](alpha)
+    at_level = {"var": law.quantile, "cvar": law.cvar, "evar": law.evar}
+    return at_level[name](alpha) if name in at_level else {"mean": law.mean, "std": math.sqrt(law.variance)}[name]
 
 
 def front(mdp: FiniteMDP, betas: tuple[float, float], *, tol: float = 1e-6) -> Front:
@@ -393,20 +392,14 @@ def _upper(mdp: FiniteMDP, measure: str, alpha: float) -> float:
     strengths = _STRENGTHS / spread
     values = np.array([found.value for found in solve(mdp, [0.0, *-strengths, *strengths])]) - smallest + room
     mean, averse, seeking = values[0], values[1 : 1 + len(strengths)], values[1 + len(strengths) :]
-    if measure == "mean":
-        bound = mean
-    elif measure == "var":
-        bound = _upper_var(strengths, averse, seeking, alpha)
-    else:
+    bound = mean
+    if measure == "var":
+        left = np.exp(-strengths * averse) - alpha
+        by_bottom = np.where(left > 0, -np.log(np.where(left > 0, left, 1.0)) / strengths, np.inf)
+        bound = np.minimum(seeking - math.log1p(-alpha) / strengths, by_bottom).min()
+    elif measure == "cvar":
         bound = _upper_cvar(strengths, mean, averse, spread, alpha)
     return float(smallest + min(bound, spread) + room)
-
-
-def _upper_var(strengths: np.ndarray, averse: np.ndarray, seeking: np.ndarray, alpha: float) -> float:
-    by_top = np.min(seeking - math.log1p(-alpha) / strengths)
-    left = np.exp(-strengths * averse) - alpha
-    by_bottom = np.where(left > 0, -np.log(np.where(left > 0, left, 1.0)) / strengths, np.inf)
-    return float(min(by_top, by_bottom.min()))
 
 
 def _upper_cvar(strengths: np.ndarray, mean: float, averse: np.ndarray, spread: float, alpha: float) -> float:

@@ -11,10 +11,10 @@ import numpy as np
 from entropic_bpi import methods
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.lab.events import EVENTS, CountEvent, RewardEvent, expected_visits
-from entropic_bpi.model.evar import solve_evar
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import evaluate, solve
 from entropic_bpi.model.return_law import ReturnLaw, return_law
+from entropic_bpi.model.tails import solve_evar
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import EVERY

@@ -52,11 +52,10 @@ class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
         return self.state, float(reward), False, self.step_count == mdp.horizon, self._info()
 
     def _info(self) -> dict[str, Any]:
-        allowed, h = self.mdp.allowed, min(self.step_count, self.mdp.horizon - 1)
-        if allowed is None:
-            return {"step": self.step_count}
-        mask = allowed[self.state] if allowed.ndim == 2 else allowed[h, self.state]
-        return {"step": self.step_count, "action_mask": mask.astype(np.int8)}
+        info, masks = {"step": self.step_count}, self.mdp._allowed
+        if masks is None:
+            return info
+        return info | {"action_mask": masks[min(self.step_count, len(masks) - 1), self.state].astype(np.int8)}
 
 
 def as_gymnasium(mdp: FiniteMDP) -> MDPEnv:

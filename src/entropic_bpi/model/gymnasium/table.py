@@ -3,8 +3,7 @@
 import math
 import operator
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -95,30 +94,24 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
     return FiniteMDP(*_compress(table, n_actions), horizon=horizon, start=first, **named)
 
 
-@contextmanager
-def _opened(env_or_id: Any, make_kwargs: dict[str, Any]) -> Iterator[Any]:
+def _opened(env_or_id: Any, make_kwargs: dict[str, Any]) -> AbstractContextManager[Any]:
     """The environment given, or one made here and closed after use."""
     import gymnasium
 
     if isinstance(env_or_id, gymnasium.Env):
         if make_kwargs:
             raise InvalidModelError(f"{', '.join(make_kwargs)}: options apply to an id, not to an existing environment")
-        yield env_or_id
-        return
+        return nullcontext(env_or_id)
     if not isinstance(env_or_id, str):
         raise InvalidModelError(f"expected a Gymnasium environment or an id, got {shown(env_or_id)}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # an outdated id either works or fails below
-            env = env_factory(env_or_id, make_kwargs)()
+            return closing(env_factory(env_or_id, make_kwargs)())
     except InvalidProblemError as error:
         raise InvalidModelError(str(error)) from None
     except Exception as error:  # environments may raise anything on options that they do not like
         raise InvalidModelError(f"gymnasium cannot make {env_or_id!r}: {type(error).__name__}: {error}") from error
-    try:
-        yield env
-    finally:
-        env.close()
 
 
 def _check_table_is_all(env: Any, label: str) -> None:
