@@ -6,57 +6,30 @@ When to exercise an American put
 down, with a chance that nobody knows. To wait may pay more, or nothing. A holder with :math:`\beta=-0.1` per unit of
 money: at which price should the option be exercised?
 
-**The environment.** The state is the price, as the number of steps of 5 % above or below 100. To exercise ends the episode.
+**The model.** The state is the price, as the number of steps of 5 % above or below 100. To exercise ends the episode. What a
+move up or down does is known; how likely it is has to be learned.
 """
-
-import gymnasium
-from gymnasium import spaces
 
 import entropic_bpi as eb
 from entropic_bpi import plots
 
 START, TOP = 6, 12
 PRICES = [100 * 1.05 ** (level - START) for level in range(TOP + 1)]
-LARGEST_GAIN = 100 - PRICES[0]
 
 
-class Put(gymnasium.Env):
-    observation_space = spaces.Discrete(TOP + 1)
-    action_space = spaces.Discrete(2)
+def hold(level, action, move):
+    if action == "exercise":
+        return eb.END, max(0.0, 100 - PRICES[level])
+    return min(TOP, max(0, level + move))
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.level = START
-        return self.level, {}
 
-    def step(self, exercise):
-        if exercise:
-            return self.level, max(0.0, 100 - PRICES[self.level]), True, False, {}
-        move = 1 if self.np_random.random() < 0.55 else -1
-        self.level = min(TOP, max(0, self.level + move))
-        return self.level, 0.0, False, False, {}
-
+put = eb.FiniteMDP.from_noise(range(TOP + 1), ["wait", "exercise"], [-1, 1], [0.45, 0.55], hold, horizon=8, start=START)
 
 # %%
-# **One call.** It is known how the price can move and that the option pays once: every return lies between 0 and the largest
-# gain, although eight rewards of that size would be possible without this.
+# **One call.** ``noise="model"`` tells the learner what a move does, not how likely it is. Every week that is waited, at any
+# price, says something about the one unknown chance.
 
-
-def possible(level, exercise):
-    return {eb.END} if exercise else {max(0, level - 1), min(TOP, level + 1)}
-
-
-result = eb.identify(
-    Put(),
-    horizon=8,
-    reward_range=(0, LARGEST_GAIN),
-    return_range=(0, LARGEST_GAIN),
-    successors=possible,
-    beta=-0.1,
-    eps=0.5,
-    delta=0.05,
-    seed=0,
-)
+result = eb.identify(put, noise="model", beta=-0.1, eps=0.5, delta=0.05, seed=0)
 
 # %%
 # **The certificate in words.**

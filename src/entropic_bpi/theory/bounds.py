@@ -391,11 +391,8 @@ def upper_bound(
     checks.check_choice("form", form, ("verified", "implicit", "closed", "printed"))
     n_states, n_actions = checks.check_integer("n_states", n_states), checks.check_integer("n_actions", n_actions)
     horizon = checks.check_integer("horizon", horizon)
-    beta, eps, delta = (
-        checks.check_finite("beta", beta),
-        checks.check_positive("eps", eps),
-        checks.check_probability("delta", delta),
-    )
+    beta, eps = checks.check_finite("beta", beta), checks.check_positive("eps", eps)
+    delta = checks.check_probability("delta", delta)
     largest = _check_return(max_return, horizon, "the horizon, since rewards lie in [0, 1]")
     checks.check_exponent(beta, max(horizon + 1, eps))
     if form in ("verified", "printed") and beta == 0:
