@@ -9,7 +9,7 @@ from reference.boxes import attack, divergence, largest_mean, most_likely
 from reference.kl_attack import Shape, draw
 
 import entropic_bpi as eb
-from entropic_bpi.methods.kl import boxes, method
+from entropic_bpi.methods.kl import boxes
 from entropic_bpi.methods.kl.ball import boxed_extreme, kl_extremum
 from entropic_bpi.methods.kl.boxes import EVENTS, MOST_LABELS, least_divergence
 from entropic_bpi.methods.kl.method import KL
@@ -215,8 +215,7 @@ def test_other_candidates_in_other_leaves_are_caught(monkeypatch):
     """The candidate that is best in a leaf is not the candidate."""
 
     def boxes_of_any(self, rules, counts, policy, gap, eps):
-        optimism = self.optimism._replace(z=self.optimism.z.copy(), u=self.optimism.u.copy())
-        plans = tuple(method._new_candidate(self.optimism.z.shape, self.optimism.policy.shape) for _ in range(2))
+        optimism, plans = self._new_plans()
         scratch, arrays = new_scratch(rules, self.problem.n_actions, 1), self._arrays(counts)
 
         def bound(interval):

@@ -12,7 +12,7 @@ import entropic_bpi as eb
 from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.methods.kl.gap import same_ratio
 from entropic_bpi.methods.kl.method import CONVERGED, KL, SAME_CONVERGED
-from entropic_bpi.methods.kl.records import Box, PairsAsked, Scratch, new_scratch
+from entropic_bpi.methods.kl.records import Box, Inputs, PairsAsked, Scratch, new_scratch
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
@@ -85,8 +85,8 @@ def test_the_better_of_two_candidates_is_claimed_with_its_own_bounds():
 
 
 @compiled
-def same_of_first_row(rules, arrays, box, scratch):
-    return same_ratio(rules, arrays, 0, 0, box, 1.0, np.inf, scratch)
+def same_of_first_row(inputs, box):
+    return same_ratio(inputs, 0, 0, box, 1.0, np.inf)
 
 
 def largest_share(seen: int, other: int, x: float) -> tuple[mpf, mpf]:
@@ -125,7 +125,9 @@ def test_same_is_not_too_small_where_weights_are_below_the_range_of_doubles():
         ends = [np.array([float(weight) for weight in end] + [0.0]) for end in (low, high)]
         box = Box(*ends, np.append(rho, 1.0), np.full(3, np.inf))
         scratch = Scratch(*(part[0] for part in new_scratch(rules, 1, 1)))
-        excess = float(mp.log(same_of_first_row(rules, counts.arrays, box, scratch)) - mp.log(exact))
+        excess = float(
+            mp.log(same_of_first_row(Inputs(method.frame, rules, counts.arrays, scratch), box)) - mp.log(exact)
+        )
         assert excess >= -1e-12, seed
         vanished += ends[1][best] < 1e-308
         attained += excess < 1e-9
@@ -221,5 +223,5 @@ def test_equal_actions_that_both_lead_to_the_same_state_leave_no_gap():
         assert method.plans[0].policy[0, 0] == 0
         plain = abs(math.log(method.optimism.z[0, 0] / method.plans[0].z[0, 0]))
         # The first action is better by 0.5 whatever follows: only the deviations further on remain.
-        assert method.plans[0].turn[0, 0] == -1
+        assert method.plans[0].switch_action[0, 0] == -1
         assert plain > 0.5

@@ -187,12 +187,12 @@ def test_the_challenger_follows_the_pair_certificate_where_that_knows_better():
     assert (turn[~occupied] == -1).all()
     assert (turn[occupied] != plan.behaviour.lead[occupied]).all()
     assert (turn >= 0).any()
-    assert not np.array_equal(turn, method.plans[method.last].turn)  # the gap certificate says something else
+    assert not np.array_equal(turn, method.plans[method.last].switch_action)  # the gap certificate says something else
     counts.episodes += 1  # the pair certificate is not due
     np.testing.assert_array_equal(method.plan(counts, 2).behaviour.switch_action, turn)
     method.asked = method.asked._replace(pairs=method.asked.ratio)  # as if it had known no better
     again = method.plan(counts, 2).behaviour
-    np.testing.assert_array_equal(again.switch_action, method.plans[method.last].turn)
+    np.testing.assert_array_equal(again.switch_action, method.plans[method.last].switch_action)
 
 
 def test_a_method_goes_on_from_its_state():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from entropic_bpi.methods.kl import method
+from entropic_bpi.methods.kl import boxes
 from entropic_bpi.methods.kl.boxes import Laws
 from reference.kl import Tables, ball_max
 from reference.kl_attack import _evaluate
@@ -25,7 +25,7 @@ NO_LAWS = Laws(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 4), np
 def without_boxes():
     """Methods that are made here never try boxes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(method, "laws_of", lambda problem: NO_LAWS)
+        patch.setattr(boxes, "laws_of", lambda problem: NO_LAWS)
         yield
 
 

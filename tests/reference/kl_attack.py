@@ -602,9 +602,9 @@ def relations(case: Case, method: KL, kind: int) -> tuple[np.ndarray, np.ndarray
     rho, d, r = np.full((t.steps, S), np.nan), *np.full((2, t.steps, S, S), np.nan)
     sheets = method.frame, method.rules, case.counts.arrays, method.optimism, method.plans[kind]
     occupied = pairs.occupied_states(*sheets)
-    buffers, scratch = pairs._memory(method.frame, method.rules, occupied)
+    inputs, buffers = pairs._memory(*sheets[:3], occupied)
     for h in reversed(range(t.steps)):
-        pairs._step(*sheets, h, occupied[h], buffers, scratch)
+        pairs._step(inputs, *sheets[3:], h, occupied[h], buffers)
         now = buffers.now
         buffers = buffers._replace(now=buffers.next, next=now)
         states = np.flatnonzero(occupied[h])

@@ -18,6 +18,7 @@ from entropic_bpi.methods.kl.method import CONVERGED, PAIRS_LEAD, PAIRS_ROOM, SA
 from entropic_bpi.methods.kl.records import (
     NEVER_ASKED,
     Candidate,
+    Inputs,
     Optimism,
     PairBuffers,
     PairRows,
@@ -55,14 +56,14 @@ class PairSheets(NamedTuple):
 
     sheets: PairBuffers
     occupied: np.ndarray
-    turn: np.ndarray
+    switch_action: np.ndarray
 
 
 class RunMemory(NamedTuple):
     """The challenger that the last pair certificate proposes."""
 
     policy: np.ndarray
-    turn: np.ndarray
+    switch_action: np.ndarray
 
 
 class RunResult(NamedTuple):
@@ -114,7 +115,7 @@ def _clear(
         for s in range(optimism.policy.shape[1]):
             optimism.policy[h, s] = 0
             for i in range(2):
-                plans[i].policy[h, s], plans[i].turn[h, s] = 0, 0
+                plans[i].policy[h, s], plans[i].switch_action[h, s] = 0, 0
     for h in range(optimism.z.shape[0]):
         for s in range(optimism.z.shape[1]):
             optimism.z[h, s] = 1.0
@@ -174,8 +175,7 @@ def _converged(rules: PlanConstants) -> PlanConstants:
 def _with_tolerance(rows: PairRows, tolerance: float) -> PairRows:
     return PairRows(
         rows.sign, tolerance, rows.used, rows.visits, rows.radius, rows.tally, rows.low, rows.high, rows.number,
-        rows.different, rows.place, rows.seen, rows.pair, rows.ball, rows.refines, rows.slot_of_label,
-        rows.label_of_slot,
+        rows.different, rows.position, rows.seen, rows.pair,
     )  # fmt: skip
 
 
@@ -198,11 +198,13 @@ def _pair_ratio(
         return np.inf
     next = own.next
     for x in range(frame.n_states + 1):
-        next.position[x], next.rho[x], own.desk.known[x] = 0, 1.0, -1
+        next.position[x], next.rho[x], own.scratch.known[x] = 0, 1.0, -1
         for y in range(frame.n_states + 1):
             next.d[x, y], next.r[x, y] = 1.0, 1.0
-    own = PairBuffers(own.now, next, own.crowd, _with_tolerance(own.rows, rules.tolerance), own.desk)
-    return pairs.relate(frame, rules, arrays, optimism, plan, occupied, own, scratch, sheets.turn)
+    rows = _with_tolerance(own.rows, rules.tolerance)
+    own = PairBuffers(own.now, next, own.states, rows, own.scratch, own.noise)
+    inputs = Inputs(frame, rules, arrays, scratch)
+    return pairs.relate(inputs, optimism, plan, occupied, own, sheets.switch_action)
 
 
 @inner
@@ -241,7 +243,7 @@ def _ask_pairs(
         apart = kl._claim(frame, rules, mine.optimism, plans[tried], ratio)[2] * (1.0 + room)
         if turn == 0 or tried == last:
             _copy(kept.policy, plans[tried].policy)
-            _copy(kept.turn, sheets.turn)
+            _copy(kept.switch_action, sheets.switch_action)
         smallest = min(smallest, apart)
         if apart < best:
             best, chosen = apart, tried
@@ -287,8 +289,8 @@ def one_run(
             concluding, round, rules = True, kl.FINAL_ROUND, _converged(rules)
             continue
         remembered = asked.pairs < PAIRS_LEAD * asked.ratio
-        lead, turn = (kept.policy, kept.turn) if remembered else (plans[last].policy, plans[last].turn)
-        behaviour = Behaviour(optimism.policy, lead, turn, rules.challenge and round % 2 == 1)
+        lead = (kept.policy, kept.switch_action) if remembered else (plans[last].policy, plans[last].switch_action)
+        behaviour = Behaviour(optimism.policy, lead[0], lead[1], rules.challenge and round % 2 == 1)
         batch = min(max(1, math.ceil(orders.replan * episodes)), orders.budget - episodes)
         for _ in range(batch):
             _play(kernel, frame, behaviour, arrays, mine.stream)

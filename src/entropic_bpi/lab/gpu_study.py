@@ -28,8 +28,8 @@ from entropic_bpi.methods.kl.records import (
     Relations,
     Scratch,
     StepStates,
+    new_pair_buffers,
     new_scratch,
-    new_sheets,
 )
 from entropic_bpi.methods.kl.states import GIVEN
 from entropic_bpi.model.mdp import FiniteMDP
@@ -46,33 +46,33 @@ THREADS = 64
 
 @inner
 def _candidate(plan: Candidate, i: int) -> Candidate:
-    return Candidate(plan.z[i], plan.high[i], plan.rho[i], plan.policy[i], plan.turn[i])
+    return Candidate(plan.z[i], plan.high[i], plan.rho[i], plan.policy[i], plan.switch_action[i])
 
 
 @inner
 def _relations(table: Relations, i: int) -> Relations:
-    return Relations(table.position[i], table.d[i], table.r[i], table.rho[i], table.turn[i])
+    return Relations(table.position[i], table.d[i], table.r[i], table.rho[i], table.switch_action[i])
 
 
 @inner
 def _pair_sheets(all_sheets: PairSheets, i: int) -> PairSheets:
     sheets = all_sheets.sheets
-    crowd, rows, desk = sheets.crowd, sheets.rows, sheets.desk
+    states, rows, scratch = sheets.states, sheets.rows, sheets.scratch
     own = PairBuffers(
         _relations(sheets.now, i),
         _relations(sheets.next, i),
-        StepStates(crowd.action[i], crowd.best[i], crowd.worst[i], crowd.top[i], crowd.backup[i], crowd.gain[i]),
+        StepStates(states.action[i], states.best[i], states.worst[i], states.top[i], states.backup[i], states.gain[i]),
         PairRows(
             rows.sign, rows.tolerance, rows.used[i], rows.visits[i], rows.radius[i], rows.tally[i], rows.low[i],
-            rows.high[i], rows.number[i], rows.different[i], rows.place[i], rows.seen[i], rows.pair[i], rows.ball[i],
-            rows.refines[i], rows.slot_of_label[i], rows.label_of_slot[i],
+            rows.high[i], rows.number[i], rows.different[i], rows.position[i], rows.seen[i], rows.pair[i],
         ),
         PairScratch(
-            desk.box[i], desk.known[i], desk.low[i], desk.high[i], desk.rank[i], desk.chosen[i], desk.scores[i],
-            desk.left[i], desk.mass[i], desk.moved[i], desk.f[i], desk.work[i],
+            scratch.box[i], scratch.known[i], scratch.low[i], scratch.high[i], scratch.rank[i], scratch.chosen[i],
+            scratch.scores[i], scratch.left[i], scratch.mass[i], scratch.moved[i], scratch.f[i], scratch.work[i],
         ),
+        sheets.noise,
     )  # fmt: skip
-    return PairSheets(own, all_sheets.occupied[i], all_sheets.turn[i])
+    return PairSheets(own, all_sheets.occupied[i], all_sheets.switch_action[i])
 
 
 @inner
@@ -89,7 +89,7 @@ def _records_of(records: Records, orders: RunConfig, i: int) -> Records:
         (_candidate(records.plans[0], i), _candidate(records.plans[1], i)),
         Scratch(layers.work[i], layers.pessimistic[i], layers.bounds[i], layers.shared[i], layers.scores[i]),
         _pair_sheets(records.sheets, i),
-        RunMemory(kept.policy[i], kept.turn[i]),
+        RunMemory(kept.policy[i], kept.switch_action[i]),
         records.radius[i],
         records.planned[i],
         records.stream[i],
@@ -156,6 +156,7 @@ def launch(
         raise InvalidProblemError(reason)
     check_gpu()
     method, fresh = kl.KL(problem), _fresh_arrays(problem)
+    method.without_boxes()
     kernel = Simulator(mdp, problem, np.random.default_rng()).kernel
     orders = RunConfig(replan, budget, seed, fresh, method.rules.radius)
     known = [_map(part, cuda.to_device) for part in (kernel, method.frame, method.rules, _truth(mdp, problem), orders)]
@@ -256,9 +257,9 @@ def _one_of_each(problem: Problem, method: kl.KL, arrays: CountArrays) -> Record
     rules, n_states, n_actions = method.rules, problem.n_states, problem.n_actions
     choices, number = np.zeros((problem.steps, n_states), dtype=np.int64), np.zeros((), dtype=np.int64)
     sheets = PairSheets(
-        sheets=new_sheets(rules, n_states, n_actions, n_states),
+        sheets=new_pair_buffers(rules, n_states, n_actions, n_states),
         occupied=np.zeros((problem.steps, n_states + 1), dtype=np.bool_),
-        turn=choices,
+        switch_action=choices,
     )
     return Records(
         arrays=arrays,

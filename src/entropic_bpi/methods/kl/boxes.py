@@ -29,14 +29,12 @@ import numpy as np
 from entropic_bpi.compile.decorators import compiled, inner
 from entropic_bpi.methods.kl.ball import MOST_LABELS, kl_extreme
 from entropic_bpi.methods.kl.gap import action_weight, slot_weight
-from entropic_bpi.methods.kl.records import Candidate, Optimism, Place, PlanConstants
+from entropic_bpi.methods.kl.records import Candidate, Optimism, PlanConstants
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
 from entropic_bpi.types import EMPTY, RATIO, Cut
 
-NO_BOXES = np.empty((0, 2, MOST_LABELS))
-NO_BOX = 2.0  # the upper end of the interval of a row that is not cut
 MOST_LEAVES = 50
 # Tried again when the episodes have grown by this factor.
 BOX_GROWTH = 1.1
@@ -65,6 +63,11 @@ class Laws(NamedTuple):
     labels: np.ndarray
     one_of: np.ndarray
     many: int
+
+
+def no_boxes(rows: int) -> np.ndarray:
+    """The intervals of rows that are not cut: the upper end is 2."""
+    return np.full((rows, 2, MOST_LABELS), 2.0)
 
 
 def laws_of(problem: Problem) -> Laws:
@@ -99,7 +102,7 @@ class Leaf(NamedTuple):
     cut: np.ndarray
     depth: int
     gap: float
-    turn: np.ndarray
+    switch_action: np.ndarray
     greedy: np.ndarray
 
 
@@ -266,9 +269,9 @@ def _look(
     for h in range(frame.steps - 1, -1, -1):
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
             s = frame.states[i]
-            turn, last, best = plan.turn[h, s], actions_at(frame, h) - 1, -np.inf
+            switch, last, best = plan.switch_action[h, s], actions_at(frame, h) - 1, -np.inf
             for a in range(last + 1):
-                row, weight = row_of(frame, h, s, a), action_weight(frame, rules, Place(h, s), a)
+                row, weight = row_of(frame, h, s, a), action_weight(frame, rules, h, s, a)
                 value[:] = 0.0
                 for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
                     paid = law[j] * weight * slot_weight(rules, arrays, h - frame.artificial, j, True)
@@ -276,9 +279,9 @@ def _look(
                         value[m] += paid * z[m, h + 1, arrays.successor[j]]
                 if a == min(plan.policy[h, s], last):
                     z[0, h, s] = value[0]
-                    if turn < 0:
+                    if switch < 0:
                         z[1, h, s] = value[1]
-                if a == turn:
+                if a == switch:
                     z[1, h, s] = value[2]
                 if a == optimism.policy[h, s]:
                     z[2, h, s] = value[2]
@@ -292,9 +295,9 @@ def _look(
                 if mass[m, h, s] == 0.0:
                     continue
                 a, after = (optimism.policy[h, s] if m == 2 else min(plan.policy[h, s], last)), m
-                if m == 1 and plan.turn[h, s] >= 0:
-                    a, after = plan.turn[h, s], 2
-                row, weight = row_of(frame, h, s, a), action_weight(frame, rules, Place(h, s), a)
+                if m == 1 and plan.switch_action[h, s] >= 0:
+                    a, after = plan.switch_action[h, s], 2
+                row, weight = row_of(frame, h, s, a), action_weight(frame, rules, h, s, a)
                 for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
                     y, paid = arrays.successor[j], weight * slot_weight(rules, arrays, h - frame.artificial, j, True)
                     slope[min(m, 1), j] += mass[m, h, s] * paid * z[after, h + 1, y]
@@ -383,7 +386,7 @@ class Search:
 
     def _cut(self, name: int, leaf: Leaf, eps: float) -> list[tuple[int, Leaf]] | None:
         (frame, rules, arrays), (optimism, plan) = self.records, self.sheets
-        optimism.policy[:], plan.turn[:] = leaf.greedy, leaf.turn
+        optimism.policy[:], plan.switch_action[:] = leaf.greedy, leaf.switch_action
         if not _look(frame, rules, arrays, optimism, plan, self.laws, leaf.table, self.centre) <= eps:
             return None
         # The first of those that are equal up to rounding, as an event and its complement always are.
@@ -404,10 +407,10 @@ class Search:
         return halves
 
     def _leaf(self, table: np.ndarray, cut: np.ndarray, depth: int) -> Leaf:
-        interval = np.full((len(self.records[2].visits), 2, MOST_LABELS), NO_BOX)
+        interval = no_boxes(len(self.records[2].visits))
         _intervals(self.records[2], self.laws, table, cut, interval)
         gap, (optimism, plan) = float(self.bound(interval)), self.sheets
-        return Leaf(table, cut, depth, gap, plan.turn.copy(), optimism.policy.copy())
+        return Leaf(table, cut, depth, gap, plan.switch_action.copy(), optimism.policy.copy())
 
 
 def cuts_of(problem: Problem, laws: Laws, tree: tuple[Split | str, ...]) -> tuple[Cut | str, ...]:

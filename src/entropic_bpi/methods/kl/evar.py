@@ -268,7 +268,8 @@ class EVaRKL:
         found = self.planners.pop(lam, None)
         if found is None:
             found = KL(self.problem.at(-lam, self.problem.eps * (1 - CELL_SHARE)), self.sampling, self.seed)
-            found.remembers, found.boxed = False, -1  # a cell has no cuts
+            found.remembers = False
+            found.without_boxes()  # a cell has no cuts
             if len(self.planners) >= self.kept:
                 self.planners.pop(next(iter(self.planners)))  # the one that was not used for longest
         self.planners[lam] = found

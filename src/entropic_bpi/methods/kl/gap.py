@@ -23,15 +23,13 @@ not a number falls there, and nothing is dropped by a ``>`` that a NaN fails.
 numbers. What can be smaller, such as Z/ρ, is rounded up in an upper bound and is 0 in a lower one.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
 from entropic_bpi.compile.decorators import inlined, inner
 from entropic_bpi.methods.kl.ball import WHOLE_SIMPLEX, boxed_extreme, kl_extreme, kl_extremum
-from entropic_bpi.methods.kl.records import MAX_SHARED, Box, Deviation, Place, PlanConstants, Scratch
+from entropic_bpi.methods.kl.records import MAX_SHARED, Box, Deviation, Inputs, PlanConstants
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, reward_step
 
@@ -46,11 +44,11 @@ QUOTIENT_ROUNDING = 1e-15
 
 
 @inlined
-def action_weight(frame: Frame, rules: PlanConstants, place: Place, a: int) -> float:
+def action_weight(frame: Frame, rules: PlanConstants, h: int, s: int, a: int) -> float:
     """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
-    if rules.gain.size == 0 or (frame.artificial and place.h == 0):
+    if rules.gain.size == 0 or (frame.artificial and h == 0):
         return 1.0
-    return rules.gain[reward_step(frame, rules.gain, place.h), place.s, a]
+    return rules.gain[reward_step(frame, rules.gain, h), s, a]
 
 
 @inlined
@@ -84,44 +82,54 @@ def slot_value(rules: PlanConstants, arrays: CountArrays, step: int, slot: int, 
 
 
 @inlined
-def has_box(rules: PlanConstants, row: int) -> bool:
-    return rules.interval.shape[0] > 0 and rules.interval[row, 1, 0] <= 1.0
+def _has_box(interval: np.ndarray, row: int) -> bool:
+    if interval.ndim < 3:
+        return False
+    return interval[row, 1, 0] <= 1.0
 
 
 @inlined
-def row_extreme(
-    rules: PlanConstants, arrays: CountArrays, row: int, f: np.ndarray, sign: float, scratch: Scratch
-) -> float:
+def row_extreme(inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
     """Extreme mean over the ball of ``row``, and its box, of the values ``f`` of its slots."""
+    return _row_extreme(inputs.rules.interval, inputs, row, f, sign)
+
+
+# Numba compiles a branch on the dimension of an argument only where it is taken: without boxes, their code is left out.
+
+
+@inlined
+def _row_extreme(interval: np.ndarray, inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
+    _, rules, arrays, scratch = inputs
     begin, size, n, x = arrays.begin[row], arrays.used[row], arrays.visits[row], rules.radius[row]
     tally = arrays.tally[begin : begin + size]
-    if has_box(rules, row):
-        low, high = rules.interval[row, 0], rules.interval[row, 1]
+    if interval.ndim == 3 and _has_box(interval, row):
+        low, high = interval[row, 0], interval[row, 1]
         return boxed_extreme(tally, f, size, n, x, low, high, sign, rules.tolerance, scratch.work)
     return kl_extreme(tally, f, size, n, x, sign, rules.tolerance, scratch.work)
 
 
 @inner
 def _tilted_excess(
-    rules: PlanConstants, arrays: CountArrays, row: int, lam: float, guess: float, scratch: Scratch
+    interval: np.ndarray, inputs: Inputs, row: int, lam: float, guess: float
 ) -> tuple[float, float, float]:
     """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere.
 
     With it how steeply it falls with λ, which is the mean of w under the q that attains it; and the solver's own w.
     Underflow is safe: w at its larger end is so large that no product underflows, and a smaller end of 0 raises the excess.
     """
-    begin, size, n = arrays.begin[row], arrays.used[row], arrays.visits[row]
-    rho, high, low, f = scratch.work[2], scratch.work[3], scratch.work[4], scratch.work[5]
+    _, rules, arrays, scratch = inputs
+    begin, size, n, work = arrays.begin[row], arrays.used[row], arrays.visits[row], scratch.work
+    rho, high, low, f = work[2], work[3], work[4], work[5]
     for j in range(size):
         excess = rho[j] - lam
         f[j] = excess * (high[j] if excess > 0.0 else low[j])
-    tally = arrays.tally[begin : begin + size]
-    if has_box(rules, row):
-        value, steep = row_extreme(rules, arrays, row, f, 1.0, scratch), 0.0
+    if interval.ndim == 3 and _has_box(interval, row):
+        value, steep = _row_extreme(interval, inputs, row, f, 1.0), 0.0
         for j in range(size):
-            steep += scratch.work[6, j] * (high[j] if rho[j] > lam else low[j])
+            steep += work[6, j] * (high[j] if rho[j] > lam else low[j])
         return value, max(steep, SMALLEST_WEIGHT), 0.0
-    value, nu, solved = kl_extremum(tally, f, size, n, rules.radius[row], 1.0, rules.tolerance, scratch.work, guess)
+    tally = arrays.tally[begin : begin + size]
+    value, nu, solved = kl_extremum(tally, f, size, n, rules.radius[row], 1.0, rules.tolerance, work, guess)
     steep, rest, top, heaviest = 0.0, 1.0, -np.inf, 0.0
     for j in range(size):
         weight = high[j] if rho[j] > lam else low[j]
@@ -135,29 +143,20 @@ def _tilted_excess(
 
 
 @inner
-def same_ratio(
-    rules: PlanConstants,
-    arrays: CountArrays,
-    row: int,
-    step: int,
-    box: Box,
-    floor: float,
-    ceiling: float,
-    scratch: Scratch,
-) -> float:
+def same_ratio(inputs: Inputs, row: int, step: int, box: Box, floor: float, ceiling: float) -> float:
     """Largest average of the next ρ under weights q w, w within the box of Z times e^{βr}.
 
     Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned. Underflow is
     safe: of a weight that is too small for doubles, the larger end is rounded up and the smaller end is 0.
     """
-    begin, size = arrays.begin[row], arrays.used[row]
-    largest = 1.0
+    _, rules, arrays, scratch = inputs
+    begin, size, interval, largest = arrays.begin[row], arrays.used[row], rules.interval, 1.0
     for j in range(size):
         largest = max(largest, box.rho[arrays.successor[begin + j]])
     if largest <= floor or ceiling <= floor:
         return floor
     nothing_known = arrays.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX
-    if largest < 1.0 + NEGLIGIBLE or size == 1 or (nothing_known and not has_box(rules, row)):
+    if largest < 1.0 + NEGLIGIBLE or size == 1 or (nothing_known and not _has_box(interval, row)):
         return min(largest, ceiling)
     rho, high, low = scratch.work[2], scratch.work[3], scratch.work[4]
     heaviest = 0.0
@@ -176,7 +175,7 @@ def same_ratio(
     # The excess is convex and decreasing in λ: from the left its tangent's root is on the unsafe side, by little, and beyond
     # how steep it is says how far the root can be. An end counts as safe only if its own computed value says so.
     left, right = floor, min(largest, ceiling)
-    value, steep, w = _tilted_excess(rules, arrays, row, left, 0.0, scratch)
+    value, steep, w = _tilted_excess(interval, inputs, row, left, 0.0)
     if value <= 0.0:
         return left
     margin, right_value = 0.1 * rules.same_tolerance, np.inf
@@ -184,7 +183,7 @@ def same_ratio(
         lam = left + value / steep
         lam += margin * (lam - 1.0)
         lam = lam if lam < right else right
-        further, steep, w = _tilted_excess(rules, arrays, row, lam, w, scratch)
+        further, steep, w = _tilted_excess(interval, inputs, row, lam, w)
         if further <= 0.0:
             if -further <= rules.same_tolerance * steep * (lam - 1.0):
                 return lam
@@ -200,7 +199,7 @@ def same_ratio(
         chord = iteration % 2 == 0 and right_value < 0.0 and value < np.inf
         share = value / (value - right_value) if chord else 0.5
         lam = left + (right - left) * min(max(share, 1e-3), 0.999)
-        further, steep, w = _tilted_excess(rules, arrays, row, lam, w, scratch)
+        further, steep, w = _tilted_excess(interval, inputs, row, lam, w)
         if further <= 0.0:
             right, right_value = lam, further
         else:
@@ -219,13 +218,12 @@ def _tally_of(arrays: CountArrays, row: int, y: int) -> int:
 
 
 @inner
-def _share_states(arrays: CountArrays, deviation: Deviation, elsewhere: int, scratch: Scratch) -> int:
+def _share_states(inputs: Inputs, top: int, bottom: int, elsewhere: int) -> int:
     """The states that both rows were seen to reach, at most ``MAX_SHARED``: the likeliest first, then the lowest.
 
     Chosen by the counts alone, so that whoever checks the certificate chooses the same.
     """
-    count = 0
-    top, bottom = deviation.top, deviation.bottom
+    arrays, shared, count = inputs.arrays, inputs.scratch.shared, 0
     top_n, bottom_n = float(arrays.visits[top]), float(arrays.visits[bottom])
     for i in range(arrays.begin[top], arrays.begin[top] + arrays.used[top]):
         y = arrays.successor[i]
@@ -233,70 +231,64 @@ def _share_states(arrays: CountArrays, deviation: Deviation, elsewhere: int, scr
             continue
         known = False
         for c in range(count):
-            known = known or scratch.shared[c] == y
+            known = known or shared[c] == y
         bottom_tally = 0 if known else _tally_of(arrays, bottom, y)
         if bottom_tally > 0:
             score = min(_tally_of(arrays, top, y) * bottom_n, bottom_tally * top_n)
-            count = keep_largest(scratch.shared, scratch.scores, count, y, score)
+            count = keep_largest(shared, inputs.scratch.scores, count, y, score)
     return count
 
 
 @inner
 def keep_largest(shared: np.ndarray, scores: np.ndarray, count: int, y: int, score: float) -> int:
     """Keep the states with the largest scores, of equal ones the lowest; the new count."""
-    place = count
-    while place > 0 and (score > scores[place - 1] or (score == scores[place - 1] and y < shared[place - 1])):
-        place -= 1
-    if place == MAX_SHARED:
+    at = count
+    while at > 0 and (score > scores[at - 1] or (score == scores[at - 1] and y < shared[at - 1])):
+        at -= 1
+    if at == MAX_SHARED:
         return count
     count = min(count + 1, MAX_SHARED)
-    for c in range(count - 1, place, -1):
+    for c in range(count - 1, at, -1):
         shared[c], scores[c] = shared[c - 1], scores[c - 1]
-    shared[place], scores[place] = y, score
+    shared[at], scores[at] = y, score
     return count
 
 
 @inner
-def _set_corner(
-    rules: PlanConstants, arrays: CountArrays, deviation: Deviation, y: int, z: float, value: float, scratch: Scratch
-) -> None:
-    """Give state ``y`` the value ``z`` below and ``value`` above, in all of its slots."""
-    step, above, below = deviation.step, scratch.work[2], scratch.work[3]
-    begin = arrays.begin[deviation.top]
-    for i in range(arrays.used[deviation.top]):
+def _set_corner(inputs: Inputs, row: int, step: int, y: int, value: float, upper: bool) -> None:
+    """Give state ``y`` a ``value`` in all of its slots: above the line (``upper``), or below it."""
+    _, rules, arrays, scratch = inputs
+    begin, values = arrays.begin[row], scratch.work[2 if upper else 3]
+    for i in range(arrays.used[row]):
         if arrays.successor[begin + i] == y:
-            above[i] = slot_weight(rules, arrays, step, begin + i, True) * value
-    begin = arrays.begin[deviation.bottom]
-    for j in range(arrays.used[deviation.bottom]):
-        if arrays.successor[begin + j] == y:
-            below[j] = slot_weight(rules, arrays, step, begin + j, False) * z
+            values[i] = slot_weight(rules, arrays, step, begin + i, upper) * value
 
 
 @inner
-def _ceiling(rules: PlanConstants, arrays: CountArrays, deviation: Deviation, box: Box, y: int) -> float:
+def _ceiling(inputs: Inputs, deviation: Deviation, box: Box, y: int) -> float:
     """What caps ρz in state ``y``: also what returns are declared to be, less the smallest reward on the way there.
 
     One number for all slots of the state, so that the value has one kink in z.
     """
+    rules, arrays, row = inputs.rules, inputs.arrays, deviation.top
     top, least = rules.top[deviation.step], np.inf
-    if top < np.inf:
-        for i in range(arrays.begin[deviation.top], arrays.begin[deviation.top] + arrays.used[deviation.top]):
-            if arrays.successor[i] == y:
-                least = min(least, slot_weight(rules, arrays, deviation.step, i, True))
-        return min(box.cap[y], top / least * (1.0 + QUOTIENT_ROUNDING))
-    return box.cap[y]
+    if not top < np.inf:
+        return box.cap[y]
+    for i in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+        if arrays.successor[i] == y:
+            least = min(least, slot_weight(rules, arrays, deviation.step, i, True))
+    return min(box.cap[y], top / least * (1.0 + QUOTIENT_ROUNDING))
 
 
 @inner
-def deviation_ratio(
-    rules: PlanConstants, arrays: CountArrays, deviation: Deviation, box: Box, limit: float, scratch: Scratch
-) -> float:
+def deviation_ratio(inputs: Inputs, deviation: Deviation, box: Box, limit: float) -> float:
     """dev2: the largest gain (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
 
     Stops at ``limit``, the ratio that is known already. Underflow is safe: numerators are at least e^-600, and a denominator
     of 0 gives infinity.
     """
-    top, bottom, step = deviation.top, deviation.bottom, deviation.step
+    _, rules, arrays, scratch = inputs
+    step, top, bottom, gain = deviation
     above, below = scratch.work[2], scratch.work[3]
     for i in range(arrays.used[top]):
         slot = arrays.begin[top] + i
@@ -305,23 +297,23 @@ def deviation_ratio(
     for j in range(arrays.used[bottom]):
         slot = arrays.begin[bottom] + j
         below[j] = slot_value(rules, arrays, step, slot, box.low[arrays.successor[slot]], False)
-    count = _share_states(arrays, deviation, box.rho.size - 1, scratch)
+    count = _share_states(inputs, top, bottom, box.rho.size - 1)
     worst = 0.0
     for corner in range(1 << count):
         repeated = False
         for c in range(count):
             y = scratch.shared[c]
-            cap = _ceiling(rules, arrays, deviation, box, y)
+            cap = _ceiling(inputs, deviation, box, y)
             kink = max(box.low[y], min(box.high[y], cap / box.rho[y]))
             raised = corner >> c & 1 == 1
             z = kink if raised else box.low[y]
             repeated = repeated or (raised and kink == box.low[y])
-            _set_corner(rules, arrays, deviation, y, z, min(cap, box.rho[y] * z), scratch)
+            _set_corner(inputs, top, step, y, min(cap, box.rho[y] * z), True)
+            _set_corner(inputs, bottom, step, y, z, False)
         if repeated:
             continue
-        most = row_extreme(rules, arrays, top, above, 1.0, scratch)
-        least = row_extreme(rules, arrays, bottom, below, -1.0, scratch)
-        ratio = deviation.gain * most / least if least > 0.0 else np.inf
+        most, least = row_extreme(inputs, top, above, 1.0), row_extreme(inputs, bottom, below, -1.0)
+        ratio = gain * most / least if least > 0.0 else np.inf
         if not ratio < limit:
             return limit
         worst = max(worst, ratio)

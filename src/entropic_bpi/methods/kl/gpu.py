@@ -20,7 +20,8 @@ from numba import float64, int64
 from entropic_bpi.compile.gpu import THREADS, check_gpu, check_room, config, cuda, resident_blocks
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl import states as kl
-from entropic_bpi.methods.kl.records import MAX_SHARED, Candidate, Optimism, Place, PlanConstants, Scratch, Trial
+from entropic_bpi.methods.kl.plan import _claim_of, _first_kind_of
+from entropic_bpi.methods.kl.records import MAX_SHARED, Candidate, Inputs, Optimism, PlanConstants, Scratch, Trial
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, actions_at
 
@@ -63,107 +64,91 @@ def _kernels(width: int) -> _Kernels:
         grid, thread, threads = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1)
         work = cuda.local.array((10, width), float64)
         shared, scores = cuda.local.array(MAX_SHARED, int64), cuda.local.array(MAX_SHARED, float64)
-        scratch = Scratch(work, values[0], values[0], shared, scores)
+        inputs = Inputs(frame, rules, arrays, Scratch(work, values[0], values[0], shared, scores))
         for h in range(frame.steps - 1, -1, -1):
             begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
             actions = actions_at(frame, h)
             for i in range(thread, count * actions, threads):
-                place, a = Place(h, frame.states[begin + i // actions]), i % actions
-                u = kl.optimistic_action(frame, rules, arrays, optimism, place, a, scratch)
-                optimism.u[h, place.s, a] = u
+                s, a = frame.states[begin + i // actions], i % actions
+                optimism.u[h, s, a] = kl.optimistic_action(inputs, optimism, h, s, a)
             grid.sync()
             for i in range(thread, count, threads):
-                kl.choose_greedy(frame, rules, arrays, optimism, Place(h, frame.states[begin + i]))
+                kl.choose_greedy(frame, rules, arrays, optimism, h, frame.states[begin + i])
             grid.sync()
 
     @jit
-    def candidate(
-        frame: Frame,
-        rules: PlanConstants,
-        arrays: CountArrays,
-        optimism: Optimism,
-        plan: Candidate,
-        twin: Candidate,
-        kind: int,
-        second: bool,
-        buffers: _Buffers,
-    ) -> None:
+    def candidate(frame: Frame, rules: PlanConstants, arrays: CountArrays, trial: Trial, buffers: _Buffers) -> None:
+        optimism, plan, _, kind, _ = trial
         values, bounds, queue, deviations, queued = buffers
-        grid, thread, threads = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1)
+        grid, thread, threads, sign = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1), rules.sign
         work = cuda.local.array((10, width), float64)
         shared, scores = cuda.local.array(MAX_SHARED, int64), cuda.local.array(MAX_SHARED, float64)
-        trial, sign = Trial(plan, twin, kind, second), rules.sign
         for h in range(frame.steps - 1, -1, -1):
             begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
             actions, after = actions_at(frame, h), plan.z[h + 1]
             for i in range(thread, count, threads):
-                place = Place(h, frame.states[begin + i])
-                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                a = optimism.policy[h, place.s]
-                values[place.s, a] = kl.backup(frame, rules, arrays, place, a, after, -sign, scratch)
+                s = frame.states[begin + i]
+                inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
+                a = optimism.policy[h, s]
+                values[s, a] = kl.backup(inputs, h, s, a, after, -sign)
             grid.sync()
             for i in range(thread, count * actions, threads):
-                place, a = Place(h, frame.states[begin + i // actions]), i % actions
-                greedy = optimism.policy[h, place.s]
+                s, a = frame.states[begin + i // actions], i % actions
+                greedy, value = optimism.policy[h, s], optimism.u[h, s, a]
                 if a != greedy:
-                    value = optimism.u[h, place.s, a]
-                    if sign * value >= sign * values[place.s, greedy] or a == kl.given_action(frame, trial, place):
-                        scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                        value = kl.backup(frame, rules, arrays, place, a, after, -sign, scratch)
-                    values[place.s, a] = value
+                    if sign * value >= sign * values[s, greedy] or a == kl.given_action(frame, trial, h, s):
+                        inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
+                        value = kl.backup(inputs, h, s, a, after, -sign)
+                    values[s, a] = value
             grid.sync()
             for i in range(thread, count, threads):
-                place = Place(h, frame.states[begin + i])
-                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                chosen = kl.given_action(frame, trial, place)
+                s = frame.states[begin + i]
+                inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
+                chosen = kl.given_action(frame, trial, h, s)
                 if chosen < 0:
-                    chosen = kl.choose_pessimistic_best(frame, rules, place, scratch)
-                if kind == kl.SMALLEST_GAP and kl.have_rivals(frame, rules, optimism, place, chosen, scratch):
-                    queue[cuda.atomic.add(queued, (0, h), 1)] = place.s
-                plan.policy[h, place.s] = chosen
+                    chosen = kl.choose_pessimistic_best(inputs, h, s)
+                if kind == kl.SMALLEST_GAP and kl.have_rivals(inputs, optimism, h, s, chosen):
+                    queue[cuda.atomic.add(queued, (0, h), 1)] = s
+                plan.policy[h, s] = chosen
             grid.sync()
             for i in range(thread, queued[0, h] * actions, threads):
-                place, a = Place(h, queue[i // actions]), i % actions
-                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                if kl.is_rival(rules, optimism, place, plan.policy[h, place.s], a, scratch):
-                    scratch.bounds[a] = kl.bound_if_chosen(frame, rules, arrays, optimism, plan, place, a, scratch)
+                s, a = queue[i // actions], i % actions
+                inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
+                if kl.is_rival(inputs, optimism, h, s, plan.policy[h, s], a):
+                    bounds[s, a] = kl.bound_if_chosen(inputs, trial, h, s, a)
             grid.sync()
             for i in range(thread, queued[0, h], threads):
-                place = Place(h, queue[i])
-                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                leader = plan.policy[h, place.s]
-                plan.policy[h, place.s] = kl.choose_smallest_gap(
-                    frame, rules, arrays, optimism, plan, place, leader, scratch
-                )
+                s = queue[i]
+                inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
+                plan.policy[h, s] = kl.choose_smallest_gap(inputs, trial, h, s, plan.policy[h, s])
             grid.sync()
             for i in range(thread, count, threads):
-                place = Place(h, frame.states[begin + i])
-                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                if kl.settle(frame, rules, arrays, optimism, trial, place, scratch):
-                    queue[cuda.atomic.add(queued, (1, h), 1)] = place.s
+                s = frame.states[begin + i]
+                inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
+                if kl.settle(inputs, trial, h, s):
+                    queue[cuda.atomic.add(queued, (1, h), 1)] = s
             grid.sync()
             for i in range(thread, queued[1, h], threads):
-                place = Place(h, queue[i])
-                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                a = optimism.policy[h, place.s]
-                ratio = kl.deviate(frame, rules, arrays, optimism, plan, place, a, scratch)
-                kl.keep_worse(plan, place, a, ratio)
-                kl.keep_worse(plan, place, -1, kl.stay(frame, rules, arrays, optimism, plan, place, scratch))
+                s = queue[i]
+                inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
+                a = optimism.policy[h, s]
+                kl.keep_worse(plan, h, s, a, kl.deviate(inputs, trial, h, s, a))
+                kl.keep_worse(plan, h, s, -1, kl.stay(inputs, trial, h, s))
                 for b in range(actions):
-                    values[place.s, b] = 1.0
-                    if b != a and kl.may_deviate(rules, optimism, plan, place, b):
-                        deviations[cuda.atomic.add(queued, (2, h), 1)] = place.s * actions + b
+                    values[s, b] = 1.0
+                    if b != a and kl.may_deviate(rules, trial, h, s, b):
+                        deviations[cuda.atomic.add(queued, (2, h), 1)] = s * actions + b
             grid.sync()
             for i in range(thread, queued[2, h], threads):
-                place, a = Place(h, deviations[i] // actions), deviations[i] % actions
-                scratch = Scratch(work, values[place.s], bounds[place.s], shared, scores)
-                values[place.s, a] = kl.deviate(frame, rules, arrays, optimism, plan, place, a, scratch)
+                s, a = deviations[i] // actions, deviations[i] % actions
+                inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
+                values[s, a] = kl.deviate(inputs, trial, h, s, a)
             grid.sync()
             for i in range(thread, queued[1, h], threads):
-                place = Place(h, queue[i])
+                s = queue[i]
                 for a in range(actions):
-                    kl.keep_worse(plan, place, a, values[place.s, a])
-                kl.conclude(rules, optimism, plan, place)
+                    kl.keep_worse(plan, h, s, a, values[s, a])
+                kl.conclude(rules, trial, h, s)
             grid.sync()
 
     return _Kernels(refresh, optimistic, candidate)
@@ -187,8 +172,7 @@ class Planner:
         check_room("this problem", size, "use device='cpu'")
         self.frame, self.rules, self.arrays, self.optimism = map(self._copy, (frame, rules, arrays, optimism))
         self.plans = self._copy(plan), self._copy(plan)
-        self.values = cuda.device_array((frame.n_states, frame.n_actions))
-        self.bounds = cuda.device_array((frame.n_states, frame.n_actions))
+        self.values, self.bounds = (cuda.device_array((frame.n_states, frame.n_actions)) for _ in range(2))
         self.queue = cuda.device_array(frame.n_states, np.int64)
         self.deviations = cuda.device_array(frame.n_states * frame.n_actions, np.int64)
         self.blocks: dict[Any, int] = {}
@@ -200,27 +184,38 @@ class Planner:
         """The next counts have nothing to do with the last ones."""
         self.rules.planned.copy_to_device(np.full(self.rules.planned.shape, -1))
 
-    def plan_optimistically(self, rules: PlanConstants, arrays: CountArrays) -> None:
-        self._upload(arrays)
-        self._launch(self.kernels.refresh, self._with_scalars(rules), self.arrays)
-        self._launch(
-            self.kernels.optimistic, self.frame, self._with_scalars(rules), self.arrays, self.optimism, self.values
-        )
-
-    def plan_candidate(
-        self, rules: PlanConstants, kind: int, second: bool, optimism: Optimism, plan: Candidate
-    ) -> float:
-        """Plan a candidate; its policy and values at the start are written to the CPU's records, and ρ is returned."""
-        mine, twin = self.plans[kind % 2], self.plans[1 - kind % 2]
-        if kind == kl.GIVEN:
-            mine.policy.copy_to_device(plan.policy)
-        queued = cuda.to_device(np.zeros((3, self.frame.steps), dtype=np.int64))
-        buffers = _Buffers(self.values, self.bounds, self.queue, self.deviations, queued)
-        records = self.frame, self._with_scalars(rules), self.arrays, self.optimism, mine, twin
-        self._launch(self.kernels.candidate, *records, kind, second, buffers)
-        for here, there in ((optimism.z, self.optimism.z), (plan.z, mine.z), (plan.rho, mine.rho)):
-            there[:1].copy_to_host(here[:1])
-        return float(plan.rho[0, self.frame.start])
+    def plan(
+        self, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plans: tuple[Candidate, ...], round: int
+    ) -> tuple[float, float, float, int, int]:
+        """Plan as ``_plan_all`` does; policies, and the values at the start, are written to the CPU's records."""
+        for name, there, here in zip(CountArrays._fields, self.arrays, arrays, strict=True):
+            if there.shape != here.shape:
+                self.arrays = self.arrays._replace(**{name: cuda.to_device(here)})
+            else:
+                there.copy_to_device(here)
+        own = rules._replace(**{name: there for name, there in self.rules._asdict().items() if hasattr(there, "shape")})
+        self._launch(self.kernels.refresh, own, self.arrays)
+        self._launch(self.kernels.optimistic, self.frame, own, self.arrays, self.optimism, self.values)
+        kind = claimed = _first_kind_of(round)
+        best = -np.inf, np.inf, np.inf
+        for second in (False, True):
+            plan, mine, twin = plans[kind % 2], self.plans[kind % 2], self.plans[1 - kind % 2]
+            if kind == kl.GIVEN:
+                mine.policy.copy_to_device(plan.policy)
+            queued = cuda.to_device(np.zeros((3, self.frame.steps), dtype=np.int64))
+            buffers = _Buffers(self.values, self.bounds, self.queue, self.deviations, queued)
+            trial = Trial(self.optimism, mine, twin, kind, second)
+            self._launch(self.kernels.candidate, self.frame, own, self.arrays, trial, buffers)
+            for table, copied in ((optimism.z, self.optimism.z), (plan.z, mine.z), (plan.rho, mine.rho)):
+                copied[:1].copy_to_host(table[:1])
+            claim = _claim_of(self.frame, rules, optimism, plan, float(plan.rho[0, self.frame.start]))
+            if claim[2] < best[2]:
+                claimed, best = kind, claim
+            if best[2] <= rules.eps or kind == kl.GIVEN:
+                break
+            kind = 1 - kind
+        self.fetch(optimism, plans, {"policy", "switch_action"})
+        return *best, claimed, kind if best[2] <= rules.eps else 1 - kind
 
     def fetch(self, optimism: Optimism, plans: tuple[Candidate, ...], names: set[str] | None = None) -> None:
         """Copy the fields called ``names``, or all, to the CPU's records."""
@@ -229,20 +224,6 @@ class Planner:
             for name in here._fields:
                 if names is None or name in names:
                     getattr(there, name).copy_to_host(getattr(here, name))
-
-    def _with_scalars(self, rules: PlanConstants) -> Any:
-        """The rules with these numbers and the device's arrays."""
-        merged: list[Any] = [
-            old if isinstance(new, np.ndarray) else new for old, new in zip(self.rules, rules, strict=True)
-        ]
-        return PlanConstants(*merged)
-
-    def _upload(self, arrays: CountArrays) -> None:
-        for name, there, here in zip(CountArrays._fields, self.arrays, arrays, strict=True):
-            if there.shape != here.shape:
-                self.arrays = self.arrays._replace(**{name: cuda.to_device(here)})
-            else:
-                there.copy_to_device(here)
 
     def _launch(self, kernel: Any, *args: Any) -> None:
         """With as many blocks as can be on the device at once, which is what a barrier of the grid needs."""

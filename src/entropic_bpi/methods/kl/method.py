@@ -29,8 +29,6 @@ Hoeffding's lemma. Below :math:`|\beta|\cdot\text{range}=10^{-5}`, where :math:`
 are computed at that β and widened by the difference; at :math:`\beta=0` this costs about a millionth of the range.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -38,45 +36,30 @@ from typing import Any, ClassVar
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.methods.kl.ball import TOLERANCE
-from entropic_bpi.methods.kl.boxes import NO_BOXES, Search, Split, cuts_of, laws_of
-from entropic_bpi.methods.kl.gap import SAME_TOLERANCE
-from entropic_bpi.methods.kl.pairs import occupied_states, pair_ratio
-from entropic_bpi.methods.kl.plan import (
-    FINAL_ROUND,
-    _claim_of,
-    _first_kind_of,
-    _plan_large,
-    _plan_small,
-    _run_every,
-    _value_optimistically,
-    boxes_due,
-    pairs_due,
-)
+from entropic_bpi.methods.kl import boxes, pairs
+from entropic_bpi.methods.kl import plan as plans_of
+from entropic_bpi.methods.kl.plan import FINAL_ROUND, boxes_due, pairs_due
 from entropic_bpi.methods.kl.records import (
     NEVER_ASKED,
     Candidate,
     EveryBegin,
+    Inputs,
     Optimism,
     PairsAsked,
     PlanConstants,
     Scratch,
     new_scratch,
 )
-from entropic_bpi.methods.kl.revealing import revealing_policy
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.methods.kl.states import GIVEN, ROUNDING, refresh_radii
 from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach
 from entropic_bpi.types import BOXES, PAIRS, RATIO, Behaviour, Bounds, Claim, Plan
 
 SMALLEST_EXPONENT = 1e-5
-# Rounding of the exponents βr, relative, added on the safe side.
-EXPONENT_ROUNDING = 1e-15
 ULPS = 1e-15
 # From this many (step, state, action) on, a plan uses several threads.
 _PARALLEL_PAIRS = 60_000
@@ -99,8 +82,8 @@ WORTH_PAIRS = 1e-3
 BOX_ROOM = 1e-4
 
 
-def _new_candidate(shape: tuple[int, int], choices: tuple[int, int]) -> Candidate:
-    return Candidate(*(np.ones(shape) for _ in range(3)), *(np.zeros(choices, dtype=np.int64) for _ in range(2)))
+Triple = tuple[float, float, float]
+"""Lower bound, upper bound and gap, before :meth:`KL.in_reward_units`."""
 
 
 def planning_beta(problem: Problem) -> float:
@@ -137,35 +120,32 @@ class KL:
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
         self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
         self.planner: Any = None  # of the GPU, once there are counts
-        if device == "gpu" and problem.allowed is not None:
-            raise InvalidProblemError("device='gpu' does not support action masks (allowed=): use device='cpu'")
-        if device == "gpu" and problem.open_ended:  # the column of states not seen yet is not kept there
-            raise InvalidProblemError(
-                "device='gpu' is for known possible next states: declare successors=, or use device='cpu'"
-            )
-        if device == "gpu" and problem.noise is not None:
-            raise InvalidProblemError(
-                "device='gpu' gives every state-action pair a ball of its own: use device='cpu' with noise="
-            )
+        for unsupported, why in (
+            (problem.allowed is not None, "does not support action masks (allowed=): use device='cpu'"),
+            # The column of states not seen yet is not kept there.
+            (problem.open_ended, "is for known possible next states: declare successors=, or use device='cpu'"),
+            (
+                problem.noise is not None,
+                "gives every state-action pair a ball of its own: use device='cpu' with noise=",
+            ),
+        ):
+            if device == "gpu" and unsupported:
+                raise InvalidProblemError(f"device='gpu' {why}")
         self.origin: object = None
         self.frame = problem.frame
         spread, beta = problem.return_spread, planning_beta(problem)
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread * spread / 8
         self.left_out = problem.tail[1] - problem.tail[0]
-        self.rules = self._rules(beta)
+        # The laws that boxes may cut, and the episodes when these were tried last; -1: never.
+        self.laws = boxes.laws_of(problem)
+        self.boxed = 1 if self.laws.many and device == "cpu" else -1
+        eps = problem.eps - self.bias - self.left_out
+        self.rules = plans_of.plan_constants(problem, beta, seed, self.challenge, eps, boxed=self.boxed >= 0)
         self.rewards = RewardBounds(problem, beta) if problem.random_rewards else None
-        shape = (problem.steps + 1, problem.n_states + 1)
-        choices = (problem.steps, problem.n_states)
-        self.optimism = Optimism(
-            np.ones(shape), np.empty((*choices, problem.n_actions)), np.zeros(choices, dtype=np.int64)
-        )
-        self.plans = (_new_candidate(shape, choices), _new_candidate(shape, choices))
+        self.optimism, self.plans = self._new_plans()
         self.large = len(self.frame.states) * problem.n_actions >= _PARALLEL_PAIRS
         self.asked = NEVER_ASKED
-        # The laws that boxes may cut, and the episodes when these were tried last; -1: never.
-        self.laws = laws_of(problem)
-        self.boxed = 1 if self.laws.many and device == "cpu" else -1
         slots = problem.slots
         known = (slots.low == slots.high)[:, slots.successor < problem.n_states].all()
         self.reveals = problem.noise is not None and bool(known)
@@ -173,32 +153,65 @@ class KL:
         self.remembers = problem.steps * problem.n_states <= MOST_REMEMBERED
         self.remembered: tuple[np.ndarray, np.ndarray] | None = None
 
+    def _new_plans(self) -> tuple[Optimism, tuple[Candidate, Candidate]]:
+        steps, states, actions = self.problem.steps, self.problem.n_states, self.problem.n_actions
+        z, chosen = np.ones((7, steps + 1, states + 1)), np.zeros((5, steps, states), dtype=np.int64)
+        plans = Candidate(*z[1:4], *chosen[1:3]), Candidate(*z[4:], *chosen[3:])
+        return Optimism(z[0], np.ones((steps, states, actions)), chosen[0]), plans
+
+    def without_boxes(self) -> None:
+        """Never try boxes, and plan with code that does not know them."""
+        self.boxed, self.rules = -1, self.rules._replace(interval=np.empty(0))
+
     def state(self) -> dict[str, Any]:
         """What the next plans depend on besides the counts."""
-        policy, turn = (np.empty(0, dtype=np.int64),) * 2 if self.remembered is None else self.remembered
-        return {"asked": np.array(self.asked), "policy": policy, "turn": turn, "boxed": np.array(self.boxed)}
+        policy, switch_action = (np.empty(0, dtype=np.int64),) * 2 if self.remembered is None else self.remembered
+        return {"asked": np.array(self.asked), "policy": policy, "turn": switch_action, "boxed": np.array(self.boxed)}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what :meth:`state` has returned."""
         self.asked, self.boxed = PairsAsked.of(state["asked"]), int(state.get("boxed", self.boxed))
         self.remembered = (state["policy"], state["turn"]) if state["policy"].size else None
 
+    # -- plans -------------------------------------------------------------------------------------------------------
+
     def plan(self, counts: Counts, round: int) -> Plan:
         """Bounds, candidate and what to play next, from the counts."""
         lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
         if self.problem.noise is not None and not gap <= self.rules.eps:
             lower, upper, gap, kind, self.last = self._plan_estimated(counts)
-        if pairs_due(self.asked, counts.episodes, gap, self.rules.eps):
-            (lower, upper, gap), kind = self._with_pairs(counts, (lower, upper, gap), kind)
-        if boxes_due(self.boxed, counts.episodes, gap, self.rules.eps):
-            gap, kind = self._with_boxes(counts, gap, kind)
-        bounds = self.in_reward_units(lower, upper, gap)
+        (lower, upper, gap), kind = self._sharpened(counts, (lower, upper, gap), kind)
         following = self._reveal(counts, round) if self.reveals else self._behaviour(*self._challenger(), round)
-        return Plan(self.plans[kind].policy.copy(), bounds, following)
+        return Plan(self.plans[kind].policy.copy(), self.in_reward_units(lower, upper, gap), following)
 
     def plan_once(self, counts: Counts) -> Plan:
         """The plan for counts that are complete: nothing will be played."""
         return self.plan(counts, 0)
+
+    def _plan(self, rules: PlanConstants, counts: Counts, round: int) -> Any:
+        if counts.origin is not self.origin:
+            self.rules.planned[:], self.origin = -1, counts.origin
+            if self.planner is not None:
+                self.planner.forget()
+        if self.device == "cpu":
+            return self._plan_into(self.optimism, self.plans, rules, self._arrays(counts), round)
+        from entropic_bpi.methods.kl.gpu import Planner
+
+        arrays = self._arrays(counts)
+        if self.planner is None:
+            self.planner = Planner(self.frame, rules, arrays, self.optimism, self.plans[0])
+        return self.planner.plan(rules, arrays, self.optimism, self.plans, round)
+
+    def _plan_into(self, optimism: Any, plans: Any, rules: PlanConstants, arrays: CountArrays, round: int) -> Any:
+        plan, parts = (plans_of._plan_large, _PARTS) if self.large else (plans_of._plan_small, 1)
+        scratch = new_scratch(rules, self.problem.n_actions, parts)
+        return plan(self.frame, rules, arrays, optimism, plans, scratch, round)
+
+    def _arrays(self, counts: Counts) -> CountArrays:
+        """The arrays of the counts, with those of its ball in every row; where rewards are random, with bounds of these."""
+        if self.problem.balls is not None:
+            return self.problem.balls.arrays(counts.arrays)
+        return counts.arrays if self.rewards is None else self.rewards.arrays(counts)
 
     def _plan_estimated(self, counts: Counts) -> Any:
         """The plan of the policy that is best by the estimated laws, which replaces the first candidate.
@@ -212,6 +225,8 @@ class KL:
         self.plans[GIVEN % 2].policy[:] = self.optimism.policy
         return (*self._plan(self.rules, counts, FINAL_ROUND)[:3], GIVEN % 2, GIVEN % 2)
 
+    # -- play --------------------------------------------------------------------------------------------------------
+
     def _reveal(self, counts: Counts, round: int) -> Behaviour:
         """Mostly what reveals most about the laws; now and then the candidate or anything, for mechanics may be wrong."""
         kind = NOISE_CYCLE[round % len(NOISE_CYCLE)]
@@ -223,25 +238,73 @@ class KL:
             policy = self.problem.replace_forbidden(policy)
         return Behaviour(policy, policy, np.full_like(policy, -1), True)
 
-    def _behaviour(self, policy: np.ndarray, turn: np.ndarray, round: int) -> Behaviour:
+    def _behaviour(self, policy: np.ndarray, switch_action: np.ndarray, round: int) -> Behaviour:
         leading = self.challenge and round % 2 == 1
-        return Behaviour(self.optimism.policy.copy(), policy.copy(), turn.copy(), leading)
+        return Behaviour(self.optimism.policy.copy(), policy.copy(), switch_action.copy(), leading)
 
-    def _with_pairs(
-        self, counts: Counts, claim: tuple[float, float, float], kind: int
-    ) -> tuple[tuple[float, float, float], int]:
+    def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
+        """The policy to follow and where to switch to which action: by the last pair certificate, if that knew better than
+        the gap certificate, which is new at every plan; otherwise by the last candidate's plan."""
+        if self._knows_better():
+            assert self.remembered is not None
+            return self.remembered
+        return self.plans[self.last].policy, self.plans[self.last].switch_action
+
+    def _knows_better(self) -> bool:
+        return self.remembered is not None and self.asked.pairs < PAIRS_LEAD * self.asked.ratio
+
+    def challenger(self, round: int) -> Behaviour:
+        """What to play against the policy that was last asked about."""
+        given = self.plans[GIVEN % 2]
+        return self._behaviour(given.policy, given.switch_action, round)
+
+    def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
+        """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
+        history = np.empty((episodes, 3))
+        spare, played, going = spare_slots(self.problem), 0, True
+        counts.reserve(spare)
+        memory = (self.optimism, self.plans, new_scratch(self.rules, self.problem.n_actions, 1))
+        while going:
+            begin = EveryBegin(round + played, counts.episodes, self.last, self._knows_better(), self.asked, self.boxed)
+            inputs = simulator.kernel, simulator.rng, self.frame, self.rules, counts.arrays, memory
+            more, kind, self.last, row, successor = plans_of._run_every(
+                *inputs, self._challenger(), begin, spare, history[played:]
+            )
+            counts.episodes += more
+            played += more
+            if row >= 0:
+                counts.refuse(row, successor)
+            going, now = False, history[played - 1]
+            if more > 0:
+                asked = self.asked, self.boxed
+                now[:], _ = self._sharpened(counts, tuple(now), kind)
+                going = asked != (self.asked, self.boxed) and played < episodes and not now[2] <= self.rules.eps
+        return self.in_reward_units(*history[:played].T)
+
+    # -- sharper certificates ----------------------------------------------------------------------------------------
+
+    def _sharpened(self, counts: Counts, claim: Triple, kind: int) -> tuple[Triple, int]:
+        """The claim and its candidate, or those of the pair certificate or of boxes where these are due and better."""
+        if pairs_due(self.asked, counts.episodes, claim[2], self.rules.eps):
+            claim, kind = self._with_pairs(counts, claim, kind)
+        if boxes_due(self.boxed, counts.episodes, claim[2], self.rules.eps):
+            gap, kind = self._with_boxes(counts, claim[2], kind)
+            claim = *claim[:2], gap
+        return claim, kind
+
+    def _with_pairs(self, counts: Counts, claim: Triple, kind: int) -> tuple[Triple, int]:
         """The claim and its candidate, or those of the pair certificate if its gap is smaller; both candidates are tried."""
         gap, smallest, occupied = claim[2], np.inf, None
         for tried in (kind, 1 - kind):
             if occupied is not None and np.array_equal(*(plan.policy[occupied] for plan in self.plans)):
                 break  # the same policy wherever it can be
-            (lower, upper, apart), pairs = self._pair_claim(self.rules, counts, self.plans[tried])
-            if pairs is None:
+            (lower, upper, apart), found = self._pair_claim(self.rules, counts, self.plans[tried])
+            if found is None:
                 break
             apart *= 1.0 + PAIRS_ROOM
-            occupied, turn = pairs
+            occupied, switch_action = found
             if self.remembers and (smallest == np.inf or tried == self.last):
-                self.remembered = self.plans[tried].policy.copy(), turn
+                self.remembered = self.plans[tried].policy.copy(), switch_action
             smallest = min(smallest, apart)
             if apart < claim[2]:
                 claim, kind = (lower, upper, apart), tried
@@ -250,65 +313,49 @@ class KL:
         self.asked = PairsAsked(counts.episodes, float(smallest), float(gap))
         return claim, kind
 
+    def _pair_claim(
+        self, rules: PlanConstants, counts: Counts, plan: Candidate
+    ) -> tuple[Triple, tuple[np.ndarray, np.ndarray] | None]:
+        """What the pair certificate claims about a planned candidate; about which states, and by which action it may lose.
+
+        Neither states nor actions if there are too many pairs.
+        """
+        ratio, found = np.inf, None
+        # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
+        if not self.problem.limits_returns:
+            self._fetch(counts)
+            planned = self.frame, rules, self._arrays(counts), self.optimism, plan
+            occupied = pairs.occupied_states(*planned)
+            if occupied is not None:
+                ratio, switch_action = pairs.pair_ratio(*planned, occupied, self.problem.balls)
+                found = occupied, switch_action
+        return plans_of._claim_of(self.frame, rules, self.optimism, plan, ratio), found
+
     def _with_boxes(self, counts: Counts, gap: float, kind: int) -> tuple[float, int]:
         """The gap and its candidate, or those of the boxes if their gap is small enough; both candidates are tried."""
-        self.boxed = counts.episodes
+        self.boxed, eps = counts.episodes, self.rules.eps / (1.0 + 2.0 * BOX_ROOM)
         for tried in (kind, 1 - kind):
             if tried != kind and np.array_equal(self.plans[0].policy, self.plans[1].policy):
                 break
-            found = self._boxes(
-                self.rules, counts, self.plans[tried].policy, gap, self.rules.eps / (1.0 + 2.0 * BOX_ROOM)
-            )
+            found = self._boxes(self.rules, counts, self.plans[tried].policy, gap, eps)
             if found is not None:
                 return found[1], tried
         return gap, kind
 
     def _boxes(
         self, rules: PlanConstants, counts: Counts, policy: np.ndarray, gap: float, eps: float
-    ) -> tuple[tuple[Split | str, ...], float] | None:
+    ) -> tuple[tuple[boxes.Split | str, ...], float] | None:
         """A tree of parts of the balls in which the policy's gap is at most ``eps``, and the largest; None if not found."""
-        plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
-        shape, choices = self.optimism.z.shape, self.optimism.policy.shape
-        optimism = Optimism(*(np.ones_like(part) for part in self.optimism))
-        plans = _new_candidate(shape, choices), _new_candidate(shape, choices)
-        scratch, arrays = new_scratch(rules, self.problem.n_actions, parts), self._arrays(counts)
+        (optimism, plans), arrays = self._new_plans(), self._arrays(counts)
         plans[GIVEN % 2].policy[:] = policy
 
         def bound(interval: np.ndarray) -> Any:
-            own = rules._replace(interval=interval)
-            return plan(self.frame, own, arrays, optimism, plans, scratch, FINAL_ROUND)[2]
+            return self._plan_into(optimism, plans, rules._replace(interval=interval), arrays, FINAL_ROUND)[2]
 
-        search = Search((self.frame, rules, arrays), self.laws, (optimism, plans[GIVEN % 2]), bound)
+        search = boxes.Search((self.frame, rules, arrays), self.laws, (optimism, plans[GIVEN % 2]), bound)
         return search.tree(gap, eps)
 
-    def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
-        """The policy to follow and where to turn from it: by the last pair certificate, if that knew better than the gap
-        certificate, whose turns are new at every plan; otherwise by the last candidate's plan."""
-        if self._knows_better():
-            assert self.remembered is not None
-            return self.remembered
-        return self.plans[self.last].policy, self.plans[self.last].turn
-
-    def _knows_better(self) -> bool:
-        return self.remembered is not None and self.asked.pairs < PAIRS_LEAD * self.asked.ratio
-
-    def _pair_claim(
-        self, rules: PlanConstants, counts: Counts, plan: Candidate
-    ) -> tuple[tuple[float, float, float], tuple[np.ndarray, np.ndarray] | None]:
-        """What the pair certificate claims about a planned candidate; about which states, and where one turns from it there.
-
-        Neither states nor turns if there are too many pairs.
-        """
-        ratio, pairs = np.inf, None
-        # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
-        if not self.problem.limits_returns:
-            self._fetch(counts)
-            sheets = self.frame, rules, self._arrays(counts), self.optimism, plan
-            occupied = occupied_states(*sheets)
-            if occupied is not None:
-                ratio, turn = pair_ratio(*sheets, occupied, self.problem.balls)
-                pairs = occupied, turn
-        return _claim_of(self.frame, rules, self.optimism, plan, ratio), pairs
+    # -- claims ------------------------------------------------------------------------------------------------------
 
     def claim(self, counts: Counts, plan: Plan) -> Claim:
         """The bounds of the candidate with all solvers converged."""
@@ -316,31 +363,26 @@ class KL:
 
     def bounds_of(self, counts: Counts, policy: np.ndarray, *, pairs: bool = True) -> Claim:
         """What is certified about any policy ``(steps, S)``, with all solvers converged; the pair test is asked, or not."""
-        rules, bounds = self._given(counts, policy)
+        (rules, bounds), test = self._given(counts, policy), RATIO
         if not pairs:
-            return self._rounded(bounds, RATIO)
-        paired, test = self._pair_claim(rules, counts, self.plans[GIVEN % 2])[0], RATIO
+            return self._rounded(bounds, test)
+        paired = self._pair_claim(rules, counts, self.plans[GIVEN % 2])[0]
         if paired[2] < bounds[2] * (1.0 - WORTH_PAIRS):
             bounds, test = paired, PAIRS
         if self.boxed >= 0 and not bounds[2] <= rules.eps:
             found = self._boxes(rules, counts, policy, bounds[2], rules.eps / (1.0 + BOX_ROOM))
             if found is not None:
                 boxed = *bounds[:2], found[1] * (1.0 + BOX_ROOM)
-                return self._rounded(boxed, BOXES)._replace(cuts=cuts_of(self.problem, self.laws, found[0]))
+                return self._rounded(boxed, BOXES)._replace(cuts=boxes.cuts_of(self.problem, self.laws, found[0]))
         return self._rounded(bounds, test)
 
-    def challenger(self, round: int) -> Behaviour:
-        """What to play against the policy that was last asked about."""
-        given = self.plans[GIVEN % 2]
-        return self._behaviour(given.policy, given.turn, round)
-
-    def _rounded(self, claim: tuple[float, float, float], test: str) -> Claim:
+    def _rounded(self, claim: Triple, test: str) -> Claim:
         """In the reward's units, with room for whoever checks it with other, equally careful roundings."""
         lower, upper, gap = self.in_reward_units(*claim)
         room = CLAIM_ROUNDING * self.problem.return_spread
         return Claim(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room), test)
 
-    def _given(self, counts: Counts, policy: np.ndarray) -> tuple[PlanConstants, tuple[float, float, float]]:
+    def _given(self, counts: Counts, policy: np.ndarray) -> tuple[PlanConstants, Triple]:
         """Plan for a given policy, with all solvers converged."""
         rules = self.rules._replace(tolerance=CONVERGED, same_tolerance=SAME_CONVERGED)
         self.plans[GIVEN % 2].policy[:] = policy
@@ -357,16 +399,14 @@ class KL:
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
         """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
         problem, (rules, bounds) = self.problem, self._given(counts, policy)
-        lower = self._rounded(bounds, RATIO).lower
-        layer = Scratch(*(part[0] for part in new_scratch(rules, problem.n_actions, 1)))
+        scratch = Scratch(*(layer[0] for layer in new_scratch(rules, problem.n_actions, 1)))
         values = np.ones((problem.steps + 1, problem.n_states + 1))
-        _value_optimistically(self.frame, rules, self._arrays(counts), policy, values, layer)
-        best = values[0, self.frame.start]
-        if not 0.0 < best < np.inf:
-            return lower, np.inf
-        pad = (ROUNDING * (problem.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
-        upper = self.in_reward_units(0.0, math.log(best) / rules.beta + pad, 0.0).upper
-        return lower, float(upper + CLAIM_ROUNDING * problem.return_spread)
+        plans_of._value_optimistically(Inputs(self.frame, rules, self._arrays(counts), scratch), policy, values)
+        upper, best = np.inf, values[0, self.frame.start]
+        if 0.0 < best < np.inf:
+            upper = math.log(best) / rules.beta + self._pad()
+        rounded = self._rounded((bounds[0], upper, 0.0), RATIO)
+        return rounded.lower, rounded.upper
 
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
@@ -374,90 +414,20 @@ class KL:
         All of them hold together with the claim; where returns are declared, for the states where somebody can be.
         """
         self._given(counts, policy)
-        problem, frame, beta = self.problem, self.frame, self.rules.beta
+        problem, frame, rules = self.problem, self.frame, self.rules
         bounds = np.full((2, problem.steps, problem.n_states), np.nan)
         for h in range(problem.steps):
             states = frame.states[frame.first_state[h] : frame.first_state[h + 1]]
-            offset = problem.factors[max(h - problem.artificial, 0) :].sum() * self.rules.shift
+            offset = problem.factors[max(h - problem.artificial, 0) :].sum() * rules.shift
             for side, table in zip(bounds, (self.plans[GIVEN % 2].z, self.optimism.z), strict=True):
-                side[h, states] = offset + np.log(table[h, states]) / beta
-        size = np.nanmax(np.abs(bounds)) + abs(self.rules.shift) * problem.horizon
-        pad = (ROUNDING * (problem.steps + 1) + self.rules.exponent_rounding) / abs(beta) + ULPS * size + self.bias
+                side[h, states] = offset + np.log(table[h, states]) / rules.beta
+        size = np.nanmax(np.abs(bounds)) + abs(rules.shift) * problem.horizon
+        pad = self._pad() + ULPS * size + self.bias
         return bounds[0] - pad + problem.tail[0], bounds[1] + pad + problem.tail[1]
 
-    def _plan(self, rules: PlanConstants, counts: Counts, round: int) -> Any:
-        if counts.origin is not self.origin:
-            self.rules.planned[:], self.origin = -1, counts.origin
-            if self.planner is not None:
-                self.planner.forget()
-        if self.device == "gpu":
-            return self._plan_on_device(rules, counts, round)
-        plan, parts = (_plan_large, _PARTS) if self.large else (_plan_small, 1)
-        scratch = new_scratch(rules, self.problem.n_actions, parts)
-        return plan(self.frame, rules, self._arrays(counts), self.optimism, self.plans, scratch, round)
-
-    def _plan_on_device(self, rules: PlanConstants, counts: Counts, round: int) -> tuple[float, float, float, int, int]:
-        """What :func:`_plan_all` does, by the kernels of :mod:`entropic_bpi.methods.kl.gpu`."""
-        from entropic_bpi.methods.kl.gpu import Planner
-
-        arrays = self._arrays(counts)
-        if self.planner is None:
-            self.planner = Planner(self.frame, rules, arrays, self.optimism, self.plans[0])
-        planner = self.planner
-        planner.plan_optimistically(rules, arrays)
-        kind = claimed = _first_kind_of(round)
-        best = -np.inf, np.inf, np.inf
-        for turn in range(2):
-            plan = self.plans[kind % 2]
-            ratio = planner.plan_candidate(rules, kind, turn == 1, self.optimism, plan)
-            claim = _claim_of(self.frame, rules, self.optimism, plan, ratio)
-            if claim[2] < best[2]:
-                claimed, best = kind, claim
-            if best[2] <= rules.eps or kind == GIVEN:
-                break
-            kind = 1 - kind
-        last = kind if best[2] <= rules.eps or kind == GIVEN else 1 - kind
-        planner.fetch(self.optimism, self.plans, {"policy", "turn"})
-        return *best, claimed, last
-
-    def _arrays(self, counts: Counts) -> CountArrays:
-        """The arrays of the counts, with those of its ball in every row; where rewards are random, with bounds of these."""
-        if self.problem.balls is not None:
-            return self.problem.balls.arrays(counts.arrays)
-        return counts.arrays if self.rewards is None else self.rewards.arrays(counts)
-
-    def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
-        """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
-        history = np.empty((episodes, 3))
-        spare, played, going = spare_slots(self.problem), 0, True
-        counts.reserve(spare)
-        sheets = (self.optimism, self.plans, new_scratch(self.rules, self.problem.n_actions, 1))
-        while going:
-            begin = EveryBegin(round + played, counts.episodes, self.last, self._knows_better(), self.asked, self.boxed)
-            more, kind, self.last, row, successor = _run_every(
-                simulator.kernel,
-                simulator.rng,
-                self.frame,
-                self.rules,
-                counts.arrays,
-                sheets,
-                self._challenger(),
-                begin,
-                spare,
-                history[played:],
-            )
-            counts.episodes += more
-            played += more
-            if row >= 0:
-                counts.refuse(row, successor)
-            going, now, eps = False, history[played - 1], self.rules.eps
-            if more > 0 and pairs_due(self.asked, counts.episodes, now[2], eps):
-                now[:], kind = self._with_pairs(counts, tuple(now), kind)
-                going = True
-            if more > 0 and boxes_due(self.boxed, counts.episodes, now[2], eps):
-                now[2], going = self._with_boxes(counts, now[2], kind)[0], True
-            going = going and played < episodes and not now[2] <= eps
-        return self.in_reward_units(*history[:played].T)
+    def _pad(self) -> float:
+        """What rounding may have done to a value."""
+        return (ROUNDING * (self.problem.steps + 1) + self.rules.exponent_rounding) / abs(self.rules.beta)
 
     def in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
         """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost, and by the tail."""
@@ -468,56 +438,25 @@ class KL:
         lower, upper = lower - ULPS * (abs(offset) + abs(lower)), upper + ULPS * (abs(offset) + abs(upper))
         return Bounds(lower, upper, (gap + self.bias + self.left_out) * (1 + ULPS))
 
-    def _rules(self, beta: float) -> PlanConstants:
-        problem = self.problem
-        shift = problem.possible_rewards[0]
-        factor = np.append(problem.factors, 1.0)
-        gain = np.empty((0, 0, 0))
-        if problem.rewards is not None:
-            steps = factor[:-1, None, None] if problem.discount is not None else 1.0
-            gain = np.exp(beta * steps * (problem.rewards - shift))
-        widest = int(problem.slots.used.max())
-        bottom, top = _declared_ends(problem, beta)
-        return PlanConstants(
-            beta=beta,
-            sign=1.0 if beta > 0 else -1.0,
-            shift=shift,
-            log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions),
-            gain=gain,
-            factor=factor,
-            possible=problem.slots.possible,
-            top=top,
-            bottom=bottom,
-            radius=np.where(problem.uncertain, np.inf, 0.0),
-            planned=np.full(problem.n_rows, -1),
-            widest=max(widest, problem.n_states + 2 + END_REWARDS + STAY_REWARDS if problem.open_ended else 0),
-            exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_spread,
-            tolerance=TOLERANCE,
-            same_tolerance=SAME_TOLERANCE,
-            seed=self.seed,
-            eps=problem.eps - self.bias - self.left_out,
-            challenge=self.challenge,
-            interval=NO_BOXES,
-        )
 
+def revealing_policy(problem: Problem, arrays: CountArrays) -> np.ndarray:
+    r"""Return the policy ``(steps, S)`` with the largest expected :math:`\sum_h (k-1)/\sqrt{n+1}` under the estimated laws.
 
-def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarray]:
-    """Between what e^{β·return} from each step on lies, in units of the shifted rewards, under the declared return range.
-
-    Whoever is somewhere after h steps has earned at least h·low and at most h·high, and what follows does not depend on it:
-    from there on the return is at most R_high - h·low and at least R_low - h·high. The artificial step, at the end, is like
-    the first one. Underflow is safe: a lower end of 0 says nothing, and the upper end is at least e^-600, since the declared
-    range meets that of the rewards.
+    :math:`k` is the number of classes of the pair's ball and :math:`n` how often it was fed. A policy that lasts, and whose
+    outcomes tell more labels apart, reveals more; a law that was seen less is worth more.
     """
-    after = np.append(np.arange(problem.horizon), 0)
-    if not problem.limits_returns:
-        return np.zeros(len(after)), np.full(len(after), np.inf)
-    assert problem.next_state_rewards
-    (low, high), (least, most) = problem.possible_rewards, problem.return_limits
-    smallest = least - problem.horizon * low - after * (high - low)
-    largest = np.full(len(after), most - problem.horizon * low)
-    size = abs(least) + abs(most) + problem.horizon * (abs(low) + abs(high))
-    room = EXPONENT_ROUNDING * (1.0 + abs(beta) * size)
-    exponents = np.sort(beta * np.stack([smallest, largest]), axis=0)
-    with np.errstate(over="ignore"):  # a range of returns far beyond what rewards allow
-        return np.exp(exponents[0] - room), np.exp(exponents[1] + room)
+    pairs = problem.n_states * problem.n_actions
+    used, visits = arrays.used[:pairs], arrays.visits[:pairs]
+    owner = np.repeat(np.arange(pairs), used)
+    slots = np.repeat(arrays.begin[:pairs], used) + np.arange(len(owner)) - np.repeat(np.cumsum(used) - used, used)
+    share = (arrays.tally[slots] + 1) / (visits + used)[owner]
+    following, worth = arrays.successor[slots], (used - 1) / np.sqrt(visits + 1)
+    policy = np.zeros((problem.steps, problem.n_states), dtype=np.int64)
+    values = np.zeros(problem.n_states)
+    for h in reversed(range(int(problem.artificial), problem.steps)):
+        after = (worth + np.bincount(owner, share * values[following], pairs)).reshape(problem.n_states, -1)
+        if problem.allowed is not None:
+            after = np.where(problem.allowed.at(h - problem.artificial) != 0, after, -1.0)
+        policy[h] = after.argmax(axis=1)
+        values = after.max(axis=1)
+    return policy

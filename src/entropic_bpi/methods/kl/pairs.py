@@ -42,35 +42,24 @@ What may underflow are lower bounds, for which 0 is safe, and the shares κ: the
 ``ROUNDING`` has room for the difference.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from entropic_bpi.compile.decorators import compiled, inner
-from entropic_bpi.methods.kl.gap import (
-    action_weight,
-    deviation_ratio,
-    ratio_of,
-    same_ratio,
-    slot_weight,
-)
+from entropic_bpi.compile.decorators import compiled, inlined, inner
+from entropic_bpi.methods.kl.gap import action_weight, deviation_ratio, ratio_of, same_ratio, slot_weight
 from entropic_bpi.methods.kl.pair_lemma import ROUNDING, compare_rows, most_frequent
 from entropic_bpi.methods.kl.records import (
     Box,
     Candidate,
-    Deviation,
+    Inputs,
     Optimism,
     PairBuffers,
-    PairRows,
-    PairScratch,
-    Place,
     PlanConstants,
     Relations,
     Scratch,
-    StepStates,
+    new_pair_buffers,
     new_scratch,
-    new_sheets,
 )
+from entropic_bpi.methods.kl.states import deviation_of
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.noise import Balls
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
@@ -79,28 +68,20 @@ MOST_PAIRS = 1_800_000
 
 
 @inner
-def _write_out(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    place: Place,
-    a: int,
-    next: Relations,
-    rows: PairRows,
-    r: int,
-    desk: PairScratch,
-) -> None:
+def _write_out(inputs: Inputs, buffers: PairBuffers, h: int, s: int, a: int, r: int) -> None:
     """Copy one row of the kernel, with e^{βr} of the action in its weights."""
-    row, weight = row_of(frame, place.h, place.s, a), action_weight(frame, rules, place, a)
-    begin, step, different = arrays.begin[row], place.h - frame.artificial, 0
+    frame, rules, arrays, _ = inputs
+    rows, known = buffers.rows, buffers.scratch.known
+    row, weight = row_of(frame, h, s, a), action_weight(frame, rules, h, s, a)
+    begin, step, different = arrays.begin[row], h - frame.artificial, 0
     rows.used[r], rows.visits[r], rows.radius[r] = arrays.used[row], arrays.visits[row], rules.radius[row]
     rows.pair[r] = row
     for i in range(arrays.used[row]):
-        p = next.position[arrays.successor[begin + i]]
-        k = desk.known[p]
+        p = buffers.next.position[arrays.successor[begin + i]]
+        k = known[p]
         if k < 0:
-            k = desk.known[p] = different
-            rows.place[r, k], rows.seen[r, k] = p, 0.0
+            k = known[p] = different
+            rows.position[r, k], rows.seen[r, k] = p, 0.0
             different += 1
         rows.number[r, i] = k
         rows.tally[r, i] = arrays.tally[begin + i]
@@ -109,104 +90,91 @@ def _write_out(
         rows.high[r, i] = weight * slot_weight(rules, arrays, step, begin + i, True)
     rows.different[r] = different
     for k in range(different):
-        desk.known[rows.place[r, k]] = -1
+        known[rows.position[r, k]] = -1
 
 
 @inner
-def _same(
-    rules: PlanConstants,
-    arrays: CountArrays,
-    deviation: Deviation,
-    box: Box,
-    next: Relations,
-    plain: float,
-    rows: PairRows,
-    r: int,
-    desk: PairScratch,
-    scratch: Scratch,
-) -> float:
+def _same(inputs: Inputs, buffers: PairBuffers, row: int, step: int, r: int, box: Box, plain: float) -> float:
     """``same`` of the gap certificate, with weights in a box of values and in one relative to a frequent successor.
 
     Weights relative to that may underflow, which ``same_ratio`` expects.
     """
-    row, step = deviation.top, deviation.step
-    bound = same_ratio(rules, arrays, row, step, box, 1.0, plain, scratch)
+    arrays, rows, next, ends = inputs.arrays, buffers.rows, buffers.next, buffers.scratch.box
+    bound = same_ratio(inputs, row, step, box, 1.0, plain)
     if bound <= 1.0 or arrays.visits[row] == 0:
         return bound
-    ref = rows.place[r, most_frequent(rows, r)]
+    ref = rows.position[r, most_frequent(rows, r)]
     for i in range(arrays.used[row]):
-        y, p = arrays.successor[arrays.begin[row] + i], rows.place[r, rows.number[r, i]]
+        y, p = arrays.successor[arrays.begin[row] + i], rows.position[r, rows.number[r, i]]
         # For β < 0 the weight is Z^π/ρ.
-        unit = 1.0 if rules.sign > 0 else 1.0 / next.rho[y]
-        desk.box[0, y] = unit if p == ref else unit / next.d[ref, p]
-        desk.box[1, y] = unit if p == ref else unit * next.d[p, ref]
-    relative = Box(desk.box[0], desk.box[1], box.rho, box.cap)
-    return same_ratio(rules, arrays, row, step, relative, 1.0, bound, scratch) * (1.0 + ROUNDING)
+        unit = 1.0 if rows.sign > 0 else 1.0 / next.rho[y]
+        ends[0, y] = unit if p == ref else unit / next.d[ref, p]
+        ends[1, y] = unit if p == ref else unit * next.d[p, ref]
+    relative = Box(ends[0], ends[1], box.rho, box.cap)
+    return same_ratio(inputs, row, step, relative, 1.0, bound) * (1.0 + ROUNDING)
 
 
 @inner
 def _one_state(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    sheets: PairBuffers,
-    place: Place,
-    p: int,
-    box: Box,
-    ratio: float,
-    scratch: Scratch,
+    inputs: Inputs, buffers: PairBuffers, h: int, s: int, p: int, box: Box, ratio: float
 ) -> tuple[float, int]:
     """ρ of the state at position ``p``, where it comes from, and its gains; ``ratio`` is what the gap certificate says."""
-    next, crowd, rows, desk = sheets.next, sheets.crowd, sheets.rows, sheets.desk
-    h, s, sign, chosen, first = place.h, place.s, rules.sign, crowd.action[p], p * frame.n_actions
-    _write_out(frame, rules, arrays, place, chosen, next, rows, first + chosen, desk)
-    crowd.gain[p] = 1.0
-    plain = ratio_of(sign, crowd.best[p], crowd.worst[p])
+    next, states = buffers.next, buffers.states
+    sign, chosen, first = inputs.rules.sign, states.action[p], p * inputs.frame.n_actions
+    _write_out(inputs, buffers, h, s, chosen, first + chosen)
+    states.gain[p] = 1.0
+    plain = ratio_of(sign, states.best[p], states.worst[p])
     if plain <= 1.0:
         return 1.0, -1
-    worst, turn = 1.0, -1
-    for a in range(actions_at(frame, h)):
-        top, bottom = (a, chosen) if sign > 0 else (chosen, a)
-        weight = action_weight(frame, rules, place, top) / action_weight(frame, rules, place, bottom)
-        over, under = row_of(frame, h, s, top), row_of(frame, h, s, bottom)
-        deviation = Deviation(h - frame.artificial, over, under, weight)
+    worst, switch_action = 1.0, -1
+    for a in range(actions_at(inputs.frame, h)):
+        deviation = deviation_of(inputs.frame, inputs.rules, h, s, chosen, a)
         if a == chosen:
-            bound = _same(rules, arrays, deviation, box, next, plain, rows, first + a, desk, scratch)
+            bound = _same(inputs, buffers, deviation.top, deviation.step, first + a, box, plain)
         else:
-            bound = ratio_of(sign, crowd.backup[p, a], crowd.worst[p])
+            bound = ratio_of(sign, states.backup[p, a], states.worst[p])
             if not bound <= 1.0:
-                bound = deviation_ratio(rules, arrays, deviation, box, bound, scratch)
+                bound = deviation_ratio(inputs, deviation, box, bound)
             if not bound <= 1.0:
-                _write_out(frame, rules, arrays, place, a, next, rows, first + a, desk)
-                bound = compare_rows(rows, first + top, first + bottom, next.d, next.r, bound, desk)
+                _write_out(inputs, buffers, h, s, a, first + a)
+                top, bottom = (a, chosen) if sign > 0 else (chosen, a)
+                bound = compare_rows(buffers, first + top, first + bottom, next.r, bound)
         if not bound <= 1.0:
-            crowd.gain[p, a] = bound
+            states.gain[p, a] = bound
             if not bound <= worst:
-                worst, turn = bound, -1 if a == chosen else a
+                worst, switch_action = bound, -1 if a == chosen else a
     bound = min(worst, plain, ratio)
-    return max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf, turn
+    return max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf, switch_action
 
 
 @inner
-def _one_pair(
-    crowd: StepStates, p: int, q: int, rho: float, next: Relations, rows: PairRows, desk: PairScratch
-) -> tuple[float, float]:
-    """d and R of the states at two positions; ``rho`` is that of the one on the optimal side."""
-    positive, actions = rows.sign > 0, crowd.gain.shape[1]
-    mine, theirs = p * actions + crowd.action[p], q * actions + crowd.action[q]
-    z, w = (p, q) if positive else (q, p)
-    plain = ratio_of(rows.sign, crowd.best[z], crowd.worst[w])
-    limit = ratio_of(1.0, crowd.top[p], crowd.worst[q]) if positive else plain
-    d = compare_rows(rows, mine, theirs, next.d, next.d, limit * (1.0 + ROUNDING), desk)
+def _one_pair(buffers: PairBuffers, p: int, q: int) -> tuple[float, float]:
+    """d and R of the states at two positions."""
+    sign, states, next = buffers.rows.sign, buffers.states, buffers.next
+    positive, actions = sign > 0, states.gain.shape[1]
+    mine, theirs = p * actions + states.action[p], q * actions + states.action[q]
+    z, w = (p, q) if positive else (q, p)  # the former on the optimal side
+    plain = ratio_of(sign, states.best[z], states.worst[w])
+    limit = ratio_of(1.0, states.top[p], states.worst[q]) if positive else plain
+    d = compare_rows(buffers, mine, theirs, next.d, limit * (1.0 + ROUNDING))
     worst = d
     for a in range(actions):
-        limit = ratio_of(rows.sign, crowd.backup[z, a], crowd.worst[w])
-        limit = min(limit, crowd.gain[z, a] * d) * (1.0 + ROUNDING)
-        if crowd.gain[z, a] > 1.0 and not limit <= worst:
+        limit = ratio_of(sign, states.backup[z, a], states.worst[w])
+        limit = min(limit, states.gain[z, a] * d) * (1.0 + ROUNDING)
+        if states.gain[z, a] > 1.0 and not limit <= worst:
             top, bottom = (p * actions + a, theirs) if positive else (mine, q * actions + a)
-            worst = max(worst, compare_rows(rows, top, bottom, next.d, next.r, limit, desk))
-    bound = min(worst, min(plain, rho * d) * (1.0 + ROUNDING))
+            worst = max(worst, compare_rows(buffers, top, bottom, next.r, limit))
+    bound = min(worst, min(plain, buffers.now.r[z, z] * d) * (1.0 + ROUNDING))
     return min(d, bound), bound
+
+
+@inlined
+def mark_state(frame: Frame, marked: np.ndarray, h: int, y: int) -> None:
+    """Mark a state of step ``h`` in ``marked`` ``(.., S + 1)``; "elsewhere" is anything that can be reached."""
+    if y == frame.n_states and not marked[h, y]:
+        for i in range(frame.first_state[h], frame.first_state[h + 1]):
+            marked[h, frame.states[i]] = True
+    marked[h, y] = True
 
 
 @compiled
@@ -235,14 +203,9 @@ def _occupy(
                 row, own = row_of(frame, h, s, a), a == min(plan.policy[h, s], actions_at(frame, h) - 1)
                 successors += arrays.used[row] if own else 0
                 ruled_out = ratio_of(rules.sign, optimism.u[h, s, a], plan.z[h, s]) <= 1.0
-                if h == frame.steps - 1 or (ruled_out and not own):
-                    continue
-                for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
-                    y = arrays.successor[j]
-                    if y == frame.n_states and not occupied[h + 1, y]:  # anything that can be reached
-                        for k in range(frame.first_state[h + 1], frame.first_state[h + 2]):
-                            occupied[h + 1, frame.states[k]] = True
-                    occupied[h + 1, y] = True
+                if h < frame.steps - 1 and (own or not ruled_out):
+                    for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
+                        mark_state(frame, occupied, h + 1, arrays.successor[j])
         pairs += successors * successors
         if pairs > most:
             break
@@ -256,51 +219,61 @@ def _close(now: Relations, count: int) -> None:
     for x in range(count):
         now.rho[-1] = max(now.rho[-1], now.r[x, x])
     for table in (now.d, now.r):
+        table[count, count] = 1.0
         for x in range(count):
             table[x, count] = table[count, x] = 1.0
             for y in range(count):
                 table[x, count] = max(table[x, count], table[x, y])
                 table[count, x] = max(table[count, x], table[y, x])
-        table[count, count] = 1.0
-        for x in range(count):
             table[count, count] = max(table[count, count], table[x, count])
 
 
 @compiled
 def _step(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    h: int,
-    occupied: np.ndarray,
-    sheets: PairBuffers,
-    scratch: Scratch,
+    inputs: Inputs, optimism: Optimism, plan: Candidate, h: int, occupied: np.ndarray, buffers: PairBuffers
 ) -> None:
     """Relate the occupied states of one step, from the relations of the next."""
-    now, next, crowd, rows, desk = sheets.now, sheets.next, sheets.crowd, sheets.rows, sheets.desk
-    low, cap = (plan.z, optimism.z) if rules.sign > 0 else (optimism.z, plan.z)
-    box = Box(low[h + 1], plan.high[h + 1], next.rho, cap[h + 1])
-    now.position[-1] = 0  # elsewhere comes last
+    frame, now, states, count = inputs.frame, buffers.now, buffers.states, 0
+    low, cap = (plan.z, optimism.z) if inputs.rules.sign > 0 else (optimism.z, plan.z)
+    box = Box(low[h + 1], plan.high[h + 1], buffers.next.rho, cap[h + 1])
     for i in range(frame.first_state[h], frame.first_state[h + 1]):
-        s, p = frame.states[i], now.position[-1]
+        s, p = frame.states[i], count
         if not occupied[s]:
             continue
-        now.position[-1] += 1
-        crowd.action[p] = min(plan.policy[h, s], actions_at(frame, h) - 1)
-        crowd.best[p], crowd.worst[p], crowd.top[p] = optimism.z[h, s], plan.z[h, s], plan.high[h, s]
+        count += 1
+        states.action[p] = min(plan.policy[h, s], actions_at(frame, h) - 1)
+        states.best[p], states.worst[p], states.top[p] = optimism.z[h, s], plan.z[h, s], plan.high[h, s]
         for a in range(frame.n_actions):
-            crowd.backup[p, a] = optimism.u[h, s, a]
-        rho, now.turn[s] = _one_state(frame, rules, arrays, sheets, Place(h, s), p, box, plan.rho[h, s], scratch)
+            states.backup[p, a] = optimism.u[h, s, a]
+        rho, now.switch_action[s] = _one_state(inputs, buffers, h, s, p, box, plan.rho[h, s])
         now.position[s], now.rho[s], now.r[p, p], now.d[p, p] = p, rho, rho, 1.0
-    count = now.position[-1]
+    now.position[-1] = count  # elsewhere comes last
     for p in range(count):
         for q in range(count):
             if p != q:
-                rho = now.r[p, p] if rules.sign > 0 else now.r[q, q]
-                now.d[p, q], now.r[p, q] = _one_pair(crowd, p, q, rho, next, rows, desk)
+                now.d[p, q], now.r[p, q] = _one_pair(buffers, p, q)
     _close(now, count)
+
+
+@compiled
+def relate(
+    inputs: Inputs,
+    optimism: Optimism,
+    plan: Candidate,
+    occupied: np.ndarray,
+    buffers: PairBuffers,
+    switch_action: np.ndarray,
+) -> float:
+    """How much better than the candidate any policy can be, and by which action in each state, ``(steps, S)``."""
+    frame, rho = inputs.frame, np.inf
+    for h in range(frame.steps - 1, -1, -1):
+        _step(inputs, optimism, plan, h, occupied[h], buffers)
+        now, next, states, rows, scratch, noise = buffers
+        for s in range(frame.n_states):
+            switch_action[h, s] = now.switch_action[s] if occupied[h, s] else -1
+        rho = now.rho[frame.start]
+        buffers = PairBuffers(next, now, states, rows, scratch, noise)
+    return rho
 
 
 def occupied_states(
@@ -312,29 +285,6 @@ def occupied_states(
     return occupied[:, :-1] if pairs <= MOST_PAIRS else None
 
 
-@compiled
-def relate(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    occupied: np.ndarray,
-    sheets: PairBuffers,
-    scratch: Scratch,
-    turn: np.ndarray,
-) -> float:
-    """How much better than the candidate any policy can be, and into ``turn`` ``(steps, S)`` where it turns from it."""
-    rho = np.inf
-    for h in range(frame.steps - 1, -1, -1):
-        _step(frame, rules, arrays, optimism, plan, h, occupied[h], sheets, scratch)
-        for s in range(frame.n_states):
-            turn[h, s] = sheets.now.turn[s] if occupied[h, s] else -1
-        rho = sheets.now.rho[frame.start]
-        sheets = PairBuffers(sheets.next, sheets.now, sheets.crowd, sheets.rows, sheets.desk)
-    return rho
-
-
 def pair_ratio(
     frame: Frame,
     rules: PlanConstants,
@@ -344,17 +294,18 @@ def pair_ratio(
     occupied: np.ndarray,
     balls: Balls | None = None,
 ) -> tuple[float, np.ndarray]:
-    """How much better than the candidate any policy can be, as a ratio of Z, and where it turns from it, ``(steps, S)``.
+    """How much better than the candidate any policy can be, as a ratio of Z, and by which action, ``(steps, S)``.
 
     ``optimism`` and ``plan`` are those of the gap certificate, from the same counts; ``balls`` those of declared noise.
     """
-    turn = np.empty(occupied.shape, dtype=np.int64)
-    rho = relate(frame, rules, arrays, optimism, plan, occupied, *_memory(frame, rules, occupied, balls), turn)
-    return float(rho), turn
+    switch_action = np.empty(occupied.shape, dtype=np.int64)
+    inputs, buffers = _memory(frame, rules, arrays, occupied, balls)
+    return float(relate(inputs, optimism, plan, occupied, buffers, switch_action)), switch_action
 
 
 def _memory(
-    frame: Frame, rules: PlanConstants, occupied: np.ndarray, balls: Balls | None = None
-) -> tuple[PairBuffers, Scratch]:
-    sheets = new_sheets(rules, frame.n_states, frame.n_actions, int(occupied.sum(axis=1).max()), balls)
-    return sheets, Scratch(*(layer[0] for layer in new_scratch(rules, frame.n_actions, 1)))
+    frame: Frame, rules: PlanConstants, arrays: CountArrays, occupied: np.ndarray, balls: Balls | None = None
+) -> tuple[Inputs, PairBuffers]:
+    scratch = Scratch(*(layer[0] for layer in new_scratch(rules, frame.n_actions, 1)))
+    most = int(occupied.sum(axis=1).max())
+    return Inputs(frame, rules, arrays, scratch), new_pair_buffers(rules, frame.n_states, frame.n_actions, most, balls)

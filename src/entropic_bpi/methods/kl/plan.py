@@ -3,38 +3,22 @@
 The formulas are those of :mod:`entropic_bpi.methods.kl.method`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from numba import prange
 
 from entropic_bpi.compile.decorators import compiled, inlined, inner, parallel
-from entropic_bpi.methods.kl.boxes import BOX_GROWTH
+from entropic_bpi.methods.kl import records, states
+from entropic_bpi.methods.kl.ball import TOLERANCE
+from entropic_bpi.methods.kl.boxes import BOX_GROWTH, no_boxes
+from entropic_bpi.methods.kl.gap import SAME_TOLERANCE
 from entropic_bpi.methods.kl.rates import reached
-from entropic_bpi.methods.kl.records import (
-    Candidate,
-    EveryBegin,
-    Optimism,
-    PairsAsked,
-    Place,
-    PlanConstants,
-    Scratch,
-    Trial,
-)
-from entropic_bpi.methods.kl.states import (
-    GIVEN,
-    PESSIMISTIC_BEST,
-    ROUNDING,
-    SMALLEST_GAP,
-    backup,
-    candidate_state,
-    optimistic_state,
-    refresh_radii,
-)
+from entropic_bpi.methods.kl.records import Candidate, Inputs, Optimism, PlanConstants, Scratch
 from entropic_bpi.problem.counts import CountArrays
+from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import Frame, actions_at
+from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.sources.simulator import Kernel, play_episode
 from entropic_bpi.types import Behaviour
 
@@ -42,6 +26,64 @@ from entropic_bpi.types import Behaviour
 FINAL_ROUND = -1
 # When the pair certificate is computed: after this growth of the episodes, or this close to ε by what is expected of it.
 PAIRS_GROWTH, PAIRS_CLOSE = 1.2, 1.1
+# Rounding of the exponents βr, relative, added on the safe side.
+EXPONENT_ROUNDING = 1e-15
+
+
+def plan_constants(
+    problem: Problem, beta: float, seed: int, challenge: bool, eps: float, *, boxed: bool
+) -> PlanConstants:
+    """Return the constants of plans at ``beta``, before the first one; ``boxed``: rows may have boxes."""
+    shift = problem.possible_rewards[0]
+    factor, gain = np.append(problem.factors, 1.0), np.empty((0, 0, 0))
+    if problem.rewards is not None:
+        steps = factor[:-1, None, None] if problem.discount is not None else 1.0
+        gain = np.exp(beta * steps * (problem.rewards - shift))
+    widest = int(problem.slots.used.max())
+    bottom, top = _declared_ends(problem, beta)
+    return PlanConstants(
+        beta=beta,
+        sign=1.0 if beta > 0 else -1.0,
+        shift=shift,
+        log_union=math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions),
+        gain=gain,
+        factor=factor,
+        possible=problem.slots.possible,
+        top=top,
+        bottom=bottom,
+        radius=np.where(problem.uncertain, np.inf, 0.0),
+        planned=np.full(problem.n_rows, -1),
+        widest=max(widest, problem.n_states + 2 + END_REWARDS + STAY_REWARDS if problem.open_ended else 0),
+        exponent_rounding=EXPONENT_ROUNDING * abs(beta) * problem.return_spread,
+        tolerance=TOLERANCE,
+        same_tolerance=SAME_TOLERANCE,
+        seed=seed,
+        eps=eps,
+        challenge=challenge,
+        interval=no_boxes(problem.n_rows) if boxed else np.empty(0),
+    )
+
+
+def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarray]:
+    """Between what e^{β·return} from each step on lies, in units of the shifted rewards, under the declared return range.
+
+    Whoever is somewhere after h steps has earned at least h·low and at most h·high, and what follows does not depend on it:
+    from there on the return is at most R_high - h·low and at least R_low - h·high. The artificial step, at the end, is like
+    the first one. Underflow is safe: a lower end of 0 says nothing, and the upper end is at least e^-600, since the declared
+    range meets that of the rewards.
+    """
+    after = np.append(np.arange(problem.horizon), 0)
+    if not problem.limits_returns:
+        return np.zeros(len(after)), np.full(len(after), np.inf)
+    assert problem.next_state_rewards
+    (low, high), (least, most) = problem.possible_rewards, problem.return_limits
+    smallest = least - problem.horizon * low - after * (high - low)
+    largest = np.full(len(after), most - problem.horizon * low)
+    size = abs(least) + abs(most) + problem.horizon * (abs(low) + abs(high))
+    room = EXPONENT_ROUNDING * (1.0 + abs(beta) * size)
+    exponents = np.sort(beta * np.stack([smallest, largest]), axis=0)
+    with np.errstate(over="ignore"):  # a range of returns far beyond what rewards allow
+        return np.exp(exponents[0] - room), np.exp(exponents[1] + room)
 
 
 @inner
@@ -61,7 +103,7 @@ def _claim_of(
 
     Underflow is safe: a Z of 0 gives no bound.
     """
-    pad = (ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
+    pad = (states.ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
     best, worst = optimism.z[0, frame.start], plan.z[0, frame.start]
     upper = math.log(best) / rules.beta + pad if 0.0 < best < np.inf else np.inf
     lower = math.log(worst) / rules.beta - pad if 0.0 < worst < np.inf else -np.inf
@@ -69,7 +111,7 @@ def _claim_of(
     return lower, upper, min(gap, upper - lower)
 
 
-def pairs_due(asked: PairsAsked, episodes: int, gap: float, eps: float) -> bool:
+def pairs_due(asked: records.PairsAsked, episodes: int, gap: float, eps: float) -> bool:
     """Whether the pair certificate may decide, or was not asked for long; asked again about the same counts, it is."""
     if gap <= eps:
         return False
@@ -87,8 +129,8 @@ def boxes_due(boxed: int, episodes: int, gap: float, eps: float) -> bool:
 def _first_kind_of(round: int) -> int:
     """Which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
     if round == FINAL_ROUND:
-        return GIVEN
-    return SMALLEST_GAP if round // 2 % 2 else PESSIMISTIC_BEST
+        return states.GIVEN
+    return states.SMALLEST_GAP if round // 2 % 2 else states.PESSIMISTIC_BEST
 
 
 _claim, _due, _first_kind = inner(_claim_of), inner(pairs_due), inner(_first_kind_of)
@@ -115,27 +157,27 @@ def _plan_all(
 
     The states of a step are planned in as many parts as there are layers of scratch, by several threads or by one.
     """
-    refresh_radii(rules, arrays)
+    states.refresh_radii(rules, arrays)
     parts = scratch.work.shape[0]
     for h in range(frame.steps - 1, -1, -1):
         begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
         for part in prange(parts):
-            own = _layer(scratch, part)
+            inputs = Inputs(frame, rules, arrays, _layer(scratch, part))
             for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
-                optimistic_state(frame, rules, arrays, optimism, Place(h, frame.states[i]), own)
+                states.optimistic_state(inputs, optimism, h, frame.states[i])
         _extend(frame, h, optimism.z, rules.sign > 0)
     kind = claimed = _first_kind(round)
     lower, upper, gap = -np.inf, np.inf, np.inf
-    for turn in range(2):
+    for tried in range(2):
         # A record goes into a ``prange`` only if it was made here, and only if it holds no other.
         plan, twin = Candidate(*plans[kind % 2]), Candidate(*plans[1 - kind % 2])
         for h in range(frame.steps - 1, -1, -1):
             begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
             for part in prange(parts):
-                own = _layer(scratch, part)
-                trial = Trial(plan, twin, kind, turn == 1)
+                inputs = Inputs(frame, rules, arrays, _layer(scratch, part))
+                trial = records.Trial(optimism, plan, twin, kind, tried == 1)
                 for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
-                    candidate_state(frame, rules, arrays, optimism, trial, Place(h, frame.states[i]), own)
+                    states.candidate_state(inputs, trial, h, frame.states[i])
             _extend(frame, h, plan.z, rules.sign < 0)
             _extend(frame, h, plan.high, True)
             _extend(frame, h, plan.rho, True)
@@ -143,23 +185,21 @@ def _plan_all(
         if claim[2] < gap:
             claimed = kind
             lower, upper, gap = claim
-        if reached(gap, rules.eps) or kind == GIVEN:
+        if reached(gap, rules.eps) or kind == states.GIVEN:
             break
         kind = 1 - kind
     return lower, upper, gap, claimed, kind if reached(gap, rules.eps) else 1 - kind
 
 
 @compiled
-def _value_optimistically(
-    frame: Frame, rules: PlanConstants, arrays: CountArrays, policy: np.ndarray, values: np.ndarray, scratch: Scratch
-) -> None:
+def _value_optimistically(inputs: Inputs, policy: np.ndarray, values: np.ndarray) -> None:
     """How good a given policy may be: fill ``values`` ``(steps + 1, S + 1)``, which has 1 after the last step."""
+    frame, sign = inputs.frame, inputs.rules.sign
     for h in range(frame.steps - 1, -1, -1):
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
-            place = Place(h, frame.states[i])
-            a = min(policy[h, place.s], actions_at(frame, h) - 1)
-            values[h, place.s] = backup(frame, rules, arrays, place, a, values[h + 1], rules.sign, scratch)
-        _extend(frame, h, values, rules.sign > 0)
+            s = frame.states[i]
+            values[h, s] = states.backup(inputs, h, s, min(policy[h, s], actions_at(frame, h) - 1), values[h + 1], sign)
+        _extend(frame, h, values, sign > 0)
 
 
 _plan_large = parallel(_plan_all)
@@ -173,9 +213,9 @@ def _run_every(
     frame: Frame,
     rules: PlanConstants,
     arrays: CountArrays,
-    sheets: tuple[Optimism, tuple[Candidate, Candidate], Scratch],
+    memory: tuple[Optimism, tuple[Candidate, Candidate], Scratch],
     challenger: tuple[np.ndarray, np.ndarray],
-    begin: EveryBegin,
+    begin: records.EveryBegin,
     spare: int,
     history: np.ndarray,
 ) -> tuple[int, int, int, int, int]:
@@ -185,20 +225,19 @@ def _run_every(
     Returns the number of episodes played, which candidate the last claim is about, which one was evaluated last, and the
     transition that was declared impossible, if any.
     """
-    optimism, plans, scratch = sheets
-    round, claimed, last = begin.round, begin.last, begin.last
+    optimism, plans, scratch = memory
+    claimed = last = begin.last
     for i in range(len(history)):
         if arrays.end[0] + spare > arrays.successor.size:
             return i, claimed, last, -1, -1
-        leading = rules.challenge and (round + i) % 2 == 1
-        policy, turn = challenger if begin.remembered else (plans[last].policy, plans[last].turn)
-        behaviour = Behaviour(optimism.policy, policy, turn, leading)
+        round, episodes = begin.round + i + 1, begin.episodes + i + 1
+        policy, switch_action = challenger if begin.remembered else (plans[last].policy, plans[last].switch_action)
+        behaviour = Behaviour(optimism.policy, policy, switch_action, rules.challenge and round % 2 == 0)
         row, successor = play_episode(kernel, frame, behaviour, arrays, rng)
         if row >= 0:
             return i, claimed, last, row, successor
-        lower, upper, gap, claimed, last = _plan_small(frame, rules, arrays, optimism, plans, scratch, round + i + 1)
+        lower, upper, gap, claimed, last = _plan_small(frame, rules, arrays, optimism, plans, scratch, round)
         history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
-        episodes = begin.episodes + i + 1
         due = _due(begin.asked, episodes, gap, rules.eps) or _boxes_due(begin.boxed, episodes, gap, rules.eps)
         if due or reached(gap, rules.eps):
             return i + 1, claimed, last, -1, -1

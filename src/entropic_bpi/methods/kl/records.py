@@ -6,9 +6,12 @@ The last column of every ``(.., S + 1)`` array stands for "some state not seen y
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from entropic_bpi.problem.counts import CountArrays
+from entropic_bpi.problem.rows import Frame
 
 if TYPE_CHECKING:
     from entropic_bpi.problem.noise import Balls
@@ -24,7 +27,8 @@ class PlanConstants(NamedTuple):
     every second round plays the challenger. What a step pays and all that follows, as e^{β·return}, lies between ``bottom``
     and ``top`` of that (real) step wherever anybody can be; their last entries are for the artificial step -1. A reward of
     a step counts ``factor`` times. ``interval`` ``(rows, 2, 4)`` has the box of each row, with an upper end of 2 where there
-    is none; it is empty unless a part of the balls is planned for (:mod:`entropic_bpi.methods.kl.boxes`).
+    is none. Problems that never have boxes have an empty vector instead, and the code of boxes is not compiled
+    (:mod:`entropic_bpi.methods.kl.boxes`).
     """
 
     beta: float
@@ -57,18 +61,52 @@ class Optimism(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A candidate's plan: pessimistic ``z``, upper end ``high`` of the box, ``rho``, ``policy`` and where to ``turn``."""
+    """A candidate's plan: pessimistic ``z``, upper end ``high`` of the box, ``rho`` and ``policy``.
+
+    ``switch_action`` is the action by which the candidate may lose most in a state, -1 if that is none but the future.
+    """
 
     z: np.ndarray
     high: np.ndarray
     rho: np.ndarray
     policy: np.ndarray
-    turn: np.ndarray
+    switch_action: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """Working memory: one layer for each part of the states that is planned by itself.
+
+    The first two rows of ``work`` belong to the balls, the last four to their boxes. ``pessimistic`` has the values of the
+    actions of one state and ``bounds`` those of the gap if one is chosen, ``shared`` and ``scores`` the successors that two
+    rows share.
+    """
+
+    work: np.ndarray
+    pessimistic: np.ndarray
+    bounds: np.ndarray
+    shared: np.ndarray
+    scores: np.ndarray
+
+
+def new_scratch(rules: PlanConstants, n_actions: int, layers: int) -> Scratch:
+    work, scores = np.empty((layers, 10, rules.widest)), np.empty((layers, MAX_SHARED))
+    pessimistic, bounds = np.empty((2, layers, n_actions))
+    return Scratch(work, pessimistic, bounds, scores.astype(np.int64), scores)
+
+
+class Inputs(NamedTuple):
+    """What the plan of one state reads, and one layer of its working memory."""
+
+    frame: Frame
+    rules: PlanConstants
+    arrays: CountArrays
+    scratch: Scratch
 
 
 class Trial(NamedTuple):
     """A candidate to be planned, of which ``kind``; ``twin`` is the other, which before the ``second`` one was planned."""
 
+    optimism: Optimism
     plan: Candidate
     twin: Candidate
     kind: int
@@ -107,13 +145,6 @@ class EveryBegin(NamedTuple):
     boxed: int
 
 
-class Place(NamedTuple):
-    """A planned step and a state."""
-
-    h: int
-    s: int
-
-
 class Box(NamedTuple):
     """What is known of the next step, by state: Z within ``low`` and ``high``, the ratio ``rho``, and what caps ρZ."""
 
@@ -132,49 +163,19 @@ class Deviation(NamedTuple):
     gain: float
 
 
-class Scratch(NamedTuple):
-    """Working memory: one layer for each part of the states that is planned by itself.
-
-    The first two rows of ``work`` belong to the balls, the last four to their boxes. ``pessimistic`` has the values of the
-    actions of one state and ``bounds`` those of the gap if one is chosen, ``shared`` and ``scores`` the successors that two
-    rows share.
-    """
-
-    work: np.ndarray
-    pessimistic: np.ndarray
-    bounds: np.ndarray
-    shared: np.ndarray
-    scores: np.ndarray
-
-
-def new_scratch(rules: PlanConstants, n_actions: int, layers: int) -> Scratch:
-    return Scratch(
-        np.empty((layers, 10, rules.widest)),
-        np.empty((layers, n_actions)),
-        np.empty((layers, n_actions)),
-        np.empty((layers, MAX_SHARED), dtype=np.int64),
-        np.empty((layers, MAX_SHARED)),
-    )
-
-
 class Relations(NamedTuple):
     """What the pair certificate knows of the occupied states of one step, in their order; the last is "elsewhere".
 
     ``position`` ``(S + 1)`` says which one a state is. ``d[x, y]`` bounds Z^π(x)/Z^π(y), ``r[x, y]`` bounds Z*(x)/Z^π(y)
-    for β > 0 and Z^π(x)/Z*(y) for β < 0, and ``rho`` ``(S + 1)`` has the diagonal of ``r`` by state. ``turn`` ``(S + 1)`` is
-    the action by which the candidate may lose most in a state, -1 if that is none but the future.
+    for β > 0 and Z^π(x)/Z*(y) for β < 0, and ``rho`` ``(S + 1)`` has the diagonal of ``r`` by state. ``switch_action``
+    ``(S + 1)`` is as in :class:`Candidate`.
     """
 
     position: np.ndarray
     d: np.ndarray
     r: np.ndarray
     rho: np.ndarray
-    turn: np.ndarray
-
-
-def new_relations(n_states: int, occupied: int) -> Relations:
-    shape, names = (occupied + 1, occupied + 1), np.zeros((2, n_states + 1), dtype=np.int64)
-    return Relations(names[0], np.ones(shape), np.ones(shape), np.ones(n_states + 1), names[1])
+    switch_action: np.ndarray
 
 
 class PairRows(NamedTuple):
@@ -182,9 +183,8 @@ class PairRows(NamedTuple):
 
     Row ``p * A + a`` is action ``a`` of the state at position ``p``. By slot: ``tally``, and the ends ``low`` and ``high``
     of e^{βr}. Slots with one and the same successor differ by their rewards: ``number`` says which of the row's
-    ``different`` successors a slot leads to, ``place`` the positions of these at the next step, ``seen`` their visits.
-    Where noise is declared, ``pair`` is the state-action pair of a row, and the others are those of
-    :class:`entropic_bpi.problem.noise.Balls`; elsewhere ``ball`` has one entry.
+    ``different`` successors a slot leads to, ``position`` those of these at the next step, ``seen`` their visits.
+    ``pair`` is the state-action pair of a row.
     """
 
     sign: float
@@ -197,46 +197,25 @@ class PairRows(NamedTuple):
     high: np.ndarray
     number: np.ndarray
     different: np.ndarray
-    place: np.ndarray
+    position: np.ndarray
     seen: np.ndarray
     pair: np.ndarray
-    ball: np.ndarray
+
+
+class PairNoise(NamedTuple):
+    """Declared noise, as in :class:`entropic_bpi.problem.noise.Balls`."""
+
+    of_pair: np.ndarray
     refines: np.ndarray
     slot_of_label: np.ndarray
     label_of_slot: np.ndarray
 
 
-def new_rows(rules: PlanConstants, rows: int, balls: Balls | None) -> PairRows:
-    counts, shape = np.zeros((4, rows), dtype=np.int64), (3, rows, rules.widest)
-    nothing = np.zeros((1, 1), dtype=np.int64)
-    names, numbers = np.empty(shape, dtype=np.int64), np.empty(shape)
-    return PairRows(
-        sign=rules.sign,
-        tolerance=rules.tolerance,
-        used=counts[0],
-        visits=counts[1],
-        radius=np.empty(rows),
-        tally=names[0],
-        low=numbers[0],
-        high=numbers[1],
-        number=names[1],
-        different=counts[2],
-        place=names[2],
-        seen=numbers[2],
-        pair=counts[3],
-        ball=nothing[0] if balls is None else balls.of_pair,
-        refines=nothing > 0 if balls is None else balls.refines,
-        slot_of_label=nothing if balls is None else balls.slot_of_label,
-        label_of_slot=nothing if balls is None else balls.label_of_slot,
-    )
-
-
 class StepStates(NamedTuple):
-    """The occupied states of one step, by position: what the gap certificate says of them, and what is contested.
+    """The occupied states of one step, by position: the candidate's ``action`` there, what the plan says, and ``gain``.
 
-    The candidate's ``action`` there; optimistic ``best``, pessimistic ``worst`` and the ``top`` of the box; by action
-    ``(states, A)``: the optimistic ``backup``, and the ``gain``, how many times better than the candidate's it may be
-    (1: not at all).
+    Optimistic ``best``, pessimistic ``worst`` and the ``top`` of the box; by action ``(states, A)``: the optimistic
+    ``backup``, and the ``gain``, how many times better than the candidate's action it may be (1: not at all).
     """
 
     action: np.ndarray
@@ -245,10 +224,6 @@ class StepStates(NamedTuple):
     top: np.ndarray
     backup: np.ndarray
     gain: np.ndarray
-
-
-def new_crowd(occupied: int, n_actions: int) -> StepStates:
-    return StepStates(np.empty(occupied, dtype=np.int64), *np.empty((3, occupied)), *np.empty((2, occupied, n_actions)))
 
 
 class PairScratch(NamedTuple):
@@ -276,42 +251,52 @@ class PairScratch(NamedTuple):
     work: np.ndarray
 
 
-def new_desk(rules: PlanConstants, n_states: int, occupied: int) -> PairScratch:
-    widest = rules.widest
-    return PairScratch(
-        box=np.empty((2, n_states + 1)),
-        known=np.full(occupied + 1, -1),
-        low=np.empty(widest),
-        high=np.empty(widest),
-        rank=np.empty(widest, dtype=np.int64),
-        chosen=np.empty(MAX_SHARED, dtype=np.int64),
-        scores=np.empty(MAX_SHARED),
-        left=np.empty(widest),
-        mass=np.empty((2, widest)),
-        moved=np.empty((2, 1 + MAX_SHARED, widest)),
-        f=np.empty((2, widest)),
-        work=np.empty((2, widest)),
-    )
-
-
 class PairBuffers(NamedTuple):
-    """All that the pair certificate works on: the relations of one step and the next, and what serves every step."""
+    """All that the pair certificate works on: the relations of one step and the next, and what serves every step.
+
+    ``noise`` is a :class:`PairNoise`, or empty: then the code of noise is not compiled.
+    """
 
     now: Relations
     next: Relations
-    crowd: StepStates
+    states: StepStates
     rows: PairRows
-    desk: PairScratch
+    scratch: PairScratch
+    noise: Any
 
 
-def new_sheets(
+def new_pair_buffers(
     rules: PlanConstants, n_states: int, n_actions: int, occupied: int, balls: Balls | None = None
 ) -> PairBuffers:
     """For at most so many ``occupied`` states at a step."""
+    widest, rows = rules.widest, occupied * n_actions
+    positions, switch_actions = np.zeros((2, 2, n_states + 1), dtype=np.int64)
+    rho, tables = np.ones((2, n_states + 1)), np.ones((2, 2, occupied + 1, occupied + 1))
+    now, next = map(Relations, positions, *tables, rho, switch_actions)
+    used, visits, different, pair = np.zeros((4, rows), dtype=np.int64)
+    tally, number, position = np.empty((3, rows, widest), dtype=np.int64)
+    low, high, seen = np.empty((3, rows, widest))
     return PairBuffers(
-        now=new_relations(n_states, occupied),
-        next=new_relations(n_states, occupied),
-        crowd=new_crowd(occupied, n_actions),
-        rows=new_rows(rules, occupied * n_actions, balls),
-        desk=new_desk(rules, n_states, occupied),
-    )
+        now,
+        next,
+        StepStates(np.empty(occupied, np.int64), *np.empty((3, occupied)), *np.empty((2, occupied, n_actions))),
+        PairRows(
+            rules.sign, rules.tolerance, used, visits, np.empty(rows), tally, low, high, number, different, position, seen,
+            pair,
+        ),
+        PairScratch(
+            box=np.empty((2, n_states + 1)),
+            known=np.full(occupied + 1, -1),
+            low=np.empty(widest),
+            high=np.empty(widest),
+            rank=np.empty(widest, dtype=np.int64),
+            chosen=np.empty(MAX_SHARED, dtype=np.int64),
+            scores=np.empty(MAX_SHARED),
+            left=np.empty(widest),
+            mass=np.empty((2, widest)),
+            moved=np.empty((2, 1 + MAX_SHARED, widest)),
+            f=np.empty((2, widest)),
+            work=np.empty((2, widest)),
+        ),
+        () if balls is None else PairNoise(*(getattr(balls, name) for name in PairNoise._fields)),
+    )  # fmt: skip

@@ -4,14 +4,12 @@ The formulas are those of :mod:`entropic_bpi.methods.kl.method`; records are pas
 them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from entropic_bpi.compile.decorators import compiled, inlined, inner
 from entropic_bpi.methods.kl.gap import action_weight, deviation_ratio, ratio_of, row_extreme, same_ratio, slot_value
 from entropic_bpi.methods.kl.rates import mixture_radius
-from entropic_bpi.methods.kl.records import Box, Candidate, Deviation, Optimism, Place, PlanConstants, Scratch, Trial
+from entropic_bpi.methods.kl.records import Box, Candidate, Deviation, Inputs, Optimism, PlanConstants, Trial
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
 from entropic_bpi.problem.ties import wins_tie
@@ -42,159 +40,97 @@ def refresh_radii(rules: PlanConstants, arrays: CountArrays) -> None:
 
 
 @inlined
-def backup(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    place: Place,
-    a: int,
-    values: np.ndarray,
-    sign: float,
-    scratch: Scratch,
-) -> float:
+def backup(inputs: Inputs, h: int, s: int, a: int, values: np.ndarray, sign: float) -> float:
     """Largest (``sign`` 1) or smallest (-1) mean of e^{βr} ``values`` over the ball and the rewards that are possible.
 
     Never a NaN: what cannot be computed is infinite, on the safe side. Nothing underflows: exponents are at most 600.
     """
-    row = row_of(frame, place.h, place.s, a)
-    begin, size = arrays.begin[row], arrays.used[row]
-    f = scratch.work[2]
-    for j in range(size):
-        after = values[arrays.successor[begin + j]]
-        f[j] = slot_value(rules, arrays, place.h - frame.artificial, begin + j, after, sign > 0)
-    value = action_weight(frame, rules, place, a) * row_extreme(rules, arrays, row, f, sign, scratch)
+    frame, rules, arrays, scratch = inputs
+    row, f = row_of(frame, h, s, a), scratch.work[2]
+    for j in range(arrays.used[row]):
+        slot = arrays.begin[row] + j
+        f[j] = slot_value(rules, arrays, h - frame.artificial, slot, values[arrays.successor[slot]], sign > 0)
+    value = action_weight(frame, rules, h, s, a) * row_extreme(inputs, row, f, sign)
     return value if abs(value) < np.inf else sign * np.inf
 
 
-@inner
-def optimistic_state(
-    frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, place: Place, scratch: Scratch
-) -> None:
-    h, s = place.h, place.s
-    for a in range(actions_at(frame, h)):
-        optimism.u[h, s, a] = optimistic_action(frame, rules, arrays, optimism, place, a, scratch)
-    choose_greedy(frame, rules, arrays, optimism, place)
-
-
-@inlined
-def worst_value(rules: PlanConstants) -> float:
-    """Z of a forbidden action: worse than that of any other."""
-    return 0.0 if rules.sign > 0 else np.inf
-
-
-@inlined
-def optimistic_action(
-    frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, place: Place, a: int, scratch: Scratch
-) -> float:
-    if not is_allowed(frame, place.h, place.s, a):
-        return worst_value(rules)
-    return backup(frame, rules, arrays, place, a, optimism.z[place.h + 1], rules.sign, scratch)
+# -- the optimistic plan ---------------------------------------------------------------------------------------------
 
 
 @inner
-def choose_greedy(frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, place: Place) -> None:
+def optimistic_state(inputs: Inputs, optimism: Optimism, h: int, s: int) -> None:
+    for a in range(actions_at(inputs.frame, h)):
+        optimism.u[h, s, a] = optimistic_action(inputs, optimism, h, s, a)
+    choose_greedy(inputs.frame, inputs.rules, inputs.arrays, optimism, h, s)
+
+
+@inlined
+def optimistic_action(inputs: Inputs, optimism: Optimism, h: int, s: int, a: int) -> float:
+    if not is_allowed(inputs.frame, h, s, a):
+        return 0.0 if inputs.rules.sign > 0 else np.inf  # worse than any other
+    return backup(inputs, h, s, a, optimism.z[h + 1], inputs.rules.sign)
+
+
+@inner
+def choose_greedy(frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, h: int, s: int) -> None:
     """Choose the action with the best optimistic value; of equal ones that which was seen less."""
-    sign, h, s = rules.sign, place.h, place.s
     best, chosen, visits = 0.0, -1, 0
     for a in range(actions_at(frame, h)):
         if not is_allowed(frame, h, s, a):
             continue
-        u = optimism.u[h, s, a]
-        n = arrays.visits[row_of(frame, h, s, a)]
-        better = chosen < 0 or sign * u > sign * best
+        u, n = optimism.u[h, s, a], arrays.visits[row_of(frame, h, s, a)]
+        better = chosen < 0 or rules.sign * u > rules.sign * best
         if not better and u == best:
             better = n < visits or (n == visits and wins_tie(rules.seed, h, s, a, chosen))
         if better:
             best, chosen, visits = u, a, n
-    optimism.z[h, s] = best
-    optimism.policy[h, s] = chosen
+    optimism.z[h, s], optimism.policy[h, s] = best, chosen
 
 
-@inlined
-def is_rival(rules: PlanConstants, optimism: Optimism, place: Place, leader: int, a: int, scratch: Scratch) -> bool:
-    """Whether ``a``, or the leader itself, may be as good as the leader is at worst."""
-    sign = rules.sign
-    return a == leader or not sign * optimism.u[place.h, place.s, a] < sign * scratch.pessimistic[leader]
-
-
-@inlined
-def _bound_by_others(
-    frame: Frame, rules: PlanConstants, optimism: Optimism, place: Place, a: int, pessimistic: np.ndarray
-) -> float:
-    bound = 1.0
-    for b in range(frame.n_actions):
-        if b != a:
-            bound = max(bound, ratio_of(rules.sign, optimism.u[place.h, place.s, b], pessimistic[a]))
-    return bound
+# -- the choice of the candidate -------------------------------------------------------------------------------------
 
 
 @inner
-def bound_if_chosen(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    place: Place,
-    a: int,
-    scratch: Scratch,
-) -> float:
-    """The bound of the gap in this state if the candidate takes ``a``."""
-    row, box = row_of(frame, place.h, place.s, a), box_after(rules, optimism, plan, place.h)
-    floor = _bound_by_others(frame, rules, optimism, place, a, scratch.pessimistic)
-    return same_ratio(rules, arrays, row, place.h - frame.artificial, box, floor, np.inf, scratch)
-
-
-@inner
-def choose_smallest_gap(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    place: Place,
-    leader: int,
-    scratch: Scratch,
-) -> int:
-    """The action with the smallest gap bound in this state; ties go to the better pessimistic value.
-
-    Bounds that ``scratch`` has, which are not 0, are not computed again.
-    """
-    sign, h, s, pessimistic = rules.sign, place.h, place.s, scratch.pessimistic
-    chosen, score = -1, np.inf
-    for a in range(frame.n_actions):
-        if not (is_allowed(frame, h, s, a) and is_rival(rules, optimism, place, leader, a, scratch)):
+def candidate_state(inputs: Inputs, trial: Trial, h: int, s: int) -> None:
+    """Choose the candidate's action in one state and bound its value and its gap."""
+    sign, pessimistic, u = inputs.rules.sign, inputs.scratch.pessimistic, trial.optimism.u
+    greedy, given = trial.optimism.policy[h, s], given_action(inputs.frame, trial, h, s)
+    best = -sign * np.inf
+    for i in range(-1, actions_at(inputs.frame, h)):  # the greedy action first
+        a = greedy if i < 0 else i
+        if i == greedy:
             continue
-        bound = _bound_by_others(frame, rules, optimism, place, a, pessimistic)
-        if bound < score or chosen < 0:
-            bound = scratch.bounds[a]
-            if bound == 0.0:
-                bound = bound_if_chosen(frame, rules, arrays, optimism, plan, place, a, scratch)
-        better = chosen < 0 or bound < score
-        if not better and bound == score:
-            gain = sign * (pessimistic[a] - pessimistic[chosen])
-            better = gain > 0.0 or (gain == 0.0 and wins_tie(rules.seed, h, s, a, chosen))
-        if better:
-            chosen, score = a, bound
-    return chosen
+        # An action that is at best worse than another is at worst need not be valued: it cannot be chosen.
+        pessimistic[a] = u[h, s, a]
+        if not is_allowed(inputs.frame, h, s, a):
+            continue
+        if i < 0 or sign * pessimistic[a] >= sign * best or a == given:
+            pessimistic[a] = backup(inputs, h, s, a, trial.plan.z[h + 1], -sign)
+            if i < 0 or sign * pessimistic[a] > sign * best:
+                best = pessimistic[a]
+    chosen = given
+    if chosen < 0:
+        chosen = choose_pessimistic_best(inputs, h, s)
+    if trial.kind == SMALLEST_GAP and have_rivals(inputs, trial.optimism, h, s, chosen):
+        inputs.scratch.bounds[:] = 0.0
+        chosen = choose_smallest_gap(inputs, trial, h, s, chosen)
+    trial.plan.policy[h, s] = chosen
+    if settle(inputs, trial, h, s):
+        contest(inputs, trial, h, s)
 
 
 @inlined
-def have_rivals(
-    frame: Frame, rules: PlanConstants, optimism: Optimism, place: Place, leader: int, scratch: Scratch
-) -> bool:
-    """Whether an action besides the leader, the best pessimistically, may be the best."""
-    rivals = 0
-    for a in range(actions_at(frame, place.h)):
-        rivals += rules.sign * optimism.u[place.h, place.s, a] >= rules.sign * scratch.pessimistic[leader]
-    return rivals > 1
+def given_action(frame: Frame, trial: Trial, h: int, s: int) -> int:
+    """The action of a given policy, -1 where the candidate is to be chosen."""
+    # The artificial step has one action, whatever a given policy names there: no other is valued.
+    return min(trial.plan.policy[h, s], actions_at(frame, h) - 1) if trial.kind == GIVEN else -1
 
 
 @inlined
-def choose_pessimistic_best(frame: Frame, rules: PlanConstants, place: Place, scratch: Scratch) -> int:
-    h, s, pessimistic, chosen = place.h, place.s, scratch.pessimistic, -1
-    for a in range(actions_at(frame, h)):
-        if not is_allowed(frame, h, s, a):
+def choose_pessimistic_best(inputs: Inputs, h: int, s: int) -> int:
+    rules, pessimistic, chosen = inputs.rules, inputs.scratch.pessimistic, -1
+    for a in range(actions_at(inputs.frame, h)):
+        if not is_allowed(inputs.frame, h, s, a):
             continue
         gain = 1.0 if chosen < 0 else rules.sign * (pessimistic[a] - pessimistic[chosen])
         if gain > 0.0 or (gain == 0.0 and wins_tie(rules.seed, h, s, a, chosen)):
@@ -203,206 +139,175 @@ def choose_pessimistic_best(frame: Frame, rules: PlanConstants, place: Place, sc
 
 
 @inlined
-def _copied(frame: Frame, arrays: CountArrays, trial: Trial, place: Place) -> bool:
+def have_rivals(inputs: Inputs, optimism: Optimism, h: int, s: int, leader: int) -> bool:
+    """Whether an action besides the leader, the best pessimistically, may be the best."""
+    sign, rivals = inputs.rules.sign, 0
+    for a in range(actions_at(inputs.frame, h)):
+        rivals += sign * optimism.u[h, s, a] >= sign * inputs.scratch.pessimistic[leader]
+    return rivals > 1
+
+
+@inlined
+def is_rival(inputs: Inputs, optimism: Optimism, h: int, s: int, leader: int, a: int) -> bool:
+    """Whether ``a``, or the leader itself, may be as good as the leader is at worst."""
+    sign = inputs.rules.sign
+    return a == leader or not sign * optimism.u[h, s, a] < sign * inputs.scratch.pessimistic[leader]
+
+
+@inlined
+def _bound_by_others(inputs: Inputs, optimism: Optimism, h: int, s: int, a: int) -> float:
+    bound = 1.0
+    for b in range(inputs.frame.n_actions):
+        if b != a:
+            bound = max(bound, ratio_of(inputs.rules.sign, optimism.u[h, s, b], inputs.scratch.pessimistic[a]))
+    return bound
+
+
+@inner
+def bound_if_chosen(inputs: Inputs, trial: Trial, h: int, s: int, a: int) -> float:
+    """The bound of the gap in this state if the candidate takes ``a``."""
+    floor = _bound_by_others(inputs, trial.optimism, h, s, a)
+    return _same(inputs, trial, h, s, a, floor, np.inf)
+
+
+@inner
+def choose_smallest_gap(inputs: Inputs, trial: Trial, h: int, s: int, leader: int) -> int:
+    """The action with the smallest gap bound in this state; ties go to the better pessimistic value.
+
+    Bounds that ``scratch`` has, which are not 0, are not computed again.
+    """
+    rules, pessimistic, chosen, score = inputs.rules, inputs.scratch.pessimistic, -1, np.inf
+    for a in range(inputs.frame.n_actions):
+        if not (is_allowed(inputs.frame, h, s, a) and is_rival(inputs, trial.optimism, h, s, leader, a)):
+            continue
+        bound = _bound_by_others(inputs, trial.optimism, h, s, a)
+        if bound < score or chosen < 0:
+            bound = inputs.scratch.bounds[a]
+            if bound == 0.0:
+                bound = bound_if_chosen(inputs, trial, h, s, a)
+        better = chosen < 0 or bound < score
+        if not better and bound == score:
+            gain = rules.sign * (pessimistic[a] - pessimistic[chosen])
+            better = gain > 0.0 or (gain == 0.0 and wins_tie(rules.seed, h, s, a, chosen))
+        if better:
+            chosen, score = a, bound
+    return chosen
+
+
+# -- the bounds of the candidate -------------------------------------------------------------------------------------
+
+
+@inlined
+def _copied(frame: Frame, arrays: CountArrays, plan: Candidate, twin: Candidate, h: int, s: int) -> bool:
     """Take over the bounds of the twin, which plays the same action here, if nothing that they depend on differs."""
-    plan, twin, h, s = trial.plan, trial.twin, place.h, place.s
     for a in range(actions_at(frame, h)):
         row = row_of(frame, h, s, a)
         for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
             y = arrays.successor[j]
-            if (
-                plan.z[h + 1, y] != twin.z[h + 1, y]
-                or plan.high[h + 1, y] != twin.high[h + 1, y]
-                or plan.rho[h + 1, y] != twin.rho[h + 1, y]
-            ):
+            same = plan.z[h + 1, y] == twin.z[h + 1, y] and plan.high[h + 1, y] == twin.high[h + 1, y]
+            if not same or plan.rho[h + 1, y] != twin.rho[h + 1, y]:
                 return False
     plan.z[h, s], plan.high[h, s] = twin.z[h, s], twin.high[h, s]
-    plan.rho[h, s], plan.turn[h, s] = twin.rho[h, s], twin.turn[h, s]
+    plan.rho[h, s], plan.switch_action[h, s] = twin.rho[h, s], twin.switch_action[h, s]
     return True
 
 
 @inner
-def candidate_state(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    trial: Trial,
-    place: Place,
-    scratch: Scratch,
-) -> None:
-    """Choose the candidate's action in one state and bound its value and its gap."""
-    sign, h, s, pessimistic = rules.sign, place.h, place.s, scratch.pessimistic
-    greedy, given = optimism.policy[h, s], given_action(frame, trial, place)
-    best = -sign * np.inf
-    for i in range(-1, actions_at(frame, h)):  # the greedy action first
-        a = greedy if i < 0 else i
-        if i == greedy:
-            continue
-        # An action that is at best worse than another is at worst need not be valued: it cannot be chosen.
-        pessimistic[a] = optimism.u[h, s, a]
-        if not is_allowed(frame, h, s, a):
-            continue
-        if i < 0 or sign * pessimistic[a] >= sign * best or a == given:
-            pessimistic[a] = backup(frame, rules, arrays, place, a, trial.plan.z[h + 1], -sign, scratch)
-            if i < 0 or sign * pessimistic[a] > sign * best:
-                best = pessimistic[a]
-    choose(frame, rules, arrays, optimism, trial, place, scratch)
-    if settle(frame, rules, arrays, optimism, trial, place, scratch):
-        contest(frame, rules, arrays, optimism, trial.plan, place, scratch)
+def settle(inputs: Inputs, trial: Trial, h: int, s: int) -> bool:
+    """All but ρ, for the action that was chosen; whether ρ is left to do."""
+    plan, twin = trial.plan, trial.twin
+    same_action = twin.policy[h, s] == plan.policy[h, s]
+    if trial.second and same_action and _copied(inputs.frame, inputs.arrays, plan, twin, h, s):
+        return False
+    plan.z[h, s] = inputs.scratch.pessimistic[plan.policy[h, s]]
+    plan.high[h, s] = _box_top(inputs, trial, h, s)
+    plan.switch_action[h, s] = -1
+    plan.rho[h, s] = 1.0
+    return not ratio_of(inputs.rules.sign, trial.optimism.z[h, s], plan.z[h, s]) <= 1.0
 
 
 @inlined
-def given_action(frame: Frame, trial: Trial, place: Place) -> int:
-    """The action of a given policy, -1 where the candidate is to be chosen."""
-    # The artificial step has one action, whatever a given policy names there: no other is valued.
-    return min(trial.plan.policy[place.h, place.s], actions_at(frame, place.h) - 1) if trial.kind == GIVEN else -1
+def _box_top(inputs: Inputs, trial: Trial, h: int, s: int) -> float:
+    """Upper end of the box: the candidate's optimistic value for β > 0, an upper bound of Z* for β < 0."""
+    plan, positive = trial.plan, inputs.rules.sign > 0
+    value = np.inf if positive else plan.z[h, s]
+    for a in range(actions_at(inputs.frame, h)):
+        if (not positive and is_allowed(inputs.frame, h, s, a)) or a == plan.policy[h, s]:
+            value = min(value, backup(inputs, h, s, a, plan.high[h + 1], 1.0))
+    return min(value, trial.optimism.z[h, s]) if positive else max(value, trial.optimism.z[h, s])
+
+
+@inner
+def contest(inputs: Inputs, trial: Trial, h: int, s: int) -> None:
+    """Bound ρ where another action may be better, or the candidate's own with a better future."""
+    # The greedy action first, for it deviates most; `same` next, and only as far as it matters.
+    plan, greedy = trial.plan, trial.optimism.policy[h, s]
+    keep_worse(plan, h, s, greedy, deviate(inputs, trial, h, s, greedy))
+    keep_worse(plan, h, s, -1, stay(inputs, trial, h, s))
+    for a in range(actions_at(inputs.frame, h)):
+        if a != greedy:
+            keep_worse(plan, h, s, a, deviate(inputs, trial, h, s, a))
+    conclude(inputs.rules, trial, h, s)
 
 
 @inlined
-def box_after(rules: PlanConstants, optimism: Optimism, plan: Candidate, h: int) -> Box:
-    low, cap = (plan.z, optimism.z) if rules.sign > 0 else (optimism.z, plan.z)
+def keep_worse(plan: Candidate, h: int, s: int, action: int, ratio: float) -> None:
+    if not ratio <= plan.rho[h, s]:
+        plan.rho[h, s], plan.switch_action[h, s] = ratio, action
+
+
+@inlined
+def may_deviate(rules: PlanConstants, trial: Trial, h: int, s: int, a: int) -> bool:
+    """Whether another action, by what is known of it without a closer look, is worse for ρ than all so far."""
+    plan = trial.plan
+    return (
+        a != plan.policy[h, s] and not ratio_of(rules.sign, trial.optimism.u[h, s, a], plan.z[h, s]) <= plan.rho[h, s]
+    )
+
+
+@inlined
+def _box_after(rules: PlanConstants, trial: Trial, h: int) -> Box:
+    plan, z = trial.plan, trial.optimism.z
+    low, cap = (plan.z, z) if rules.sign > 0 else (z, plan.z)
     return Box(low[h + 1], plan.high[h + 1], plan.rho[h + 1], cap[h + 1])
 
 
-@inner
-def choose(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    trial: Trial,
-    place: Place,
-    scratch: Scratch,
-) -> None:
-    """Choose the candidate's action by the ``pessimistic`` values."""
-    chosen = given_action(frame, trial, place)
-    if chosen < 0:
-        chosen = choose_pessimistic_best(frame, rules, place, scratch)
-    if trial.kind == SMALLEST_GAP and have_rivals(frame, rules, optimism, place, chosen, scratch):
-        scratch.bounds[:] = 0.0
-        chosen = choose_smallest_gap(frame, rules, arrays, optimism, trial.plan, place, chosen, scratch)
-    trial.plan.policy[place.h, place.s] = chosen
-
-
-@inner
-def settle(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    trial: Trial,
-    place: Place,
-    scratch: Scratch,
-) -> bool:
-    """All but ρ, for the action that was chosen; whether ρ is left to do."""
-    h, s, plan = place.h, place.s, trial.plan
-    chosen = plan.policy[h, s]
-    if trial.second and trial.twin.policy[h, s] == chosen and _copied(frame, arrays, trial, place):
-        return False
-    plan.z[h, s] = scratch.pessimistic[chosen]
-    plan.high[h, s] = _box_top(frame, rules, arrays, optimism, plan, place, scratch)
-    plan.turn[h, s] = -1
-    plan.rho[h, s] = 1.0
-    return not ratio_of(rules.sign, optimism.z[h, s], plan.z[h, s]) <= 1.0
-
-
-@inner
-def contest(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    place: Place,
-    scratch: Scratch,
-) -> None:
-    """Bound ρ where another action may be better, or the candidate's own with a better future."""
-    # The greedy action first, for it deviates most; `same` next, and only as far as it matters.
-    greedy = optimism.policy[place.h, place.s]
-    keep_worse(plan, place, greedy, deviate(frame, rules, arrays, optimism, plan, place, greedy, scratch))
-    keep_worse(plan, place, -1, stay(frame, rules, arrays, optimism, plan, place, scratch))
-    for a in range(actions_at(frame, place.h)):
-        if a != greedy:
-            keep_worse(plan, place, a, deviate(frame, rules, arrays, optimism, plan, place, a, scratch))
-    conclude(rules, optimism, plan, place)
+@inlined
+def _same(inputs: Inputs, trial: Trial, h: int, s: int, a: int, floor: float, ceiling: float) -> float:
+    row, box = row_of(inputs.frame, h, s, a), _box_after(inputs.rules, trial, h)
+    return same_ratio(inputs, row, h - inputs.frame.artificial, box, floor, ceiling)
 
 
 @inlined
-def keep_worse(plan: Candidate, place: Place, turn: int, ratio: float) -> None:
-    if not ratio <= plan.rho[place.h, place.s]:
-        plan.rho[place.h, place.s], plan.turn[place.h, place.s] = ratio, turn
-
-
-@inlined
-def may_deviate(rules: PlanConstants, optimism: Optimism, plan: Candidate, place: Place, a: int) -> bool:
-    """Whether another action, by what is known of it without a closer look, is worse for ρ than all so far."""
-    h, s = place.h, place.s
-    return a != plan.policy[h, s] and not ratio_of(rules.sign, optimism.u[h, s, a], plan.z[h, s]) <= plan.rho[h, s]
+def deviation_of(frame: Frame, rules: PlanConstants, h: int, s: int, chosen: int, a: int) -> Deviation:
+    """Action ``a`` instead of the candidate's: the row on the optimal side is the numerator for β > 0."""
+    top, bottom = (a, chosen) if rules.sign > 0 else (chosen, a)
+    gain = action_weight(frame, rules, h, s, top) / action_weight(frame, rules, h, s, bottom)
+    return Deviation(h - frame.artificial, row_of(frame, h, s, top), row_of(frame, h, s, bottom), gain)
 
 
 @inner
-def deviate(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    place: Place,
-    a: int,
-    scratch: Scratch,
-) -> float:
+def deviate(inputs: Inputs, trial: Trial, h: int, s: int, a: int) -> float:
     """How much better than the candidate's action ``a`` may be, where that matters; 1 elsewhere."""
-    h, s, chosen = place.h, place.s, plan.policy[place.h, place.s]
-    if not may_deviate(rules, optimism, plan, place, a):
+    rules, plan = inputs.rules, trial.plan
+    if not may_deviate(rules, trial, h, s, a):
         return 1.0
-    limit = ratio_of(rules.sign, optimism.u[h, s, a], plan.z[h, s])
-    row, other = row_of(frame, h, s, chosen), row_of(frame, h, s, a)
-    gain = action_weight(frame, rules, place, a) / action_weight(frame, rules, place, chosen)
-    top, bottom, gain = (other, row, gain) if rules.sign > 0 else (row, other, 1.0 / gain)
-    deviation, box = Deviation(h - frame.artificial, top, bottom, gain), box_after(rules, optimism, plan, h)
-    return deviation_ratio(rules, arrays, deviation, box, limit, scratch)
+    limit = ratio_of(rules.sign, trial.optimism.u[h, s, a], plan.z[h, s])
+    deviation = deviation_of(inputs.frame, rules, h, s, plan.policy[h, s], a)
+    return deviation_ratio(inputs, deviation, _box_after(rules, trial, h), limit)
 
 
 @inner
-def stay(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    place: Place,
-    scratch: Scratch,
-) -> float:
+def stay(inputs: Inputs, trial: Trial, h: int, s: int) -> float:
     """How much better the candidate's own action may be followed by others; what is worse already, if less."""
-    h, s = place.h, place.s
-    row, box = row_of(frame, h, s, plan.policy[h, s]), box_after(rules, optimism, plan, h)
-    plain = ratio_of(rules.sign, optimism.z[h, s], plan.z[h, s])
-    return same_ratio(rules, arrays, row, h - frame.artificial, box, plan.rho[h, s], plain, scratch)
+    plan, z = trial.plan, trial.optimism.z
+    return _same(
+        inputs, trial, h, s, plan.policy[h, s], plan.rho[h, s], ratio_of(inputs.rules.sign, z[h, s], plan.z[h, s])
+    )
 
 
 @inlined
-def conclude(rules: PlanConstants, optimism: Optimism, plan: Candidate, place: Place) -> None:
-    h, s = place.h, place.s
-    worst, plain = plan.rho[h, s], ratio_of(rules.sign, optimism.z[h, s], plan.z[h, s])
-    bound = worst if worst < plain else plain
+def conclude(rules: PlanConstants, trial: Trial, h: int, s: int) -> None:
+    plan, plain = trial.plan, ratio_of(rules.sign, trial.optimism.z[h, s], trial.plan.z[h, s])
+    bound = plan.rho[h, s] if plan.rho[h, s] < plain else plain
     plan.rho[h, s] = max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf
-
-
-@inlined
-def _box_top(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    place: Place,
-    scratch: Scratch,
-) -> float:
-    """Upper end of the box: the candidate's optimistic value for β > 0, an upper bound of Z* for β < 0."""
-    h, s = place.h, place.s
-    value = np.inf if rules.sign > 0 else plan.z[h, s]
-    for a in range(actions_at(frame, h)):
-        if (rules.sign < 0 and is_allowed(frame, h, s, a)) or a == plan.policy[h, s]:
-            value = min(value, backup(frame, rules, arrays, place, a, plan.high[h + 1], 1.0, scratch))
-    return min(value, optimism.z[h, s]) if rules.sign > 0 else max(value, optimism.z[h, s])
