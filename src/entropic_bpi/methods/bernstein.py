@@ -29,8 +29,6 @@ Rewards outside [0, 1] are rescaled: :math:`r'=(r-lo)/(hi-lo)`, :math:`\beta'=\b
 :math:`\varepsilon'=\varepsilon/(hi-lo)`, :math:`V = H\,lo + (hi-lo)V'`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar
 
@@ -65,25 +63,7 @@ class Bernstein:
     def __init__(
         self, problem: Problem, constants: str = "verified", seed: int = 0, sampling: str = "optimistic"
     ) -> None:
-        if problem.random_rewards:
-            raise InvalidProblemError(
-                f"method='bernstein' has no proof for reward_law={problem.reward_law!r}. Use method='kl'"
-            )
-        if problem.rewards is None:
-            raise InvalidProblemError(
-                "method='bernstein' needs rewards that depend on (s, a) only: no proof covers rewards that depend on the "
-                "next state. Use method='kl'"
-            )
-        if problem.noise is not None:
-            raise InvalidProblemError("method='bernstein' makes no use of noise: use method='kl', or leave it out")
-        if problem.artificial and problem.start is not None:
-            raise InvalidProblemError("method='bernstein' makes no use of start: use method='kl', or leave it out")
-        if problem.max_successors is not None:
-            raise InvalidProblemError(
-                "method='bernstein' makes no use of max_successors: use method='kl', or leave it out"
-            )
-        if problem.discount is not None:
-            raise InvalidProblemError("discount needs method='kl': the paper's method is for finitely many steps")
+        _check_covered(problem)
         low, high = problem.possible_rewards
         inside = low >= 0 and high <= 1
         self.shift, self.scale = (0.0, 1.0) if inside else (low, (high - low) or 1.0)
@@ -105,18 +85,11 @@ class Bernstein:
         self.eps -= self.pad / self.scale
         self.frame: Frame = problem.frame
         self.tables = self._tables()
-        shape = (problem.steps + 1, problem.n_states)
-        terminal = 0.0 if self.small else 1.0
+        after, (u_up, u_low, u_width) = (problem.steps + 1, problem.n_states), np.zeros((3, *self.tables.cap.shape))
+        z_up, z_low = np.full((2, *after), 0.0 if self.small else 1.0)
+        policy, reach = np.zeros(after, dtype=np.int64)[1:], np.zeros(problem.n_rows, dtype=np.uint64)
         self.sheet = Sheet(
-            up=np.full(shape, terminal),
-            low=np.full(shape, terminal),
-            width=np.zeros(shape),
-            policy=np.zeros(shape, dtype=np.int64)[1:],
-            u_up=np.zeros_like(self.tables.cap),
-            u_low=np.zeros_like(self.tables.cap),
-            u_width=np.zeros_like(self.tables.cap),
-            reach=np.zeros(problem.n_rows, dtype=np.uint64),
-            planned=np.full(problem.n_rows, -1),
+            z_up, z_low, np.zeros(after), policy, u_up, u_low, u_width, reach, np.full(problem.n_rows, -1)
         )
         self.origin: object = None
 
@@ -154,38 +127,45 @@ class Bernstein:
         return Bounds(np.maximum(worst, lower), upper, self.scale * gap + self.pad)
 
     def _tables(self) -> Tables:
-        problem, beta, steps = self.problem, self.beta, self.problem.steps
-        sharp = self.constants == "sharp"
-        pairs = problem.n_states * problem.n_actions
-        union = pairs * steps / (problem.delta / 3)
-        pooled_union = (pairs + problem.artificial) / (problem.delta / 3) if problem.stationary else union
-        unit, origin = self.unit, 1.0 if self.small else 0.0
-        rewards = self._step_rewards()
-        gain = np.exp(beta * rewards)
-        lift = origin * (np.expm1(beta * rewards) / unit if beta else rewards)
-        if sharp:
-            bottom, top = self._reward_aware_ranges(rewards)
-            cap, floor, width_cap, span = lift + gain * top, lift + gain * bottom, gain * (top - bottom), top - bottom
-        else:
-            cap, floor, width_cap, span = self._plain_ranges()
-        linear, linear_star = {
-            "verified": (5.0 + 4.0 * steps, 0.0),
-            "printed": (5.0, 4.0 * steps),
-            "sharp": (0.0, 2.0 * steps + 3.0),
+        problem, beta, steps, unit = self.problem, self.beta, self.problem.steps, self.unit
+        assert problem.rewards is not None
+        pairs, share = problem.n_states * problem.n_actions, problem.delta / 3
+        union = pairs * steps / share
+        pooled_union = (pairs + problem.artificial) / share if problem.stationary else union
+        rewards = np.zeros((steps, problem.n_states, problem.n_actions))  # the artificial step pays 0
+        rewards[int(problem.artificial) :] = (problem.rewards - self.shift) / self.scale
+        gain, lift = np.exp(beta * rewards), np.zeros_like(rewards)
+        if self.small:
+            lift = np.expm1(beta * rewards) / unit if beta else rewards
+        linear, linear_star, extra = {
+            "verified": (5.0 + 4.0 * steps, 0.0, 0.0),
+            "printed": (5.0, 4.0 * steps, 0.0),
+            "sharp": (0.0, 2.0 * steps + 3.0, 0.5 * steps + 2.0),
         }[self.constants]
+        if self.constants == "sharp":
+            bottom, top = self._reward_aware_ranges(rewards)
+            ranges = lift + gain * top, lift + gain * bottom, gain * (top - bottom), top - bottom
+        else:  # these know only that rewards lie in [0, 1]
+            remaining = np.broadcast_to(np.arange(steps, 0, -1.0)[:, None, None], rewards.shape)
+            extreme, one = self.transform(remaining), self.transform(np.zeros_like(remaining))
+            if beta > 0:
+                ranges = extreme, one, np.exp(beta * remaining) / unit, np.exp(beta * (remaining - 1)) / unit
+            else:
+                ranges = one, extreme, np.ones_like(remaining) / unit, -np.expm1(beta * (remaining - 1)) / unit
+        cap, floor, width_cap, span = ranges
         return Tables(
             beta=beta,
             small=self.small,
             eps=self.eps,
             seed=self.seed,
             sign=1 if beta >= 0 else -1,
-            sharp=sharp,
+            sharp=self.constants == "sharp",
             log_kl=math.log(pooled_union),
             log_bernstein=math.log(union),
             dimension=problem.n_states,
             linear=linear,
             linear_star=linear_star,
-            extra=0.5 * steps + 2.0 if sharp else 0.0,
+            extra=extra,
             slack=1.0 / steps,
             gain=gain,
             lift=lift,
@@ -197,30 +177,21 @@ class Bernstein:
             rate_star=np.zeros(problem.n_rows),
         )
 
-    def _step_rewards(self) -> np.ndarray:
-        """Rescaled rewards ``(steps, S, A)``; the artificial step pays 0."""
-        problem = self.problem
-        assert problem.rewards is not None
-        rewards = np.zeros((problem.steps, problem.n_states, problem.n_actions))
-        rewards[int(problem.artificial) :] = (problem.rewards - self.shift) / self.scale
-        return rewards
-
-    def _plain_ranges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Caps and ranges that know only that rewards lie in [0, 1]."""
-        problem, unit = self.problem, self.unit
-        remaining = np.arange(problem.steps, 0, -1)[:, None, None] * np.ones((1, problem.n_states, problem.n_actions))
-        extreme, one = self.transform(remaining), self.transform(np.zeros_like(remaining))
-        if self.beta > 0:
-            return extreme, one, np.exp(self.beta * remaining) / unit, np.exp(self.beta * (remaining - 1)) / unit
-        return one, extreme, np.ones_like(remaining) / unit, -np.expm1(self.beta * (remaining - 1)) / unit
-
     def _reward_aware_ranges(self, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest (Z_{h+1} - origin) / unit over the possible successors, ``(steps, S, A)``."""
-        problem, shape = self.problem, rewards.shape
-        least, most = np.zeros(problem.n_states), np.zeros(problem.n_states)
-        bottom, top = np.empty(shape), np.empty(shape)
+        problem, slots = self.problem, self.problem.slots
+        least = most = np.zeros(problem.n_states)
+        bottom, top = np.empty((2, *rewards.shape))
         for h in reversed(range(problem.steps)):
-            low, high = self._successor_extremes(h, least, most)
+            if problem.successors == "unknown":
+                low, high = np.full(rewards.shape[1:], least.min()), np.full(rewards.shape[1:], most.max())
+            else:
+                rows = problem.rows_at(h, np.arange(problem.n_states))
+                if problem.artificial and h == 0:
+                    rows = np.full(rewards[0].size, problem.n_rows - 1)
+                listed = [slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]] for row in rows]
+                low = np.array([least[each].min() for each in listed]).reshape(rewards.shape[1:])
+                high = np.array([most[each].max() for each in listed]).reshape(rewards.shape[1:])
             ends = np.stack([self.transform(low), self.transform(high)])
             bottom[h], top[h] = ends.min(axis=0), ends.max(axis=0)
             least, most = (rewards[h] + low).min(axis=1), (rewards[h] + high).max(axis=1)
@@ -232,20 +203,24 @@ class Bernstein:
             return np.exp(self.beta * value)
         return np.expm1(self.beta * value) / self.unit if self.beta else value
 
-    def _successor_extremes(self, h: int, least: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        problem, slots = self.problem, self.problem.slots
-        shape = (problem.n_states, problem.n_actions)
-        if problem.artificial and h == 0:
-            rows = np.full(shape[0] * shape[1], problem.n_rows - 1)
-        else:
-            rows = problem.rows_at(h, np.arange(problem.n_states))
-        if problem.successors == "unknown":
-            return np.full(shape, least.min()), np.full(shape, most.max())
-        low, high = np.empty(len(rows)), np.empty(len(rows))
-        for i, row in enumerate(rows):
-            successors = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
-            low[i], high[i] = least[successors].min(), most[successors].max()
-        return low.reshape(shape), high.reshape(shape)
+
+def _check_covered(problem: Problem) -> None:
+    """Refuse what no proof covers, and declarations that would be ignored."""
+    instead = "use method='kl', or leave it out"
+    for refused, why in (
+        (problem.random_rewards, f"has no proof for reward_law={problem.reward_law!r}. Use method='kl'"),
+        (
+            problem.rewards is None,
+            "needs rewards that depend on (s, a) only: no proof covers rewards that depend on the next state. Use "
+            "method='kl'",
+        ),
+        (problem.noise is not None, f"makes no use of noise: {instead}"),
+        (problem.artificial and problem.start is not None, f"makes no use of start: {instead}"),
+        (problem.max_successors is not None, f"makes no use of max_successors: {instead}"),
+        (problem.discount is not None, "is for finitely many steps: discount needs method='kl'"),
+    ):
+        if refused:
+            raise InvalidProblemError(f"method='bernstein' {why}")
 
 
 def _check_proved(problem: Problem) -> None:

@@ -1,7 +1,5 @@
 """The compiled plan of the paper's method; its formulas are those of :mod:`entropic_bpi.methods.bernstein`."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -75,15 +73,6 @@ class Sheet(NamedTuple):
     planned: np.ndarray
 
 
-class Moments(NamedTuple):
-    """Under the empirical successors of a row: the means of Z_up, Z_low and G, and the optimistic side's deviation."""
-
-    up: float
-    low: float
-    width: float
-    deviation: float
-
-
 @inlined
 def _bit(state: int) -> np.uint64:
     return np.uint64(1) << np.uint64(state & 63)
@@ -107,8 +96,9 @@ def _refresh(tables: Tables, arrays: CountArrays, sheet: Sheet) -> None:
 
 
 @inlined
-def _moments(tables: Tables, arrays: CountArrays, sheet: Sheet, row: int, h: int) -> Moments:
-    """Of what follows a visited ``row``, at step ``h``.
+def _moments(tables: Tables, arrays: CountArrays, sheet: Sheet, row: int, h: int) -> tuple[float, float, float, float]:
+    """Under the empirical successors of a visited ``row``, at step ``h``: the means of Z_up, Z_low and G, and the standard
+    deviation of the optimistic side.
 
     Underflow is safe: in units of the largest deviation, what vanishes is far below rounding.
     """
@@ -133,29 +123,34 @@ def _moments(tables: Tables, arrays: CountArrays, sheet: Sheet, row: int, h: int
             if arrays.tally[j] > 0:
                 deviation = (optimistic[h, arrays.successor[j]] - centre) / largest
                 total += arrays.tally[j] / n * deviation * deviation
-    return Moments(up, low, width, largest * math.sqrt(total))
+    return up, low, width, largest * math.sqrt(total)
 
 
 @inlined
-def _bounds(tables: Tables, row: int, h: int, s: int, a: int, moments: Moments) -> tuple[float, float, float]:
-    """U_up, U_low and the certificate G of one action that was tried.
+def _bounds(
+    tables: Tables, arrays: CountArrays, sheet: Sheet, row: int, h: int, s: int, a: int
+) -> tuple[float, float, float]:
+    """U_up, U_low and the certificate G of one action.
 
     ``min`` and ``max`` keep their first argument when the second is not a number: cap, floor and the widest G are safe.
     """
+    cap, floor, width_cap = tables.cap[h, s, a], tables.floor[h, s, a], tables.width_cap[h, s, a]
+    if arrays.visits[row] == 0:
+        return cap, floor, width_cap
+    mean_up, mean_low, mean_width, deviation = _moments(tables, arrays, sheet, row, h + 1)
     x, x_star, span = tables.rate[row], tables.rate_star[row], tables.span[h, s, a]
-    bonus = 2.0 * math.sqrt(2.0 * x_star) * moments.deviation
+    bonus = 2.0 * math.sqrt(2.0 * x_star) * deviation
     if tables.sharp:
         bonus += (math.sqrt(5.0 * x * x_star) + tables.linear_star * x_star) * span
-        width = 2.0 * bonus + tables.extra * span * x + (1.0 + 2.0 * tables.slack) * moments.width
+        width = 2.0 * bonus + tables.extra * span * x + (1.0 + 2.0 * tables.slack) * mean_width
     else:
         bonus += tables.linear * span * x + tables.linear_star * span * x_star
-        width = 3.0 * bonus + (1.0 + 3.0 * tables.slack) * moments.width
-    room = bonus + tables.slack * (moments.up - moments.low)
-    lift, gain, cap, floor = tables.lift[h, s, a], tables.gain[h, s, a], tables.cap[h, s, a], tables.floor[h, s, a]
+        width = 3.0 * bonus + (1.0 + 3.0 * tables.slack) * mean_width
+    room, lift, gain = bonus + tables.slack * (mean_up - mean_low), tables.lift[h, s, a], tables.gain[h, s, a]
     # Each is kept between cap and floor: where they meet, rounding could otherwise leave it outside.
-    up = max(floor, min(cap, lift + gain * (moments.up + room)))
-    low = min(cap, max(floor, lift + gain * (moments.low - room)))
-    width = min(tables.width_cap[h, s, a], gain * width)
+    up = max(floor, min(cap, lift + gain * (mean_up + room)))
+    low = min(cap, max(floor, lift + gain * (mean_low - room)))
+    width = min(width_cap, gain * width)
     if tables.sharp:
         width = min(width, up - floor if tables.sign > 0 else cap - low)
     return up, low, width
@@ -166,9 +161,9 @@ def _choose(frame: Frame, tables: Tables, sheet: Sheet, h: int, s: int) -> tuple
     """Z_up, Z_low and the greedy action of one state from the bounds of its allowed actions."""
     best_up, best_low, chosen = 0.0, 0.0, -1
     for a in range(actions_at(frame, h)):
+        up, low = sheet.u_up[h, s, a], sheet.u_low[h, s, a]
         if not is_allowed(frame, h, s, a):
             continue
-        up, low = sheet.u_up[h, s, a], sheet.u_low[h, s, a]
         if chosen < 0:
             best_up, best_low, chosen = up, low, a
             continue
@@ -200,10 +195,7 @@ def _plan(frame: Frame, tables: Tables, arrays: CountArrays, sheet: Sheet) -> tu
                 if sheet.planned[row] == arrays.visits[row] and sheet.reach[row] & moved == 0:
                     continue
                 due = True
-                if arrays.visits[row] == 0:
-                    up, low, width = tables.cap[h, s, a], tables.floor[h, s, a], tables.width_cap[h, s, a]
-                else:
-                    up, low, width = _bounds(tables, row, h, s, a, _moments(tables, arrays, sheet, row, h + 1))
+                up, low, width = _bounds(tables, arrays, sheet, row, h, s, a)
                 sheet.u_up[h, s, a], sheet.u_low[h, s, a], sheet.u_width[h, s, a] = up, low, width
             if due:
                 up, low, chosen = _choose(frame, tables, sheet, h, s)
@@ -231,14 +223,11 @@ def _claim(tables: Tables, up: float, low: float, width: float, rounding: float)
     beta, strength = tables.beta, abs(tables.beta)
     if strength == 0.0:
         return up - width, up, width
-    z, unit = up if beta > 0 else low, 1.0
+    z = up if beta > 0 else low
     if tables.small:
-        unit = strength
-        value = math.log1p(unit * z) / beta
-        z = 1.0 + unit * z
+        value, g = math.log1p(strength * z) / beta, strength * width / (1.0 + strength * z)
     else:
-        value = math.log(z) / beta
-    g = unit * width / z
+        value, g = math.log(z) / beta, width / z
     lower = value - math.log1p(g) / strength if g < np.inf else -np.inf
     if beta < 0 and tables.sharp:
         return lower, value, value - lower

@@ -89,9 +89,9 @@ class Scratch(NamedTuple):
 
 
 def new_scratch(rules: PlanConstants, n_actions: int, layers: int) -> Scratch:
-    work, scores = np.empty((layers, 10, rules.widest)), np.empty((layers, MAX_SHARED))
-    pessimistic, bounds = np.empty((2, layers, n_actions))
-    return Scratch(work, pessimistic, bounds, scores.astype(np.int64), scores)
+    work, (pessimistic, bounds) = np.empty((layers, 10, rules.widest)), np.empty((2, layers, n_actions))
+    shared, scores = np.empty((layers, MAX_SHARED), dtype=np.int64), np.empty((layers, MAX_SHARED))
+    return Scratch(work, pessimistic, bounds, shared, scores)
 
 
 class Inputs(NamedTuple):
