@@ -57,7 +57,7 @@ def padded(values):
 
 def boxed(tally, x, low, high, f, sign=1.0):
     work = np.empty((10, MOST_LABELS))
-    return boxed_extreme(tally, f, len(f), tally.sum(), x, padded(low), padded(high), sign, 1e-9, work)
+    return boxed_extreme(tally, f, len(f), tally.sum(), x, np.stack([padded(low), padded(high)]), sign, 1e-9, work)
 
 
 def clipped(tally, x, low, high, f, sign=1.0):
@@ -222,7 +222,7 @@ def test_other_candidates_in_other_leaves_are_caught(monkeypatch):
             own = rules._replace(interval=interval)
             return _plan_small(self.frame, own, arrays, optimism, plans, scratch, PESSIMISTIC_BEST)[2]
 
-        search = boxes.Search((self.frame, rules, arrays), self.laws, (optimism, plans[0]), bound)
+        search = boxes.Search(self._inputs(rules, arrays), self.laws, (optimism, plans[0]), bound)
         monkeypatch.setattr(boxes, "_look", lambda *records: _looked(*records))
         return search.tree(gap, eps)
 

@@ -119,7 +119,7 @@ class Attack:
 
         def keeping(*arguments):
             original(*arguments)
-            kept["d"] = arguments[6]
+            kept["d"] = arguments[5]
 
         module.go_back = keeping
         try:

@@ -27,8 +27,6 @@ cut into cells, finer where the bound is largest.
 number of episodes is proved.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -44,7 +42,7 @@ from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.problem.ties import wins_tie
 from entropic_bpi.tools.checks import check_reach
-from entropic_bpi.types import Behaviour, Bounds, Cell, EVaRClaim, Plan
+from entropic_bpi.types import Behaviour, Bounds, Cell, EVaRClaim, Integers, Plan, Reals
 
 # Up to this many seen successors all sets are listed.
 MOST_LISTED = 12
@@ -78,20 +76,24 @@ def upper_end(p: float, x: float) -> float:
 
 
 class Sets(NamedTuple):
-    """The radius ``x`` of each row, and p̂(B) and q⁺(B) for each set of its seen successors, from ``first[row]`` on."""
+    """The radius ``x`` of each row, and p̂(B) and q⁺(B) for each set of its seen successors, from ``first[row]`` on.
 
-    first: np.ndarray
-    x: np.ndarray
-    p: np.ndarray
-    q: np.ndarray
+    ``known`` rows have one successor, which nobody need see.
+    """
+
+    first: Integers
+    x: Reals
+    known: np.ndarray
+    p: Reals
+    q: Reals
 
 
 @compiled
 def list_sets(
-    arrays: CountArrays, possible: np.ndarray, uncertain: np.ndarray, log_union: float, sets: Sets, tally: np.ndarray
+    arrays: CountArrays, possible: Integers, uncertain: np.ndarray, log_union: float, sets: Sets, tally: Integers
 ) -> None:
     """Fill in the radii and the sets; ``tally`` is working memory."""
-    first, x, p, q = sets
+    first, x, _, p, q = sets
     for row in range(len(x)):
         n, begin, used, size = arrays.visits[row], arrays.begin[row], arrays.used[row], first[row + 1] - first[row]
         if n == 0:
@@ -117,7 +119,7 @@ def list_sets(
 
 
 @compiled
-def _deviations(p: np.ndarray, q: np.ndarray, x: float, c: float) -> tuple[float, float]:
+def _deviations(p: Reals, q: Reals, x: float, c: float) -> tuple[float, float]:
     """ℓ⁺ and ℓ⁻ of a row whose sets have these p̂ and q⁺, for M = 1 + c; without sets, a bound for all of them."""
     size = len(p)
     if size == 0:
@@ -135,7 +137,7 @@ def _deviations(p: np.ndarray, q: np.ndarray, x: float, c: float) -> tuple[float
 
 
 @inner
-def _tilted(weights: np.ndarray, growth: np.ndarray, size: int, c: float) -> float:
+def _tilted(weights: Reals, growth: Reals, size: int, c: float) -> float:
     """log T: the weights and e^D - 1 of the seen successors are sorted by the latter here."""
     mean = 0.0
     for i in range(size):
@@ -154,25 +156,35 @@ def _tilted(weights: np.ndarray, growth: np.ndarray, size: int, c: float) -> flo
     return math.log1p(best)
 
 
+@inner
+def _log_ratio(
+    arrays: CountArrays, sets: Sets, row: int, after: Reals, deviation: float, c: float, work: Reals
+) -> float:
+    """What an action may change log Z by, if what follows changes it by ``after``, before it is capped."""
+    begin, visits, size = arrays.begin[row], arrays.visits[row], 0
+    if sets.known[row]:
+        return after[arrays.successor[begin]]
+    if visits == 0:
+        return np.inf
+    for j in range(begin, begin + arrays.used[row]):
+        if arrays.tally[j] > 0:
+            work[0, size] = arrays.tally[j] / visits
+            work[1, size] = math.expm1(after[arrays.successor[j]])
+            size += 1
+    value = deviation + _tilted(work[0], work[1], size, c)
+    return value if value == value else np.inf
+
+
 @compiled
 def go_back(
-    frame: Frame,
-    arrays: CountArrays,
-    sets: Sets,
-    known: np.ndarray,
-    reach: np.ndarray,
-    seed: int,
-    d: np.ndarray,
-    policy: np.ndarray,
-    work: np.ndarray,
+    frame: Frame, arrays: CountArrays, sets: Sets, reach: Reals, seed: int, d: Reals, policy: Integers, work: Reals
 ) -> None:
     """D⁺ and D⁻ ``(2, steps + 1, S + 1)`` and their greedy policies, where log M is ``reach[h]`` at planned step h.
 
-    ``known`` rows have one successor, which nobody need see. Greedy is about the bounds before they are capped. ``work`` is
-    working memory.
+    Greedy is about the bounds before they are capped. ``work`` is working memory.
     """
-    first, x, p, q = sets
-    weights, growth, best = work[0], work[1], work[2]
+    first, x, _, p, q = sets
+    best = work[2]
     for h in range(frame.steps - 1, -1, -1):
         c = math.expm1(reach[h])
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
@@ -182,23 +194,9 @@ def go_back(
                 if not is_allowed(frame, h, s, a):
                     continue
                 row = row_of(frame, h, s, a)
-                begin, visits = arrays.begin[row], arrays.visits[row]
                 ends = _deviations(p[first[row] : first[row + 1]], q[first[row] : first[row + 1]], x[row], c)
                 for side in range(2):
-                    if known[row]:
-                        value = d[side, h + 1, arrays.successor[begin]]
-                    elif visits == 0:
-                        value = np.inf
-                    else:
-                        size = 0
-                        for j in range(begin, begin + arrays.used[row]):
-                            if arrays.tally[j] > 0:
-                                weights[size] = arrays.tally[j] / visits
-                                growth[size] = math.expm1(d[side, h + 1, arrays.successor[j]])
-                                size += 1
-                        value = ends[side] + _tilted(weights, growth, size, c)
-                    if not value <= reach[h] and not value > reach[h]:
-                        value = np.inf
+                    value = _log_ratio(arrays, sets, row, d[side, h + 1], ends[side], c, work)
                     if value > best[side] or (value == best[side] and wins_tie(seed, h, s, a, policy[side, h, s])):
                         best[side], policy[side, h, s] = value, a
             for side in range(2):
@@ -237,7 +235,9 @@ class RewardFree:
         # Below, digits would be lost: the largest |β| may be a little larger than is asked for.
         self.least, self.most = least, max(most, SMALLEST_EXPONENT / self.spread if self.spread > 0 else 1.0)
         self.log_union = math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions)
-        self.remaining = remaining_steps(problem)
+        # How many rewards at each planned step are not known when the action is: those after it, or with its next state.
+        after = np.arange(problem.horizon)[::-1] + problem.next_state_rewards
+        self.remaining = np.concatenate([[problem.horizon] * problem.artificial, after]).astype(float)
         slots = problem.slots
         self.known = (slots.possible == 1) & (~np.array(problem.black_box_rewards) | (slots.begin == 1))
 
@@ -290,11 +290,11 @@ class RewardFree:
         return min(bounds) if not 0 < begin <= end else min(*bounds, d / begin)
 
     def _point(self, b: float, sets: Sets, counts: Counts) -> tuple[float, np.ndarray]:
+        steps, n_states = self.problem.steps, self.problem.n_states
+        d, policy = np.zeros((2, steps + 1, n_states + 1)), np.zeros((2, steps, n_states), dtype=np.int64)
+        work = np.empty((3, n_states + 2 + END_REWARDS + STAY_REWARDS))
         reach = b * (self.high - self.low) * self.remaining
-        shape = (self.problem.steps, self.problem.n_states)
-        d, policy = np.zeros((2, shape[0] + 1, shape[1] + 1)), np.zeros((2, *shape), dtype=np.int64)
-        work = np.empty((3, shape[1] + 2 + END_REWARDS + STAY_REWARDS))
-        go_back(self.frame, counts.arrays, sets, self.known, reach, self.seed, d, policy, work)
+        go_back(self.frame, counts.arrays, sets, reach, self.seed, d, policy, work)
         total = float(d[:, 0, self.frame.start].sum())
         return total if total == total else math.inf, policy
 
@@ -303,13 +303,7 @@ class RewardFree:
         seen = np.bincount(rows[counts.arrays.tally[slots] > 0], minlength=self.problem.n_rows)
         listed = np.where((seen > 0) & (seen <= MOST_LISTED), 1 << np.minimum(seen, MOST_LISTED), 0)
         first = np.concatenate([[0], np.cumsum(listed)])
-        sets = Sets(first, np.zeros(len(seen)), np.zeros(first[-1]), np.zeros(first[-1]))
+        sets = Sets(first, np.zeros(len(seen)), self.known, *np.zeros((2, first[-1])))
         possible, tally = self.problem.slots.possible, np.empty(MOST_LISTED, dtype=np.int64)
         list_sets(counts.arrays, possible, self.problem.uncertain, self.log_union, sets, tally)
         return sets
-
-
-def remaining_steps(problem: Problem) -> np.ndarray:
-    """How many rewards at each planned step are not known when the action is: those after it, or with its next state."""
-    after = np.arange(problem.horizon)[::-1] + problem.next_state_rewards
-    return np.concatenate([[problem.horizon] * problem.artificial, after]).astype(float)

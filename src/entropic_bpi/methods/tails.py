@@ -14,8 +14,6 @@ multiples of a step that is not too small, nothing is lost at all. Rewards, and 
 rounding (a billionth of the step) count as multiples, as in :func:`entropic_bpi.return_law`.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from fractions import Fraction
@@ -27,10 +25,13 @@ from entropic_bpi.compile.decorators import compiled, inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.ball import kl_extremum
 from entropic_bpi.methods.kl.method import CONVERGED, KL
+from entropic_bpi.methods.kl.pairs import mark_state
+from entropic_bpi.methods.kl.records import Inputs
 from entropic_bpi.methods.kl.states import refresh_radii
 from entropic_bpi.problem.counts import CountArrays, Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
+from entropic_bpi.types import Integers, Reals
 
 # Multiples of the step, up to this share of it, are multiples; a sum has as many of these errors as steps.
 SLACK = 1e-9
@@ -115,21 +116,19 @@ def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tai
             "probabilities, quantiles and CVaR need reward_law='fixed': of random rewards only the mean of exp(beta * "
             "reward) is learned, at the declared beta, and not their tails"
         )
-    arrays = method._arrays(counts)
+    arrays, frame = method._arrays(counts), method.frame
     refresh_radii(rules, arrays)
     known = np.empty((0, 0, 0)) if problem.rewards is None else problem.rewards
-    scale = _Scale(step, SLACK, problem.factors, known)
-    frame = method.frame
-    visited = np.zeros((frame.steps + 1, frame.n_states), dtype=np.bool_)
+    walk = _Walk(policy, step, SLACK, problem.factors, known)
+    visited = np.zeros((frame.steps + 1, frame.n_states + 1), dtype=np.bool_)
     ends = np.zeros((2, frame.steps + 1), dtype=np.int64)
     ends[:, -1] = math.floor(problem.tail[0] / step + SLACK), math.ceil(problem.tail[1] / step - SLACK)
-    _visit(frame, arrays, policy, scale, visited, ends)
+    _visit(frame, arrays, walk, visited, ends)
     size = ends[1] - ends[0] + 1
     if size.max() * frame.n_states > 5 * _MOST_ENTRIES:
         raise InvalidProblemError(f"a step of {step:g} needs {size.max()} thresholds for each state: give a larger one")
     tables = np.empty((2, 4, frame.n_states + 1, size.max()))
-    scratch = np.empty((3, rules.widest))
-    _fill(frame, rules.radius, arrays, policy, scale, (visited, ends), tables, scratch)
+    _fill(method._inputs(rules._replace(tolerance=CONVERGED), arrays), walk, visited, ends, tables)
     (below, upper, short, shorter), error = tables[frame.steps % 2, :, frame.start, : size[0]], _ROUNDING * frame.steps
     b = (ends[0, 0] + np.arange(size[0])) * step
     least, most = problem.return_limits
@@ -187,33 +186,40 @@ def _common_step(rewards: np.ndarray) -> float | None:
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
-class _Scale(NamedTuple):
-    """How rewards become integers: the step, what of it is rounding, γ^h, and rewards of (s, a) if they are known."""
+class _Walk(NamedTuple):
+    """A policy, and how the rewards on its way become integers: the step, what of it is rounding, γ^h, and the rewards of
+    (s, a) if they are known."""
 
+    policy: Integers
     step: float
     slack: float
-    factor: np.ndarray
-    known: np.ndarray
+    factor: Reals
+    known: Reals
 
 
 @inlined
-def _paid(scale: _Scale, arrays: CountArrays, t: int, s: int, a: int, slot: int, upper: bool) -> int:
+def _row(frame: Frame, walk: _Walk, h: int, s: int) -> tuple[int, int]:
+    """The policy's action and its row."""
+    a = min(walk.policy[h, s], actions_at(frame, h) - 1)
+    return a, row_of(frame, h, s, a)
+
+
+@inlined
+def _paid(walk: _Walk, arrays: CountArrays, t: int, s: int, a: int, slot: int, upper: bool) -> int:
     """The reward of a slot at (real) step ``t``, -1 being the artificial one, in steps: rounded up, or down."""
     if t < 0:
         return 0
-    if scale.known.shape[0] > 0:
-        reward = scale.known[t if scale.known.shape[0] > 1 else 0, s, a]
+    if walk.known.shape[0] > 0:
+        reward = walk.known[t if walk.known.shape[0] > 1 else 0, s, a]
     else:
         row = t if arrays.low.shape[0] > 1 else 0
         reward = arrays.high[row, slot] if upper else arrays.low[row, slot]
-    share = scale.factor[t] * reward / scale.step
-    return math.ceil(share - scale.slack) if upper else math.floor(share + scale.slack)
+    share = walk.factor[t] * reward / walk.step
+    return math.ceil(share - walk.slack) if upper else math.floor(share + walk.slack)
 
 
 @compiled
-def _visit(
-    frame: Frame, arrays: CountArrays, policy: np.ndarray, scale: _Scale, visited: np.ndarray, ends: np.ndarray
-) -> None:
+def _visit(frame: Frame, arrays: CountArrays, walk: _Walk, visited: np.ndarray, ends: Integers) -> None:
     """Mark where the policy can be, and find between what the return from each step on lies."""
     visited[0, frame.start] = True
     for h in range(frame.steps):
@@ -222,19 +228,12 @@ def _visit(
             s = frame.states[i]
             if not visited[h, s]:
                 continue
-            a = min(policy[h, s], actions_at(frame, h) - 1)
-            row = row_of(frame, h, s, a)
+            a, row = _row(frame, walk, h, s)
             for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
-                y = arrays.successor[j]
-                low = min(low, _paid(scale, arrays, h - frame.artificial, s, a, j, False))
-                high = max(high, _paid(scale, arrays, h - frame.artificial, s, a, j, True))
-                if h + 1 == frame.steps:
-                    continue
-                if y == frame.n_states:  # anything that can be reached
-                    for k in range(frame.first_state[h + 1], frame.first_state[h + 2]):
-                        visited[h + 1, frame.states[k]] = True
-                else:
-                    visited[h + 1, y] = True
+                low = min(low, _paid(walk, arrays, h - frame.artificial, s, a, j, False))
+                high = max(high, _paid(walk, arrays, h - frame.artificial, s, a, j, True))
+                if h + 1 < frame.steps:
+                    mark_state(frame, visited, h + 1, arrays.successor[j])
         ends[0, h], ends[1, h] = low, high
     for h in range(frame.steps - 1, -1, -1):
         ends[0, h] += ends[0, h + 1]
@@ -242,7 +241,7 @@ def _visit(
 
 
 @inlined
-def _after(table: np.ndarray, kind: int, first: int, last: int, y: int, i: int, step: float) -> float:
+def _after(table: Reals, kind: int, first: int, last: int, y: int, i: int, step: float) -> float:
     """An entry of a table of the next step, which goes on beyond its ends."""
     if i < first:
         return 0.0
@@ -252,45 +251,35 @@ def _after(table: np.ndarray, kind: int, first: int, last: int, y: int, i: int, 
 
 
 @compiled
-def _fill(
-    frame: Frame,
-    radius: np.ndarray,
-    arrays: CountArrays,
-    policy: np.ndarray,
-    scale: _Scale,
-    where: tuple[np.ndarray, np.ndarray],
-    tables: np.ndarray,
-    scratch: np.ndarray,
-) -> None:
+def _fill(inputs: Inputs, walk: _Walk, visited: np.ndarray, ends: Integers, tables: Reals) -> None:
     """Fill the tables of F and W, lower and upper bounds of each, back to the first step; the two tables take turns."""
-    visited, ends = where
-    now, after, f = tables[0], tables[1], scratch[2]
+    frame, rules, arrays, scratch = inputs
+    now, after, f = tables[0], tables[1], scratch.work[2]
     first, last = ends[0, frame.steps], ends[1, frame.steps]
     for y in range(frame.n_states + 1):
         for i in range(first, last + 1):
             now[0, y, i - first], now[1, y, i - first] = (1.0 if i >= last else 0.0), 1.0
-            now[2, y, i - first], now[3, y, i - first] = 0.0, (i - first) * scale.step
+            now[2, y, i - first], now[3, y, i - first] = 0.0, (i - first) * walk.step
     for h in range(frame.steps - 1, -1, -1):
         now, after = after, now
         start, stop = ends[0, h], ends[1, h]
         for kind in range(4):
             upper = kind % 2 == 1
             sign = 1.0 if upper else -1.0
-            now[kind, -1, : stop - start + 1] = -np.inf if upper else np.inf
-            for place in range(frame.first_state[h], frame.first_state[h + 1]):
-                s = frame.states[place]
+            now[kind, -1, : stop - start + 1] = -sign * np.inf
+            for state in range(frame.first_state[h], frame.first_state[h + 1]):
+                s, guess = frame.states[state], 0.0
                 if not visited[h, s]:
                     continue
-                a = min(policy[h, s], actions_at(frame, h) - 1)
-                row = row_of(frame, h, s, a)
-                begin, size, n, guess = arrays.begin[row], arrays.used[row], arrays.visits[row], 0.0
+                a, row = _row(frame, walk, h, s)
+                begin, size, n, x = arrays.begin[row], arrays.used[row], arrays.visits[row], rules.radius[row]
                 tally = arrays.tally[begin : begin + size]
                 for i in range(start, stop + 1):
                     for j in range(size):
                         # Smaller rewards make shortfalls, and probabilities of them, larger.
-                        k = i - _paid(scale, arrays, h - frame.artificial, s, a, begin + j, not upper)
-                        f[j] = _after(after, kind, first, last, arrays.successor[begin + j], k, scale.step)
-                    value, _, guess = kl_extremum(tally, f, size, n, radius[row], sign, CONVERGED, scratch, guess)
+                        k = i - _paid(walk, arrays, h - frame.artificial, s, a, begin + j, not upper)
+                        f[j] = _after(after, kind, first, last, arrays.successor[begin + j], k, walk.step)
+                    value, _, guess = kl_extremum(tally, f, size, n, x, sign, rules.tolerance, scratch.work, guess)
                     # A NaN says nothing.
                     value = value if abs(value) < np.inf else (np.inf if upper else 0.0)
                     now[kind, s, i - start] = value

@@ -20,13 +20,12 @@ bound, :math:`\sum_j\max(\mu_ju_j,\mu_jl_j)+\max_{ball}q(f-\mu)`, by weak dualit
 the optimum of the ball at the box would not.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
 from entropic_bpi.compile.decorators import compiled
+from entropic_bpi.types import Integers, Reals
 
 # Past this radius the ball is the whole simplex for all that doubles can tell.
 WHOLE_SIMPLEX = 60.0
@@ -43,7 +42,7 @@ INSIDE = 1e-12
 
 
 @compiled
-def _start(p: np.ndarray, d: np.ndarray, size: int, x: float, top: float, mean: float) -> float:
+def _start(p: Reals, d: Reals, size: int, x: float, top: float, mean: float) -> float:
     """A first w: the small-radius expansion, or where that is small the larger of it and the small-w asymptote."""
     second, third = top * mean * mean, top * mean * mean * mean
     nearest = np.inf
@@ -67,7 +66,7 @@ def _start(p: np.ndarray, d: np.ndarray, size: int, x: float, top: float, mean: 
 
 @compiled
 def _depth(
-    p: np.ndarray, d: np.ndarray, size: int, x: float, top: float, mean: float, tolerance: float, guess: float
+    p: Reals, d: Reals, size: int, x: float, top: float, mean: float, tolerance: float, guess: float
 ) -> tuple[float, float]:
     """How far below the top the extreme mean is, in units of D: the maximum of w expm1(Σ p log1p(d/w) - x); and that w.
 
@@ -122,7 +121,7 @@ def _depth(
 
 @compiled
 def kl_extreme(
-    tally: np.ndarray, f: np.ndarray, size: int, n: int, x: float, sign: float, tolerance: float, scratch: np.ndarray
+    tally: Integers, f: Reals, size: int, n: int, x: float, sign: float, tolerance: float, scratch: Reals
 ) -> float:
     """Bound on the largest (``sign`` 1) or smallest (``sign`` -1) mean of ``f`` over the ball; never too tight.
 
@@ -143,15 +142,7 @@ def kl_extreme(
 
 @compiled
 def kl_extremum(
-    tally: np.ndarray,
-    f: np.ndarray,
-    size: int,
-    n: float,
-    x: float,
-    sign: float,
-    tolerance: float,
-    scratch: np.ndarray,
-    guess: float,
+    tally: Integers, f: Reals, size: int, n: float, x: float, sign: float, tolerance: float, work: Reals, guess: float
 ) -> tuple[float, float, float]:
     """The bound of :func:`kl_extreme`, the ν that gives it, and its w, which is a good ``guess`` for similar values.
 
@@ -174,7 +165,7 @@ def kl_extremum(
     average, rounding = total / n, VALUE_ROUNDING * (abs(top_value) + abs(seen_low))
     if x <= 0.0:
         return sign * min(top_value, average + rounding), np.inf, 0.0
-    p, d = scratch[0], scratch[1]
+    p, d = work[0], work[1]
     seen, top, mean, share = 0, 0.0, 0.0, 1.0 / n
     for i in range(size):
         if tally[i] > 0:
@@ -193,14 +184,12 @@ def kl_extremum(
 
 
 @compiled
-def _box_extreme(
-    f: np.ndarray, size: int, low: np.ndarray, high: np.ndarray, sign: float, scratch: np.ndarray
-) -> float:
+def _box_extreme(f: Reals, size: int, box: Reals, sign: float, scratch: Reals) -> float:
     """Bound on the largest mean of ``sign * f`` over the box alone, and its q in ``scratch[6]``.
 
     For every ν it is at most ν + Σ max((f - ν) high, (f - ν) low); the smallest of these is at one of the values.
     """
-    best = np.inf
+    best, low, high = np.inf, box[0], box[1]
     for i in range(size):
         nu = sign * f[i]
         value, rounding, rest = nu, abs(nu), 1.0
@@ -220,23 +209,14 @@ def _box_extreme(
 
 @compiled
 def _dual_extreme(
-    tally: np.ndarray,
-    f: np.ndarray,
-    size: int,
-    n: int,
-    x: float,
-    low: np.ndarray,
-    high: np.ndarray,
-    sign: float,
-    tolerance: float,
-    scratch: np.ndarray,
+    tally: Integers, f: Reals, size: int, n: int, x: float, box: Reals, sign: float, tolerance: float, scratch: Reals
 ) -> float:
     """Bound on the largest mean of ``sign * f`` over ball and box, by a good μ, and its q in ``scratch[6]``.
 
     The optimum of the ball is computed again with the probability that violates the box most fixed at its end there, until
     none does. Then μ is what makes these ends optimal. Only the last line matters for safety: it holds for any μ.
     """
-    q, g, seen, values = scratch[6], scratch[7], scratch[8], scratch[9]
+    low, high, q, g, seen, values = box[0], box[1], scratch[6], scratch[7], scratch[8], scratch[9]
     fixed = raised = 0
     nu = lam = plain = np.inf
     for _ in range(size):
@@ -295,18 +275,9 @@ def _dual_extreme(
 
 @compiled
 def boxed_extreme(
-    tally: np.ndarray,
-    f: np.ndarray,
-    size: int,
-    n: int,
-    x: float,
-    low: np.ndarray,
-    high: np.ndarray,
-    sign: float,
-    tolerance: float,
-    scratch: np.ndarray,
+    tally: Integers, f: Reals, size: int, n: int, x: float, box: Reals, sign: float, tolerance: float, scratch: Reals
 ) -> float:
-    """Bound like :func:`kl_extreme` over the part of the ball where the probabilities lie between ``low`` and ``high``.
+    """Bound like :func:`kl_extreme` over the part of the ball where the probabilities lie in ``box`` ``(2, ..)``.
 
     Of two possible values the box is taken to be inside the ball, which makes it exact. ``scratch`` ``(10, ..)`` has the
     q that about attains the bound in its row 6; rows 2 to 5 are left alone.
@@ -316,12 +287,9 @@ def boxed_extreme(
         total += f[i]
     if not abs(total) < np.inf:
         return sign * np.inf
-    best = _box_extreme(f, size, low, high, sign, scratch)
+    best = _box_extreme(f, size, box, sign, scratch)
     if size == 2 or n == 0 or not x < WHOLE_SIMPLEX:
         return sign * best
-    inside = _dual_extreme(tally, f, size, n, x, low, high, sign, tolerance, scratch)
-    if not inside < best:
-        best = _box_extreme(f, size, low, high, sign, scratch)
-    else:
-        best = inside
+    inside = _dual_extreme(tally, f, size, n, x, box, sign, tolerance, scratch)
+    best = inside if inside < best else _box_extreme(f, size, box, sign, scratch)
     return sign * best

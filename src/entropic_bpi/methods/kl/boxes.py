@@ -22,18 +22,19 @@ are closed so far are too small for the rest.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from entropic_bpi.compile.decorators import compiled, inner
 from entropic_bpi.methods.kl.ball import MOST_LABELS, kl_extreme
 from entropic_bpi.methods.kl.gap import action_weight, slot_weight
-from entropic_bpi.methods.kl.records import Candidate, Optimism, PlanConstants
+from entropic_bpi.methods.kl.records import Candidate, Inputs, Optimism
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
-from entropic_bpi.types import EMPTY, RATIO, Cut
+from entropic_bpi.problem.rows import actions_at, is_allowed, row_of
+from entropic_bpi.types import EMPTY, RATIO, Cut, Integers, Reals
 
 MOST_LEAVES = 50
 # Tried again when the episodes have grown by this factor.
@@ -52,20 +53,24 @@ class Split(NamedTuple):
     at: float
 
 
+Tree = tuple[Split | str, ...]
+"""Cuts and leaves in preorder, the smaller half first."""
+
+
 class Laws(NamedTuple):
     """The rows whose law may be cut, which law each has, and the labels of its slots as sets of bits, ``(rows, 4)``.
 
     ``one_of`` are positions of rows: one for each different ball.
     """
 
-    rows: np.ndarray
-    law: np.ndarray
-    labels: np.ndarray
-    one_of: np.ndarray
+    rows: Integers
+    law: Integers
+    labels: Integers
+    one_of: Integers
     many: int
 
 
-def no_boxes(rows: int) -> np.ndarray:
+def no_boxes(rows: int) -> Reals:
     """The intervals of rows that are not cut: the upper end is 2."""
     return np.full((rows, 2, MOST_LABELS), 2.0)
 
@@ -75,50 +80,29 @@ def laws_of(problem: Problem) -> Laws:
     states are known and all different."""
     slots, balls = problem.slots, problem.balls
     rows = np.flatnonzero(problem.uncertain[: problem.n_rows - problem.artificial])
-    labels = np.zeros((len(rows), MOST_LABELS), dtype=np.int64)
-    if not problem.stationary or problem.successors == "unknown" or problem.horizon < 2 or not len(rows):
+    if not problem.stationary or problem.successors == "unknown" or problem.horizon < 2:
         rows = rows[:0]
-    elif balls is not None:
-        small = (balls.slot_of_label[rows] >= 0).sum(axis=1) <= MOST_LABELS
-        rows = rows[small]
+    if balls is not None and len(rows):
+        rows = rows[(balls.slot_of_label[rows] >= 0).sum(axis=1) <= MOST_LABELS]
+        labels = np.zeros((len(rows), MOST_LABELS), dtype=np.int64)
         for label, slot in enumerate(balls.slot_of_label[rows, :MOST_LABELS].T):
             labels[np.flatnonzero(slot >= 0), slot[slot >= 0]] |= 1 << label
         law, one_of = balls.law[balls.of_pair[rows]], np.unique(balls.of_pair[rows], return_index=True)[1]
-        return Laws(rows, law, labels[: len(rows)], one_of, len(problem.noise.labels) if problem.noise else 0)
-    else:
-        rows = rows[(slots.used[rows] > 1) & (slots.used[rows] <= MOST_LABELS)]
-        lists = [slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]].tolist() for row in rows]
-        known = [problem.n_states not in some and len(set(some)) == len(some) for some in lists]
-        rows = rows[np.array(known, dtype=np.bool_)]
-        labels = (1 << np.arange(MOST_LABELS)) * (np.arange(MOST_LABELS) < slots.used[rows][:, None])
+        return Laws(rows, law, labels, one_of, len(problem.noise.labels) if problem.noise else 0)
+    rows = rows[(slots.used[rows] > 1) & (slots.used[rows] <= MOST_LABELS)]
+    lists = [slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]].tolist() for row in rows]
+    known = [problem.n_states not in some and len(set(some)) == len(some) for some in lists]
+    rows = rows[np.array(known, dtype=np.bool_)]
+    labels = (1 << np.arange(MOST_LABELS)) * (np.arange(MOST_LABELS) < slots.used[rows][:, None])
     each = np.arange(len(rows))
-    return Laws(rows, each, labels[: len(rows)], each, len(rows))
+    return Laws(rows, each, labels, each, len(rows))
 
 
-class Leaf(NamedTuple):
-    """A part of the balls: the table of every law, which laws are cut, and what the plan says of it."""
-
-    table: np.ndarray
-    cut: np.ndarray
-    depth: int
-    gap: float
-    switch_action: np.ndarray
-    greedy: np.ndarray
-
-
-class Centre(NamedTuple):
-    """Working memory of a look at the centre of a leaf; ``scores`` ``(laws, 16)`` are what comes of it."""
-
-    law: np.ndarray
-    slope: np.ndarray
-    z: np.ndarray
-    mass: np.ndarray
-    value: np.ndarray
-    scores: np.ndarray
+# -- tables of what the probability of each event of each law lies between, (laws, 16, 2) ----------------------------
 
 
 @compiled
-def _close(table: np.ndarray) -> bool:
+def _close(table: Reals) -> bool:
     """Use that probabilities of disjoint events add up; whether they certainly cannot."""
     empty = False
     for _ in range(2):
@@ -136,8 +120,9 @@ def _close(table: np.ndarray) -> bool:
 
 
 @compiled
-def _whole(rules: PlanConstants, arrays: CountArrays, laws: Laws, table: np.ndarray, work: np.ndarray) -> None:
-    """Between what the probability of each event of each law ``(laws, 16, 2)`` lies, given all balls; rounded outwards."""
+def _whole(inputs: Inputs, laws: Laws, table: Reals) -> None:
+    """Between what the probability of each event lies, given all balls; rounded outwards."""
+    rules, arrays, work = inputs.rules, inputs.arrays, inputs.scratch.work
     f = work[2]
     table[:, :, 0], table[:, :, 1] = 0.0, 1.0
     for i in range(len(laws.rows)):
@@ -148,8 +133,7 @@ def _whole(rules: PlanConstants, arrays: CountArrays, laws: Laws, table: np.ndar
         for label in range(MOST_LABELS):  # what is no label does not happen
             if full >> label & 1 == 0:
                 table[laws.law[i], 1 << label, 1] = 0.0
-    for p in range(len(laws.one_of)):
-        i = laws.one_of[p]
+    for i in laws.one_of:
         row, own = laws.rows[i], table[laws.law[i]]
         begin, size, n, x = arrays.begin[row], arrays.used[row], arrays.visits[row], rules.radius[row]
         tally = arrays.tally[begin : begin + size]
@@ -165,7 +149,7 @@ def _whole(rules: PlanConstants, arrays: CountArrays, laws: Laws, table: np.ndar
 
 
 @inner
-def _set_interval(arrays: CountArrays, laws: Laws, i: int, table: np.ndarray, interval: np.ndarray) -> None:
+def _set_interval(arrays: CountArrays, laws: Laws, i: int, table: Reals, interval: Reals) -> None:
     """The box ``(2, 4)`` of the row at position ``i``."""
     for j in range(arrays.used[laws.rows[i]]):
         own = table[laws.law[i], laws.labels[i, j]]
@@ -173,7 +157,7 @@ def _set_interval(arrays: CountArrays, laws: Laws, i: int, table: np.ndarray, in
 
 
 @compiled
-def _intervals(arrays: CountArrays, laws: Laws, table: np.ndarray, cut: np.ndarray, interval: np.ndarray) -> None:
+def _intervals(arrays: CountArrays, laws: Laws, table: Reals, cut: np.ndarray, interval: Reals) -> None:
     """The boxes of all rows whose law is cut, into ``interval`` ``(rows, 2, 4)``."""
     for i in range(len(laws.rows)):
         if cut[laws.law[i]]:
@@ -181,28 +165,23 @@ def _intervals(arrays: CountArrays, laws: Laws, table: np.ndarray, cut: np.ndarr
 
 
 @compiled
-def _is_empty(
-    rules: PlanConstants, arrays: CountArrays, laws: Laws, g: int, table: np.ndarray, interval: np.ndarray
-) -> bool:
+def _is_empty(arrays: CountArrays, radius: Reals, laws: Laws, g: int, table: Reals, interval: Reals) -> bool:
     """Whether a leaf whose law ``g`` was cut certainly holds none; its table is closed first."""
     if _close(table[g]):
         return True
-    for p in range(len(laws.one_of)):
-        i = laws.one_of[p]
+    for i in laws.one_of:
         row = laws.rows[i]
         begin, size, n = arrays.begin[row], arrays.used[row], arrays.visits[row]
         if laws.law[i] == g and n > 0:
             _set_interval(arrays, laws, i, table, interval)
-            if (
-                least_divergence(arrays.tally[begin : begin + size], n, interval[0], interval[1], size)
-                > rules.radius[row]
-            ):
+            least = least_divergence(arrays.tally[begin : begin + size], n, interval[0], interval[1], size)
+            if least > radius[row]:
                 return True
     return False
 
 
 @compiled
-def least_divergence(tally: np.ndarray, n: int, low: np.ndarray, high: np.ndarray, size: int) -> float:
+def least_divergence(tally: Integers, n: int, low: Reals, high: Reals, size: int) -> float:
     """A number below KL(tally / n, q) for every q of the box.
 
     For every λ ≥ 0, Σ p log(p/q) + λ(Σ q - 1) is smallest over the box at q = p/λ, cut off at its ends; the best λ makes
@@ -229,9 +208,23 @@ def least_divergence(tally: np.ndarray, n: int, low: np.ndarray, high: np.ndarra
     return best
 
 
+# -- where to cut: nothing is claimed from it ------------------------------------------------------------------------
+
+
+class Centre(NamedTuple):
+    """Working memory of a look at the centre of a leaf; ``scores`` ``(laws, 16)`` are what comes of it."""
+
+    law: Reals
+    slope: Reals
+    z: Reals
+    mass: Reals
+    value: Reals
+    scores: Reals
+
+
 @inner
-def _centre(arrays: CountArrays, laws: Laws, table: np.ndarray, law: np.ndarray) -> None:
-    """A law of every row, by slot: the empirical one, or the centre of what is left of its law; only to look at."""
+def _centre(arrays: CountArrays, laws: Laws, table: Reals, law: Reals) -> None:
+    """A law of every row, by slot: the empirical one, or the centre of what is left of its law."""
     for row in range(arrays.visits.size):
         n, begin = arrays.visits[row], arrays.begin[row]
         for j in range(begin, begin + arrays.used[row]):
@@ -248,21 +241,13 @@ def _centre(arrays: CountArrays, laws: Laws, table: np.ndarray, law: np.ndarray)
 
 
 @compiled
-def _look(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    laws: Laws,
-    table: np.ndarray,
-    centre: Centre,
-) -> float:
+def _look(inputs: Inputs, optimism: Optimism, plan: Candidate, laws: Laws, table: Reals, centre: Centre) -> float:
     """The gap of the candidate at the centre of a leaf, and into its ``scores`` what cutting it there may bring.
 
-    Nothing is claimed from it. Three values are carried: of the candidate; of who turns from it where the plan says and goes
-    on greedily; and the largest. The derivatives of the first two by each probability are weighed by its width.
+    Three values are carried: of the candidate; of who switches from it where the plan says and goes on greedily; and the
+    largest. The derivatives of the first two by each probability are weighed by its width.
     """
+    frame, rules, arrays, _ = inputs
     law, slope, z, mass, value, scores = centre
     _centre(arrays, laws, table, law)
     slope[:], mass[:], scores[:] = 0.0, 0.0, 0.0
@@ -315,6 +300,20 @@ def _look(
     return rules.sign * math.log(z[3, 0, frame.start] / z[0, 0, frame.start]) / abs(rules.beta)
 
 
+# -- the search ------------------------------------------------------------------------------------------------------
+
+
+class Leaf(NamedTuple):
+    """A part of the balls: the table of every law, which laws are cut, and what the plan says of it."""
+
+    table: Reals
+    cut: np.ndarray
+    depth: int
+    gap: float
+    switch_action: Integers
+    greedy: Integers
+
+
 def _promise(whole: float, gap: float, eps: float, depth: int) -> float:
     """How many leaves there would be if the gap went on to fall as it did from that of the whole by ``depth`` cuts."""
     if depth < 2:
@@ -328,36 +327,28 @@ class Search:
 
     Parameters
     ----------
-    records : tuple
-        Frame, rules and arrays of the counts.
+    inputs : Inputs
+        Of plans without boxes.
     laws : Laws
         Those that may be cut.
-    sheets : (Optimism, Candidate)
+    planned : (Optimism, Candidate)
         Where ``bound`` leaves its plan.
     """
 
-    def __init__(self, records: Any, laws: Laws, sheets: tuple[Optimism, Candidate], bound: Any) -> None:
-        self.records, self.laws, self.sheets, self.bound = records, laws, sheets, bound
-        slots, shape = records[2].successor.size, sheets[0].z.shape
-        self.centre = Centre(
-            law=np.zeros(slots),
-            slope=np.zeros((2, slots)),
-            z=np.ones((4, *shape)),
-            mass=np.zeros((3, *shape)),
-            value=np.zeros(4),
-            scores=np.zeros((laws.many, EVENTS)),
-        )
+    def __init__(
+        self, inputs: Inputs, laws: Laws, planned: tuple[Optimism, Candidate], bound: Callable[[Reals], float]
+    ) -> None:
+        self.inputs, self.laws, self.planned, self.bound = inputs, laws, planned, bound
+        slots, shape, scores = inputs.arrays.successor.size, planned[0].z.shape, np.zeros((laws.many, EVENTS))
+        law, slope, mass = np.zeros(slots), np.zeros((2, slots)), np.zeros((3, *shape))
+        self.centre = Centre(law, slope, np.ones((4, *shape)), mass, np.zeros(4), scores)
 
-    def tree(self, gap: float, eps: float, most: int = MOST_LEAVES) -> tuple[tuple[Split | str, ...], float] | None:
-        """Return the tree in preorder, the smaller half first, and its largest gap; None if that does not reach ``eps``.
-
-        ``gap`` is that of all balls.
-        """
+    def tree(self, gap: float, eps: float, most: int = MOST_LEAVES) -> tuple[Tree, float] | None:
+        """Return the tree and its largest gap; None if that does not reach ``eps``. ``gap`` is that of all balls."""
         if not gap <= MOST_EXCESS * eps:
             return None
-        _, rules, arrays = self.records
         whole = np.empty((self.laws.many, EVENTS, 2))
-        _whole(rules, arrays, self.laws, whole, np.empty((3, MOST_LABELS)))
+        _whole(self.inputs, self.laws, whole)
         self.nodes: dict[int, Split | str] = {}
         first = self._leaf(whole, np.zeros(self.laws.many, dtype=np.bool_), 0)
         worst, closed, volume, stack = 0.0, 0, 0.0, [(1, first)]
@@ -378,16 +369,16 @@ class Search:
             stack += sorted(halves, key=lambda half: -half[1].gap)
         return tuple(self._in_order(1)), worst
 
-    def _in_order(self, name: int) -> Any:
+    def _in_order(self, name: int) -> Iterator[Split | str]:
         yield self.nodes[name]
         if isinstance(self.nodes[name], Split):
             yield from self._in_order(2 * name)
             yield from self._in_order(2 * name + 1)
 
     def _cut(self, name: int, leaf: Leaf, eps: float) -> list[tuple[int, Leaf]] | None:
-        (frame, rules, arrays), (optimism, plan) = self.records, self.sheets
+        arrays, (optimism, plan) = self.inputs.arrays, self.planned
         optimism.policy[:], plan.switch_action[:] = leaf.greedy, leaf.switch_action
-        if not _look(frame, rules, arrays, optimism, plan, self.laws, leaf.table, self.centre) <= eps:
+        if not _look(self.inputs, optimism, plan, self.laws, leaf.table, self.centre) <= eps:
             return None
         # The first of those that are equal up to rounding, as an event and its complement always are.
         scores = self.centre.scores.ravel()
@@ -401,19 +392,20 @@ class Search:
         for side in (1, 0):
             table, cut = leaf.table.copy(), leaf.cut.copy()
             table[g, event, side], cut[g] = at, True
-            empty = _is_empty(rules, arrays, self.laws, g, table, np.empty((2, MOST_LABELS)))
+            empty = _is_empty(arrays, self.inputs.rules.radius, self.laws, g, table, np.empty((2, MOST_LABELS)))
             half = leaf._replace(gap=-np.inf, depth=leaf.depth + 1) if empty else self._leaf(table, cut, leaf.depth + 1)
             halves.append((2 * name + (side == 0), half))
         return halves
 
-    def _leaf(self, table: np.ndarray, cut: np.ndarray, depth: int) -> Leaf:
-        interval = no_boxes(len(self.records[2].visits))
-        _intervals(self.records[2], self.laws, table, cut, interval)
-        gap, (optimism, plan) = float(self.bound(interval)), self.sheets
+    def _leaf(self, table: Reals, cut: np.ndarray, depth: int) -> Leaf:
+        arrays, (optimism, plan) = self.inputs.arrays, self.planned
+        interval = no_boxes(len(arrays.visits))
+        _intervals(arrays, self.laws, table, cut, interval)
+        gap = float(self.bound(interval))
         return Leaf(table, cut, depth, gap, plan.switch_action.copy(), optimism.policy.copy())
 
 
-def cuts_of(problem: Problem, laws: Laws, tree: tuple[Split | str, ...]) -> tuple[Cut | str, ...]:
+def cuts_of(problem: Problem, laws: Laws, tree: Tree) -> tuple[Cut | str, ...]:
     """Return a tree in the terms of a certificate: of a pooled row its number and the next states, of noise the labels."""
     cuts: list[Cut | str] = []
     for node in tree:

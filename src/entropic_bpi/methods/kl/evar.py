@@ -40,9 +40,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -130,31 +130,39 @@ class Tail:
         ends = [*(self._meeting(*both) for both in pairwise(self.nodes)), math.inf]
         return list(zip(self.nodes, [self.first, *ends[:-1]], ends, strict=True))
 
-    def _surplus(self, node: Node, best: float, loss: float) -> float:
-        """How much what is attained in a part of a cell is above the policy's: at most ``best``, or ``loss`` and the gap."""
-        return max(0.0, min(node.gap + loss, best - self.lower)) * (1 + ULPS)
+    def _half(self, node: Node, best: float, loss: float) -> tuple[float, float]:
+        """What is attained in half a cell at most, and by how much that is above the policy's own: ``loss`` and the gap,
+        or what is attained less what the policy has."""
+        return best, max(0.0, min(node.gap + loss, best - self.lower)) * (1 + ULPS)
 
     def below(self, node: Node, begin: float) -> tuple[float, float]:
         """What is attained in the cell up to its λ at most, and by how much that is above the policy's."""
         height, ratio = self.height(node), node.lam / begin * (1 + 2 * ULPS)
-        best = ratio * height * (1 + 2 * ULPS)
-        return best, self._surplus(node, best, (ratio - 1) * height * (1 + ULPS))
+        return self._half(node, ratio * height * (1 + 2 * ULPS), (ratio - 1) * height * (1 + ULPS))
 
     def above(self, node: Node, end: float) -> tuple[float, float]:
-        """The same in the cell from its λ on."""
+        """What is attained in the cell from its λ on at most, and by how much that is above the policy's."""
         share, last = self._share(node), self.c / end
         room = 4 * ULPS * (node.upper + share)
-        return node.upper - last + room, self._surplus(node, node.upper - last + room, share - last + room)
+        return self._half(node, node.upper - last + room, share - last + room)
+
+    @cached_property
+    def halves(self) -> list[tuple[float, float, Node | None, Node | None]]:
+        """What is attained in each half of a cell, by how much that is above the policy's, and the nodes around it."""
+        found: list[tuple[float, float, Node | None, Node | None]] = []
+        neighbours = [None, *self.nodes, None]
+        for (node, begin, end), before, after in zip(self.cells, neighbours, neighbours[2:], strict=False):
+            found += [(*self.below(node, begin), before, node), (*self.above(node, end), node, after)]
+        return found
 
     def claim(self, lowest: float) -> EVaRClaim:
         """What is certified, in the reward's units, where ``lowest`` is the smallest return."""
-        parts = [part for node, begin, end in self.cells for part in (self.below(node, begin), self.above(node, end))]
-        lower, upper = lowest + self.lower, lowest + max(0.0, *(best for best, _ in parts))
+        lower, upper = lowest + self.lower, lowest + max(0.0, *(half[0] for half in self.halves))
         size = ULPS * (abs(lowest) + abs(lower) + abs(upper))
         return EVaRClaim(
             float(max(lower - size, lowest)),
             float(upper + size),
-            float(max(gap for _, gap in parts)),
+            float(max(half[1] for half in self.halves)),
             tuple(
                 Cell(node.lam, end, node.test if node.gap < self.height(node) - self.lower else None)
                 for node, _, end in self.cells
@@ -190,14 +198,8 @@ class Memory:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Memory:
         """From the fields, each as an array or a number."""
-        return cls(
-            np.array(values["candidates"]),
-            float(values["failed"]),
-            int(values["tested"]),
-            float(values["upper"]),
-            PairsAsked.of(values["pairs_played"]),
-            PairsAsked.of(values["pairs_tested"]),
-        )
+        kinds: tuple[Any, ...] = np.array, float, int, float, PairsAsked.of, PairsAsked.of
+        return cls(*(kind(values[field.name]) for kind, field in zip(kinds, fields(cls), strict=True)))
 
     def copy(self) -> Memory:
         return replace(self, candidates=self.candidates.copy())
@@ -283,7 +285,7 @@ class EVaRKL:
         lower, upper = max(0.0, lower) if lower == lower else 0.0, upper if upper < self.spread else self.spread
         return Node(lam, lower, max(0.0, upper), claim.gap if claim.gap >= 0 else math.inf, test)
 
-    def _evaluate(self, counts: Counts, policy: np.ndarray, lam: float, *, pairs: bool = False) -> Node:
+    def _evaluate(self, counts: Counts, policy: np.ndarray, lam: float, pairs: bool) -> Node:
         """What is known of a policy at one λ."""
         claim = self.planner(lam).bounds_of(counts, policy, pairs=pairs)
         return self._node(lam, claim, claim.test)
@@ -314,11 +316,7 @@ class EVaRKL:
 
     def _test(self, counts: Counts, policy: np.ndarray, *, hopeful: bool = False) -> tuple[Tail, Node | None]:
         """Whether the gap of a policy is at most ε, as far as cells are concerned; the node where it is not, if any."""
-
-        def evaluate(lam: float, pairs: bool) -> Node:
-            return self._evaluate(counts, policy, lam, pairs=pairs)
-
-        return self._halved(evaluate, self.problem.eps, hopeful=hopeful)
+        return self._halved(partial(self._evaluate, counts, policy), self.problem.eps, hopeful=hopeful)
 
     def _halved(
         self, evaluate: Callable[[float, bool], Node], eps: float, *, hopeful: bool = False
@@ -331,7 +329,7 @@ class EVaRKL:
         tried: set[float] = set()
         while True:
             tail = self._tail(nodes)
-            gap, below, above = self._worst(tail)
+            _, gap, below, above = max(tail.halves, key=lambda half: half[1])
             if gap <= eps:
                 return tail, None
             blamed = max((node for node in (below, above) if node is not None), key=tail.own)
@@ -362,18 +360,6 @@ class EVaRKL:
             nodes |= {lam: evaluate(lam, False) for lam in looked}
             if not self._tail(nodes).lower - tail.lower > rise or len(nodes) >= MOST_NODES:
                 return nodes
-
-    def _worst(self, tail: Tail) -> tuple[float, Node | None, Node | None]:
-        """The largest gap, and the nodes between which it comes about."""
-        worst: tuple[float, Node | None, Node | None] = (-1.0, None, None)
-        neighbours = [None, *tail.nodes, None]
-        for i, (node, begin, end) in enumerate(tail.cells):
-            (_, downwards), (_, upwards) = tail.below(node, begin), tail.above(node, end)
-            if downwards > worst[0]:
-                worst = downwards, neighbours[i], node
-            if upwards > worst[0]:
-                worst = upwards, node, neighbours[i + 2]
-        return worst
 
     def _inside(self, below: Node | None, above: Node | None) -> float | None:
         """Where to look next between two nodes, or beyond the last one."""
@@ -436,13 +422,13 @@ class EVaRKL:
     def _fails(self, counts: Counts, policy: np.ndarray, lam: float, lower: float) -> bool:
         """Whether the candidate fails again where one failed before; pairs are asked now and then."""
         limit = self.problem.eps * (1 - CELL_SHARE)
-        node = self._evaluate(counts, policy, lam)
+        node = self._evaluate(counts, policy, lam, False)
         surplus = node.upper - self.c / lam - lower
         if min(node.gap, surplus) <= limit:
             return False
         if not pairs_due(self.memory.pairs_tested, counts.episodes, node.gap, limit):
             return True
-        paired = self._evaluate(counts, policy, lam, pairs=True)
+        paired = self._evaluate(counts, policy, lam, True)
         self.memory.pairs_tested = PairsAsked(counts.episodes, paired.gap, node.gap)
         return not paired.gap <= limit
 
@@ -478,8 +464,7 @@ class EVaRKL:
         last, eps = tail.nodes[-1], self.problem.eps
         if blamed.lam != last.lam or last.lam < self._nearest(self.most):
             return
-        attainable = max(tail.below(node, begin)[0] for node, begin, _ in tail.cells)
-        attainable = max([attainable, *(tail.above(node, end)[0] for node, _, end in tail.cells[:-1])])
+        attainable = max(half[0] for half in tail.halves[:-1])
         beyond = min(self.c / last.lam, last.lower - attainable)
         if beyond > eps:
             raise InvalidProblemError(

@@ -103,8 +103,7 @@ def _row_extreme(interval: np.ndarray, inputs: Inputs, row: int, f: np.ndarray, 
     begin, size, n, x = arrays.begin[row], arrays.used[row], arrays.visits[row], rules.radius[row]
     tally = arrays.tally[begin : begin + size]
     if interval.ndim == 3 and _has_box(interval, row):
-        low, high = interval[row, 0], interval[row, 1]
-        return boxed_extreme(tally, f, size, n, x, low, high, sign, rules.tolerance, scratch.work)
+        return boxed_extreme(tally, f, size, n, x, interval[row], sign, rules.tolerance, scratch.work)
     return kl_extreme(tally, f, size, n, x, sign, rules.tolerance, scratch.work)
 
 

@@ -207,6 +207,10 @@ class KL:
         scratch = new_scratch(rules, self.problem.n_actions, parts)
         return plan(self.frame, rules, arrays, optimism, plans, scratch, round)
 
+    def _inputs(self, rules: PlanConstants, arrays: CountArrays) -> Inputs:
+        scratch = new_scratch(rules, self.problem.n_actions, 1)
+        return Inputs(self.frame, rules, arrays, Scratch(*(layer[0] for layer in scratch)))
+
     def _arrays(self, counts: Counts) -> CountArrays:
         """The arrays of the counts, with those of its ball in every row; where rewards are random, with bounds of these."""
         if self.problem.balls is not None:
@@ -344,7 +348,7 @@ class KL:
 
     def _boxes(
         self, rules: PlanConstants, counts: Counts, policy: np.ndarray, gap: float, eps: float
-    ) -> tuple[tuple[boxes.Split | str, ...], float] | None:
+    ) -> tuple[boxes.Tree, float] | None:
         """A tree of parts of the balls in which the policy's gap is at most ``eps``, and the largest; None if not found."""
         (optimism, plans), arrays = self._new_plans(), self._arrays(counts)
         plans[GIVEN % 2].policy[:] = policy
@@ -352,8 +356,7 @@ class KL:
         def bound(interval: np.ndarray) -> Any:
             return self._plan_into(optimism, plans, rules._replace(interval=interval), arrays, FINAL_ROUND)[2]
 
-        search = boxes.Search((self.frame, rules, arrays), self.laws, (optimism, plans[GIVEN % 2]), bound)
-        return search.tree(gap, eps)
+        return boxes.Search(self._inputs(rules, arrays), self.laws, (optimism, plans[GIVEN % 2]), bound).tree(gap, eps)
 
     # -- claims ------------------------------------------------------------------------------------------------------
 
@@ -399,9 +402,8 @@ class KL:
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
         """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
         problem, (rules, bounds) = self.problem, self._given(counts, policy)
-        scratch = Scratch(*(layer[0] for layer in new_scratch(rules, problem.n_actions, 1)))
         values = np.ones((problem.steps + 1, problem.n_states + 1))
-        plans_of._value_optimistically(Inputs(self.frame, rules, self._arrays(counts), scratch), policy, values)
+        plans_of._value_optimistically(self._inputs(rules, self._arrays(counts)), policy, values)
         upper, best = np.inf, values[0, self.frame.start]
         if 0.0 < best < np.inf:
             upper = math.log(best) / rules.beta + self._pad()
