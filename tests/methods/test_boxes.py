@@ -340,8 +340,7 @@ def test_a_cut_says_of_a_coarser_row_what_it_implies_and_no_more():
     table[0, 0], table[0, 7], table[0, 8] = 0.0, 1.0, 0.0
     table[0, 1] = 0.4, 0.6
     boxes._close(table[0])
-    interval = np.full((problem.n_rows, 2, MOST_LABELS), 2.0)
-    boxes._intervals(arrays, laws, table, np.ones(1, dtype=np.bool_), interval)
+    interval = boxes._intervals(problem.n_rows, laws, table, np.ones(1, dtype=np.bool_))
     for i, row in enumerate(laws.rows):
         for j in range(arrays.used[row]):
             low, high = interval[row, :, j]

@@ -86,14 +86,14 @@ def test_the_limit_counts_pairs_of_successors_of_occupied_states(monkeypatch):
     problem = Problem.from_mdp(RIVER, beta=-1.0, eps=0.3, delta=0.1, stationary=True, successors="model")
     method, counts = KL(problem), Counts(problem)
     method.plan(counts, 0)
-    sheets = method.frame, method.rules, counts.arrays, method.optimism, method.plans[0]
-    occupied = pairs.occupied_states(*sheets)
+    planned = method._inputs(method.rules, counts.arrays), method.optimism, method.plans[0]
+    occupied = pairs.occupied_states(*planned)
     slots = np.where(method.plans[0].policy == 0, problem.slots.used[::2], problem.slots.used[1::2])
     needed = int(((slots * occupied).sum(axis=1) ** 2).sum())
     monkeypatch.setattr(pairs, "MOST_PAIRS", needed - 1)
-    assert pairs.occupied_states(*sheets) is None
+    assert pairs.occupied_states(*planned) is None
     monkeypatch.setattr(pairs, "MOST_PAIRS", needed)
-    assert pairs.occupied_states(*sheets) is not None
+    assert pairs.occupied_states(*planned) is not None
 
 
 def test_the_certificate_says_which_test_passed_and_is_verified_by_that_one(result, tmp_path):

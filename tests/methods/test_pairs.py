@@ -54,8 +54,8 @@ def test_agrees_with_the_plain_reference(elsewhere, monkeypatch):
         np.testing.assert_allclose(np.log(r[inside]), np.log(exact.r[:-1, :S, :S][inside]), atol=1e-9)
         np.testing.assert_allclose(np.log(rho[exact.occupied]), np.log(exact.rho[:-1][exact.occupied]), atol=1e-9)
         # One turns to the action that gains most, unless the candidate's own future does.
-        sheets = method.frame, method.rules, case.counts.arrays, method.optimism, plan
-        turn = pairs.pair_ratio(*sheets, exact.occupied)[1]
+        inputs = method._inputs(method.rules, case.counts.arrays)
+        turn = pairs.pair_ratio(inputs, method.optimism, plan, exact.occupied)[1]
         assert (turn[~exact.occupied] == -1).all()
         assert ((turn != plan.policy) | ~exact.occupied).all()
         gain = np.take_along_axis(exact.gain, np.where(turn < 0, plan.policy, turn)[..., None], 2)[..., 0]

@@ -600,11 +600,11 @@ def relations(case: Case, method: KL, kind: int) -> tuple[np.ndarray, np.ndarray
     """ρ (T, S), d and R (T, S, S) of a candidate, NaN where nobody can be."""
     t, S = case.tables, case.tables.n_states
     rho, d, r = np.full((t.steps, S), np.nan), *np.full((2, t.steps, S, S), np.nan)
-    sheets = method.frame, method.rules, case.counts.arrays, method.optimism, method.plans[kind]
-    occupied = pairs.occupied_states(*sheets)
-    inputs, buffers = pairs._memory(*sheets[:3], occupied)
+    planned = method._inputs(method.rules, case.counts.arrays), method.optimism, method.plans[kind]
+    occupied = pairs.occupied_states(*planned)
+    buffers = pairs.buffers_for(planned[0], occupied)
     for h in reversed(range(t.steps)):
-        pairs._step(inputs, *sheets[3:], h, occupied[h], buffers)
+        pairs._step(*planned, h, occupied[h], buffers)
         now = buffers.now
         buffers = buffers._replace(now=buffers.next, next=now)
         states = np.flatnonzero(occupied[h])

@@ -190,11 +190,11 @@ def _pair_ratio(
     sheets: PairSheets,
 ) -> float:
     """``pairs.pair_ratio``, into ``sheets``; infinite if there are too many pairs."""
-    own, occupied = sheets.sheets, sheets.occupied
+    own, occupied, inputs = sheets.sheets, sheets.occupied, Inputs(frame, rules, arrays, scratch)
     for h in range(frame.steps):
         for s in range(frame.n_states + 1):
             occupied[h, s] = False
-    if pairs._occupy(frame, rules, arrays, optimism, plan, occupied, pairs.MOST_PAIRS) > pairs.MOST_PAIRS:
+    if pairs._occupy(inputs, optimism, plan, occupied, pairs.MOST_PAIRS) > pairs.MOST_PAIRS:
         return np.inf
     next = own.next
     for x in range(frame.n_states + 1):
@@ -203,7 +203,6 @@ def _pair_ratio(
             next.d[x, y], next.r[x, y] = 1.0, 1.0
     rows = _with_tolerance(own.rows, rules.tolerance)
     own = PairBuffers(own.now, next, own.states, rows, own.scratch, own.noise)
-    inputs = Inputs(frame, rules, arrays, scratch)
     return pairs.relate(inputs, optimism, plan, occupied, own, sheets.switch_action)
 
 

@@ -119,64 +119,46 @@ def _close(table: Reals) -> bool:
     return empty
 
 
-@compiled
-def _whole(inputs: Inputs, laws: Laws, table: Reals) -> None:
-    """Between what the probability of each event lies, given all balls; rounded outwards."""
-    rules, arrays, work = inputs.rules, inputs.arrays, inputs.scratch.work
-    f = work[2]
-    table[:, :, 0], table[:, :, 1] = 0.0, 1.0
-    for i in range(len(laws.rows)):
-        full, row = 0, laws.rows[i]
-        for j in range(arrays.used[row]):
-            full |= laws.labels[i, j]
-        table[laws.law[i], full, 0], table[laws.law[i], 0, 1] = 1.0, 0.0
-        for label in range(MOST_LABELS):  # what is no label does not happen
-            if full >> label & 1 == 0:
-                table[laws.law[i], 1 << label, 1] = 0.0
-    for i in laws.one_of:
+def _whole(inputs: Inputs, laws: Laws) -> Reals:
+    """The table of all balls, rounded outwards."""
+    _, rules, arrays, scratch = inputs
+    table = np.zeros((laws.many, EVENTS, 2))
+    table[:, :, 1] = 1.0
+    full = np.bitwise_or.reduce(laws.labels, axis=1)
+    table[laws.law, full, 0], table[laws.law, 0, 1] = 1.0, 0.0
+    for label in 1 << np.arange(MOST_LABELS):  # what is no label does not happen
+        table[laws.law[full & label == 0], label, 1] = 0.0
+    for i in laws.one_of.tolist():
         row, own = laws.rows[i], table[laws.law[i]]
-        begin, size, n, x = arrays.begin[row], arrays.used[row], arrays.visits[row], rules.radius[row]
+        begin, size, n, x = (part[row] for part in (arrays.begin, arrays.used, arrays.visits, rules.radius))
         tally = arrays.tally[begin : begin + size]
-        for j in range(size):
-            event = laws.labels[i, j]
-            for k in range(size):
-                f[k] = 1.0 if k == j else 0.0
-            low = kl_extreme(tally, f, size, n, x, -1.0, rules.tolerance, work)
-            high = kl_extreme(tally, f, size, n, x, 1.0, rules.tolerance, work)
-            own[event, 0], own[event, 1] = max(own[event, 0], low - _ROUNDING), min(own[event, 1], high + _ROUNDING)
-    for g in range(len(table)):
-        _close(table[g])
+        for event, f in zip(laws.labels[i, :size], np.eye(size), strict=True):
+            low, high = (kl_extreme(tally, f, size, n, x, sign, rules.tolerance, scratch.work) for sign in (-1.0, 1.0))
+            own[event] = max(own[event, 0], low - _ROUNDING), min(own[event, 1], high + _ROUNDING)
+    for own in table:
+        _close(own)
+    return table
 
 
-@inner
-def _set_interval(arrays: CountArrays, laws: Laws, i: int, table: Reals, interval: Reals) -> None:
-    """The box ``(2, 4)`` of the row at position ``i``."""
-    for j in range(arrays.used[laws.rows[i]]):
-        own = table[laws.law[i], laws.labels[i, j]]
-        interval[0, j], interval[1, j] = max(own[0], 0.0), min(own[1], 1.0)
+def _intervals(rows: int, laws: Laws, table: Reals, cut: np.ndarray) -> Reals:
+    """The boxes ``(rows, 2, 4)`` of all rows whose law is cut."""
+    interval, chosen = no_boxes(rows), cut[laws.law]
+    own = table[laws.law[chosen, None], laws.labels[chosen]]
+    interval[laws.rows[chosen]] = np.clip(own, 0.0, 1.0).transpose(0, 2, 1)
+    return interval
 
 
-@compiled
-def _intervals(arrays: CountArrays, laws: Laws, table: Reals, cut: np.ndarray, interval: Reals) -> None:
-    """The boxes of all rows whose law is cut, into ``interval`` ``(rows, 2, 4)``."""
-    for i in range(len(laws.rows)):
-        if cut[laws.law[i]]:
-            _set_interval(arrays, laws, i, table, interval[laws.rows[i]])
-
-
-@compiled
-def _is_empty(arrays: CountArrays, radius: Reals, laws: Laws, g: int, table: Reals, interval: Reals) -> bool:
+def _is_empty(inputs: Inputs, laws: Laws, g: int, table: Reals) -> bool:
     """Whether a leaf whose law ``g`` was cut certainly holds none; its table is closed first."""
     if _close(table[g]):
         return True
-    for i in laws.one_of:
+    arrays, radius = inputs.arrays, inputs.rules.radius
+    for i in laws.one_of[laws.law[laws.one_of] == g].tolist():
         row = laws.rows[i]
         begin, size, n = arrays.begin[row], arrays.used[row], arrays.visits[row]
-        if laws.law[i] == g and n > 0:
-            _set_interval(arrays, laws, i, table, interval)
-            least = least_divergence(arrays.tally[begin : begin + size], n, interval[0], interval[1], size)
-            if least > radius[row]:
-                return True
+        low, high = np.clip(table[g, laws.labels[i]], 0.0, 1.0).T.copy()
+        if n > 0 and least_divergence(arrays.tally[begin : begin + size], n, low, high, size) > radius[row]:
+            return True
     return False
 
 
@@ -347,10 +329,8 @@ class Search:
         """Return the tree and its largest gap; None if that does not reach ``eps``. ``gap`` is that of all balls."""
         if not gap <= MOST_EXCESS * eps:
             return None
-        whole = np.empty((self.laws.many, EVENTS, 2))
-        _whole(self.inputs, self.laws, whole)
         self.nodes: dict[int, Split | str] = {}
-        first = self._leaf(whole, np.zeros(self.laws.many, dtype=np.bool_), 0)
+        first = self._leaf(_whole(self.inputs, self.laws), np.zeros(self.laws.many, dtype=np.bool_), 0)
         worst, closed, volume, stack = 0.0, 0, 0.0, [(1, first)]
         while stack:
             name, leaf = stack.pop()
@@ -376,12 +356,12 @@ class Search:
             yield from self._in_order(2 * name + 1)
 
     def _cut(self, name: int, leaf: Leaf, eps: float) -> list[tuple[int, Leaf]] | None:
-        arrays, (optimism, plan) = self.inputs.arrays, self.planned
+        optimism, plan = self.planned
         optimism.policy[:], plan.switch_action[:] = leaf.greedy, leaf.switch_action
         if not _look(self.inputs, optimism, plan, self.laws, leaf.table, self.centre) <= eps:
             return None
         # The first of those that are equal up to rounding, as an event and its complement always are.
-        scores = self.centre.scores.ravel()
+        scores = self.centre.scores
         g, event = divmod(int(np.argmax(scores >= (1.0 - 1e-9) * scores.max())), EVENTS)
         low, high = leaf.table[g, event]
         at = float(low + (high - low) / 2)
@@ -392,16 +372,14 @@ class Search:
         for side in (1, 0):
             table, cut = leaf.table.copy(), leaf.cut.copy()
             table[g, event, side], cut[g] = at, True
-            empty = _is_empty(arrays, self.inputs.rules.radius, self.laws, g, table, np.empty((2, MOST_LABELS)))
+            empty = _is_empty(self.inputs, self.laws, g, table)
             half = leaf._replace(gap=-np.inf, depth=leaf.depth + 1) if empty else self._leaf(table, cut, leaf.depth + 1)
             halves.append((2 * name + (side == 0), half))
         return halves
 
     def _leaf(self, table: Reals, cut: np.ndarray, depth: int) -> Leaf:
-        arrays, (optimism, plan) = self.inputs.arrays, self.planned
-        interval = no_boxes(len(arrays.visits))
-        _intervals(arrays, self.laws, table, cut, interval)
-        gap = float(self.bound(interval))
+        optimism, plan = self.planned
+        gap = float(self.bound(_intervals(len(self.inputs.arrays.visits), self.laws, table, cut)))
         return Leaf(table, cut, depth, gap, plan.switch_action.copy(), optimism.policy.copy())
 
 

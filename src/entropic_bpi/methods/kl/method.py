@@ -328,7 +328,7 @@ class KL:
         # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
         if not self.problem.limits_returns:
             self._fetch(counts)
-            planned = self.frame, rules, self._arrays(counts), self.optimism, plan
+            planned = self._inputs(rules, self._arrays(counts)), self.optimism, plan
             occupied = pairs.occupied_states(*planned)
             if occupied is not None:
                 ratio, switch_action = pairs.pair_ratio(*planned, occupied, self.problem.balls)

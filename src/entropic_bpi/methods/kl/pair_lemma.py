@@ -8,6 +8,7 @@ from entropic_bpi.compile.decorators import inlined, inner
 from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.methods.kl.gap import keep_largest
 from entropic_bpi.methods.kl.records import PairBuffers, PairNoise, PairRows, PairScratch
+from entropic_bpi.types import Reals
 
 # Rounding of one bound, relative; more than what sums of a few hundred terms and exponents up to 600 can lose.
 ROUNDING = 1e-12
@@ -52,7 +53,7 @@ def most_frequent(rows: PairRows, row: int) -> int:
 
 
 @inner
-def _enumerate(rows: PairRows, base: int, ref: int, d: np.ndarray, scratch: PairScratch) -> int:
+def _enumerate(rows: PairRows, base: int, ref: int, d: Reals, scratch: PairScratch) -> int:
     """The boxes of the base's successors relative to the reference, and which of them get corners; how many.
 
     Underflow is safe: only the lower end of a box can be 0.
@@ -72,7 +73,7 @@ def _enumerate(rows: PairRows, base: int, ref: int, d: np.ndarray, scratch: Pair
 
 
 @inner
-def _tilt(rows: PairRows, row: int, upper: bool, r: int, d: np.ndarray, mass: np.ndarray) -> bool:
+def _tilt(rows: PairRows, row: int, upper: bool, r: int, d: Reals, mass: Reals) -> bool:
     """Shares of a row's successors, weighed by e^{βr} and the middle of what is known of their value, that add up to 1.
 
     Underflow is safe: any shares would do.
@@ -94,7 +95,7 @@ def _tilt(rows: PairRows, row: int, upper: bool, r: int, d: np.ndarray, mass: np
 
 
 @inner
-def _couple(rows: PairRows, other: int, base: int, ref: int, d: np.ndarray, scratch: PairScratch) -> float:
+def _couple(rows: PairRows, other: int, base: int, ref: int, d: Reals, scratch: PairScratch) -> float:
     """Prepare the coupling of the tilted laws: how much of the base has no counterpart; 0 if there is no coupling."""
     r, positive, spare = rows.position[base, ref], rows.sign > 0, 0.0
     mass, left = scratch.mass, scratch.left
@@ -113,7 +114,7 @@ def _couple(rows: PairRows, other: int, base: int, ref: int, d: np.ndarray, scra
 
 @inner
 def _move(
-    rows: PairRows, other: int, base: int, ref: int, table: np.ndarray, spare: float, rule: int, scratch: PairScratch
+    rows: PairRows, other: int, base: int, ref: int, table: Reals, spare: float, rule: int, scratch: PairScratch
 ) -> None:
     """Value the other row's successors by moving them onto the base's: each to itself (``rule`` 0), or by the coupling.
 
@@ -142,7 +143,7 @@ def _move(
 
 
 @inner
-def _extreme(rows: PairRows, row: int, f: np.ndarray, sign: float, scratch: PairScratch) -> float:
+def _extreme(rows: PairRows, row: int, f: Reals, sign: float, scratch: PairScratch) -> float:
     n, x = rows.visits[row], rows.radius[row]
     return kl_extreme(rows.tally[row], f, rows.used[row], n, x, sign, rows.tolerance, scratch.work)
 
@@ -209,9 +210,7 @@ def _noise_excess(rows: PairRows, row: int, lam: float, scratch: PairScratch) ->
 
 
 @inner
-def _common_noise(
-    noise: PairNoise, buffers: PairBuffers, top: int, bottom: int, table: np.ndarray, limit: float
-) -> float:
+def _common_noise(noise: PairNoise, buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float) -> float:
     """The lemma for rows with one law, whose classes lie in each other: one ball, no corners; at most ``limit``."""
     rows, scratch, d = buffers.rows, buffers.scratch, buffers.next.d
     over, under, positive = rows.pair[top], rows.pair[bottom], rows.sign > 0
@@ -275,9 +274,7 @@ def _common_noise(
 
 
 @inlined
-def _limit_by_noise(
-    noise: PairNoise, buffers: PairBuffers, top: int, bottom: int, table: np.ndarray, limit: float
-) -> float:
+def _limit_by_noise(noise: PairNoise, buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float) -> float:
     # Numba compiles a branch on the length of a tuple only where it is taken.
     if len(noise) > 0:
         return _common_noise(noise, buffers, top, bottom, table, limit)
@@ -285,7 +282,7 @@ def _limit_by_noise(
 
 
 @inner
-def compare_rows(buffers: PairBuffers, top: int, bottom: int, table: np.ndarray, limit: float) -> float:
+def compare_rows(buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float) -> float:
     """The lemma: the value of one row over that of another, ``table`` being d or R of the next step; at most ``limit``."""
     rows, scratch, d = buffers.rows, buffers.scratch, buffers.next.d
     limit = _limit_by_noise(buffers.noise, buffers, top, bottom, table, limit)

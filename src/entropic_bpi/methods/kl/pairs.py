@@ -47,22 +47,11 @@ import numpy as np
 from entropic_bpi.compile.decorators import compiled, inlined, inner
 from entropic_bpi.methods.kl.gap import action_weight, deviation_ratio, ratio_of, same_ratio, slot_weight
 from entropic_bpi.methods.kl.pair_lemma import ROUNDING, compare_rows, most_frequent
-from entropic_bpi.methods.kl.records import (
-    Box,
-    Candidate,
-    Inputs,
-    Optimism,
-    PairBuffers,
-    PlanConstants,
-    Relations,
-    Scratch,
-    new_pair_buffers,
-    new_scratch,
-)
+from entropic_bpi.methods.kl.records import Box, Candidate, Inputs, Optimism, PairBuffers, Relations, new_pair_buffers
 from entropic_bpi.methods.kl.states import deviation_of
-from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.noise import Balls
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
+from entropic_bpi.types import Integers
 
 MOST_PAIRS = 1_800_000
 
@@ -178,19 +167,12 @@ def mark_state(frame: Frame, marked: np.ndarray, h: int, y: int) -> None:
 
 
 @compiled
-def _occupy(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    occupied: np.ndarray,
-    most: int,
-) -> int:
+def _occupy(inputs: Inputs, optimism: Optimism, plan: Candidate, occupied: np.ndarray, most: int) -> int:
     """Mark where the candidate, or a deviation that is not ruled out at once, can be at each step.
 
     Returns the number of pairs of successors of the candidate's rows, counted until it exceeds ``most``.
     """
+    frame, rules, arrays, _ = inputs
     pairs = 0
     occupied[0, frame.start] = True
     for h in range(frame.steps):
@@ -257,55 +239,39 @@ def _step(
 
 @compiled
 def relate(
-    inputs: Inputs,
-    optimism: Optimism,
-    plan: Candidate,
-    occupied: np.ndarray,
-    buffers: PairBuffers,
-    switch_action: np.ndarray,
+    inputs: Inputs, optimism: Optimism, plan: Candidate, occupied: np.ndarray, buffers: PairBuffers, switches: Integers
 ) -> float:
-    """How much better than the candidate any policy can be, and by which action in each state, ``(steps, S)``."""
+    """How much better than the candidate any policy can be; into ``switches`` ``(steps, S)`` by which action."""
     frame, rho = inputs.frame, np.inf
     for h in range(frame.steps - 1, -1, -1):
         _step(inputs, optimism, plan, h, occupied[h], buffers)
         now, next, states, rows, scratch, noise = buffers
         for s in range(frame.n_states):
-            switch_action[h, s] = now.switch_action[s] if occupied[h, s] else -1
+            switches[h, s] = now.switch_action[s] if occupied[h, s] else -1
         rho = now.rho[frame.start]
         buffers = PairBuffers(next, now, states, rows, scratch, noise)
     return rho
 
 
-def occupied_states(
-    frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plan: Candidate
-) -> np.ndarray | None:
+def occupied_states(inputs: Inputs, optimism: Optimism, plan: Candidate) -> np.ndarray | None:
     """Which states ``(steps, S)`` the certificate of the candidate is about; None if they make too many pairs."""
-    occupied = np.zeros((frame.steps, frame.n_states + 1), dtype=np.bool_)
-    pairs = _occupy(frame, rules, arrays, optimism, plan, occupied, MOST_PAIRS)
+    occupied = np.zeros((inputs.frame.steps, inputs.frame.n_states + 1), dtype=np.bool_)
+    pairs = _occupy(inputs, optimism, plan, occupied, MOST_PAIRS)
     return occupied[:, :-1] if pairs <= MOST_PAIRS else None
 
 
 def pair_ratio(
-    frame: Frame,
-    rules: PlanConstants,
-    arrays: CountArrays,
-    optimism: Optimism,
-    plan: Candidate,
-    occupied: np.ndarray,
-    balls: Balls | None = None,
-) -> tuple[float, np.ndarray]:
+    inputs: Inputs, optimism: Optimism, plan: Candidate, occupied: np.ndarray, balls: Balls | None = None
+) -> tuple[float, Integers]:
     """How much better than the candidate any policy can be, as a ratio of Z, and by which action, ``(steps, S)``.
 
     ``optimism`` and ``plan`` are those of the gap certificate, from the same counts; ``balls`` those of declared noise.
     """
-    switch_action = np.empty(occupied.shape, dtype=np.int64)
-    inputs, buffers = _memory(frame, rules, arrays, occupied, balls)
-    return float(relate(inputs, optimism, plan, occupied, buffers, switch_action)), switch_action
+    switches, buffers = np.empty(occupied.shape, dtype=np.int64), buffers_for(inputs, occupied, balls)
+    return float(relate(inputs, optimism, plan, occupied, buffers, switches)), switches
 
 
-def _memory(
-    frame: Frame, rules: PlanConstants, arrays: CountArrays, occupied: np.ndarray, balls: Balls | None = None
-) -> tuple[Inputs, PairBuffers]:
-    scratch = Scratch(*(layer[0] for layer in new_scratch(rules, frame.n_actions, 1)))
-    most = int(occupied.sum(axis=1).max())
-    return Inputs(frame, rules, arrays, scratch), new_pair_buffers(rules, frame.n_states, frame.n_actions, most, balls)
+def buffers_for(inputs: Inputs, occupied: np.ndarray, balls: Balls | None = None) -> PairBuffers:
+    """Return working memory for these occupied states."""
+    frame, most = inputs.frame, int(occupied.sum(axis=1).max())
+    return new_pair_buffers(inputs.rules, frame.n_states, frame.n_actions, most, balls)

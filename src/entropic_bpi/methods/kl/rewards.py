@@ -19,8 +19,6 @@ Half of δ is for the rewards, shared equally by all laws that may have to be le
 where several are declared before any data, for each with its equal part of :math:`\delta'`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -32,6 +30,7 @@ from entropic_bpi.methods.kl.rates import betting_regret
 from entropic_bpi.problem.counts import CountArrays, Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import RewardCounts, first_entry
+from entropic_bpi.types import Integers, Reals
 
 # The bounds are few and used often: the solver goes to its end.
 CONVERGED = 1e-9
@@ -66,7 +65,7 @@ def _power(exponent: float, small: bool) -> float:
 
 
 @inner
-def _reward_end(terms: _Terms, seen: np.ndarray, low: float, high: float, n: int, end: int, work: _Work) -> float:
+def _reward_end(terms: _Terms, seen: Reals, low: float, high: float, n: int, end: int, work: _Work) -> float:
     """A bound on the certainty equivalent from above (``end`` 1) or below (-1); ``work.tally`` has the tallies of ``seen``.
 
     Anything that is not a number ends as the end of the range. Nothing underflows: no power is below e^-600.
@@ -77,10 +76,8 @@ def _reward_end(terms: _Terms, seen: np.ndarray, low: float, high: float, n: int
     small = exponent < SMALL_EXPONENT
     for i in range(size):
         work.values[i] = _power(beta * (seen[i] - origin), small)
-    work.values[size], work.values[size + 1] = (
-        _power(beta * (low - origin), small),
-        _power(beta * (high - origin), small),
-    )
+    work.values[size] = _power(beta * (low - origin), small)
+    work.values[size + 1] = _power(beta * (high - origin), small)
     work.tally[size] = work.tally[size + 1] = 0
     x = (terms.log_union + betting_regret(float(n))) / n
     mean = kl_extreme(work.tally, work.values, size + 2, n, x, sign, CONVERGED, work.scratch)
@@ -93,31 +90,30 @@ def _reward_end(terms: _Terms, seen: np.ndarray, low: float, high: float, n: int
 
 
 @inner
-def _interval(
-    terms: _Terms, reward_counts: RewardCounts, first: int, last: int, low: float, high: float, work: _Work
-) -> tuple[float, float]:
-    """Bounds on the certainty equivalent of a law on [``low``, ``high``] from the payments ``first : last``."""
-    n = 0
+def _set_interval(
+    terms: _Terms,
+    counts: RewardCounts,
+    first: int,
+    last: int,
+    arrays: CountArrays,
+    slot: int,
+    bounds: Reals,
+    work: _Work,
+) -> None:
+    """Bound the certainty equivalent of a slot's law, within its declared range, from the payments ``first : last``."""
+    n, low, high = 0, arrays.low[0, slot], arrays.high[0, slot]
     for j in range(first, last):
-        work.tally[j - first] = reward_counts.times[j]
-        n += reward_counts.times[j]
-    if n == 0 or not low < high:
-        return low, high
-    return (
-        _reward_end(terms, reward_counts.low[first:last], low, high, n, -1, work),
-        _reward_end(terms, reward_counts.high[first:last], low, high, n, 1, work),
-    )
+        work.tally[j - first] = counts.times[j]
+        n += counts.times[j]
+    bounds[0, slot], bounds[1, slot] = low, high
+    if n > 0 and low < high:
+        bounds[0, slot] = _reward_end(terms, counts.low[first:last], low, high, n, -1, work)
+        bounds[1, slot] = _reward_end(terms, counts.high[first:last], low, high, n, 1, work)
 
 
 @compiled
 def _refresh(
-    terms: _Terms,
-    arrays: CountArrays,
-    reward_counts: RewardCounts,
-    low: np.ndarray,
-    high: np.ndarray,
-    known: np.ndarray,
-    work: _Work,
+    terms: _Terms, arrays: CountArrays, counts: RewardCounts, bounds: Reals, known: Integers, work: _Work
 ) -> None:
     """Recompute the bounds of the slots that are not what they were the last time: ``known`` has successor and visits.
 
@@ -128,27 +124,19 @@ def _refresh(
         if arrays.visits[row] == 0:
             continue
         if terms.shared:
-            if known[1, begin] == arrays.visits[row]:
-                continue
-            first, last = reward_counts.begin[row], reward_counts.begin[row] + reward_counts.used[row]
-            least, most = _interval(
-                terms, reward_counts, first, last, arrays.low[0, begin], arrays.high[0, begin], work
-            )
-            for slot in range(begin, end):
-                low[0, slot], high[0, slot] = least, most
-            known[1, begin] = arrays.visits[row]
+            if known[1, begin] != arrays.visits[row]:
+                first, last = counts.begin[row], counts.begin[row] + counts.used[row]
+                _set_interval(terms, counts, first, last, arrays, begin, bounds, work)
+                for slot in range(begin, end):
+                    bounds[0, slot], bounds[1, slot] = bounds[0, begin], bounds[1, begin]
+                known[1, begin] = arrays.visits[row]
             continue
         for slot in range(begin, end):
             y = arrays.successor[slot]
             if known[0, slot] != y or known[1, slot] != arrays.tally[slot]:
                 known[0, slot], known[1, slot] = y, arrays.tally[slot]
-                first, last = (
-                    first_entry(reward_counts, row, y, -np.inf),
-                    first_entry(reward_counts, row, y + 1, -np.inf),
-                )
-                low[0, slot], high[0, slot] = _interval(
-                    terms, reward_counts, first, last, arrays.low[0, slot], arrays.high[0, slot], work
-                )
+                first, last = first_entry(counts, row, y, -np.inf), first_entry(counts, row, y + 1, -np.inf)
+                _set_interval(terms, counts, first, last, arrays, slot, bounds, work)
 
 
 class RewardBounds:
@@ -167,14 +155,12 @@ class RewardBounds:
         """The arrays of ``counts``, with the bounds instead of the declared range of the rewards."""
         arrays, reward_counts = counts.arrays, counts.reward_counts
         if counts.origin is not self.origin:
-            self.origin = counts.origin
-            self.low, self.high, self.known = arrays.low[:, :0], arrays.high[:, :0], np.empty((2, 0), dtype=np.int64)
+            self.origin, self.bounds, self.known = counts.origin, np.empty((2, 0)), np.empty((2, 0), dtype=np.int64)
         known, more = self.known.shape[1], arrays.tally.size
         if known < more:
-            self.low = np.append(self.low, arrays.low[:, known:], axis=1)
-            self.high = np.append(self.high, arrays.high[:, known:], axis=1)
+            self.bounds = np.append(self.bounds, np.stack([arrays.low[0, known:], arrays.high[0, known:]]), axis=1)
             self.known = np.append(self.known, np.full((2, more - known), -1), axis=1)
         size = int(reward_counts.used.max()) + 2
         work = _Work(np.empty(size, dtype=np.int64), np.empty(size), np.empty((2, size)))
-        _refresh(self.terms, arrays, reward_counts, self.low, self.high, self.known, work)
-        return arrays._replace(low=self.low, high=self.high)
+        _refresh(self.terms, arrays, reward_counts, self.bounds, self.known, work)
+        return arrays._replace(low=self.bounds[:1], high=self.bounds[1:])
