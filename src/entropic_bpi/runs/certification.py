@@ -271,8 +271,9 @@ def _collected(
     else:
         certificate = getattr(source, "certificate", source)
         if not isinstance(certificate, Certificate):
+            kind = type(source).__name__
             raise InvalidProblemError(
-                f"certify needs the result of identify, a certificate, counts or a log; got {type(source).__name__}"
+                f"certify needs the result of identify, a certificate, counts or a log; got {kind}"
             )
         problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
         provenance = certificate.provenance._replace(ignored=())

@@ -128,9 +128,7 @@ def missing(certificate: Certificate | Identification, *, target: float | None =
     if certificate.method != "kl":
         raise InvalidProblemError(f"missing needs a certificate of method 'kl', got one of {certificate.method!r}")
     if certificate.risk == "any reward":
-        raise InvalidProblemError(
-            "missing is about one reward: use what solve(rewards, beta) of the exploration returns"
-        )
+        raise InvalidProblemError("missing is about one reward: give what the exploration's solve(…) returns")
     if target is None:
         target = max(certificate.gap / 2, sys.float_info.min) if certificate.reached else certificate.eps
     return _Experiments(certificate, check_integer("rows", rows)).plan(check_positive("target", target))

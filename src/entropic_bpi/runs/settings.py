@@ -108,7 +108,7 @@ class Settings:
         methods.check_device(method, settings.device)
         if settings.device != "cpu" and settings.replan == EVERY:
             raise InvalidProblemError(
-                f"device={settings.device!r} plans after batches of episodes; use device='cpu' with replan='every'"
+                f"device={settings.device!r} plans in batches: use device='cpu' with replan='every'"
             )
         return settings
 

@@ -83,7 +83,5 @@ def _read(text: str) -> Measure:
         except ValueError:
             number = float("nan")
         return Measure(text, words[0], _CHECKS[words[0]](number))
-    raise InvalidProblemError(
-        f"a measure is 'mean', 'cvar 0.05', 'quantile 0.05', 'entropic -1', 'evar 0.05', 'below 0' or 'above 0'; "
-        f"got {shown(text)}"
-    )
+    known = "'mean', 'cvar 0.05', 'quantile 0.05', 'entropic -1', 'evar 0.05', 'below 0' or 'above 0'"
+    raise InvalidProblemError(f"a measure is {known}; got {shown(text)}")

@@ -48,9 +48,7 @@ def with_rewards(
     if problem.reward is not None:
         raise InvalidProblemError("rewards= is not supported where reward= was declared: give the others as reward=")
     if problem.noise is not None:
-        raise InvalidProblemError(
-            "rewards= is not supported together with noise=, whose outcomes have their own rewards"
-        )
+        raise InvalidProblemError("rewards= is not supported with noise=, whose outcomes have their own rewards")
     if reward_range is not None and not problem.black_box_rewards:
         raise InvalidProblemError("reward_range= is for environments and logs; of a model all rewards are known")
     given, name = _opened(given)
@@ -234,10 +232,7 @@ def _at_slots(problem: Problem, rewards: _Rewards) -> Problem:
     """Return the problem with rewards that are given for each state-action pair and its possible next states."""
     slots, last = problem.slots, problem.n_rows - problem.artificial
     if problem.open_ended:
-        raise InvalidProblemError(
-            "rewards that depend on the next state need the possible next states: declare successors=, or give an array "
-            "(S, A)"
-        )
+        raise InvalidProblemError("rewards that depend on the next state need successors=; or give an array (S, A)")
     if problem.rewards is not None:  # rows may share their slots
         each = [slots.successor[b : b + u] for b, u in zip(slots.begin, slots.used, strict=True)]
         slots = slots._replace(begin=np.cumsum(slots.used) - slots.used, successor=np.concatenate(each))
