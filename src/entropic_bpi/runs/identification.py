@@ -256,7 +256,7 @@ def identify(
     every action in every state has at most 1 different outcomes (next state and reward)
     the return of every episode lies in [0, 1], whatever is played
     """
-    given = dict(locals())
+    given = dict(locals())  # all arguments by name
     refuse_renamed("identify", given.pop("renamed"))
     how = {name: given.pop(name) for name in ("checkpoint", "accept_errors", "preregister", "progress")}
     source, settings = Settings.read(given.pop("source"), **given)
