@@ -123,7 +123,7 @@ class Monitor:
         states, actions, rewards = list(states), list(actions), list(rewards)
         if not len(states) == len(actions) + 1 == len(rewards) + 1:
             sizes = f"{len(states)} states, {len(actions)} actions and {len(rewards)} rewards"
-            raise InvalidProblemError(f"an episode has one state more than actions and rewards, got {sizes}")
+            raise InvalidProblemError(f"an episode has one state more than actions and as many rewards, got {sizes}")
         done = [self._action(action) for action in actions]
         paid = [check_finite(f"rewards[{h}]", reward) for h, reward in enumerate(rewards)]
         problem = self.certificate.problem
