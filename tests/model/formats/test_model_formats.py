@@ -238,6 +238,7 @@ BAD = {
     "too few columns": ("tra", TRA.replace("0 1 1 1 keep", "0 1 1"), "line 4: expected STATE CHOICE NEXT_STATE"),
     "a POMDP": ("drn", DRN.replace("MDP", "POMDP"), "@type must be MDP or DTMC, got 'POMDP'"),
     "parameters": ("drn", DRN.replace("@parameters\n", "@parameters\np q\n"), "line 6: parameters need values"),
+    "no model": ("drn", DRN.replace("@model\n", ""), "line 23: the header has no @model"),
     "an order": ("drn", DRN.replace("state 1", "state 2"), "line 21: expected state 1, got state 2"),
     "few rewards": ("drn", DRN.replace("[-2, 0]", "[-2]"), "line 19: expected 2 rewards in brackets, got 1"),
     "a word": ("drn", DRN.replace("1 : 1\n", "one : 1\n"), "line 20: the next state must be an integer"),

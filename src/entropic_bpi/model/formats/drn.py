@@ -66,6 +66,8 @@ def _header(lines: entries.Lines) -> dict[str, list[str]]:
         header.setdefault(key, []).extend(text.split())
         if key == "@parameters" and header[key]:
             raise lines.fault(f"parameters need values before the model is exported, got {shown(text)}")
+    else:
+        raise lines.fault("the header has no @model, after which the states follow")
     kind = " ".join(header.get("@type", []))
     if kind.upper() not in _TYPES:
         raise InvalidModelError(f"{lines.path}: @type must be {' or '.join(_TYPES)}, got {shown(kind)}")

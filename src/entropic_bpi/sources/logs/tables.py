@@ -263,7 +263,7 @@ def _rows_as_columns(rows: Iterable[tuple[str, Any]]) -> dict[str, np.ndarray]:
     for place, row in rows:
         if not isinstance(row, Mapping) or not row:
             raise ValueError(f"{place} must be a dictionary with a value for each column, got {shown(row)}")
-        if row.get("type") in ("SampleBatch", "MultiAgentBatch"):
+        if str(row.get("type")) in ("SampleBatch", "MultiAgentBatch"):
             raise ValueError(f"{place} is a batch of RLlib: read it with eb.Log.from_rllib(path)")
         columns = columns or {str(name): [] for name in row}
         if {str(name) for name in row} != columns.keys():
