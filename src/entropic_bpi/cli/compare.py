@@ -283,29 +283,28 @@ def _rows(sizes: dict[str, float], beta: float, eps: float, largest: float) -> l
     """Return one entry per bound and form; raise if not even one bound applies."""
     rows, refusals = [], []
     for (side, form), standing in _STANDING.items():
-        common: dict[str, Any] = {**sizes, "form": form, "log": True}
-        if side == "upper":
-            common["max_return"] = largest
-        bound: Callable[..., float] = eb.theory.lower_bound if side == "lower" else eb.theory.upper_bound
-        row: dict[str, Any] = {"side": side, "form": form, "standing": standing, "outside": None}
-        try:
-            row |= _numbers("episodes", bound(**common, beta=beta, eps=eps))
-        except InvalidProblemError as error:
-            row |= {**_numbers("episodes", None), "outside": str(error)}
-            refusals.append(error)
-        row |= _numbers("beta_to_0", _if_defined(bound, **common, beta=0.0, eps=eps))
-        small = _if_defined(eb.theory.small_eps_limit, **common, beta=beta) if side == "lower" else None
+        common: dict[str, Any] = {**sizes, "form": form, "log": True} | (
+            {} if side == "lower" else {"max_return": largest}
+        )
+        bound = eb.theory.lower_bound if side == "lower" else eb.theory.upper_bound
+        episodes, refusal = _value_of(bound, **common, beta=beta, eps=eps)
+        row = {"side": side, "form": form, "standing": standing, "outside": refusal and str(refusal)}
+        row |= _numbers("episodes", episodes)
+        row |= _numbers("beta_to_0", _value_of(bound, **common, beta=0.0, eps=eps)[0])
+        small = _value_of(eb.theory.small_eps_limit, **common, beta=beta)[0] if side == "lower" else None
         rows.append(row | _numbers("eps_squared_times_episodes", small))
-    if len(refusals) == len(rows):
+        refusals.append(refusal)
+    if None not in refusals:
         raise refusals[0]
     return rows
 
 
-def _if_defined(function: Callable[..., float], **arguments: Any) -> float | None:
+def _value_of(function: Callable[..., float], **arguments: Any) -> tuple[float | None, Any]:
+    """Return a value, or why there is none."""
     try:
-        return function(**arguments)
-    except InvalidProblemError:
-        return None
+        return function(**arguments), None
+    except InvalidProblemError as error:
+        return None, error
 
 
 def _numbers(name: str, log_value: float | None) -> dict[str, float | None]:

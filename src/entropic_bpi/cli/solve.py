@@ -92,7 +92,7 @@ def solve(
         solution = eb.solve_evar(mdp, evar)
     else:
         raise InvalidProblemError("--device gpu is for --beta: the entropic value at risk is planned on the CPU")
-    choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
+    choices = choices_of(mdp, solution.policy, reached_by(mdp, solution.policy))
     sizes = f"{mdp.n_states} states, {mdp.n_actions} actions, horizon {mdp.horizon}"
     facts = [
         Fact("source", source, "model", f"{source}: {sizes}"),

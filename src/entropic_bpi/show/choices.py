@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # the command line imports this module before it knows whethe
 
     from entropic_bpi.certificate.certificate import Certificate
     from entropic_bpi.model.mdp import FiniteMDP
+    from entropic_bpi.problem.problem import Problem
 
 
 class Choice(NamedTuple):
@@ -26,14 +27,10 @@ class Choice(NamedTuple):
         return f"{self.first_step}" if self.first_step == self.last_step else f"{self.first_step}-{self.last_step}"
 
 
-def choices_of(
-    policy: np.ndarray, reached: Iterable[Sequence[int]], state_names: Sequence[str], action_names: Sequence[str]
-) -> list[Choice]:
+def choices_of(model: FiniteMDP | Problem, policy: np.ndarray, reached: Iterable[Sequence[int]]) -> list[Choice]:
     """What the policy does in the states ``reached`` at each step; steps merge until the state's action changes."""
-    return [
-        Choice(state_names[s], action_names[policy[first, s]], first, last)
-        for first, s, last in places_of(policy, reached)
-    ]
+    states, actions = model.state_names, model.action_names
+    return [Choice(states[s], actions[policy[h, s]], h, last) for h, s, last in places_of(policy, reached)]
 
 
 def places_of(policy: np.ndarray, reached: Iterable[Sequence[int]]) -> list[tuple[int, int, int]]:
@@ -53,8 +50,7 @@ def places_of(policy: np.ndarray, reached: Iterable[Sequence[int]]) -> list[tupl
 
 def certified_choices(certificate: Certificate) -> list[Choice]:
     """What the certified policy does in the states that it reaches along transitions that were observed."""
-    problem, policy = certificate.problem, certificate.policy
-    return choices_of(policy, seen_to_reach(certificate), problem.state_names, problem.action_names)
+    return choices_of(certificate.problem, certificate.policy, seen_to_reach(certificate))
 
 
 def seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:

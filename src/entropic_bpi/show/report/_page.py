@@ -180,10 +180,17 @@ def _told(inputs: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[
         "of_policies": appraisal is not None,
         "explored": explored,
     }
-    told |= {"made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "provenance": _provenance(inputs)}
+    told |= {"made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "version": __version__}
     told |= {"state": "failed", "problems": verification.problems[:_MOST_PROBLEMS]}
+    unit = None if certificate is None else unit_of(certificate) if appraisal is None else appraisal.unit
     if certificate is not None:
-        told |= {"claim": claim_of(certificate), "certificate": certificate}
+        told |= {
+            "claim": claim_of(certificate),
+            "certificate": certificate,
+            "problem": certificate.problem,
+            "unit": unit,
+        }
+        told |= {"risk": risk_of(certificate).name, "surely": probability(certificate.delta)}
     if not verification.ok:
         return told
     told["state"] = "exact" if certificate is None else "certified" if appraisal or certificate.reached else "open"
@@ -191,9 +198,7 @@ def _told(inputs: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[
         told |= {**_decided(appraisal), "side_by_side": side_by_side(appraisal)}
     elif certificate is not None and not explored:
         told |= _of_the_policy(certificate, grid, actions)
-    if certificate is not None:
-        told |= _of_the_data(certificate, inputs.history, unit_of(certificate) if appraisal is None else appraisal.unit)
-    return told
+    return told if certificate is None else told | _of_the_data(certificate, inputs.history, unit)
 
 
 def _unbroken(value: Any) -> Any:
@@ -224,11 +229,9 @@ def _of_the_data(certificate: Certificate, history: np.ndarray | None, unit: str
     return {
         "tests": [(words, value) for words, value in tests if value is not None],
         "alarm": REJECTED_FROM,
-        "surely": probability(certificate.delta),
         "gap": None if history is None else fall_of_the_gap(history, certificate.eps, unit),
         "eps": with_unit(to.at_most(certificate.eps), unit),
         "last_gap": with_unit(to.at_most(certificate.gap), unit),
-        "unit": unit,
     }
 
 
@@ -270,36 +273,3 @@ def _own_measures(certificate: Certificate) -> dict[str, Any]:
     kept = {policy: policies[policy] for policy in policies if policy in different.values()}
     table = [row for row in found.table if row["policy"] in kept]
     return _decided(replace(found, table=table, bands={one: found.bands[one] for one in kept}, policies=kept))
-
-
-def _provenance(inputs: ReportInputs) -> dict[str, str]:
-    facts, run, certificate = {}, inputs.run, inputs.certificate
-    if certificate is not None:
-        facts = _certificate_facts(certificate)
-        if inputs.appraisal is not None:  # the risk and the goal of the certificate are no part of it
-            facts = {fact: words for fact, words in facts.items() if fact not in ("risk", "goal", "method")}
-            facts["certainty"] = f"{probability(certificate.delta)}, for all numbers at once"
-    if "seed" in run:
-        facts["seed"] = f"{run['seed']}"
-    if "seconds" in run:
-        facts["run"] = f"{run['episodes']:,} episodes in {run['seconds']:.3g} s"
-    return facts | {"library": f"entropic-bpi {_short(inputs.library)}; report made with {__version__}"}
-
-
-def _certificate_facts(certificate: Certificate) -> dict[str, str]:
-    problem, method, source = certificate.problem, certificate.method, certificate.problem.source_hash
-    if certificate.constants is not None:
-        method += f", {certificate.constants} constants"
-    if certificate.test is not None:
-        method += f", gap from the {certificate.test} certificate"
-    facts = {
-        "source": _short(source if ":" in source else f"model with content hash {source}"),
-        "size": f"{problem.n_states:,} states, {problem.n_actions:,} actions, {problem.horizon:,} steps",
-        "risk": risk_of(certificate).name,
-        "goal": f"gap ε = {with_unit(few(problem.eps, 6), unit_of(certificate))}, failure probability δ = {problem.delta:g}",
-        "method": method,
-        "episodes": f"{certificate.episodes:,} behind the claim",
-    }
-    if certificate.provenance.preregistration is not None:
-        facts["preregistered"] = f"file with SHA-256 {certificate.provenance.preregistration}"
-    return facts

@@ -114,7 +114,7 @@ def _solution(solution: Solution) -> Summary:
     if low or high:
         facts["after these steps"] = f"{signed(low)} to {signed(high)} more"
     if mdp.n_states * mdp.horizon <= _LARGEST_MODEL:
-        choices = choices_of(solution.policy, reached_by(mdp, solution.policy), mdp.state_names, mdp.action_names)
+        choices = choices_of(mdp, solution.policy, reached_by(mdp, solution.policy))
     sentence = f"The best policy of this known model has the value {few(solution.value, 6)}."
     return Summary("Solution", sentence, facts, *_policy_rows(choices))
 
