@@ -24,7 +24,7 @@ import entropic_bpi as eb
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.lab.events import MixtureEvent
 from entropic_bpi.methods.kl.method import KL
-from entropic_bpi.lab.gpu_study import launch
+from entropic_bpi.lab.gpu_study import run_many
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.sources.simulator import Simulator, play_episode
 
@@ -52,7 +52,7 @@ for model, eps, declared in (
     for beta in (1.0, -1.0):
         problem = Problem.from_mdp(model, beta=beta, eps=eps, delta=0.9, **declared)
         settings = {"seed": 5, "replan": 0.5, "budget": 20}
-        runs = launch(model, problem, 2, **settings)()
+        runs = run_many(model, problem, 2, **settings)
         for i in range(2):
             episodes, stopped, held, claim, policy = run_here(model, problem, number=i, **settings)
             assert (runs.episodes[i], runs.stopped[i], runs.event[i]) == (episodes, stopped, held)

@@ -1,7 +1,8 @@
-"""One run of the KL method in one thread of a GPU, from the first episode to the claim.
+"""The stages of a run of the KL method in a thread of a GPU: begin, plan, pair certificate, test, play.
 
-Nothing of the method is written twice: the thread calls the functions that plan on the CPU, and only what ``KL`` and the
-loop of a run do in Python is here once more.
+All runs go through a stage before any goes through the next one, so that each stage is a small kernel. Nothing of the
+method is written twice: a stage calls the functions that plan on the CPU, and only what ``KL`` and the loop of a run do in
+Python is here once more.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from entropic_bpi.methods.kl.records import (
 from entropic_bpi.methods.kl.states import GIVEN
 from entropic_bpi.problem.counts import CountArrays, record
 from entropic_bpi.problem.rows import Frame, row_of
-from entropic_bpi.sources.philox import uniform
+from entropic_bpi.sources.philox import open_stream, uniform
 from entropic_bpi.sources.simulator import Kernel, choose_action, kernel_row, next_state
 from entropic_bpi.types import Behaviour
 
@@ -66,10 +67,27 @@ class RunMemory(NamedTuple):
     switch_action: np.ndarray
 
 
-class RunResult(NamedTuple):
-    """What became of a run: ``claim`` has lower, upper and the gap by the gap and by the pair certificate."""
+# Where a run is: it plays on, its claim is computed with all solvers converged, or that is done.
+RUNNING, CONCLUDING, DONE = 0, 1, 2
 
+
+class Progress(NamedTuple):
+    """How far each run is: arrays ``(runs,)``, and ``claim`` ``(runs, 4)``.
+
+    ``claim`` has lower, upper and the gap by the gap and by the pair certificate. ``kind`` is the candidate that the
+    smallest gap, ``best``, is about, ``last`` the one that was evaluated last. The pair certificate was computed last after
+    ``asked`` episodes, when the gap certificate had the gap ``ratio``. ``event`` says whether E_cat held at every plan.
+    """
+
+    phase: np.ndarray
     episodes: np.ndarray
+    round: np.ndarray
+    seed: np.ndarray
+    kind: np.ndarray
+    last: np.ndarray
+    asked: np.ndarray
+    ratio: np.ndarray
+    best: np.ndarray
     stopped: np.ndarray
     event: np.ndarray
     claim: np.ndarray
@@ -87,7 +105,17 @@ class Records(NamedTuple):
     radius: np.ndarray
     planned: np.ndarray
     stream: np.ndarray
-    result: RunResult
+    progress: Progress
+
+
+class World(NamedTuple):
+    """What all runs share."""
+
+    kernel: Kernel
+    frame: Frame
+    rules: PlanConstants
+    truth: TrueRows
+    orders: RunConfig
 
 
 _plan = serial(kl._plan_all)
@@ -156,19 +184,15 @@ def _event_holds(rules: PlanConstants, arrays: CountArrays, kernel: Kernel, trut
 
 
 @inner
-def rules_of(
-    rules: PlanConstants, radius: np.ndarray, planned: np.ndarray, seed: int, tolerance: float, same_tolerance: float
-) -> PlanConstants:
+def _rules_of(world: World, mine: Records, i: int) -> PlanConstants:
+    """The constants of run ``i``; solvers converge when its claim is computed."""
+    rules, concluding = world.rules, mine.progress.phase[i] == CONCLUDING
     return PlanConstants(
         rules.beta, rules.sign, rules.shift, rules.log_union, rules.gain, rules.factor, rules.possible, rules.top,
-        rules.bottom, radius, planned, rules.widest, rules.exponent_rounding, tolerance, same_tolerance, seed,
-        rules.eps, rules.challenge, rules.interval,
+        rules.bottom, mine.radius, mine.planned, rules.widest, rules.exponent_rounding,
+        CONVERGED if concluding else rules.tolerance, SAME_CONVERGED if concluding else rules.same_tolerance,
+        mine.progress.seed[i], rules.eps, rules.challenge, rules.interval,
     )  # fmt: skip
-
-
-@inner
-def _converged(rules: PlanConstants) -> PlanConstants:
-    return rules_of(rules, rules.radius, rules.planned, rules.seed, CONVERGED, SAME_CONVERGED)
 
 
 @inner
@@ -256,42 +280,70 @@ def _copy(into: np.ndarray, source: np.ndarray) -> None:
             into[h, s] = source[h, s]
 
 
-@inner
-def one_run(
-    kernel: Kernel, frame: Frame, rules: PlanConstants, truth: TrueRows, orders: RunConfig, mine: Records
-) -> tuple[int, bool, bool]:
-    """Run until the test passes; return the episodes, whether it did, and whether the event held at every plan.
+# -- the stages ----------------------------------------------------------------------------------------------------
 
-    At the end ``mine`` says, in its result's claim and the first of its plans, what is certified of which policy, with all
-    solvers converged.
-    """
-    arrays, optimism, plans, layers, kept = mine.arrays, mine.optimism, mine.plans, mine.layers, mine.kept
-    claim = mine.result.claim
+
+@inner
+def begin(world: World, mine: Records, i: int) -> None:
+    """Clear the records of a run and open its stream of random numbers."""
+    now = mine.progress
+    open_stream(mine.stream, world.orders.key, i)
+    now.seed[i] = int(uniform(mine.stream) * 4611686018427387904.0) + 1  # 0 would prefer the lowest action
+    now.phase[i], now.episodes[i], now.round[i], now.event[i] = RUNNING, 0, 0, True
+    now.asked[i], now.claim[i, 3], now.ratio[i] = NEVER_ASKED.episodes, NEVER_ASKED.pairs, NEVER_ASKED.ratio
+    _clear(_rules_of(world, mine, i), mine.arrays, mine.optimism, mine.plans, world.orders)
+
+
+@inner
+def plan(world: World, mine: Records, i: int) -> None:
+    """Plan, with the gap certificate."""
+    now, rules = mine.progress, _rules_of(world, mine, i)
+    lower, upper, gap, now.kind[i], now.last[i] = _plan(
+        world.frame, rules, mine.arrays, mine.optimism, mine.plans, mine.layers, now.round[i]
+    )
+    now.claim[i, 0], now.claim[i, 1], now.claim[i, 2], now.best[i] = lower, upper, gap, gap
+
+
+@inner
+def pair(world: World, mine: Records, i: int) -> None:
+    """Compute the pair certificate if it is due."""
+    now, rules, layers = mine.progress, _rules_of(world, mine, i), mine.layers
+    concluding, gap = now.phase[i] == CONCLUDING, now.claim[i, 2]
+    asked = PairsAsked(now.asked[i], now.claim[i, 3], now.ratio[i])
+    if not concluding and not kl._due(asked, now.episodes[i], gap, rules.eps):
+        return
     scratch = Scratch(layers.work[0], layers.pessimistic[0], layers.bounds[0], layers.shared[0], layers.scores[0])
-    _clear(rules, arrays, optimism, plans, orders)
-    asked = NEVER_ASKED
-    episodes, round, held, stopped, concluding = 0, 0, True, False, False
-    while True:
-        lower, upper, gap, kind, last = _plan(frame, rules, arrays, optimism, plans, layers, round)
-        best = gap
-        if concluding or kl._due(asked, episodes, gap, rules.eps):
-            smallest, best, kind = _ask_pairs(frame, rules, mine, scratch, gap, kind, last, concluding)
-            asked = PairsAsked(episodes, smallest, gap)
-        if concluding:
-            claim[0], claim[1], claim[2], claim[3] = lower, upper, gap, asked.pairs
-            return episodes, stopped, held
-        held = held and _event_holds(rules, arrays, kernel, truth)
-        stopped = best <= rules.eps
-        if stopped or episodes >= orders.budget:
-            # The last plan is about the policy that is claimed: one place in the code that plans compiles once.
-            _copy(plans[GIVEN % 2].policy, plans[kind].policy)
-            concluding, round, rules = True, kl.FINAL_ROUND, _converged(rules)
-            continue
-        remembered = asked.pairs < PAIRS_LEAD * asked.ratio
-        lead = (kept.policy, kept.switch_action) if remembered else (plans[last].policy, plans[last].switch_action)
-        behaviour = Behaviour(optimism.policy, lead[0], lead[1], rules.challenge and round % 2 == 1)
-        batch = min(max(1, math.ceil(orders.replan * episodes)), orders.budget - episodes)
-        for _ in range(batch):
-            _play(kernel, frame, behaviour, arrays, mine.stream)
-        episodes += batch
-        round += 1
+    now.claim[i, 3], now.best[i], now.kind[i] = _ask_pairs(
+        world.frame, rules, mine, scratch, gap, now.kind[i], now.last[i], concluding
+    )
+    now.asked[i], now.ratio[i] = now.episodes[i], gap
+
+
+@inner
+def test(world: World, mine: Records, i: int) -> None:
+    """Whether the run stops; the plan after that is about the policy that is claimed."""
+    now, plans, rules = mine.progress, mine.plans, _rules_of(world, mine, i)
+    if now.phase[i] == CONCLUDING:
+        now.phase[i] = DONE
+        return
+    now.event[i] = now.event[i] and _event_holds(rules, mine.arrays, world.kernel, world.truth)
+    now.stopped[i] = now.best[i] <= rules.eps
+    if now.stopped[i] or now.episodes[i] >= world.orders.budget:
+        _copy(plans[GIVEN % 2].policy, plans[now.kind[i]].policy)
+        now.phase[i], now.round[i] = CONCLUDING, kl.FINAL_ROUND
+
+
+@inner
+def play(world: World, mine: Records, i: int) -> None:
+    """Play the next batch, unless the run has ended."""
+    now, plans, kept, orders = mine.progress, mine.plans, mine.kept, world.orders
+    if now.phase[i] != RUNNING:
+        return
+    remembered, last = now.claim[i, 3] < PAIRS_LEAD * now.ratio[i], now.last[i]
+    lead = (kept.policy, kept.switch_action) if remembered else (plans[last].policy, plans[last].switch_action)
+    behaviour = Behaviour(mine.optimism.policy, lead[0], lead[1], world.rules.challenge and now.round[i] % 2 == 1)
+    batch = min(max(1, math.ceil(orders.replan * now.episodes[i])), orders.budget - now.episodes[i])
+    for _ in range(batch):
+        _play(world.kernel, world.frame, behaviour, mine.arrays, mine.stream)
+    now.episodes[i] += batch
+    now.round[i] += 1

@@ -1,7 +1,8 @@
 """Thousands of small runs of the KL method at once on a GPU, one thread each, and what the oracle says about them.
 
-Every run has its own stream of random numbers. Records of all runs have the run as their first axis; on the device it is
-the one whose neighbours are neighbours in memory, so that threads that do the same read together.
+All runs advance together, a round at a time: one small kernel for each stage of :mod:`entropic_bpi.lab.gpu_run`, over the
+runs that have not ended yet. Every run has its own stream of random numbers. Records of all runs have the run as their first
+axis; on the device it is the one whose neighbours are neighbours in memory, so that threads that do the same read together.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 from entropic_bpi.compile.decorators import inner
 from entropic_bpi.compile.gpu import check_gpu, check_room, config, cuda
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.lab import gpu_run
 from entropic_bpi.lab.experiments.oracle import ROUNDING, CellResults
-from entropic_bpi.lab.gpu_run import PairSheets, Records, RunConfig, RunMemory, RunResult, TrueRows, one_run, rules_of
+from entropic_bpi.lab.gpu_run import PairSheets, Progress, Records, RunConfig, RunMemory, TrueRows, World
 from entropic_bpi.methods.kl import method as kl
 from entropic_bpi.methods.kl.records import (
     Candidate,
@@ -24,7 +26,6 @@ from entropic_bpi.methods.kl.records import (
     PairBuffers,
     PairRows,
     PairScratch,
-    PlanConstants,
     Relations,
     Scratch,
     StepStates,
@@ -37,11 +38,12 @@ from entropic_bpi.model.planning import evaluate, solve
 from entropic_bpi.problem.counts import CountArrays, Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.problem.rows import Frame
-from entropic_bpi.sources.philox import STREAM_SIZE, open_stream, uniform
-from entropic_bpi.sources.simulator import Kernel, Simulator
+from entropic_bpi.sources.philox import STREAM_SIZE
+from entropic_bpi.sources.simulator import Simulator
 
 THREADS = 64
+# Runs that have ended keep their threads until so few are left.
+COMPACTED = 0.9
 
 
 @inner
@@ -77,9 +79,9 @@ def _pair_sheets(all_sheets: PairSheets, i: int) -> PairSheets:
 
 @inner
 def _records_of(records: Records, orders: RunConfig, i: int) -> Records:
-    """Return the records of run ``i``; its numbers in ``result`` are those of all runs."""
+    """Return the records of run ``i``; ``progress`` is that of all runs."""
     book, thoughts, layers, kept = records.arrays, records.optimism, records.layers, records.kept
-    result, rewards = records.result, orders.fresh.low.shape[0]
+    rewards = orders.fresh.low.shape[0]
     return Records(
         CountArrays(
             book.visits[i], book.begin[i], book.used[i], book.capacity[i], orders.fresh.max_outcomes, book.successor[i],
@@ -93,39 +95,25 @@ def _records_of(records: Records, orders: RunConfig, i: int) -> Records:
         records.radius[i],
         records.planned[i],
         records.stream[i],
-        RunResult(result.episodes, result.stopped, result.event, result.claim[i]),
+        records.progress,
     )  # fmt: skip
 
 
 @cache
-def _kernel() -> Any:
-    # The simulator compiles nothing; a device, for minutes. Line information is a must: what the compilers (NVVM of CUDA 13)
-    # make of the kernel without it reads a misaligned address where a row has three successors. With it every run is as on
-    # the CPU, and compute-sanitizer has nothing to say.
-    options = {} if config.ENABLE_CUDASIM else {"cache": True, "lineinfo": True}
+def _kernel(stage: Callable[[World, Records, int], None]) -> Any:
+    """A kernel that takes each of the ``active`` runs through one stage; its compiled code is kept on disk."""
+    options = {} if config.ENABLE_CUDASIM else {"cache": True}
     jit: Callable[[Callable[..., None]], Any] = cuda.jit(**options)
 
     @jit
-    def run_all(
-        kernel: Kernel,
-        frame: Frame,
-        rules: PlanConstants,
-        truth: TrueRows,
-        orders: RunConfig,
-        records: Records,
-        runs: int,
-    ) -> None:
-        i = cuda.grid(1)
-        if i >= runs:
-            return
-        mine, result = _records_of(records, orders, i), records.result
-        open_stream(mine.stream, orders.key, i)
-        seed = int(uniform(mine.stream) * 4611686018427387904.0) + 1  # 0 would prefer the lowest action
-        own = rules_of(rules, mine.radius, mine.planned, seed, rules.tolerance, rules.same_tolerance)
-        episodes, stopped, held = one_run(kernel, frame, own, truth, orders, mine)
-        result.episodes[i], result.stopped[i], result.event[i] = episodes, stopped, held
+    def advance(world: World, records: Records, active: np.ndarray) -> None:
+        thread = cuda.grid(1)
+        if thread < active.size:
+            i = active[thread]
+            if records.progress.phase[i] != gpu_run.DONE:
+                stage(world, _records_of(records, world.orders, i), i)
 
-    return run_all
+    return advance
 
 
 class StudyResults(NamedTuple):
@@ -143,13 +131,12 @@ class StudyResults(NamedTuple):
     policy: np.ndarray
 
 
-def launch(
+def run_many(
     mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan: float, budget: int = 2**40
-) -> Callable[[], StudyResults]:
-    """Begin to identify ``runs`` times on the GPU; what is returned waits for them and says what became of them.
+) -> StudyResults:
+    """Identify ``runs`` times on the GPU; ``replan`` is the growth of the batches.
 
-    Run ``i`` of a ``seed`` is the same however many there are. ``replan`` is the growth of the batches. What was launched
-    before goes on beside it: small problems do not fill the device.
+    Run ``i`` of a ``seed`` is the same however many there are.
     """
     reason = why_not(problem)
     if reason:
@@ -159,18 +146,29 @@ def launch(
     method.without_boxes()
     kernel = Simulator(mdp, problem, np.random.default_rng()).kernel
     orders = RunConfig(replan, budget, seed, fresh, method.rules.radius)
-    known = [_map(part, cuda.to_device) for part in (kernel, method.frame, method.rules, _truth(mdp, problem), orders)]
+    world = _map(World(kernel, method.frame, method.rules, _truth(mdp, problem), orders), cuda.to_device)
     records = _records_of_all(problem, method, fresh, runs)
-    stream = cuda.stream()
-    _kernel()[-(-runs // THREADS), THREADS, stream](*known, records, runs)
+    _advance_all(world, records, runs)
+    found, policy = _map((records.progress, records.plans[GIVEN % 2].policy), lambda part: part.copy_to_host())
+    return _runs_of(method, found, policy)
 
-    def result() -> StudyResults:
-        stream.synchronize()
-        known.clear()  # until now it must not be given back
-        found, policy = _map((records.result, records.plans[GIVEN % 2].policy), lambda part: part.copy_to_host())
-        return _runs_of(method, found, policy)
 
-    return result
+def _advance_all(world: World, records: Records, runs: int) -> None:
+    """Take all runs through the stages, round by round, until none is left."""
+    active, left = cuda.to_device(np.arange(runs)), np.arange(runs)
+    phase: Any = records.progress.phase
+
+    def advance(stage: Callable[[World, Records, int], None]) -> None:
+        _kernel(stage)[-(-active.size // THREADS), THREADS](world, records, active)
+
+    phase.copy_to_device(np.full(runs, gpu_run.RUNNING, dtype=np.int8))
+    advance(gpu_run.begin)
+    while left.size:
+        for stage in (gpu_run.plan, gpu_run.pair, gpu_run.test, gpu_run.play):
+            advance(stage)
+        left = np.flatnonzero(phase.copy_to_host() != gpu_run.DONE)
+        if 0 < left.size <= COMPACTED * active.size:
+            active = cuda.to_device(left)
 
 
 def why_not(problem: Problem) -> str | None:
@@ -228,7 +226,7 @@ def _truth(mdp: FiniteMDP, problem: Problem) -> TrueRows:
     return TrueRows(source, problem.at_risk)
 
 
-def _runs_of(method: kl.KL, found: RunResult, policy: np.ndarray) -> StudyResults:
+def _runs_of(method: kl.KL, found: Progress, policy: np.ndarray) -> StudyResults:
     """The claims as ``KL.bounds_of`` rounds them."""
     claims = np.ascontiguousarray(found.claim).T
     gap = np.where(claims[3] < claims[2] * (1.0 - kl.WORTH_PAIRS), claims[3], claims[2])
@@ -256,6 +254,9 @@ def _one_of_each(problem: Problem, method: kl.KL, arrays: CountArrays) -> Record
     """The records of one run."""
     rules, n_states, n_actions = method.rules, problem.n_states, problem.n_actions
     choices, number = np.zeros((problem.steps, n_states), dtype=np.int64), np.zeros((), dtype=np.int64)
+    real, truth = number.astype(float), number.astype(bool)
+    counted = (number, number, number, number, number, number)
+    progress = Progress(number.astype(np.int8), *counted, real, real, truth, truth, np.zeros(4))
     sheets = PairSheets(
         sheets=new_pair_buffers(rules, n_states, n_actions, n_states),
         occupied=np.zeros((problem.steps, n_states + 1), dtype=np.bool_),
@@ -271,22 +272,17 @@ def _one_of_each(problem: Problem, method: kl.KL, arrays: CountArrays) -> Record
         radius=rules.radius,
         planned=rules.planned,
         stream=np.zeros(STREAM_SIZE, dtype=np.uint64),
-        result=RunResult(number, number.astype(bool), number.astype(bool), np.zeros(4)),
+        progress=progress,
     )
 
 
 # -- what the oracle says ----------------------------------------------------------------------------------------
 
 
-def begin(
-    mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan: float, **names: str
-) -> Callable[[], CellResults]:
-    """Begin to identify ``runs`` times; what is returned waits for them and compares every claim with the truth.
-
-    ``names`` are those of the cell: its rule and its case.
-    """
-    result, best = launch(mdp, problem, runs, seed=seed, replan=replan), solve(mdp, problem.beta).value
-    return lambda: _check(mdp, problem, result(), best, **names)
+def study_cell(mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan: float, **names: str) -> CellResults:
+    """Identify ``runs`` times and compare every claim with the truth; ``names`` are those of the cell: its rule and case."""
+    found = run_many(mdp, problem, runs, seed=seed, replan=replan)
+    return _check(mdp, problem, found, solve(mdp, problem.beta).value, **names)
 
 
 def _check(mdp: FiniteMDP, problem: Problem, runs: StudyResults, best: float, **names: Any) -> CellResults:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,8 +47,6 @@ QUICK_RUNS, FULL_RUNS = 24, 1100
 OF_EVAR = " (EVaR)"
 # Batches grow by this ratio. The fewer plans there are, the quicker a run is; the guarantee is the same for all ratios.
 REPLAN = 0.2
-# On a GPU, so many cells at a time: the runs of one do not fill it.
-AT_ONCE = 8
 # With the promise kept, the study reports a contradiction with at most this probability.
 FALSE_ALARM = 0.01
 _ROUNDING = 1e-9
@@ -192,20 +190,16 @@ def _specs_of(cell: StudyCell, count: int, delta: float) -> Iterable[RunSpec]:
 
 
 def _on_gpu(cells: Sequence[StudyCell], count: int, delta: float, progress: bool | None) -> Iterator[CellResults]:
-    """Run and check cells whose runs fit a GPU, a few at a time."""
-    from entropic_bpi.lab.gpu_study import begin
+    """Run and check cells whose runs fit a GPU."""
+    from entropic_bpi.lab.gpu_study import study_cell
     from entropic_bpi.runs.progress import counting
 
-    going: deque[Callable[[], CellResults]] = deque()
     with counting("cells", len(cells), shown=progress) as advance:
-        for cell in [*cells, *[None] * AT_ONCE]:
-            if len(going) == AT_ONCE or (cell is None and going):
-                yield going.popleft()()
-                advance(False)
-            if cell is not None:
-                names = {"rule": cell.rule, "case": cell.case.name}
-                problem = cell.problem(delta)
-                going.append(begin(cell.case.mdp, problem, count, seed=cell.first_seed, replan=REPLAN, **names))
+        for cell in cells:
+            names = {"rule": cell.rule, "case": cell.case.name}
+            problem = cell.problem(delta)
+            yield study_cell(cell.case.mdp, problem, count, seed=cell.first_seed, replan=REPLAN, **names)
+            advance(False)
 
 
 def _for_gpu(cells: Sequence[StudyCell], delta: float) -> tuple[list[StudyCell], str]:
