@@ -62,6 +62,9 @@ def put(content, *path_and_value):
     content[key] = value
 
 
+SLOTS = ("successor", "low", "high")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -108,6 +111,27 @@ def test_one_wrong_number_is_an_error_that_says_what_is_expected(contents, chang
     with pytest.raises(eb.CertificateError, match=r"c\.json") as refused:
         eb.Certificate.load(path)
     assert message in str(refused.value)
+    assert not eb.verify(path).ok
+
+
+@pytest.mark.parametrize(
+    ("folder", "changes"),
+    [
+        ("version4", [("problem", "slots", "high", [])]),
+        ("version4", [("problem", "slots", name, value) for name, value in zip(SLOTS, ([], [[]], [[]]), strict=True)]),
+        ("version4", [("problem", "slots", "used", [])]),
+        ("version3", [("circumstances", "x")]),
+        ("version3", [("circumstances", ["x"])]),
+    ],
+)
+def test_an_environment_with_missing_parts_is_an_error_of_certificates(folder, changes, tmp_path):
+    content = json.loads((Path(__file__).parent / folder / "environment.json").read_text())
+    for change in changes:
+        put(content, *change)
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(digested(content)))
+    with pytest.raises(eb.CertificateError, match=r"c\.json"):
+        eb.Certificate.load(path)
     assert not eb.verify(path).ok
 
 

@@ -200,9 +200,10 @@ def _read_problem(content: Any) -> Problem:
     values = codec.read_fields(
         Problem, {name: given[key] for name, key in _OF_THE_PROBLEM.items()}, _OF_THE_PROBLEM, readers
     )
-    low, high, used = values["slots"].low, values["slots"].high, values["slots"].used
-    if values["reward"] and low.size and high.size:
-        head = 2 + (int(used[-1]) if used.size else 0)
+    low, high, successor, used = (getattr(values["slots"], name) for name in ("low", "high", "successor", "used"))
+    require(len(successor) and len(used) and len(low) == len(high), "slots must not be empty, and low be like high")
+    if values["reward"] and low.size:
+        head = 2 + int(used[-1])
         values["reward"] = KnownRewards(None, low[0, head:], high[0, head:])
     problem = Problem(**values, risk=_read_risk(given["beta"], given["alpha"], given["explored"]))
     if problem.black_box_rewards and low.size:
