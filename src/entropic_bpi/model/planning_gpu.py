@@ -5,7 +5,7 @@ same transitions and neighbouring terms: the model is read once for all of them.
 waits: first the range of the values is found, then the terms that rows share, then the best action of every state.
 """
 
-from collections.abc import Callable
+import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, NamedTuple
@@ -49,12 +49,6 @@ class _Tables(NamedTuple):
 
 @cache
 def _kernel() -> Any:
-    # The simulator does not know of registers.
-    jit: Callable[[Callable[..., None]], Any] = (
-        cuda.jit if config.ENABLE_CUDASIM else cuda.jit(max_registers=_REGISTERS)
-    )
-
-    @jit
     def plan(model: _Model, tables: _Tables) -> None:
         grid, thread, threads = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1)
         shared = cuda.shared.array((2, THREADS), float64)
@@ -107,7 +101,8 @@ def _kernel() -> Any:
                 values[b, h, s], policy[b, h, s] = best, action
             grid.sync()
 
-    return plan
+    # The simulator does not know of registers.
+    return cuda.jit(plan) if config.ENABLE_CUDASIM else cuda.jit(max_registers=_REGISTERS)(plan)
 
 
 class Planner:
@@ -125,9 +120,8 @@ class Planner:
         self.mdp, self.scratch = mdp, 0
         if is_paid or largest_beta * mdp.horizon * (high - low) > _SAFE_EXPONENT:
             self.scratch = int(np.diff(rows.indptr[:: mdp.n_states * mdp.n_actions]).max())
-        size = sum(part.nbytes for part in model) + sum(
-            int(np.prod(shape)) * dtype.itemsize for shape, dtype in self._tables(betas)
-        )
+        size = sum(part.nbytes for part in model)
+        size += sum(math.prod(shape) * dtype.itemsize for shape, dtype in self._tables(betas))
         check_room(f"solving {mdp!r} for {betas} beta", size, "ask for fewer at a time, or use device='cpu'")
         self.model = _Model(*map(cuda.to_device, model))
 

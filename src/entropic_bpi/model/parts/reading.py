@@ -145,10 +145,8 @@ class ModelArrays:
         rows = self._checked_rows(rows, copy)
         self._normalise(rows.probabilities, rows.indptr, tolerance)
         if rows.rewards is not None:
-            where, per_step = rows.indptr, not self.stationary
-            self._check_rewards(
-                rows.rewards, lambda i: (row_of_entry(i % where[-1], where), None), per_step, "row rewards"
-            )
+            ends = rows.indptr
+            self._check_rewards(rows.rewards, lambda i: (row_of_entry(i % ends[-1], ends), None), None, "row rewards")
         if not rows.probabilities.all():
             possible = rows.probabilities > 0
             lengths = np.add.reduceat(possible, rows.indptr[:-1], dtype=np.int64)
@@ -193,7 +191,7 @@ class ModelArrays:
             if abs(total - 1) > _SUM_ROUNDING:
                 entries /= total
 
-    def _place(self, row: int, label: str = "transitions", per_step: Any = None, successor: int | None = None) -> str:
+    def _place(self, row: int, label: str = "transitions", per_step: bool | None = None, successor: Any = None) -> str:
         """A row, or an entry of it, in words; with its step if the transitions, or what is ``per_step``, differ by it."""
         pair, action = divmod(row, self.n_actions)
         step, state = divmod(pair, self.n_states)
@@ -233,7 +231,9 @@ class ModelArrays:
         self._check_rewards(array, lambda i: divmod(i, self.n_states) if array.ndim == 4 else (i, None), per_step)
         return array
 
-    def _check_rewards(self, rewards: np.ndarray, locate: _Locate, per_step: bool, label: str = "rewards") -> None:
+    def _check_rewards(
+        self, rewards: np.ndarray, locate: _Locate, per_step: bool | None, label: str = "rewards"
+    ) -> None:
         """Refuse rewards that are not finite or too large; ``locate`` says where a position in the flat array is."""
         flat, largest = rewards.reshape(-1), _LARGEST_RETURN / self.horizon
         if flat.size and not (flat.min() >= -largest and flat.max() <= largest):
