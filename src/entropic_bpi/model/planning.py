@@ -188,33 +188,23 @@ def solve(
     free = mdp.without_masks()
     offsets = _offsets(free)
     planned = free if offsets is None else _without_offsets(free, offsets)
-    plan: _Plan = partial(_plan_here, planned)
+    # Fills in values (β, H + 1, S) and policies (β, H, S).
+    plan: Callable[[list[float], np.ndarray, np.ndarray], None] = partial(_plan_here, planned)
     if check_device("device", device) == "gpu" and betas:
         from entropic_bpi.model.planning_gpu import Planner
 
         plan = Planner(planned, together, max(map(abs, betas))).plan
     solutions: list[Solution] = []
     for first in range(0, len(betas), _TOGETHER):
-        solutions += _solve_together(mdp, betas[first : first + _TOGETHER], tail, plan, offsets)
+        some = betas[first : first + _TOGETHER]
+        values = np.zeros((len(some), mdp.horizon + 1, mdp.n_states))
+        policies = np.empty((len(some), mdp.horizon, mdp.n_states), dtype=np.int64)
+        plan(some, values, policies)
+        if offsets is not None:
+            values[:, :-1] += np.cumsum(np.broadcast_to(offsets, mdp.horizon)[::-1])[::-1, None]
+        for each, value, policy in zip(some, values, map(mdp.replace_forbidden, policies), strict=True):
+            solutions.append(Solution(mdp, each, policy, value, _start_risk(mdp, value[0], each), tail))
     return solutions[0] if is_one else solutions
-
-
-# Fills in values (β, H + 1, S) and policies (β, H, S).
-_Plan = Callable[[list[float], np.ndarray, np.ndarray], None]
-
-
-def _solve_together(
-    mdp: FiniteMDP, betas: list[float], tail: tuple[float, float], plan: _Plan, offsets: np.ndarray | None
-) -> list[Solution]:
-    values = np.zeros((len(betas), mdp.horizon + 1, mdp.n_states))
-    policies = np.empty((len(betas), mdp.horizon, mdp.n_states), dtype=np.int64)
-    plan(betas, values, policies)
-    if offsets is not None:
-        values[:, :-1] += np.cumsum(np.broadcast_to(offsets, mdp.horizon)[::-1])[::-1, None]
-    return [
-        Solution(mdp, beta, mdp.replace_forbidden(policies[i]), values[i], _start_risk(mdp, values[i, 0], beta), tail)
-        for i, beta in enumerate(betas)
-    ]
 
 
 def _offsets(mdp: FiniteMDP) -> np.ndarray | None:
