@@ -151,6 +151,29 @@ def test_a_saved_certificate_has_the_digest_that_the_report_of_the_result_names(
     assert digest in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_declared_unit_and_title_are_shown(tmp_path):
+    result = eb.identify(bridge(), **GOAL, successors="model")
+    for declared, value in (("unit", "€"), ("title", "<b>A bridge</b>")):
+        object.__setattr__(result.certificate.problem, declared, value)
+    assert claim_of(result.certificate).sentence.endswith("the policy is at most €0.3 worse than the best policy.")
+    assert result.report(tmp_path / "report.html").ok
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.text.count("<b>A bridge</b>") == 2  # in the tab and at the top
+    assert "return of an episode (€)" in text
+    assert "certified gap (€)" in text
+    assert "gap ε = €0.3" in page.text
+
+
+def test_no_line_ends_between_a_minus_sign_and_a_currency(tmp_path):
+    loss = eb.FiniteMDP(np.ones((1, 2, 1)), [[-7.0, -9.0]], horizon=2, unit="€")
+    both = {"less": np.zeros((2, 1), dtype=int), "more": np.ones((2, 1), dtype=int)}
+    eb.appraise(loss, both).report(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "−\u2060€14" in text
+    assert "−€" not in text
+
+
 def test_a_packed_certificate_has_a_report(tmp_path):
     certificate_of("gap certificate").save(tmp_path / "certificate.json.gz")
     digest = hashlib.sha256((tmp_path / "certificate.json.gz").read_bytes()).hexdigest()

@@ -174,17 +174,16 @@ def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | Non
     ]
     write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), curves)
     eb.plots.save(regret(runs, title=title), out / PLOT)
-    learners: list[dict[str, Any]] = []
-    table = []
+    rows: list[tuple[dict[str, Any], dict[str, str]]] = []  # for programs and for people
     for name, each in runs.items():
         mean, half = confidence([run.regret[-1] for run in each])
         # After a sequential test the mean is biased, so there is no interval.
         spread = {"half_width": half} if verdicts is None else {"runs": len(each)}
         words = {"95% interval": _interval(mean, half, ".6g")} if verdicts is None else {"runs": str(len(each))}
-        learners.append({"learner": name, "regret": mean, **spread})
-        table.append((mean, {"learner": name, "regret": f"{mean:.6g}", **words, "seconds a run": _seconds(each)}))
-    ordered = [row for _, row in sorted(table, key=lambda pair: pair[0])]
-    found = Fact("learners", learners, shown=table_of(ordered))
+        shown = {"learner": name, "regret": f"{mean:.6g}", **words, "seconds a run": _seconds(each)}
+        rows.append(({"learner": name, "regret": mean, **spread}, shown))
+    ordered = sorted(rows, key=lambda row: float(row[0]["regret"]))
+    found = Fact("learners", [content for content, _ in rows], shown=table_of(shown for _, shown in ordered))
     return [found] if verdicts is None else [found, _verdicts(verdicts, out)]
 
 
