@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite.binding import Linkage
+from llvmlite.binding import Linkage, create_pass_builder, create_pipeline_tuning_options
 from numba._dynfunc import make_function
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler import Compiler
@@ -47,14 +47,19 @@ class _PartCodegen(JITCPUCodegen):
 class EntryLibrary(JITCodeLibrary):
     """The code of an entry with that of its parts, which nobody else can call: it may be rearranged at will.
 
-    One pass over the whole: Numba's first one, which looks for reference counts, leaves less to merge for the second.
+    One pass over the whole: Numba's first one, which looks for reference counts, leaves less to merge for the second. Loops
+    are neither unrolled nor vectorised: most go over a handful of successors, and each copy has to be compiled.
     """
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if function.linkage in (Linkage.linkonce_odr, Linkage.weak_odr):
                 function.linkage = Linkage.private  # not internal, whose names other objects would find
-        passes, builder = self._codegen._module_pass_manager()
+        options = create_pipeline_tuning_options(3)
+        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
+        builder = create_pass_builder(self._codegen._tm, options)
+        passes = builder.getModulePassManager()
+        passes.add_refprune_pass()
         passes.run(self._final_module, builder)
 
 

@@ -27,8 +27,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from entropic_bpi.methods.bernstein import Bernstein
-from entropic_bpi.methods.bernstein_plan import Tables
+from entropic_bpi.methods.bernstein import Bernstein, Tables
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.methods.kl.states import refresh_radii
 from entropic_bpi.model.mdp import FiniteMDP
