@@ -21,6 +21,9 @@ from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 from numba.core.types.misc import unliteral
 
+# An entry with more functions is large.
+_MANY_FUNCTIONS = 30
+
 
 class _PartLibrary(JITCodeLibrary):
     """The code of a part, with that of its own parts: linked into its callers' before that is optimised."""
@@ -48,18 +51,21 @@ class EntryLibrary(JITCodeLibrary):
     """The code of an entry with that of its parts, which nobody else can call: it may be rearranged at will.
 
     One pass over the whole: Numba's first one, which looks for reference counts, leaves less to merge for the second. Loops
-    are neither unrolled nor vectorised: most go over a handful of successors, and each copy has to be compiled.
+    of large entries are neither unrolled nor vectorised: most go over a handful of successors, and each copy takes long to
+    compile.
     """
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if function.linkage in (Linkage.linkonce_odr, Linkage.weak_odr):
                 function.linkage = Linkage.private  # not internal, whose names other objects would find
-        options = create_pipeline_tuning_options(3)
-        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
-        builder = create_pass_builder(self._codegen._tm, options)
-        passes = builder.getModulePassManager()
-        passes.add_refprune_pass()
+        passes, builder = self._codegen._module_pass_manager()
+        if sum(not function.is_declaration for function in self._final_module.functions) > _MANY_FUNCTIONS:
+            options = create_pipeline_tuning_options(3)
+            options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
+            builder = create_pass_builder(self._codegen._tm, options)
+            passes = builder.getModulePassManager()
+            passes.add_refprune_pass()
         passes.run(self._final_module, builder)
 
 

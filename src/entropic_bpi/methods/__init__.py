@@ -110,12 +110,11 @@ def make(name: str, problem: Problem, options: Mapping[str, str], seed: int, dev
     kind: Any = find(name)
     where = {} if device == "cpu" else {"device": device}
     if isinstance(problem.risk, EVaR):
-        if name != "kl":
+        if name != "kl" or where:
             raise InvalidProblemError(
-                f"risk=EVaR needs method='kl', whose event holds for every beta at once; got method={name!r}"
+                "risk=EVaR needs method='kl', whose event holds for every beta at once, on the CPU; "
+                f"got method={name!r}, device={device!r}"
             )
-        if where:
-            raise InvalidProblemError(f"risk=EVaR plans at many beta on the CPU; got device={device!r}")
         from entropic_bpi.methods.kl.evar import EVaRKL as kind
     if isinstance(problem.risk, AnyReward):
         from entropic_bpi.methods.reward_free import RewardFree as kind
