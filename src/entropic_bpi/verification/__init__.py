@@ -4,8 +4,7 @@ This package is meant to be read by a sceptic. It shares no code with the learne
 counts can be those of the stated number of episodes, computes the bounds anew, and compares them with the claim. It uses
 NumPy, on all states and actions of a step at once, and no compiled code of its own; best read in this order:
 
-- ``_file``, ``_problem``, ``_slots``, ``_noise``, ``_claim``: what the file says, and that nothing in it contradicts the
-  rest;
+- ``_file``, ``_problem``, ``_slots``, ``_claim``: what the file says, and that nothing in it contradicts the rest;
 - ``_assumptions``: what the claim rests on, in words;
 - ``_balance``: that the counts can be those of so many episodes;
 - ``_intervals``: outward rounding;

@@ -2,7 +2,7 @@
 
 from entropic_bpi.verification._claim import REJECTED_FROM, SAME_REWARD, TEST_LEVEL, Claim
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS
+from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS
 
 _SUCCESSORS = {
     "unknown": ["any state may follow any state and action"],

@@ -1,7 +1,5 @@
 """Can these counts be those of so many episodes?"""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,7 +19,7 @@ class Moves(NamedTuple):
 
 
 def unbalanced(claim: Claim) -> list[str]:
-    """Why the counts cannot be those of so many episodes.
+    """Return why the counts cannot be those of so many episodes.
 
     Per step the answer is complete: counts that leave each state as often as they enter it are a flow from step to step,
     and a flow falls apart into episodes. Of counts that are pooled over steps, conditions are checked that all episodes of
@@ -120,7 +118,7 @@ class _Pooled:
                 group = following
 
     def _crowded(self, family: np.ndarray) -> list[str]:
-        """The sets (states with the same number in ``family``) that were left too often for those who came."""
+        """Return the sets (states with the same number in ``family``) that were left too often for those who came."""
         s, y, times = self.moves
         across = family[s] != family[y]
         time_left, into = np.maximum(0, self.horizon - self.distances[s[across]] - 1), family[y[across]]
@@ -133,7 +131,7 @@ class _Pooled:
         ]
 
     def _crowded_far(self) -> list[str]:
-        """The same of all states at least d away, and of those nearer, for each d."""
+        """Return the sets of all states at least d away, and of those nearer, that were left too often, for each d."""
         s, y, times = self.moves
         time_left, problems = times * np.maximum(0, self.horizon - self.distances[s] - 1), []
         # One number for each level: what concerns all d up to it (the states far away) or beyond it (those nearer).
@@ -165,7 +163,7 @@ class _Pooled:
         )
 
     def _cut_short(self) -> list[str]:
-        """The groups whose episodes moved too seldom."""
+        """Return the groups whose episodes moved too seldom."""
         moves = (self.starts - self.endings) * self.horizon + self.endings * (self.distances + 1) - self.departures
         least = _sums(self.n, self.groups, moves)
         return [

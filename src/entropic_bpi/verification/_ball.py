@@ -148,7 +148,7 @@ class Balls:
 
     @cached_property
     def is_cut(self) -> np.ndarray:
-        """Of which rows only a part is looked at."""
+        """Whether only a part of each row's ball is looked at."""
         return np.zeros(len(self.sizes), dtype=bool) if self.box is None else (self.box != _ANYTHING).any(axis=(0, 1))
 
     def take(self, columns: np.ndarray) -> Balls:
@@ -180,16 +180,15 @@ class Rows:
         for number, size in enumerate(np.unique(kind)):
             mine = np.flatnonzero(kind == size)
             self.kind[mine], self.column[mine] = number, np.arange(len(mine))
-            place = np.arange(min(steps[size], sizes[mine].max()))[:, None]
-            filled = place < sizes[mine]
-            where_it_is = begin[mine] + np.where(filled, place, 0)
-            seen = np.where(filled, tallies[where_it_is], 0).astype(float)
-            ones = np.ones(filled.shape)
-            self.positions.append(where_it_is)
-            self.balls.append(Balls(successors[where_it_is], seen, sizes[mine], radius[mine], ones, ones))
+            outcome = np.arange(min(steps[size], sizes[mine].max()))[:, None]
+            filled, ones = outcome < sizes[mine], np.ones((len(outcome), len(mine)))
+            at = begin[mine] + np.where(filled, outcome, 0)
+            seen = np.where(filled, tallies[at], 0).astype(float)
+            self.positions.append(at)
+            self.balls.append(Balls(successors[at], seen, sizes[mine], radius[mine], ones, ones))
 
     def weigh(self, weights: Interval) -> None:
-        """State what each outcome pays."""
+        """Set what each outcome pays."""
         self.balls = [
             replace(ball, low=weights.low[at], high=weights.high[at])
             for at, ball in zip(self.positions, self.balls, strict=True)
@@ -202,7 +201,7 @@ class Rows:
         return replace(ball, **{name: getattr(ball, name)[: ball.sizes[0]] for name in names})
 
     def restrict(self, rows: np.ndarray, box: np.ndarray) -> None:
-        """State between what the probabilities of the outcomes of alike rows lie, (2, outcomes, rows)."""
+        """Set between what the probabilities of the outcomes of alike rows lie, (2, outcomes, rows)."""
         cut = (box != _ANYTHING).any(axis=(0, 1))
         kind, columns = self.kind[rows[0]], self.column[rows[cut]]
         ball = self.balls[kind]
@@ -213,12 +212,12 @@ class Rows:
         ball.box[:, : box.shape[1], columns] = box[:, :, cut]
 
     def batches(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
-        """Some rows, a few at a time: where they are in ``rows``, and what they are."""
+        """Yield some rows, a few at a time: where they are in ``rows``, and what they are."""
         for at, (ball,) in self.joint(rows):
             yield at, ball
 
     def joint(self, *rows: np.ndarray) -> Iterator[tuple[np.ndarray, list[Balls]]]:
-        """The same of several lists of rows, of equal lengths, each row beside those of the other lists."""
+        """Yield several lists of rows, of equal lengths, a few at a time, each row beside those of the other lists."""
         kinds = np.zeros(len(rows[0]), dtype=np.intp)
         for some in rows:
             kinds = kinds * len(self.balls) + self.kind[some]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi.verification._file import Rejected, a_list, an_array, one_of, read
-from entropic_bpi.verification._problem import END_REWARDS, STAY_REWARDS, Problem
-from entropic_bpi.verification._slots import check_names, check_slots
+from entropic_bpi.verification._problem import Problem
+from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS, check_names, check_slots
 
 SAME_REWARD = 1e-9  # of the range: fixed rewards that differ by no more are one, up to rounding
 _MOST_VALUES, _CELLS = 64, 1024  # of a random reward: values kept as they are, cells of the range for more
@@ -46,7 +46,7 @@ class Seen(NamedTuple):
     high: np.ndarray
 
     def between(self, first: int, last: int) -> Seen:
-        """That of the rows from ``first`` to before ``last``."""
+        """Return what was seen of the rows from ``first`` to before ``last``."""
         begin, end = np.searchsorted(self.rows, (first, last))
         return Seen(*(part[begin:end] for part in self))
 
@@ -136,7 +136,7 @@ class Claim(Problem):
         return cells
 
     def _read_cuts(self, given: list[Any]) -> list[Leaf]:
-        """The leaves of a binary tree of cuts, which is listed in preorder, the part with the smaller probability first.
+        """Return the leaves of a binary tree of cuts in preorder, the part with the smaller probability first.
 
         A cut is about a law: of declared noise, or of a row whose possible next states are known and all different. Its
         event is a set of labels or of next states, neither none nor all.
@@ -170,7 +170,7 @@ class Claim(Problem):
         return [leaves[first : first + size] for first in range(0, len(leaves), size)]
 
     def labels_of(self, law: int) -> list[int]:
-        """The labels of a law of declared noise, otherwise the next states of a row, if these are known."""
+        """Return the labels of a law of declared noise, otherwise the next states of a row, if these are known."""
         if self.noise is not None:
             return list(range(self.noise.sizes[law]))
         listed = self.slot_successor[self.begin[law] : self.begin[law] + self.used[law]].tolist()
@@ -316,13 +316,13 @@ class Claim(Problem):
             raise Rejected(f"the tests have rejected what is assumed: {origin.tests!r:.80}")
 
     def actions(self, h: int, states: np.ndarray) -> np.ndarray:
-        """What the policy does in some states at planned step ``h``."""
+        """Return what the policy does in some states at planned step ``h``."""
         if self.random_start and h == 0:
             return np.zeros(len(states), dtype=np.int64)
         return self.policy[h - self.random_start][states]
 
     def outcomes(self, layer: range) -> Outcomes:
-        """What the rows of one step may do, all that they were seen to do included.
+        """Return what the rows of one step may do, all that they were seen to do included.
 
         One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
         and takes one of the slots with its state. Where as much was seen as can happen, only that.
@@ -364,7 +364,7 @@ class Claim(Problem):
 
 
 def _together(seen: Seen) -> Seen:
-    """The same with one entry for each row and successor, whatever was paid."""
+    """Return what was seen with one entry for each row and successor, whatever was paid."""
     new = (np.diff(seen.rows, prepend=-1) != 0) | (np.diff(seen.successors, prepend=-1) != 0)
     first = np.flatnonzero(new)
     times = np.add.reduceat(seen.times, first) if first.size else seen.times
@@ -383,7 +383,7 @@ def _times_in(ordered: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 
 def _rank(keys: np.ndarray) -> np.ndarray:
-    """How many equal ones come before each."""
+    """Return how many equal ones come before each."""
     order = np.argsort(keys, kind="stable")
     rank = np.empty(len(keys), dtype=np.int64)
     rank[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])
@@ -401,7 +401,7 @@ class Bounds:
     problems: list[str] = field(default_factory=list)
 
     def not_implied(self, claim: Claim) -> list[str]:
-        """The parts of the claim that go beyond the bounds."""
+        """Return the parts of the claim that go beyond the bounds."""
         stated, problems = claim.stated, []
         for name, sign, slack in zip(("lower", "upper", "gap"), (-1, 1, 1), self.slack, strict=True):
             said, implied = getattr(stated, name), getattr(self, name)

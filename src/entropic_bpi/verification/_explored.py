@@ -10,8 +10,6 @@ or its mirror image, with the ends :math:`q^\pm(B)` of what the ball allows a se
 with D and with the ends, so rounding each of them up bounds the whole.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

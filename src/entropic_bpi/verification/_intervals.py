@@ -116,7 +116,10 @@ class Interval:
         return Interval(below(np.expm1(self.low)), above(np.expm1(self.high)))
 
     def sum(self) -> Interval:
-        """Along the first axis. In any order, each of the additions adds half a unit of at most the sum of sizes."""
+        """Return the sum along the first axis.
+
+        In any order, each of the additions adds half a unit of at most the sum of sizes.
+        """
         terms = len(self.low)
         rooms = [np.abs(end).sum(axis=0) * (terms * 4 * _HALF_UNIT) for end in (self.low, self.high)]
         return Interval(down(self.low.sum(axis=0) - rooms[0]), up(self.high.sum(axis=0) + rooms[1]))

@@ -1,7 +1,5 @@
 """KL method: bounds from the counts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -63,40 +61,30 @@ class KLRecursion:
         self.origin = claim.reward_range[0]
         self.outcomes: dict[range, tuple[Outcomes, Rows]] = {}
         self.weighed = -1  # the step of which the rows know what they pay
+        rows, laws = self._at_risk()
         # Where rewards are random, half of δ is for the transitions and half for the rewards, two sides of each.
-        shares = 2.0 if claim.random_rewards else 1.0
-        self.log_union = (Interval.of(shares * max(self._rows_at_risk(), 1)) / claim.delta).log().high
+        self.log_union = (Interval.of((1.0 + claim.random_rewards) * max(rows, 1)) / claim.delta).log().high
         # The rewards of each β that was declared have their equal part of it.
-        laws = max(self._laws_at_risk(), 1) * (1 if claim.lams is None else len(claim.lams))
-        self.log_rewards = (Interval.of(4.0 * laws) / claim.delta).log().high
+        self.log_rewards = (Interval.of(4.0 * max(laws, 1) * len(claim.lams or [0])) / claim.delta).log().high
 
-    def _rows_until(self, steps: int) -> np.ndarray:
-        """The rows that somebody can play in the first steps."""
-        claim = self.claim
-        concerned = np.zeros(claim.n_rows, dtype=bool)
-        for h in range(steps):
+    def _at_risk(self) -> tuple[int, int]:
+        """Return how many rows and laws of rewards may have to be learned, fixed before any data.
+
+        Rows have several possible outcomes; at the last step none matters if rewards are known. Laws of rewards are one for
+        each outcome, or one for all of a row.
+        """
+        claim, concerned, laws = self.claim, np.zeros(self.claim.n_rows, dtype=bool), 0
+        for h in range(claim.steps if claim.rewards is None else claim.steps - 1):
             concerned[claim.playable(h, claim.reachable[h])] = True
-        return np.flatnonzero(concerned)
-
-    def _rows_at_risk(self) -> int:
-        """P: rows with several possible outcomes that matter, fixed before any data."""
-        claim = self.claim
-        rows = self._rows_until(claim.steps if claim.rewards is None else claim.steps - 1)
-        rows = rows[claim.most[rows] > 1]
-        if claim.noise is None:
-            return len(rows)
-        pairs = rows[~claim.is_start(rows)]
-        return claim.noise.count_balls(pairs) + len(rows) - len(pairs)
-
-    def _laws_at_risk(self) -> int:
-        """How many laws of rewards may have to be learned, at any step; one for each outcome, or one for all of a row."""
-        claim = self.claim
-        if not claim.random_rewards:
-            return 0
-        rows = self._rows_until(claim.steps)
-        slots = claim.begin[rows]
-        rows = rows[claim.slot_low[0, slots] < claim.slot_high[0, slots]]
-        return len(rows) if claim.reward_law == "random-pair" else int(claim.most[rows].sum())
+        played = np.flatnonzero(concerned)
+        rows = played[claim.most[played] > 1]
+        pairs = rows[~claim.is_start(rows)].tolist()
+        balls = len(pairs) if claim.noise is None else len({claim.noise.balls[pair] for pair in pairs})
+        if claim.random_rewards:
+            slots = claim.begin[played]
+            varying = played[claim.slot_low[0, slots] < claim.slot_high[0, slots]]
+            laws = len(varying) if claim.reward_law == "random-pair" else int(claim.most[varying].sum())
+        return balls + len(rows) - len(pairs), laws
 
     def limit(self, h: int) -> Interval:
         """Return between what e^{β·return} from planned step ``h`` on lies, rewards counted from the smallest.

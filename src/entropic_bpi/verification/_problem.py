@@ -1,7 +1,5 @@
 """The problem as the file states it: sizes, β, ε, δ, the known rewards, and what each row of the kernel may do."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import cached_property
@@ -12,10 +10,8 @@ import numpy as np
 
 from entropic_bpi.verification._file import Rejected, a_list, an_array
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval
-from entropic_bpi.verification._noise import Noise
+from entropic_bpi.verification._slots import Noise
 
-# A step of a black box may end with up to 8 different rewards and lead back to the same state with up to 2.
-END_REWARDS, STAY_REWARDS = 8, 2
 _BITS = 256  # behind the point, of powers of a discount
 # At how many λ random rewards are learned for the entropic value at risk.
 _DECLARED_LAMS = 256

@@ -1,7 +1,5 @@
 """Bernstein method: the scale on which it computes, and bounds from the counts."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -47,7 +45,7 @@ class Scale:
         self.unit = self.strength if self.small and not self.flat else Interval.of(1.0)
 
     def reward(self, rewards: np.ndarray) -> Interval:
-        """Rescaled."""
+        """Return rescaled rewards."""
         return (Interval.of(rewards) - self.shift) / self.range
 
     def transform(self, value: Interval) -> Interval:
