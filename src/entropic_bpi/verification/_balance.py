@@ -1,7 +1,6 @@
 """Can these counts be those of so many episodes?"""
 
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -10,12 +9,7 @@ from entropic_bpi.verification._claim import Claim
 _EXACT = 2**62  # integers below this, and their differences, are exact in 64 bits
 
 
-class Moves(NamedTuple):
-    """How often (``times``) each state ``s`` was followed by each ``y``."""
-
-    s: np.ndarray
-    y: np.ndarray
-    times: np.ndarray
+Moves = tuple[np.ndarray, np.ndarray, np.ndarray]  # how often (third) each state (first) was followed by each (second)
 
 
 def unbalanced(claim: Claim) -> list[str]:
@@ -36,8 +30,8 @@ def unbalanced(claim: Claim) -> list[str]:
     may_stop = claim.stationary or claim.log is not None
     for h, layer in enumerate(claim.layers[:-1] if claim.random_start else claim.layers):
         seen = claim.seen.between(layer.start, layer.stop)
-        moves = Moves(claim.state_of(seen.rows), seen.successors, seen.times)
-        departures, arrivals = _sums(n, moves.s, moves.times), _sums(n, moves.y, moves.times)
+        moves = claim.state_of(seen.rows), seen.successors, seen.times
+        departures, arrivals = (_sums(n, states, seen.times) for states in moves[:2])
         if claim.stationary:
             into = starts + arrivals
         elif h == 0 and not claim.random_start:
@@ -75,13 +69,14 @@ class _Pooled:
         self.horizon = claim.horizon if claim.log is None else claim.log.longest
         self.may_stop = claim.log is not None
         # Python's integers, which have no end, where products with the horizon might not fit.
-        total = int(moves.times.sum()) + claim.episodes
+        s, y, times = moves
+        total = int(times.sum()) + claim.episodes
         exact = np.int64 if total * (self.horizon + 1) < _EXACT else object
-        times, inside = moves.times.astype(exact), moves.y < self.n
+        times, inside = times.astype(exact), y < self.n
         self.starts = starts[: self.n].astype(exact)
-        self.moves = Moves(moves.s[inside], moves.y[inside], times[inside])
-        self.endings = _sums(self.n, moves.s[~inside], times[~inside])
-        self.departures = _sums(self.n, moves.s, times)
+        self.moves = s[inside], y[inside], times[inside]
+        self.endings = _sums(self.n, s[~inside], times[~inside])
+        self.departures = _sums(self.n, s, times)
 
     def problems(self) -> list[str]:
         crowded = self._crowded(np.arange(self.n)) + self._crowded(self.groups) + self._crowded_far()
@@ -90,16 +85,16 @@ class _Pooled:
     @cached_property
     def distances(self) -> np.ndarray:
         """The fewest moves from a start to each state; the horizon where there are not so few."""
-        order = np.argsort(self.moves.s, kind="stable")
-        after = self.moves.y[order]
-        begin = np.searchsorted(self.moves.s[order], np.arange(self.n + 1))
+        s, y, _ = self.moves
+        order = np.argsort(s, kind="stable")
+        begin = np.searchsorted(s[order], np.arange(self.n + 1))
         distances = np.where(self.starts > 0, 0, self.horizon)
         reached, distance = np.flatnonzero(self.starts > 0), 0
         while reached.size and distance + 1 < self.horizon:
             distance += 1
             sizes = begin[reached + 1] - begin[reached]
             edges = np.repeat(begin[reached] - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-            reached = np.unique(after[edges])
+            reached = np.unique(y[order[edges]])
             reached = reached[distances[reached] > distance]
             distances[reached] = distance
         return distances
@@ -109,7 +104,7 @@ class _Pooled:
         """A number for each state, the same for states that moves connect: the smallest state among them."""
         group = np.arange(self.n)
         while True:
-            one, other = group[self.moves.s], group[self.moves.y]
+            one, other = group[self.moves[0]], group[self.moves[1]]
             if np.array_equal(one, other):
                 return group
             # Each group joins the smallest that it is connected to; then everybody follows to the end of such a chain.

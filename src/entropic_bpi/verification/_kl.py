@@ -20,8 +20,9 @@ Report = Callable[[], object]  # called after each step
 
 def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:
     """Bounds on the policy's value, the optimum and the gap at risk parameter ``stated``, the gap by ``test`` if any."""
-    low, high = claim.reward_range
-    (shortest, longest), beta = claim.duration, stated
+    (low, high), beta = claim.reward_range, stated
+    # Between what a reward of 1 at every step adds up to.
+    shortest, longest = (Fraction(claim.horizon),) * 2 if claim.discount is None else claim.discount.duration
     spread = (high - low) * float(longest)
     exponent = abs(beta) * spread
     if exponent > LARGEST_EXPONENT * (1.0 + 1e-9):

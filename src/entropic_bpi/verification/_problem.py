@@ -279,8 +279,3 @@ class Problem:
         """Smallest and largest reward that is declared possible."""
         low, high = (self.slot_low, self.slot_high) if self.rewards is None else (self.rewards, self.rewards)
         return float(min(low.min(), high.min())), float(max(low.max(), high.max()))
-
-    @property
-    def duration(self) -> tuple[Fraction, Fraction]:
-        """Between what a reward of 1 at every step adds up to."""
-        return (Fraction(self.horizon),) * 2 if self.discount is None else self.discount.duration
