@@ -5,6 +5,7 @@ nothing with the verifier's, and episodes that are put together again one by one
 """
 
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -26,6 +27,9 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.certification import certify
 from entropic_bpi.types import Transitions
 from entropic_bpi.verification import verify
+from entropic_bpi.verification._file import Rejected
+from entropic_bpi.verification._problem import Problem as VerifiedProblem
+from entropic_bpi.verification._slots import Noise
 
 COLUMNS = ("rows", "successors", "times", "rewards", "upper")
 
@@ -559,6 +563,34 @@ def test_a_return_range_without_width_certifies_nothing_before_an_episode(tmp_pa
     assert "return_range has no width" in verify(saved(content, tmp_path)).problems[0]
     with pytest.raises(eb.CertificateError, match="has no width"):
         eb.Certificate.load(tmp_path / "forged.json")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        ([0.0, 0.5], [1.0, 0.5], "cannot be told apart"),
+        ([0.5, 0.0], [0.5, 1.0], "cannot be told apart"),
+        ([0.5, 0.5 + 1e-9], [0.5, 0.5 + 1e-9], "cannot be told apart"),
+        ([0.5, 0.6], [0.5, 0.6], None),
+    ],
+)
+def test_outcomes_of_noise_with_one_next_state_have_different_known_rewards(low, high, message):
+    """A reward that is to be learned may be the known one of another label."""
+    problem = VerifiedProblem.__new__(VerifiedProblem)
+    problem.n_states, problem.n_actions, problem.stationary, problem.random_start, problem.rewards = (
+        2,
+        1,
+        True,
+        False,
+        None,
+    )
+    problem.n_rows, problem.reward_range = 2, (0.0, 1.0)
+    problem.begin, problem.used, problem.slot_successor = np.array([0]), np.array([2]), np.array([1, 1])
+    problem.slot_low, problem.slot_high = np.array([low]), np.array([high])
+    noise = Noise.__new__(Noise)
+    noise.balls = [None]
+    with pytest.raises(Rejected, match=message) if message else contextlib.nullcontext():
+        noise.check_outcomes(problem)
 
 
 # -- forgeries of several parts at once -------------------------------------------------------------------------------

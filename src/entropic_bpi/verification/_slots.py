@@ -106,17 +106,14 @@ class Noise:
 
     def check_outcomes(self, problem: Problem) -> None:
         """Whether different slots of a pair can be told apart by what is seen."""
+        owner, slots = problem.slots_of(np.arange(len(self.balls)))
+        low, high = (table[:, slots] for table in (problem.slot_low, problem.slot_high))
+        paid = np.where((low == high).all(axis=0), low[0], np.nan) if len(low) == 1 else np.full(len(slots), np.nan)
+        order = np.lexsort((paid, problem.slot_successor[slots], owner))
+        owner, to, paid = owner[order], problem.slot_successor[slots][order], paid[order]
         same = _SAME_REWARD * (problem.reward_range[1] - problem.reward_range[0])
-        for pair in range(len(self.balls)):
-            known: dict[int, list[float]] = {}
-            for slot in range(problem.begin[pair], problem.begin[pair] + problem.used[pair]):
-                paid = known.setdefault(int(problem.slot_successor[slot]), [])
-                low, high = problem.slot_low[:, slot], problem.slot_high[:, slot]
-                if paid and (
-                    np.any(low < high) or len(low) != 1 or min(abs(low[0] - other) for other in paid) <= 2 * same
-                ):
-                    raise Rejected(f"noise: outcomes of {problem.describe(pair)} cannot be told apart")
-                paid.append(float(low[0]) if len(low) and low[0] == high[0] else np.nan)
+        close = (owner[1:] == owner[:-1]) & (to[1:] == to[:-1]) & ~(np.diff(paid) > 2 * same)
+        problem.refuse(close, owner, "noise: outcomes of {} cannot be told apart")
 
     def outcomes(self, claim: Claim) -> tuple[np.ndarray, ...]:
         """Return the columns of :class:`Outcomes` of all pairs, with the counts of their balls."""
@@ -174,7 +171,7 @@ def check_slots(problem: Problem) -> None:
         _check_black_box(problem)
         return
     if problem.max_states is not None or problem.random_rewards:
-        raise Rejected("only an environment has random rewards or states that are not listed (max_states)")
+        raise Rejected("max_states must be null and reward_law 'fixed': only an environment has others")
     if not np.array_equal(problem.slot_low, problem.slot_high):
         raise Rejected("slots are inconsistent: low differs from high, but rewards are known")
     for layer in problem.layers:
