@@ -31,7 +31,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.verification import Verification, verify
 from entropic_bpi.verification._ball import Balls, Rows, betting_radii, mixture_radii, stirling_error
 from entropic_bpi.verification._intervals import Interval, power
-from entropic_bpi.verification.methods._pairs import same_action
+from entropic_bpi.verification._pairs import same_action
 
 # By how much, relative to the gap, a claim must be better than it should be to be certainly refused.
 UNDERSTATED = 1e-9

@@ -48,12 +48,12 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.verification._assumptions import check_assumptions
 from entropic_bpi.verification._balance import unbalanced
+from entropic_bpi.verification._bernstein import bernstein_bounds
 from entropic_bpi.verification._claim import Bounds, Claim
 from entropic_bpi.verification._explored import explored_bounds, explored_gap
 from entropic_bpi.verification._file import APPRAISAL, Rejected, content_of, read
 from entropic_bpi.verification._kl import Report, bounds_at
 from entropic_bpi.verification._measures import check_appraisal, evar_bounds
-from entropic_bpi.verification.methods._bernstein import bernstein_bounds
 
 __all__ = ["Verification", "verify"]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi.verification._file import Rejected, a_list, an_array, one_of, read
+from entropic_bpi.verification._file import Rejected, an_array, one_of, read
 from entropic_bpi.verification._problem import Problem
 from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS, check_names, check_slots
 
@@ -89,19 +89,17 @@ class Claim(Problem):
         if self.black_box and self.log is None:
             check_names(self)
         self.stated, self.test = content.claim, content.claim.test
-        entropic = self.alpha is None and self.explored is None
-        if (self.method == "kl") != (self.constants is None) or (self.test is None) == (
-            self.method == "kl" and entropic
-        ):
+        kl, entropic = self.method == "kl", self.alpha is None and self.explored is None
+        if kl != (self.constants is None) or (self.test is None) == (kl and entropic):
             raise Rejected(f"method {self.method!r} has other constants or another claim.test for such a problem")
         if (self.stated.cuts is None) == (self.test == "boxes"):
             raise Rejected("claim.cuts belong to the test 'boxes', and it needs them")
         if (self.stated.cells is None) != entropic:
             raise Rejected("claim.cells belong to the entropic value at risk and to explorations, which need them")
-        if not entropic and self.method != "kl":
+        if not entropic and not kl:
             raise Rejected(f"EVaR and explorations are certified by the KL method alone, not by {self.method!r}")
         self.cells = None if self.stated.cells is None else self.checked_cells(self.stated.cells)
-        self.leaves = None if self.stated.cuts is None else self._read_cuts(a_list("claim.cuts", self.stated.cuts))
+        self.leaves = None if self.stated.cuts is None else self._read_cuts(self.stated.cuts)
         self.radii: dict[range, np.ndarray] = {}  # of the balls of each step, once they are known
 
     def check_masks(self) -> None:

@@ -62,7 +62,7 @@ _FIELDS = {
     "log": "longest positive, unused count, excluded text?, seen flag",
     "counts": "episodes count, rows any, successors any, times any, rewards any, upper any",
     "claim": "lower number, upper number, gap number, reached flag, test ratio|pairs|explored|boxes?, "
-    "cells cell*?, cuts any",
+    "cells cell*?, cuts any*?",
     "cut": "law count, event count*, at share",
     "cell": "lam above_0, until number?, test ratio|pairs?",
     "appraisal": "format any, version any, library text, step above_0?, cells cells*, policies any, "

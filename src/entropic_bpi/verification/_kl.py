@@ -11,7 +11,7 @@ from entropic_bpi.verification._ball import Balls, Rows, extreme_mean, mixture_r
 from entropic_bpi.verification._claim import Claim, Leaf, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up, where
-from entropic_bpi.verification.methods._pairs import PairCertificate, Sheet, other_action, same_action
+from entropic_bpi.verification._pairs import PairCertificate, Sheet, other_action, same_action
 
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
 

@@ -1,1 +1,0 @@
-"""The bounds of each method, computed again."""
