@@ -11,6 +11,7 @@ import pytest
 from reference import verifier as reference
 
 import entropic_bpi as eb
+from entropic_bpi.verification import _claim
 from entropic_bpi.verification._ball import Balls, Rows, closed, extreme_mean, holds_none, intervals_of
 
 BRIDGE = eb.instances.risky_bridge()
@@ -144,6 +145,17 @@ def a_ball(rng, k, box=None):
     tallies = rng.multinomial(int(rng.choice([5, 50, 500])), rng.dirichlet(np.ones(k))).astype(float)[:, None]
     one = np.ones((k, 1))
     return Balls(np.arange(k)[:, None], tallies, np.array([k]), np.array([rng.uniform(0.001, 0.5)]), one, one, box)
+
+
+def test_all_leaves_at_once_have_the_gap_of_one_after_another(honest, monkeypatch):
+    together, told = eb.verify(Stated(honest)), []
+    monkeypatch.setattr(_claim, "_LEAF_OUTCOMES", 1)
+    apart = eb.verify(Stated(honest), progress=lambda *parts: told.append(parts))
+    assert apart.ok
+    assert apart.gap == pytest.approx(together.gap, rel=1e-12)
+    leaves = sum(leaf == "ratio" for leaf in honest["claim"]["cuts"])
+    assert leaves > 1
+    assert told[-1] == (BRIDGE.horizon * (1 + leaves),) * 2
 
 
 def test_a_single_row_has_no_outcome_that_another_row_filled_it_up_with(silent):
