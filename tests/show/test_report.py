@@ -163,6 +163,7 @@ def test_a_declared_unit_and_title_are_shown(tmp_path):
     assert "return of an episode (€)" in text
     assert "certified gap (€)" in text
     assert "gap ε = €0.3" in page.text
+    assert re.search("this policy €[0-9.]+ to €[0-9.]+", page.text)  # the other measures
 
 
 def test_no_line_ends_between_a_minus_sign_and_a_currency(tmp_path):

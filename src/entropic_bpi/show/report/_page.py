@@ -272,4 +272,5 @@ def _own_measures(certificate: Certificate) -> dict[str, Any]:
         different.setdefault(tuple(found.interval(policy, measure.text) for measure in found.measures), policy)
     kept = {policy: policies[policy] for policy in policies if policy in different.values()}
     table = [row for row in found.table if row["policy"] in kept]
-    return _decided(replace(found, table=table, bands={one: found.bands[one] for one in kept}, policies=kept))
+    bands = {policy: found.bands[policy] for policy in kept}
+    return _decided(replace(found, table=table, bands=bands, policies=kept, unit=unit_of(certificate)))
