@@ -227,7 +227,7 @@ def test_rewards_in_a_unit_have_it_in_every_number(tmp_path):
     assert appraisal.report(tmp_path / "page.html").ok
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "A shop" in page
-    assert "probability of at most −€5" in page
+    assert "probability of at most −\u2060€5" in page  # with no line break between sign and currency
     assert "certainly better" in appraisal._repr_html_()
 
 
